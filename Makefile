@@ -1,0 +1,42 @@
+# Every target sets up what it needs: a virtual environment in .venv, from pyproject.toml.
+PYTHON ?= python3
+TLITE := .venv/bin/tlite
+experiments := shakespeare tiny-shakespeare
+
+.PHONY: help setup demo test lint $(experiments)
+
+help:
+	@echo "make demo               train a small generator for a minute, then print what it writes"
+	@echo "make test               run every test"
+	@echo "make shakespeare        train on all of Shakespeare's plays"
+	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
+	@echo "make lint               check style"
+	@echo "make setup              only install; EXTRAS=gpu for a GPU"
+
+EXTRAS ?=
+setup: .venv/core
+	@test -z "$(EXTRAS)" || .venv/bin/pip install --quiet -e ".[$(EXTRAS)]"
+
+.venv/core: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "tlite needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet -e .
+	@touch $@
+
+.venv/test: .venv/core
+	.venv/bin/pip install --quiet -e ".[test]"
+	@touch $@
+
+demo: .venv/core
+	$(TLITE) train demo
+
+test: .venv/test
+	.venv/bin/python -m pytest
+
+lint: .venv/test
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+$(experiments): .venv/core
+	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

@@ -1,0 +1,38 @@
+"""A minute of training on the text that every Python carries; nothing to download.
+
+command   make demo
+"""
+
+from tlite.data import BuiltinText
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.training import TrainingConfig
+
+experiment = GeneratorExperiment(
+    name="demo",
+    data=BuiltinText(),
+    model=GeneratorConfig(
+        context=64,
+        width=64,
+        num_heads=4,
+        num_blocks=3,
+        norm_first=True,
+        activation="gelu",
+        positions="rotary",
+        dropout=0.0,
+        tied_head=True,
+    ),
+    training=TrainingConfig(
+        steps=4000,
+        batch_size=32,
+        learning_rate=3e-3,
+        schedule="cosine",
+        warmup_steps=100,
+        final_learning_rate=0.1,
+        weight_decay=0.1,
+        beta2=0.99,
+        clip_norm=1.0,
+        evaluate_every=500,
+    ),
+    prompt="The ",
+)

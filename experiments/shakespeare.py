@@ -1,0 +1,17 @@
+"""All of Shakespeare's plays, with the small post-norm generator and settings of the post.
+
+command   make shakespeare
+"""
+
+from tlite.data import Shakespeare
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.training import TrainingConfig
+
+experiment = GeneratorExperiment(
+    name="shakespeare",
+    data=Shakespeare(),
+    model=GeneratorConfig(context=32, width=32, num_heads=4, num_blocks=3, dropout=0.1),
+    training=TrainingConfig(steps=46_000, batch_size=32, learning_rate=1e-3, evaluate_every=2_000),
+    prompt="LYSANDER.\n",
+)

@@ -1,0 +1,40 @@
+"""nanoGPT's setting for a CPU on tiny Shakespeare, five seeds side by side.
+
+command   make tiny-shakespeare
+"""
+
+from tlite.data import TinyShakespeare
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.training import TrainingConfig
+
+experiment = GeneratorExperiment(
+    name="tiny_shakespeare",
+    data=TinyShakespeare(),
+    model=GeneratorConfig(
+        context=64,
+        width=128,
+        num_heads=4,
+        num_blocks=4,
+        dropout=0.0,
+        norm_first=True,
+        activation="gelu",
+        bias=False,
+        tied_head=True,
+    ),
+    training=TrainingConfig(
+        steps=2_000,
+        batch_size=12,
+        learning_rate=1e-3,
+        schedule="cosine",
+        warmup_steps=100,
+        final_learning_rate=0.1,
+        beta1=0.9,
+        beta2=0.99,
+        weight_decay=0.1,
+        clip_norm=1.0,
+        seeds=5,
+        evaluate_every=250,
+    ),
+    prompt="ROMEO:\n",
+)

@@ -1,0 +1,115 @@
+"""Downloads: a file appears whole and right, or not at all. The server is on this machine."""
+
+import gzip
+import hashlib
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tlite.data.download import data_folder, download, find_or_download
+from tlite.errors import UserError
+
+BODY = bytes(range(256)) * 1024
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The body at /whole; cut short, in two ways, elsewhere."""
+
+    def do_GET(self):
+        self.server.requests += 1
+        if self.path == "/missing":
+            return self.send_error(404)
+        if self.path == "/nonsense":
+            return self.wfile.write(b"nonsense\r\n\r\n")
+        self.send_response(200)
+        if self.path == "/chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            head = f"{len(BODY):x}\r\n".encode()
+        else:
+            self.send_header("Content-Length", str(len(BODY)))
+            head = b""
+        self.end_headers()
+        self.wfile.write(head + (BODY if self.path == "/whole" else BODY[:-1000]))
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests = 0
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def files(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+def failure(url, folder):
+    """What a download that fails says; it must be one line and leave no file."""
+    with pytest.raises(UserError) as caught:
+        download(url, folder / "new" / "a.txt", SHA256)
+    assert files(folder) == []
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def test_the_right_file_appears_whole_and_alone(server, tmp_path):
+    download(f"{server.url}/whole", tmp_path / "new" / "a.txt", SHA256)
+    assert files(tmp_path) == ["a.txt"]
+    assert (tmp_path / "new" / "a.txt").read_bytes() == BODY
+
+
+def test_another_checksum_names_both_and_leaves_nothing(server, tmp_path):
+    with pytest.raises(UserError, match=f"{SHA256}, not {'0' * 64}"):
+        download(f"{server.url}/whole", tmp_path / "a.txt", "0" * 64)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["short", "chunked", "missing", "nonsense"])
+def test_a_failed_answer_says_what_to_do_and_leaves_nothing(server, tmp_path, path):
+    message = failure(f"{server.url}/{path}", tmp_path)
+    assert "check the network, or put the file there yourself" in message
+
+
+def test_a_refused_connection_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/a.txt"
+    message = failure(url, tmp_path)
+    assert url in message
+    assert "refused" in message
+    assert "put the file there yourself" in message
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_file_that_is_there_is_taken_without_a_request(server, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    (tmp_path / name).write_bytes(gzip.compress(b"mine"))
+    assert find_or_download("a.txt", f"{server.url}/whole", SHA256) == tmp_path / name
+    assert server.requests == 0
+
+
+def test_a_file_that_is_not_there_is_fetched_once(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    for _ in range(2):
+        path = find_or_download("texts/a.txt", f"{server.url}/whole", SHA256)
+        assert path.read_bytes() == BODY
+    assert server.requests == 1
+
+
+def test_data_lies_in_the_cache_unless_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("TLITE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_folder() == tmp_path / "tlite"

@@ -1,0 +1,68 @@
+"""Sources of text: what they load, and what a bad file is called."""
+
+import gzip
+
+import pytest
+
+from tlite.data import BuiltinText, TextFile, TinyShakespeare
+from tlite.errors import UserError
+
+TEXT = "Grüße,\n\nKönig 𝄞\n"
+
+
+def load(path, content):
+    path.write_bytes(content)
+    return TextFile(str(path)).load()
+
+
+def test_the_builtin_text_is_long_and_always_the_same():
+    text = BuiltinText().load()
+    assert len(text) > 400_000
+    assert text == BuiltinText().load()
+
+
+def test_tiny_shakespeare_is_the_known_file(data_folder, monkeypatch):
+    monkeypatch.setenv("TLITE_DATA", str(data_folder))
+    text = TinyShakespeare().load()
+    assert len(text) == 1_115_394
+    assert len(set(text)) == 65
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_line_ends_and_a_byte_order_mark_make_no_difference(tmp_path, line_end, mark):
+    assert load(tmp_path / "a.txt", (mark + TEXT.replace("\n", line_end)).encode()) == TEXT
+
+
+def test_gzip_is_unpacked(tmp_path):
+    assert load(tmp_path / "a.txt.gz", gzip.compress(TEXT.encode())) == TEXT
+
+
+def test_the_byte_that_is_not_utf8_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"bad\.txt is not UTF-8.*byte 3\b"):
+        load(tmp_path / "bad.txt", b"abc\xe9def")
+
+
+PACKED = gzip.compress(TEXT.encode() * 99)
+DAMAGED = PACKED[:20] + b"\xff" * 20 + PACKED[40:]
+
+
+@pytest.mark.parametrize("content", [PACKED[:-9], PACKED[:4], DAMAGED, TEXT.encode()])
+def test_broken_gzip_is_named(tmp_path, content):
+    with pytest.raises(UserError, match=r"bad\.gz is not a whole gzip file"):
+        load(tmp_path / "bad.gz", content)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"can't read .*missing\.txt: No such file"):
+        TextFile(str(tmp_path / "missing.txt")).load()
+
+
+def test_a_folder_is_no_text(tmp_path):
+    with pytest.raises(UserError, match="directory"):
+        TextFile(str(tmp_path)).load()
+
+
+def test_without_a_path_the_option_is_named():
+    with pytest.raises(UserError, match="--path"):
+        TextFile().load()

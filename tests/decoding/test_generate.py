@@ -1,0 +1,101 @@
+"""Generation: the window slides, keys decide, and one program serves all prompts."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite.decoding import generate, stream
+from tlite.decoding.generate import _extend
+from tlite.models import GeneratorConfig, TransformerGenerator
+
+CONTEXT, V = 6, 11
+PROMPT = np.array([3, 1, 4])
+
+
+def make_model(positions="learned"):
+    """Weights far from 0, so that the most probable token depends on all of the window."""
+    config = GeneratorConfig(
+        vocabulary_size=V, context=CONTEXT, width=8, num_heads=2, num_blocks=1, positions=positions
+    )
+    return jax.tree.map(lambda a: 3 * a, TransformerGenerator(config, key=jax.random.key(0)))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+def draw(model, prompt=PROMPT, num_tokens=16, seed=0, **settings):
+    key = jax.random.key(seed)
+    return np.asarray(generate(model, prompt, num_tokens=num_tokens, key=key, **settings))
+
+
+def test_the_same_key_gives_the_same_tokens_and_another_key_others(model):
+    assert (draw(model) == draw(model)).all()
+    assert (draw(model) != draw(model, seed=1)).any()
+
+
+def test_fewer_tokens_are_the_beginning_of_more(model):
+    np.testing.assert_array_equal(draw(model, num_tokens=5), draw(model)[:5])
+
+
+@pytest.mark.parametrize("part", [1, 5, 16, 20])
+def test_the_parts_of_a_stream_are_what_generate_gives(model, part):
+    parts = list(stream(model, PROMPT, num_tokens=16, key=jax.random.key(0), part=part))
+    np.testing.assert_array_equal(np.concatenate(parts), draw(model))
+    assert all(len(p) == part for p in parts[:-1])
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_greedy_takes_the_largest_logit_over_the_last_tokens(positions):
+    model = make_model(positions)
+    logits = jax.jit(lambda tokens: model(tokens)[-1])
+    tokens = PROMPT.tolist()
+    for _ in range(16):
+        tokens.append(int(logits(jnp.array(tokens[-CONTEXT:])).argmax()))
+    generated = draw(model, greedy=True)
+    assert generated.tolist() == tokens[len(PROMPT) :]
+    assert len(set(generated.tolist())) > 1
+
+
+def test_a_prompt_longer_than_the_context_counts_by_its_end(model):
+    long = np.concatenate([np.arange(V), PROMPT, PROMPT])
+    np.testing.assert_array_equal(draw(model, long), draw(model, long[-CONTEXT:]))
+
+
+def test_each_row_of_a_batch_is_generated_as_if_alone(model):
+    prompts = np.stack([PROMPT, PROMPT[::-1], PROMPT + 2])
+    alone = [draw(model, prompt, greedy=True) for prompt in prompts]
+    np.testing.assert_array_equal(draw(model, prompts, greedy=True), alone)
+
+
+def test_one_compilation_serves_all_prompts_and_temperatures(model):
+    _extend.clear_cache()
+    prompts = [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)]
+    for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
+        draw(model, prompt, seed=seed, temperature=temperature)
+    assert _extend._cache_size() == 1
+
+
+def test_one_token_to_choose_from_is_greedy(model):
+    greedy = draw(model, greedy=True)
+    np.testing.assert_array_equal(draw(model, top_k=1), greedy)
+    np.testing.assert_array_equal(draw(model, top_p=1e-6), greedy)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"prompt": PROMPT[:0]}, "prompt is empty"),
+        ({"num_tokens": 0}, "at least 1, not 0"),
+        ({"temperature": 0.0}, "temperature .* positive"),
+        ({"top_k": 0}, "top-k"),
+        ({"top_p": 2.0}, "top-p"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(model, wrong, named):
+    with pytest.raises(ValueError, match=named):
+        draw(model, **wrong)

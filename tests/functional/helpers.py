@@ -1,0 +1,110 @@
+"""What the tests share: drawn arrays and parameters, comparison of values and of gradients."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite import functional as F
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng([seed, *shape]).normal(size=shape), jnp.float32)
+
+
+def some_mask(*shape, seed=0):
+    """About two in three True, and every query sees its first key."""
+    mask = np.random.default_rng([seed, *shape]).random(shape) < 2 / 3
+    mask[..., 0] = True
+    return jnp.asarray(mask)
+
+
+def linear_parameters(inputs, outputs, bias=True, seed=0):
+    kernel = normal(inputs, outputs, seed=seed) / np.sqrt(inputs)
+    return F.LinearParameters(kernel, normal(outputs, seed=seed) if bias else None)
+
+
+def norm_parameters(width, bias=True, seed=0):
+    return F.NormParameters(
+        1 + normal(width, seed=seed) / 4, normal(width, seed=seed + 1) if bias else None
+    )
+
+
+def attention_parameters(width, inner, bias=True, seed=0):
+    into = (linear_parameters(width, inner, bias, seed + i) for i in range(3))
+    return F.AttentionParameters(*into, output=linear_parameters(inner, width, bias, seed))
+
+
+def feed_forward_parameters(width, hidden, bias=True, seed=0):
+    return F.FeedForwardParameters(
+        linear_parameters(width, hidden, bias, seed), linear_parameters(hidden, width, bias, seed)
+    )
+
+
+def block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
+    return F.EncoderBlockParameters(
+        attention=attention_parameters(width, inner or width, seed=seed),
+        attention_norm=norm_parameters(width, norm_bias, seed),
+        feed_forward=feed_forward_parameters(width, hidden, seed=seed),
+        feed_forward_norm=norm_parameters(width, norm_bias, seed + 2),
+    )
+
+
+def integers(high, *shape):
+    return jnp.asarray(np.random.default_rng([high, *shape]).integers(0, high, shape))
+
+
+def exact(tree):
+    """NumPy arrays with numbers of float64, for a formula."""
+    return jax.tree.map(
+        lambda x: np.array(x, np.float64 if x.dtype == np.float32 else x.dtype), tree
+    )
+
+
+def over_batch(batch, formula, *arrays, params=None):
+    """`formula` of the parameters and every sample of arrays with leading axes `batch`."""
+    if params is not None:
+        formula = functools.partial(formula, exact(params))
+    arrays = exact(arrays)
+    results = [formula(*(array[i] for array in arrays)) for i in np.ndindex(*batch)]
+    return jax.tree.map(
+        lambda *leaves: np.stack(leaves).reshape(batch + np.shape(leaves[0])), *results
+    )
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    jax.tree.map(
+        lambda a, e: np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance),
+        actual,
+        expected,
+    )
+
+
+def assert_same(actual, expected):
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def assert_all_finite(tree):
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
+
+
+def assert_gradients_are_differences(function, formula, *inputs, step=1e-5, tolerance=2e-5):
+    """jax.grad of `function` equals central differences of `formula`, for every number in `inputs`.
+
+    Both return one array; it is reduced to a number by a fixed random weighting.
+    """
+    numbers = exact(inputs)
+    weights = normal(*np.shape(formula(*numbers)), seed=9)
+    gradients = jax.grad(lambda inputs: (weights * function(*inputs)).sum())(inputs)
+    weights = exact(weights)
+    for number, gradient in zip(jax.tree.leaves(numbers), jax.tree.leaves(gradients), strict=True):
+        differences = np.zeros(number.shape)
+        for index in np.ndindex(*number.shape):
+            value, around = number[index], []
+            for moved in (value + step, value - step):
+                number[index] = moved
+                around.append((weights * formula(*numbers)).sum())
+            number[index] = value
+            differences[index] = (around[0] - around[1]) / (2 * step)
+        assert_close(gradient, differences, tolerance)

@@ -1,0 +1,235 @@
+"""Attention: equal to the formula, to its differences and to Flax's; masks hide what they hide."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.functional import reference
+from tests.functional.helpers import (
+    assert_all_finite,
+    assert_close,
+    assert_gradients_are_differences,
+    assert_same,
+    attention_parameters,
+    exact,
+    normal,
+    over_batch,
+    some_mask,
+)
+from tlite import functional as F
+
+T, S, K, V = 3, 4, 2, 5
+D, H = 6, 2
+BATCHES = [(), (2,), (2, 3)]
+
+
+def drawn(batch=(), queries=T, keys=S, width=K, values=V):
+    """Query, key and value."""
+    return (
+        normal(*batch, queries, width, seed=1),
+        normal(*batch, keys, width, seed=2),
+        normal(*batch, keys, values, seed=3),
+    )
+
+
+def drawn_for_heads(batch=()):
+    return drawn(batch, width=D, values=D)
+
+
+# Attention
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_attention_is_its_formula(batch, masked):
+    inputs = (*drawn(batch), some_mask(*batch, T, S)) if masked else drawn(batch)
+    expected = over_batch(batch, reference.attention, *inputs)
+    assert_close(F.scaled_dot_product_attention(*inputs), expected)
+
+
+@pytest.mark.parametrize("result", [0, 1], ids=["output", "weights"])
+@pytest.mark.parametrize("mask", [None, some_mask(T, S)], ids=["open", "masked"])
+def test_gradients_of_attention_are_its_differences(mask, result):
+    assert_gradients_are_differences(
+        lambda *inputs: F.scaled_dot_product_attention(*inputs, mask)[result],
+        lambda *inputs: reference.attention(*inputs, mask)[result],
+        *drawn(),
+    )
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_is_that_of_flax(masked):
+    query, key, value = drawn((2, H), values=K)
+    mask = some_mask(2, H, T, S) if masked else None
+    expected = nnx.dot_product_attention(
+        *(jnp.swapaxes(x, 1, 2) for x in (query, key, value)), mask=mask
+    )
+    output, _ = F.scaled_dot_product_attention(query, key, value, mask)
+    assert_close(output, jnp.swapaxes(expected, 1, 2))
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrays(bool, (T, S)))
+def test_weights_sum_to_one_where_something_is_seen_and_to_zero_elsewhere(mask):
+    output, weights = F.scaled_dot_product_attention(*drawn(), jnp.asarray(mask))
+    assert_close(weights.sum(-1), mask.any(-1).astype(float))
+    assert (np.asarray(weights)[~mask] == 0).all()
+    assert (np.asarray(output)[~mask.any(-1)] == 0).all()
+
+
+@pytest.mark.parametrize("blind", [[True, True, True], [False, True, False]], ids=["all", "one"])
+def test_queries_that_see_nothing_have_finite_gradients(blind):
+    mask = jnp.tile(~jnp.array(blind)[:, None], (1, S))
+
+    def total(inputs):
+        return sum((result**2).sum() for result in F.scaled_dot_product_attention(*inputs, mask))
+
+    gradients = jax.grad(total)(drawn())
+    assert_all_finite(gradients)
+    assert (np.asarray(gradients[0])[blind] == 0).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrays(bool, S), st.sampled_from([1e30, -1e30]))
+def test_hidden_keys_have_no_influence_whatever_their_values(seen, huge):
+    (query, key, value), seen = drawn(), jnp.asarray(seen)
+    noisy = (jnp.where(seen[:, None], x, huge) for x in (key, value))
+    assert_same(
+        F.scaled_dot_product_attention(query, *noisy, seen),
+        F.scaled_dot_product_attention(query, key, value, seen),
+    )
+
+
+@pytest.mark.parametrize("huge", [False, True])
+def test_gradients_of_hidden_keys_are_exactly_zero(huge):
+    query, key, value = drawn()
+    seen = jnp.array([True, False, True, False])
+    key, value = (jnp.where(~seen[:, None] & huge, 1e30, x) for x in (key, value))
+
+    def total(key, value):
+        return (F.scaled_dot_product_attention(query, key, value, seen)[0] ** 2).sum()
+
+    for gradient in jax.grad(total, argnums=(0, 1))(key, value):
+        assert_all_finite(gradient)
+        assert (np.asarray(gradient).any(-1) == seen).all()
+
+
+@pytest.mark.parametrize("shape", [(T, S), (1, S), (2, 1, 1, S), (2, H, T, S), (H, 1, S), (T, 1)])
+def test_masks_broadcast(shape):
+    inputs, mask = drawn((2, H)), some_mask(*shape)
+    full = jnp.broadcast_to(mask, (2, H, T, S))
+    assert_close(
+        F.scaled_dot_product_attention(*inputs, mask), F.scaled_dot_product_attention(*inputs, full)
+    )
+
+
+def test_padding_has_no_influence():
+    tokens = jnp.array([[5, 6, 0, 0], [7, 0, 0, 0]])
+    params, x = attention_parameters(D, D), normal(2, 4, D)
+    noise = jnp.where((tokens == 0)[..., None], 100 * normal(2, 4, D, seed=5), x)
+    mask = F.padding_mask(tokens, 0)
+    plain, noisy = (
+        F.multi_head_attention(params, x, other, other, mask, num_heads=H)[0]
+        for other in (x, noise)
+    )
+    assert_same(plain, noisy)
+
+
+# Multi-head attention
+
+
+@pytest.mark.parametrize("head_width", [3, 2, 5])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_multi_head_attention_is_its_formula(batch, masked, head_width):
+    params = attention_parameters(D, H * head_width)
+    inputs = drawn_for_heads(batch)
+    if masked:
+        inputs = (*inputs, some_mask(*batch, H, T, S))
+    formula = functools.partial(reference.multi_head_attention, num_heads=H)
+    expected = over_batch(batch, formula, *inputs, params=params)
+    assert_close(F.multi_head_attention(params, *inputs, num_heads=H), expected)
+
+
+def test_multi_head_attention_with_rotary_positions_is_its_formula():
+    params, inputs = attention_parameters(D, H * 4), drawn_for_heads()
+    expected = reference.multi_head_attention(
+        *exact((params, *inputs)), num_heads=H, angles=reference.rotary_angles(7, 4)
+    )
+    assert_close(
+        F.multi_head_attention(params, *inputs, num_heads=H, angles=F.rotary_angles(7, 4)), expected
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("mask", [None, some_mask(H, T, S)], ids=["open", "masked"])
+def test_gradients_of_multi_head_attention_are_its_differences(mask, bias):
+    assert_gradients_are_differences(
+        lambda *inputs: F.multi_head_attention(*inputs, mask, num_heads=H)[0],
+        lambda *inputs: reference.multi_head_attention(*inputs, mask, num_heads=H)[0],
+        attention_parameters(4, 4, bias),
+        *drawn(width=4, values=4),
+    )
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("masked", [False, True])
+def test_multi_head_attention_is_that_of_flax(masked, bias):
+    flax = nnx.MultiHeadAttention(
+        H, D, use_bias=bias, bias_init=jax.nn.initializers.normal(), decode=False, rngs=nnx.Rngs(0)
+    )
+
+    def without_head_axes(layer):
+        biases = layer.bias.reshape(D) if bias else None
+        return F.LinearParameters(layer.kernel.reshape(D, D), biases)
+
+    layers = (flax.query, flax.key, flax.value, flax.out)
+    params = F.AttentionParameters(*map(without_head_axes, layers))
+    inputs = drawn_for_heads((2,))
+    mask = some_mask(2, H, T, S) if masked else None
+    output, _ = F.multi_head_attention(params, *inputs, mask, num_heads=H)
+    assert_close(output, flax(*inputs, mask=mask))
+
+
+@pytest.mark.parametrize("shape", [(T, S), (2, 1, 1, S), (2, H, T, S)])
+def test_masks_broadcast_over_heads(shape):
+    params, inputs, mask = attention_parameters(D, D), drawn_for_heads((2,)), some_mask(*shape)
+    full = jnp.broadcast_to(mask, (2, H, T, S))
+    short, long = (F.multi_head_attention(params, *inputs, m, num_heads=H) for m in (mask, full))
+    assert_close(short, long)
+
+
+def test_heads_that_see_nothing_leave_the_output_bias():
+    params, inputs = attention_parameters(D, D), drawn_for_heads()
+    output, weights = F.multi_head_attention(params, *inputs, jnp.zeros((T, S), bool), num_heads=H)
+    assert_same(output, np.tile(params.output.bias, (T, 1)))
+    assert not weights.any()
+
+
+def test_a_width_that_heads_do_not_divide_is_named():
+    with pytest.raises(ValueError, match=r"6 .* 4 heads"):
+        F.multi_head_attention(attention_parameters(D, D), *drawn_for_heads(), num_heads=4)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_merging_heads_undoes_splitting_them(batch):
+    x = normal(*batch, T, D)
+    heads = F.split_heads(x, H)
+    assert_same(heads[..., 1, :, 0], x[..., D // H])
+    assert_same(F.merge_heads(heads), x)
+
+
+def test_attention_under_jit_and_vmap_is_the_batched_one():
+    params, inputs, mask = attention_parameters(D, D), drawn_for_heads((2,)), some_mask(2, H, T, S)
+
+    def attend(*inputs):
+        return F.multi_head_attention(params, *inputs, num_heads=H)
+
+    assert_close(jax.jit(jax.vmap(attend))(*inputs, mask), attend(*inputs, mask))

@@ -1,0 +1,132 @@
+"""Layers: equal to their formulas and differences; dropout drops what it says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional import reference
+from tests.functional.helpers import (
+    assert_close,
+    assert_gradients_are_differences,
+    assert_same,
+    exact,
+    feed_forward_parameters,
+    integers,
+    linear_parameters,
+    norm_parameters,
+    normal,
+    over_batch,
+)
+from tlite import functional as F
+
+T, D = 3, 4
+LAYERS = {
+    "linear": (F.linear, reference.linear, linear_parameters(D, 5)),
+    "linear without bias": (F.linear, reference.linear, linear_parameters(D, 5, bias=False)),
+    "layer norm": (F.layer_norm, reference.layer_norm, norm_parameters(D)),
+    "layer norm without bias": (F.layer_norm, reference.layer_norm, norm_parameters(D, bias=False)),
+    "rms norm": (F.rms_norm, reference.rms_norm, norm_parameters(D, bias=False)),
+    "feed-forward": (F.feed_forward, reference.feed_forward, feed_forward_parameters(D, 6)),
+    "feed-forward with tanh": (
+        lambda params, x: F.feed_forward(params, x, jnp.tanh),
+        lambda params, x: reference.feed_forward(params, x, np.tanh),
+        feed_forward_parameters(D, 6, bias=False),
+    ),
+}
+each_layer = pytest.mark.parametrize(("layer", "formula", "params"), LAYERS.values(), ids=LAYERS)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@each_layer
+def test_layers_are_their_formulas(layer, formula, params, batch):
+    x = normal(*batch, T, D)
+    assert_close(layer(params, x), over_batch(batch, formula, x, params=params))
+
+
+@each_layer
+def test_gradients_of_layers_are_their_differences(layer, formula, params):
+    assert_gradients_are_differences(layer, formula, params, normal(T, D))
+
+
+@each_layer
+def test_layers_treat_every_position_alike(layer, formula, params):
+    x = normal(T, D)
+    assert_close(jax.jit(jax.vmap(layer, in_axes=(None, 0)))(params, x), layer(params, x))
+
+
+@pytest.mark.parametrize("norm", [F.layer_norm, F.rms_norm])
+def test_norms_of_equal_numbers_are_finite(norm):
+    params = norm_parameters(D, bias=False)
+    for x in (jnp.zeros(D), jnp.full(D, 1e6)):
+        value, gradient = jax.value_and_grad(lambda x: norm(params, x).sum())(x)
+        assert np.isfinite(value)
+        assert np.isfinite(gradient).all()
+
+
+def test_eps_of_norms_is_theirs_to_choose():
+    x = 0.01 * normal(T, D)
+    for norm, formula in [(F.layer_norm, reference.layer_norm), (F.rms_norm, reference.rms_norm)]:
+        params = norm_parameters(D)
+        assert_close(norm(params, x, 0.1), formula(*exact((params, x)), 0.1))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_embedding_looks_up_rows(shape):
+    table, tokens = normal(5, D), integers(5, *shape)
+    assert_same(F.embed(table, tokens), table[tokens])
+
+
+# Dropout
+
+N = 20_000
+RATES = [0.01, 0.1, 0.5, 0.9]
+
+
+@pytest.mark.parametrize(("key", "rate"), [(None, 0.5), (jax.random.key(0), 0.0), (None, 0.0)])
+def test_dropout_without_key_or_rate_is_the_identity(key, rate):
+    x = normal(T, D)
+    assert F.dropout(key, x, rate) is x
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rate", RATES)
+def test_dropout_zeroes_a_fraction_near_its_rate_and_scales_the_rest(rate, seed):
+    dropped = np.asarray(F.dropout(jax.random.key(seed), jnp.ones(N), rate))
+    assert abs((dropped == 0).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / N)
+    assert_close(dropped[dropped != 0], 1 / (1 - rate))
+    assert abs(dropped.mean() - 1) < 5 * np.sqrt(rate / (1 - rate) / N)
+
+
+def test_dropout_repeats_with_its_key_and_differs_without():
+    x = jnp.ones(100)
+    first, second = jax.random.split(jax.random.key(0))
+    assert_same(F.dropout(first, x, 0.5), F.dropout(first, x, 0.5))
+    assert (F.dropout(first, x, 0.5) != F.dropout(second, x, 0.5)).any()
+
+
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+def test_the_noise_of_a_sample_does_not_depend_on_its_batch(batch):
+    keys, x = jax.random.split(jax.random.key(0), batch), normal(*batch, T, D)
+    together = F.dropout(keys, x, 0.5)
+    for i in np.ndindex(*batch):
+        assert_same(together[i], F.dropout(keys[i], x[i], 0.5))
+    assert_same(F.dropout(keys[::-1], x[::-1], 0.5), together[::-1])
+
+
+def test_dropout_under_vmap_and_jit_is_dropout_with_many_keys():
+    keys, x = jax.random.split(jax.random.key(0), 3), normal(3, T, D)
+    drop = jax.jit(jax.vmap(lambda key, x: F.dropout(key, x, 0.5)))
+    assert_same(drop(keys, x), F.dropout(keys, x, 0.5))
+
+
+def test_gradients_of_dropout_are_its_scale_where_it_keeps():
+    key, x = jax.random.key(0), jnp.ones(50)
+    gradient = jax.grad(lambda x: F.dropout(key, x, 0.2).sum())(x)
+    assert_same(gradient, F.dropout(key, x, 0.2))
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+def test_a_dropout_rate_outside_0_to_1_is_named(rate):
+    with pytest.raises(ValueError, match=f"not {rate}"):
+        F.dropout(None, normal(T, D), rate)

@@ -1,0 +1,103 @@
+"""Losses: (sum, count) that add up however a batch is cut."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.functional import reference
+from tests.functional.helpers import (
+    assert_all_finite,
+    assert_close,
+    assert_gradients_are_differences,
+    assert_same,
+    exact,
+    integers,
+    normal,
+)
+from tlite import functional as F
+
+N, V = 6, 5
+LOGITS = 3 * normal(N, V)
+TARGETS = integers(V, N)
+WEIGHTS = jnp.array([1, 0, 0.5, 2, 0, 1])
+losses = pytest.mark.parametrize("loss", [F.cross_entropy, F.accuracy])
+weighted = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
+
+
+@weighted
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_cross_entropy_is_its_formula(batch, weights):
+    rows = [x[: math.prod(batch)] for x in (LOGITS, TARGETS, weights) if x is not None]
+    shaped = (x.reshape(*batch, *x.shape[1:]) for x in rows)
+    assert_close(F.cross_entropy(*shaped), reference.cross_entropy(*exact(rows)))
+
+
+@weighted
+def test_gradients_of_cross_entropy_are_its_differences(weights):
+    rest = exact((TARGETS, weights))
+    assert_gradients_are_differences(
+        lambda logits: F.cross_entropy(logits, TARGETS, weights)[0],
+        lambda logits: reference.cross_entropy(logits, *rest)[0],
+        LOGITS,
+    )
+
+
+def test_cross_entropy_of_each_token_is_that_of_flat_log_softmax():
+    expected = -jax.nn.log_softmax(LOGITS)[np.arange(N), TARGETS]
+    assert_close(F.token_cross_entropy(LOGITS, TARGETS), expected)
+
+
+@losses
+@settings(max_examples=20, deadline=None)
+@given(cut=st.integers(1, N - 1))
+def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):
+    whole = loss(LOGITS, TARGETS, WEIGHTS)
+    parts = [loss(LOGITS[part], TARGETS[part], WEIGHTS[part]) for part in np.s_[:cut, cut:]]
+    assert_close(tuple(map(sum, zip(*parts, strict=True))), whole)
+
+
+@losses
+def test_weight_0_removes_an_element_and_weights_1_change_nothing(loss):
+    kept = WEIGHTS > 0
+    assert_close(loss(LOGITS, TARGETS, kept.astype(jnp.float32)), loss(LOGITS[kept], TARGETS[kept]))
+    assert_close(loss(LOGITS, TARGETS, jnp.ones(N)), loss(LOGITS, TARGETS))
+
+
+@losses
+def test_no_elements_sum_and_count_to_0(loss):
+    assert_same(loss(LOGITS, TARGETS, jnp.zeros(N)), (0.0, 0.0))
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4, 1e30])
+@pytest.mark.parametrize("target", range(3))
+def test_extreme_logits_give_the_finite_loss_of_log_softmax(size, target):
+    logits = jnp.array([[size, 0.0, -size]])
+    value, gradient = jax.value_and_grad(
+        lambda logits: F.cross_entropy(logits, jnp.array([target]))[0]
+    )(logits)
+    assert_all_finite((value, gradient))
+    assert_close(value, -jax.nn.log_softmax(logits)[0, target])
+
+
+@weighted
+def test_accuracy_counts_the_largest_logits_that_are_targets(weights):
+    used = np.ones(N) if weights is None else weights
+    right = sum(used[n] for n in range(N) if max(LOGITS[n]) == LOGITS[n, TARGETS[n]])
+    assert_close(F.accuracy(LOGITS, TARGETS, weights), (right, used.sum()))
+
+
+def test_right_logits_have_accuracy_1_and_uniform_ones_the_loss_log_v():
+    correct, count = F.accuracy(jax.nn.one_hot(TARGETS, V), TARGETS)
+    assert correct == count == N
+    assert_close(F.cross_entropy(jnp.zeros((N, V)), TARGETS), (N * np.log(V), N))
+
+
+@losses
+def test_losses_under_jit_and_vmap_are_those_of_each_row(loss):
+    total, count = jax.jit(jax.vmap(loss))(LOGITS, TARGETS, WEIGHTS)
+    assert_close((total.sum(), count.sum()), loss(LOGITS, TARGETS, WEIGHTS))

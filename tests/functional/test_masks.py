@@ -1,0 +1,45 @@
+"""Masks: what may attend to what."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.functional.helpers import integers
+from tlite import functional as F
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_causal_mask_shows_the_present_and_the_past(length):
+    mask = F.causal_mask(length)
+    assert mask.shape == (length, length)
+    assert all(mask[t, s] == (s <= t) for t in range(length) for s in range(length))
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_padding_mask_hides_padding_from_all_heads_and_queries(batch):
+    tokens = integers(3, *batch, 5)
+    mask = F.padding_mask(tokens, 0)
+    assert mask.shape == (*batch, 1, 1, 5)
+    assert (mask[..., 0, 0, :] == (tokens != 0)).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.none() | arrays(bool, (2, 3)), max_size=4))
+def test_combined_masks_allow_what_all_allow(masks):
+    combined = F.combine_masks(*(None if mask is None else jnp.asarray(mask) for mask in masks))
+    given_masks = [mask for mask in masks if mask is not None]
+    if given_masks:
+        assert (combined == np.logical_and.reduce(given_masks)).all()
+    else:
+        assert combined is None
+
+
+def test_combined_masks_broadcast():
+    tokens = jnp.array([[1, 1, 0], [1, 0, 0]])
+    combined = F.combine_masks(F.causal_mask(3), None, F.padding_mask(tokens, 0))
+    assert combined.shape == (2, 1, 3, 3)
+    for b, t, s in np.ndindex(2, 3, 3):
+        assert combined[b, 0, t, s] == (s <= t and tokens[b, s] != 0)

@@ -1,0 +1,111 @@
+"""Plots: what is drawn is what was given, with labelled axes."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.inspection.plots import visible
+from tlite.training.metrics import summarise
+
+VOCABULARY = list("ab \n\t$")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def metrics(num_members, num_steps=3):
+    """Lines of metrics.jsonl; member m's loss after step s is s + m, its accuracy 1 / s."""
+    members = np.arange(float(num_members))
+    losses = {
+        s: {"loss": s + members, "accuracy": 1 / s + 0 * members} for s in range(1, num_steps + 1)
+    }
+    return [
+        {"step": step, "split": split} | summarise(loss)
+        for step, loss in losses.items()
+        for split in ("training", "validation")
+    ]
+
+
+def probabilities():
+    return np.random.default_rng(0).dirichlet(np.ones(len(VOCABULARY)), size=4)
+
+
+def draw(plot, num_members, axes=None):
+    return {
+        "loss": lambda: plot_curves(metrics(num_members), "loss", axes=axes),
+        "accuracy": lambda: plot_curves(metrics(num_members), "accuracy", axes=axes),
+        "position": lambda: plot_loss_by_position(np.ones((num_members, 5)), axes=axes),
+        "next": lambda: plot_next_token_probabilities(
+            probabilities(), list("a b$"), VOCABULARY, axes=axes
+        ),
+    }[plot]()
+
+
+@pytest.mark.parametrize("num_members", [1, 3])
+@pytest.mark.parametrize("plot", ["loss", "accuracy", "position", "next"])
+def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, num_members, tmp_path):
+    axes = draw(plot, num_members)
+    assert axes.get_xlabel()
+    assert axes.get_ylabel()
+    axes.figure.savefig(tmp_path / "plot.png")
+    mine = plt.figure().add_subplot()
+    assert draw(plot, num_members, mine) is mine
+
+
+@pytest.mark.parametrize("num_members", [1, 3])
+def test_curves_are_the_means_with_a_band_for_several_members(num_members):
+    axes = plot_curves(metrics(num_members))
+    assert [line.get_label() for line in axes.lines] == ["training", "validation"]
+    for line in axes.lines:
+        np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
+        np.testing.assert_allclose(line.get_ydata(), np.arange(1, 4) + (num_members - 1) / 2)
+    assert len(axes.collections) == (2 if num_members > 1 else 0)
+
+
+def test_only_long_training_curves_are_smoothed():
+    training, validation = plot_curves(metrics(1, num_steps=1000)).lines
+    assert len(training.get_xdata()) == 200
+    assert len(validation.get_xdata()) == 1000
+    assert training.get_ydata().mean() == pytest.approx(validation.get_ydata().mean())
+
+
+def test_a_loss_that_was_not_finite_is_left_out():
+    lines = metrics(1)
+    lines[1]["loss"] = None
+    assert plot_curves(lines).lines[1].get_xdata().tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("num_members", [1, 3])
+def test_loss_by_position_is_the_mean_over_members(num_members):
+    losses = np.random.default_rng(0).random((num_members, 5))
+    axes = plot_loss_by_position(losses)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), np.arange(1, 6))
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), losses.mean(0))
+    assert len(axes.collections) == (num_members > 1)
+
+
+def test_next_tokens_stand_in_the_order_of_their_probabilities():
+    given = probabilities()
+    axes = plot_next_token_probabilities(given, list("a b$"), VOCABULARY, most=3)
+    drawn = {text.get_position(): text.get_text() for text in axes.texts}
+    assert drawn == {
+        (position, rank): visible(VOCABULARY[token])
+        for position, row in enumerate(given)
+        for rank, token in enumerate(np.argsort(-row)[:3])
+    }
+    np.testing.assert_allclose(axes.images[0].get_array(), np.sort(given)[:, ::-1][:, :3].T)
+
+
+def test_invisible_characters_get_marks_and_others_stay():
+    marks = {c: visible(c) for c in map(chr, range(9, 127))}
+    assert all(mark.strip() for c, mark in marks.items() if c in " \t\n")
+    assert all(mark == c for c, mark in marks.items() if c not in " \t\n$")
+    assert len(set(marks.values())) == len(marks)

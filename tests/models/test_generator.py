@@ -1,0 +1,229 @@
+"""The generator: counted by hand, causal with every switch, the same batched or alone."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_all_finite, assert_close, assert_same, integers
+from tlite import functional as F
+from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.modules import count_parameters
+
+KEY = jax.random.key(0)
+T, V = 6, 7
+SMALL = GeneratorConfig(
+    vocabulary_size=V, context=T, width=8, num_heads=2, num_blocks=2, dropout=0.5
+)
+SMALL_COUNT = 1_863
+TOKENS = integers(V, 2, T)
+
+# Each switch, and by how many parameters it changes the small model.
+SWITCHES = {
+    "defaults": ({}, 0),
+    "norm_first": ({"norm_first": True}, 2 * 8),
+    "rms": ({"norm": "rms"}, -4 * 8),
+    "rms first": ({"norm": "rms", "norm_first": True}, -4 * 8 + 8),
+    "gelu": ({"activation": "gelu"}, 0),
+    "silu": ({"activation": "silu"}, 0),
+    "sinusoidal": ({"positions": "sinusoidal"}, -T * 8),
+    "rotary": ({"positions": "rotary"}, -T * 8),
+    "qkv_bias": ({"qkv_bias": True}, 2 * 3 * 8),
+    "bias": ({"bias": False}, -2 * (8 + 32 + 8 + 2 * 8) - V),
+    "tied_head": ({"tied_head": True}, -(8 * V + V)),
+    "num_heads": ({"num_heads": 4}, 0),
+    "head_width": ({"head_width": 3}, -2 * 4 * 8 * (8 - 2 * 3)),
+    "hidden_width": ({"hidden_width": 5}, -2 * (2 * 8 + 1) * (32 - 5)),
+    "num_blocks": ({"num_blocks": 1}, -848),
+    "all": (
+        {
+            "norm_first": True,
+            "norm": "rms",
+            "positions": "rotary",
+            "qkv_bias": True,
+            "bias": False,
+            "tied_head": True,
+            "head_width": 6,
+        },
+        -T * 8 - (8 * V + V) - 2 * (8 + 32 + 8 + 2 * 8) + 8 + 2 * 3 * 12 + 2 * 4 * 8 * (12 - 8),
+    ),
+}
+each_switch = pytest.mark.parametrize(("switches", "change"), SWITCHES.values(), ids=SWITCHES)
+
+
+def small(seed=0, **switches):
+    config = dataclasses.replace(SMALL, **switches)
+    return TransformerGenerator(config, key=jax.random.key(seed))
+
+
+# Counts
+
+
+@pytest.mark.parametrize(
+    ("config", "count", "arrays"),
+    [
+        (GeneratorConfig(vocabulary_size=71), 44_487, 43),
+        (GeneratorConfig(vocabulary_size=65, context=16, num_blocks=2), 29_953, 30),
+    ],
+)
+def test_models_hold_as_many_parameters_as_counted_by_hand(config, count, arrays):
+    model = TransformerGenerator(config, key=KEY)
+    assert count_parameters(model) == count
+    assert len(jax.tree.leaves(model)) == arrays
+
+
+def test_the_shape_of_nanogpt_holds_as_many_parameters_as_counted_by_hand():
+    config = GeneratorConfig(
+        vocabulary_size=65,
+        context=64,
+        width=128,
+        num_heads=4,
+        num_blocks=4,
+        norm_first=True,
+        activation="gelu",
+        bias=False,
+        tied_head=True,
+    )
+    tables = 65 * 128 + 64 * 128
+    attention, feed_forward, norms = 4 * 128 * 128, 2 * 128 * 512, 2 * 128
+    model = jax.eval_shape(lambda: TransformerGenerator(config, key=KEY))
+    expected = tables + 4 * (attention + feed_forward + norms) + 128
+    assert count_parameters(model) == expected == 804_096
+
+
+@each_switch
+def test_switches_change_the_count_as_by_hand_and_give_logits(switches, change):
+    model = small(**switches)
+    assert count_parameters(model) == SMALL_COUNT + change
+    logits = model(TOKENS)
+    assert logits.shape == (2, T, V)
+    assert_all_finite(logits)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, change) in SWITCHES.items() if change == 0][1:]
+)
+def test_switches_that_keep_the_count_change_the_logits(name):
+    assert np.abs(small(**SWITCHES[name][0])(TOKENS) - small()(TOKENS)).max() > 1e-4
+
+
+def test_the_text_of_a_model_names_the_total_and_the_count_of_every_layer():
+    model = TransformerGenerator(GeneratorConfig(vocabulary_size=71), key=KEY)
+    lines = [line.split() for line in str(model).splitlines()]
+    assert lines[0] == ["TransformerGenerator", "44,487"]
+    assert lines[-1] == ["total:", "44,487", "parameters", "in", "43", "arrays"]
+    expected = {"embedding": 2_272, "positions": 2_048, "blocks": 37_824, "head": 2_343}
+    expected |= dict.fromkeys(("0", "1", "2"), 12_608) | {"attention": 4_128, "feed_forward": 8_352}
+    expected |= dict.fromkeys(("attention_norm", "feed_forward_norm"), 64)
+    counts = {line[0].rstrip(":"): line[-1] for line in lines}
+    assert {name: f"{count:,}" for name, count in expected.items()}.items() <= counts.items()
+
+
+# Causality
+
+
+@each_switch
+def test_later_tokens_do_not_change_earlier_logits_by_a_bit(switches, change):
+    model = small(**switches)
+    logits = model(TOKENS)
+    for t in range(1, T):
+        changed = model(TOKENS.at[:, t:].set((TOKENS[:, t:] + 1) % V))
+        assert_same(changed[:, :t], logits[:, :t])
+        assert (changed[:, t] != logits[:, t]).any()
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_gradients_never_reach_later_tokens_and_always_earlier_ones(norm_first, positions):
+    model = small(norm_first=norm_first, positions=positions)
+    each_token_once = jnp.arange(T)
+    jacobian = jax.jacrev(lambda model: model(each_token_once))(model)
+    reached = np.asarray(jacobian.embedding.table[...][:, :, :T]).any(axis=(1, 3))
+    assert_same(reached, np.tri(T, dtype=bool))
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_the_order_of_earlier_tokens_matters(positions):
+    model, tokens = small(positions=positions), jnp.arange(T)
+    swapped = tokens.at[:2].set(tokens[1::-1])
+    assert np.abs(model(swapped)[-1] - model(tokens)[-1]).max() > 1e-4
+
+
+# Batches, transformations, dropout
+
+
+@pytest.mark.parametrize("switches", [{}, {"norm_first": True, "positions": "rotary"}])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_a_sample_is_the_same_alone_batched_mapped_or_compiled(switches, dropout):
+    model = small(**switches)
+    keys = jax.random.split(KEY, 2) if dropout else None
+
+    def logits(tokens, key):
+        return model(tokens, key=key)
+
+    batched = logits(TOKENS, keys)
+    assert_close(jax.jit(jax.vmap(logits))(TOKENS, keys), batched)
+    for i in range(2):
+        assert_close(logits(TOKENS[i], keys[i] if dropout else None), batched[i])
+    assert_close(
+        logits(TOKENS[:1, None], None if keys is None else keys[:1, None])[0, 0], batched[0]
+    )
+
+
+def test_shorter_texts_get_the_logits_of_their_prefix():
+    assert_close(small()(TOKENS[:, :4]), small()(TOKENS)[:, :4])
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_too_many_tokens_are_refused_with_both_lengths(positions):
+    with pytest.raises(ValueError, match=r"length 7 .* length 6"):
+        small(positions=positions)(jnp.zeros(T + 1, int))
+
+
+def test_dropout_repeats_with_its_key_and_differs_without():
+    model, (first, second) = small(), jax.random.split(KEY)
+    assert_same(model(TOKENS, key=first), model(TOKENS, key=first))
+    assert np.abs(model(TOKENS, key=first) - model(TOKENS, key=second)).max() > 1e-3
+    assert np.abs(model(TOKENS, key=first) - model(TOKENS)).max() > 1e-3
+    assert_same(small(dropout=0.0)(TOKENS, key=first), model(TOKENS))
+
+
+@each_switch
+def test_gradients_reach_every_parameter_and_are_finite(switches, change):
+    def loss(model):
+        total, count = F.cross_entropy(model(TOKENS), jnp.roll(TOKENS, 1))
+        return total / count
+
+    gradients = jax.tree.leaves(jax.jit(jax.grad(loss))(small(**switches)))
+    assert_all_finite(gradients)
+    assert all(gradient.any() for gradient in gradients)
+
+
+def test_members_of_a_mapped_initialisation_are_those_built_alone():
+    keys = jax.random.split(KEY, 3)
+    members = jax.vmap(lambda key: TransformerGenerator(SMALL, key=key))(keys)
+    for i in range(3):
+        member = jax.tree.map(lambda leaf, i=i: leaf[i], members)
+        assert_close(member, TransformerGenerator(SMALL, key=keys[i]), 1e-6)
+    logits = jax.vmap(lambda model: model(TOKENS))(members)
+    assert np.abs(logits[0] - logits[1]).max() > 1e-3
+    assert_close(logits[2], TransformerGenerator(SMALL, key=keys[2])(TOKENS))
+
+
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ({"num_heads": 3}, "8 is not divisible by 3 heads"),
+        ({"context": 0}, "context must be at least 1, not 0"),
+        ({"num_blocks": 0}, "num_blocks must be at least 1, not 0"),
+        ({"width": 0}, "width must be at least 1, not 0"),
+        ({"num_heads": 0}, "num_heads must be at least 1, not 0"),
+        ({"dropout": 1.0}, "not 1.0"),
+        ({"dropout": -0.1}, "not -0.1"),
+    ],
+)
+def test_configs_that_cannot_be_are_refused(switches, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **switches)

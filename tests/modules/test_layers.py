@@ -1,0 +1,129 @@
+"""Modules: they hold the parameters by the counts, and add nothing to the functions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_close, assert_same, integers, normal
+from tlite import functional as F
+from tlite import modules
+from tlite.models import GeneratorConfig
+
+KEY = jax.random.key(0)
+D, H = 32, 4
+CONFIG = GeneratorConfig(width=D, num_heads=H)
+
+
+def linear_parameters(layer):
+    return F.LinearParameters(layer.kernel[...], None if layer.bias is None else layer.bias[...])
+
+
+def norm_parameters(norm):
+    return F.NormParameters(
+        norm.scale[...], norm.bias[...] if getattr(norm, "bias", None) else None
+    )
+
+
+def attention_parameters(attention):
+    layers = (attention.query, attention.key, attention.value, attention.output)
+    return F.AttentionParameters(*map(linear_parameters, layers))
+
+
+def feed_forward_parameters(layer):
+    return F.FeedForwardParameters(*map(linear_parameters, (layer.hidden, layer.output)))
+
+
+def block_parameters(block):
+    return F.EncoderBlockParameters(
+        attention_parameters(block.attention),
+        norm_parameters(block.attention_norm),
+        feed_forward_parameters(block.feed_forward),
+        norm_parameters(block.feed_forward_norm),
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "count", "arrays"),
+    [
+        (modules.Linear(3, 5, key=KEY), 20, 2),
+        (modules.Linear(3, 5, bias=False, key=KEY), 15, 1),
+        (modules.Embedding(7, 5, key=KEY), 35, 1),
+        (modules.LayerNorm(5), 10, 2),
+        (modules.LayerNorm(5, bias=False), 5, 1),
+        (modules.RMSNorm(5), 5, 1),
+        (modules.MultiHeadAttention(D, H, key=KEY), 4_128, 5),
+        (modules.MultiHeadAttention(D, H, qkv_bias=True, key=KEY), 4_224, 8),
+        (modules.MultiHeadAttention(D, H, bias=False, key=KEY), 4_096, 4),
+        (modules.MultiHeadAttention(D, 3, head_width=5, key=KEY), 4 * 15 * D + D, 5),
+        (modules.FeedForward(D, 10, key=KEY), 2 * 10 * D + 10 + D, 4),
+        (modules.FeedForward(D, 10, bias=False, key=KEY), 2 * 10 * D, 2),
+        (modules.EncoderBlock(CONFIG, key=KEY), 12_608, 13),
+    ],
+)
+def test_modules_hold_as_many_parameters_as_counted_by_hand(module, count, arrays):
+    assert modules.count_parameters(module) == count
+    assert len(jax.tree.leaves(module)) == arrays
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers_are_the_functions_of_their_parameters(bias):
+    x = normal(2, 3, D)
+    linear, norm = modules.Linear(D, 5, bias=bias, key=KEY), modules.LayerNorm(D, bias=bias)
+    feed_forward = modules.FeedForward(D, 6, bias=bias, key=KEY)
+    assert_same(linear(x), F.linear(linear_parameters(linear), x))
+    assert_same(norm(x), F.layer_norm(norm_parameters(norm), x))
+    assert_same(modules.RMSNorm(D)(x), F.rms_norm(F.NormParameters(jnp.ones(D)), x))
+    assert_same(feed_forward(x), F.feed_forward(feed_forward_parameters(feed_forward), x))
+
+
+@pytest.mark.parametrize("options", [{}, {"head_width": 5}, {"qkv_bias": True, "bias": False}])
+def test_attention_is_the_function_of_its_parameters(options):
+    attention = modules.MultiHeadAttention(D, H, key=KEY, **options)
+    inputs = (normal(2, 3, D), normal(2, 5, D), normal(2, 5, D, seed=1), jnp.tri(3, 5, dtype=bool))
+    expected = F.multi_head_attention(attention_parameters(attention), *inputs, num_heads=H)
+    assert_same(attention(*inputs), expected)
+    assert_same(F.multi_head_attention(attention, *inputs, num_heads=H), expected)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_a_block_and_its_gradients_are_those_of_its_parameters(pre_norm):
+    block, x = modules.EncoderBlock(CONFIG, key=KEY), normal(2, 5, D)
+
+    def total(params):
+        return (F.encoder_block(params, x, num_heads=H, pre_norm=pre_norm) ** 3).sum()
+
+    of_module, of_tuple = (
+        jax.value_and_grad(total)(params) for params in (block, block_parameters(block))
+    )
+    assert_same(of_module[0], of_tuple[0])
+    assert_close(block_parameters(of_module[1]), of_tuple[1])
+
+
+def test_embedding_looks_up_its_rows():
+    embedding, tokens = modules.Embedding(7, 5, key=KEY), integers(7, 2, 3)
+    assert_same(embedding(tokens), embedding.table[...][tokens])
+
+
+def test_parameters_are_drawn_as_documented():
+    kernel = modules.Linear(100, 200, key=KEY).kernel[...]
+    limit = np.sqrt(6 / 300)
+    assert 0.99 * limit < np.abs(kernel).max() <= limit
+    assert_close(kernel.std(), limit / np.sqrt(3), 1e-2)
+    assert_close(modules.Embedding(100, 200, key=KEY).table[...].std(), 0.02, 1e-3)
+    zeros = modules.Linear(3, 5, initializer=jax.nn.initializers.zeros, key=KEY)
+    assert not zeros.kernel[...].any()
+
+
+def test_the_layers_of_a_block_are_drawn_independently():
+    kernels = [
+        leaf for leaf in jax.tree.leaves(modules.EncoderBlock(CONFIG, key=KEY)) if leaf.ndim == 2
+    ]
+    starts = {float(kernel[0, 0]) for kernel in kernels}
+    assert len(starts) == len(kernels) == 6
+
+
+def test_a_width_that_heads_do_not_divide_is_named_unless_their_width_is_given():
+    with pytest.raises(ValueError, match="32 is not divisible by 5 heads"):
+        modules.MultiHeadAttention(D, 5, key=KEY)
+    assert modules.MultiHeadAttention(D, 5, head_width=2, key=KEY).query.kernel.shape == (D, 10)

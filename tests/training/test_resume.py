@@ -1,0 +1,188 @@
+"""Real processes, really killed: what they leave behind is gone on with as if nothing happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tlite import commands
+from tlite.training.metrics import read_metrics
+
+STEPS = 60
+SETTINGS = "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --seeds 2"
+TRAIN = f"train text {SETTINGS} --steps {STEPS} --evaluate-every 3"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("".join(f"{n} bottles of beer on the wall.\n" for n in range(99, 0, -1)))
+    return path
+
+
+def start(arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tlite", *arguments.split()],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(arguments: str) -> str:
+    process = start(arguments)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(text, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
+    finish(f"{TRAIN} --path {text} --run {folder}")
+    return folder
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    """Returns as soon as the condition holds, or the process ends, which it must not before."""
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    """Bit-identical parameters and optimizer, and the same metrics, each step once."""
+    states = []
+    for run in (folder, other):
+        members, step = commands.GeneratorRun.open(run).restore("last")
+        assert step == STEPS
+        states.append((members.parameters, members.optimizer))
+    for a, b in zip(*map(commands.jax.tree.leaves, states), strict=True):
+        np.testing.assert_array_equal(a, b)
+    lines = [
+        [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in read_metrics(path)]
+        for path in (folder / "metrics.jsonl", other / "metrics.jsonl")
+    ]
+    steps = [line["step"] for line in lines[0] if line["split"] == "training"]
+    assert steps == list(range(1, STEPS + 1))
+    assert lines[0] == lines[1]
+
+
+def test_a_run_killed_again_and_again_ends_as_one_that_never_was(text, uninterrupted, tmp_path):
+    folder = tmp_path / "killed"
+    metrics = folder / "metrics.jsonl"
+
+    def steps_done() -> int:
+        return max((line["step"] for line in read_metrics(metrics)), default=0)
+
+    command = f"{TRAIN} --path {text} --run {folder}"
+    for kill_at in (7, 22, 41):
+        process = start(command)
+        wait_for(lambda at=kill_at: steps_done() >= at, process)
+        kill(process)
+        command = f"train --resume {folder}"
+    finish(command)
+    assert_same_run(folder, uninterrupted)
+
+
+def test_a_run_killed_while_a_checkpoint_is_written_ends_the_same(text, uninterrupted, tmp_path):
+    folder = tmp_path / "killed"
+    process = start(f"{TRAIN} --path {text} --run {folder}")
+
+    def half_written() -> list[str]:
+        names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").exists() else []
+        return [name for name in names if not name.isdigit()]
+
+    for _ in range(20):  # a write takes about 10 ms: once seen, it may end before the kill does
+        wait_for(half_written, process)
+        process.send_signal(signal.SIGSTOP)
+        if half_written():
+            break
+        process.send_signal(signal.SIGCONT)
+    kill(process)
+    assert half_written()
+    finish(f"train --resume {folder}")
+    assert not half_written()
+    assert_same_run(folder, uninterrupted)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(text, uninterrupted, tmp_path):
+    folder = tmp_path / "killed"
+    process = start(f"{TRAIN} --path {text} --run {folder}")
+    wait_for((folder / "config.json").exists, process)
+    kill(process)
+    finish(f"train --resume {folder}")
+    assert_same_run(folder, uninterrupted)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(text, uninterrupted, tmp_path):
+    folder = tmp_path / "interrupted"
+    process = start(f"{TRAIN} --path {text} --run {folder}")
+    wait_for(lambda: read_metrics(folder / "metrics.jsonl"), process)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert f"tlite train --resume {folder}" in out
+    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert last < STEPS
+    assert (folder / "checkpoints" / str(last)).is_dir()
+    finish(f"train --resume {folder}")
+    whole = [line for line in read_metrics(uninterrupted / "metrics.jsonl")]
+    trained = [line for line in read_metrics(folder / "metrics.jsonl")]
+    assert whole[-1] == trained[-1]
+
+
+def test_one_member_goes_on_alone(text, uninterrupted, tmp_path, capsys):
+    folder = tmp_path / "members"
+    commands_before = json.loads((uninterrupted / "config.json").read_text())
+    assert commands_before["experiment"]["training"]["seeds"] == 2
+    process = start(f"{TRAIN} --path {text} --run {folder}")
+    wait_for(lambda: (folder / "checkpoints" / "6").is_dir(), process)
+    kill(process)
+    finish(f"train --resume {folder} --member 1")
+    alone = [line for line in read_metrics(tmp_path / "members-1" / "metrics.jsonl")]
+    among = [line for line in read_metrics(uninterrupted / "metrics.jsonl")]
+    assert [line["step"] for line in alone] == [line["step"] for line in among]
+    for one, several in zip(alone, among, strict=True):
+        assert one["loss"] == pytest.approx(several["loss_members"][1], abs=1e-5)
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_last_checkpoint(text, tmp_path):
+    folder = tmp_path / "diverged"
+    process = start(
+        f"train text {SETTINGS} --steps 60 --evaluate-every 1 --path {text} --run {folder} "
+        "--learning-rate 1e30 --norm-first --warmup-steps 3"
+    )
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert len(err.splitlines()) == 1
+    assert "loss of seed" in err
+    assert "at step" in err
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(text, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk]).returncode:
+        pytest.skip("can't mount a small disk here")
+    try:
+        process = start(f"{TRAIN} --path {text} --run {disk}/run --steps 3000 --width 16")
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 2
+        assert "no space left" in err.lower()
+        assert "Traceback" not in err
+        assert f"tlite train --resume {disk}/run" in err
+        members, step = commands.GeneratorRun.open(disk / "run").restore("last")
+        assert step > 0
+    finally:
+        subprocess.run(["umount", "-l", disk])

@@ -1,0 +1,136 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training.loop import validate
+
+TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (500,), 0, 11))
+# Adam turns rounding in a gradient near 0 into a step of up to the learning rate, hence a small one.
+MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
+TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, clip_norm=1.0)
+
+
+def make_trainer(num_devices=1, model=MODEL, **changes):
+    training = dataclasses.replace(TRAINING, **changes)
+    devices = jax.local_devices()[:num_devices]
+    return Trainer(language_task(model), training, jnp.asarray(TOKENS), devices)
+
+
+def run(trainer, *parts):
+    members, step, losses = trainer.init(), 0, []
+    for num_steps in parts:
+        members, history = trainer.train(members, step, num_steps)
+        losses.append(history["loss"])
+        step += num_steps
+    return np.asarray(members.parameters), np.concatenate(losses)
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_training_lowers_the_loss():
+    text = np.tile(np.arange(5), 100)
+    training = dataclasses.replace(TRAINING, learning_rate=1e-2)
+    _, losses = run(Trainer(language_task(MODEL), training, jnp.asarray(text)), 60)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_devices_do_not_change_the_numbers(num_devices):
+    assert_same(run(make_trainer(num_devices), 10), run(make_trainer(), 10))
+
+
+@pytest.mark.parametrize("num_devices", [2, 4])
+def test_devices_do_not_change_the_numbers_of_several_seeds(num_devices):
+    trainer = make_trainer(num_devices, seeds=2)
+    assert trainer.mesh.shape["member"] == 2
+    assert_same(run(trainer, 10), run(make_trainer(seeds=2), 10))
+
+
+def test_accumulated_batches_train_as_one_large_batch():
+    accumulated = make_trainer(2, batch_size=2, accumulate=4)
+    assert_same(run(accumulated, 10), run(make_trainer(batch_size=8), 10))
+
+
+def test_where_calls_are_cut_changes_no_bit():
+    whole, parts = run(make_trainer(), 10), run(make_trainer(), 1, 6, 3)
+    np.testing.assert_array_equal(whole[0], parts[0])
+    np.testing.assert_array_equal(whole[1], parts[1])
+
+
+def test_a_seed_alone_trains_as_among_five():
+    together = run(make_trainer(seed=3, seeds=5), 10)
+    for index in range(5):
+        alone = run(make_trainer(seed=3 + index), 10)
+        assert_same(alone, (together[0][[index]], together[1][:, [index]]))
+    assert len({row.tobytes() for row in together[0]}) == 5
+
+
+def test_a_learning_rate_alone_trains_as_among_several():
+    rates = (1e-4, 3e-4)
+    together = run(make_trainer(learning_rates=rates), 10)
+    for index, rate in enumerate(rates):
+        alone = run(make_trainer(learning_rate=rate), 10)
+        assert_same(alone, (together[0][[index]], together[1][:, [index]]))
+
+
+def test_members_are_every_seed_with_every_learning_rate():
+    config = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rates=(0.1, 0.2))
+    assert config.members == [(5, 0.1), (6, 0.1), (5, 0.2), (6, 0.2)]
+
+
+def test_everything_is_compiled_once():
+    trainer = make_trainer(2)
+    members = trainer.init()
+    batches = validation_batches(TOKENS, MODEL.context, 4, 2)
+    compilations = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compilations.append(event) if "backend_compile" in event else None
+    )
+
+    def rounds(step, lengths):
+        nonlocal members
+        for num_steps in lengths:
+            members, _ = trainer.train(members, step, num_steps)
+            trainer.evaluate(members.parameters, batches)
+            step += num_steps
+        return len(compilations)
+
+    first = rounds(0, [3])
+    assert first > 0
+    assert rounds(3, [5, 1, 7, 2]) == first
+
+
+def test_noise_and_batches_differ_by_step_and_seed():
+    _, losses = run(make_trainer(seeds=2, learning_rate=0.0, weight_decay=0.0), 6)
+    assert len(np.unique(losses)) == losses.size
+
+
+def test_without_a_learning_rate_nothing_moves():
+    trainer = make_trainer(learning_rate=0.0)
+    np.testing.assert_array_equal(run(trainer, 3)[0], trainer.init().parameters)
+
+
+@pytest.mark.parametrize(("batch_size", "num_devices"), [(1, 1), (3, 2), (64, 1), (7, 4)])
+def test_validation_does_not_depend_on_the_batch_size(batch_size, num_devices):
+    trainer = make_trainer(num_devices, seeds=2)
+    members = trainer.init()
+    shards = trainer.mesh.shape["data"]
+    batches = validation_batches(TOKENS, MODEL.context, batch_size, shards)
+    assert batches[2].sum() == len(TOKENS) - 1
+    means = validate(trainer, members, batches)
+    for member, model in enumerate(trainer.models(members.parameters)):
+        starts = range(0, len(TOKENS) - 1, MODEL.context)
+        losses = []
+        for start in starts:
+            window = TOKENS[start : start + MODEL.context + 1]
+            log_p = jax.nn.log_softmax(model(jnp.asarray(window[:-1])))
+            losses += [-log_p[t, target] for t, target in enumerate(window[1:])]
+        assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)

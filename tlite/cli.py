@@ -1,0 +1,240 @@
+"""`tlite train|evaluate|generate`: reads the command line; `tlite.commands` does the work."""
+
+import contextlib
+import dataclasses
+import difflib
+import importlib.util
+import io
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from tlite.errors import UserError
+
+Positional = tyro.conf.Positional
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run from its last checkpoint."""
+
+    resume: Path
+    """The run folder."""
+    member: int | None = None
+    """Take this one of the run's models (from 0) into a run of its own."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Loss, perplexity and accuracy over every character of a part of the text."""
+
+    run: Positional[Path]
+    """The run folder."""
+    checkpoint: str = "best"
+    """best, last, or a step."""
+    split: Literal["validation", "training"] = "validation"
+    """Which part of the text."""
+    sampled: int = 0
+    """Also print an estimate from this many random windows."""
+
+
+@dataclass(frozen=True)
+class Generate:
+    """Write text with the model of a run."""
+
+    run: Positional[Path]
+    """The run folder."""
+    prompt: str | None = None
+    """What the text starts with; the experiment's own prompt unless given."""
+    tokens: int = 500
+    """Characters to write."""
+    temperature: float = 1.0
+    """Below 1 safer, above 1 wilder."""
+    top_k: int | None = None
+    """Draw from the k most probable characters only."""
+    top_p: float | None = None
+    """Draw from the most probable characters that sum to p."""
+    greedy: bool = False
+    """Always the most probable character."""
+    seed: int = 0
+    """Of the drawing; sample i uses seed + i."""
+    samples: int = 1
+    """How many texts."""
+    member: int = 0
+    """Which of the run's models, where several were trained side by side."""
+    checkpoint: str = "best"
+    """best, last, or a step."""
+    unknown: bool = False
+    """Read characters the model does not know as the unknown symbol."""
+
+
+COMMANDS = ("train", "evaluate", "generate")
+USAGE = """tlite: transformers as short pure functions
+
+  tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
+  tlite train --resume RUN             go on with a run from its last checkpoint
+  tlite evaluate RUN [OPTIONS]         loss, perplexity and accuracy of a run
+  tlite generate RUN [OPTIONS]         write text with the model of a run
+
+Each command lists its options with --help."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(USAGE)
+            return 0
+        command, *rest = arguments
+        if command not in COMMANDS:
+            raise UserError(f"there is no command {command!r}{did_you_mean(command, COMMANDS)}")
+        from tlite.devices import prepare_devices
+
+        prepare_devices()
+        {"train": _train, "evaluate": _evaluate, "generate": _generate}[command](rest)
+        return 0
+    except UserError as error:
+        print(f"tlite: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ntlite: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        sys.stdout = None
+        return 0
+
+
+def _train(arguments: list[str]) -> None:
+    from tlite import commands
+
+    if any(argument.split("=")[0] == "--resume" for argument in arguments):
+        options = parse(Resume, arguments, "tlite train")
+        commands.resume(options.resume, options.member)
+        return
+    if not arguments or arguments[0].startswith("-"):
+        if set(arguments) & {"-h", "--help"}:
+            print(f"{USAGE}\n\nexperiments: {', '.join(find_experiments())}")
+            return
+        raise UserError(f"name an experiment to train: {', '.join(find_experiments())}")
+    experiment = load_experiment(arguments[0])
+    kind = dataclasses.make_dataclass(
+        "Train",
+        [
+            ("experiment", type(experiment), dataclasses.field(default=experiment)),
+            (
+                "run",
+                Annotated[
+                    Path | None,
+                    tyro.conf.arg(
+                        help="The folder to make for the run; runs/NAME/TIME unless given."
+                    ),
+                ],
+                None,
+            ),
+        ],
+    )
+    kind.__doc__ = f"Train experiments/{arguments[0]}."
+    options = parse(kind, arguments[1:], f"tlite train {arguments[0]}")
+    commands.train(options.experiment, options.run)
+
+
+def _evaluate(arguments: list[str]) -> None:
+    from tlite import commands
+
+    options = parse(Evaluate, arguments, "tlite evaluate")
+    commands.evaluate(options.run, options.checkpoint, options.split, options.sampled)
+
+
+def _generate(arguments: list[str]) -> None:
+    from tlite import commands
+
+    options = vars(parse(Generate, arguments, "tlite generate"))
+    folder, num_tokens = options.pop("run"), options.pop("tokens")
+    commands.generate(folder, num_tokens=num_tokens, **options)
+
+
+def parse(kind: type, arguments: list[str], program: str) -> Any:
+    """An instance of a dataclass from the command line.
+
+    Raises:
+        UserError: an unknown option (the nearest is named), or a value that does not fit.
+    """
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            value, unknown = tyro.cli(
+                kind,
+                args=arguments,
+                prog=program,
+                return_unknown_args=True,
+                config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
+            )
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    except SystemExit as stop:
+        if stop.code:
+            raise UserError(_first_sentence(complaint.getvalue())) from None
+        raise
+    if unknown:
+        raise UserError(
+            f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
+        )
+    return value
+
+
+def _options(kind: Any) -> list[str]:
+    """Every option of a dataclass and of the instances in it."""
+    names = []
+    for field in dataclasses.fields(kind):
+        value = getattr(kind, field.name, None)
+        inner = dataclasses.is_dataclass(value)
+        names += _options(value) if inner else ["--" + field.name.replace("_", "-")]
+    return names
+
+
+def _first_sentence(box: str) -> str:
+    """What stands in a box that tyro has drawn, up to its first rule."""
+    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()]
+    rules = [index for index, line in enumerate(lines[1:], 1) if not line]
+    sentence = " ".join(lines[1 : rules[0]] if rules else lines).removesuffix(" .")
+    return re.sub(r"^Error parsing experiment\.\w+: ", "", sentence)
+
+
+def find_experiments() -> dict[str, Path]:
+    """Experiment files by name: in ./experiments, or beside the package."""
+    folders = (Path("experiments"), Path(__file__).parent.parent / "experiments")
+    folder = next((f for f in folders if f.is_dir()), folders[0])
+    return {path.stem: path for path in sorted(folder.glob("*.py"))}
+
+
+def load_experiment(name: str) -> Any:
+    """The `experiment` that a Python file of the user's exports.
+
+    Raises:
+        UserError: there is no such file (the nearest is named), or it exports none.
+    """
+    known = find_experiments()
+    path = Path(name) if name.endswith(".py") else known.get(name)
+    if path is None or not path.is_file():
+        raise UserError(
+            f"there is no experiment {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+        )
+    # A file may import its siblings: `from experiments.demo import experiment`.
+    sys.path.insert(0, str(path.resolve().parent.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, "experiment"):
+        raise UserError(f"{path} has no `experiment`")
+    return module.experiment
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(word.split("=")[0], list(known), n=1, cutoff=0.5)
+    return f": did you mean {nearest[0]}?" if nearest else ""

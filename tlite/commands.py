@@ -1,0 +1,327 @@
+"""What the commands of `tlite` do: train, evaluate and generate on run folders."""
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+from tlite.data import split_tokens
+from tlite.data.sources import TextSource
+from tlite.decoding import stream
+from tlite.errors import UserError, disk_errors
+from tlite.experiment import GeneratorExperiment
+from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.modules import summary
+from tlite.text import CharTokenizer
+from tlite.training import Trainer, language_task, sampled_batches, validation_batches
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import fit, host_copy, restore, validate
+from tlite.training.metrics import read_metrics, split_member, summarise
+from tlite.training.named import to_named
+from tlite.training.runs import Run, create_run, new_folder, open_run, text_record
+
+EVALUATION_BATCH = 64
+
+
+@dataclass
+class GeneratorRun:
+    """An opened run: its data, its tokenizer and the trainer that can restore its checkpoints."""
+
+    run: Run
+    tokenizer: CharTokenizer
+    training_tokens: np.ndarray
+    validation_tokens: np.ndarray
+    trainer: Trainer
+
+    @classmethod
+    def start(cls, experiment: GeneratorExperiment, folder: Path | None) -> "GeneratorRun":
+        """A new run folder for an experiment."""
+        text = load_text(experiment)
+        tokenizer = CharTokenizer(text)
+        if experiment.model.vocabulary_size not in (0, len(tokenizer)):
+            raise UserError(
+                f"the vocabulary size is {experiment.model.vocabulary_size}, "
+                f"but the text has {len(tokenizer)} tokens: leave it out"
+            )
+        model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
+        experiment = dataclasses.replace(experiment, model=model)
+        check_length(tokenizer.encode(text), experiment)
+        path = new_folder(experiment.name, folder)
+        return cls._from(
+            create_run(path, experiment, text_record(text), tokenizer), tokenizer, text
+        )
+
+    @classmethod
+    def open(cls, folder: Path) -> "GeneratorRun":
+        """A run that exists, with the text it was trained on."""
+        run = open_run(folder, GeneratorExperiment)
+        text = load_text(run.experiment)
+        if text_record(text) != run.data:
+            raise UserError(
+                f"the text of {folder} has changed since the run began: "
+                f"{run.data['characters']:,} characters then, {len(text):,} now"
+            )
+        return cls._from(run, CharTokenizer.load(run.tokenizer), text)
+
+    @classmethod
+    def _from(cls, run: Run, tokenizer: CharTokenizer, text: str) -> "GeneratorRun":
+        experiment = run.experiment
+        parts = split_tokens(tokenizer.encode(text), experiment.data.validation_fraction)
+        trainer = Trainer(
+            language_task(experiment.model), experiment.training, jnp.asarray(parts[0])
+        )
+        return cls(run, tokenizer, *parts, trainer)
+
+    @property
+    def experiment(self) -> GeneratorExperiment:
+        return self.run.experiment
+
+    def validation(self, tokens: np.ndarray | None = None):
+        """Batches that hold every token of the validation part (or of `tokens`) once."""
+        tokens = self.validation_tokens if tokens is None else tokens
+        shards = self.trainer.mesh.shape["data"]
+        return validation_batches(tokens, self.experiment.model.context, EVALUATION_BATCH, shards)
+
+    def restore(self, checkpoint: str):
+        """The members at a checkpoint: "best", "last" or a step."""
+        checkpoints = Checkpoints(self.run.checkpoints)
+        steps = checkpoints.steps()
+        if not steps:
+            raise UserError(f"{self.run.folder} has no checkpoint yet")
+        if checkpoint not in ("best", "last") and checkpoint not in map(str, steps):
+            known = ", ".join(map(str, steps))
+            raise UserError(
+                f"there is no checkpoint {checkpoint}: choose best, last or one of {known}"
+            )
+        step = {"best": checkpoints.best_step(), "last": steps[-1]}.get(checkpoint) or int(
+            checkpoint
+        )
+        try:
+            return restore(self.trainer, checkpoints, step)
+        finally:
+            checkpoints.close()
+
+
+def load_text(experiment: GeneratorExperiment) -> str:
+    source: TextSource = experiment.data
+    if not 0 < source.validation_fraction < 1:
+        raise UserError(
+            f"the validation fraction must be between 0 and 1, not {source.validation_fraction}"
+        )
+    return source.load()
+
+
+def check_length(tokens: np.ndarray, experiment: GeneratorExperiment) -> None:
+    for name, part in zip(
+        ("training", "validation"),
+        split_tokens(tokens, experiment.data.validation_fraction),
+        strict=True,
+    ):
+        if len(part) < experiment.model.context + 1:
+            raise UserError(
+                f"the text is too short: its {name} part has {len(part)} characters, and a context "
+                f"of {experiment.model.context} needs at least {experiment.model.context + 1}"
+            )
+
+
+def train(experiment: GeneratorExperiment, folder: Path | None = None) -> None:
+    """Train an experiment in a new run folder."""
+    _fit(GeneratorRun.start(experiment, folder))
+
+
+def resume(folder: Path, member: int | None = None) -> None:
+    """Go on with a run that was cut short; or with one member of it, in a folder of its own."""
+    run = GeneratorRun.open(folder)
+    _fit(run if member is None else take_member(run, member))
+
+
+def take_member(source: GeneratorRun, member: int) -> GeneratorRun:
+    """One of the models of a run as a run of its own, at the last checkpoint."""
+    training = source.experiment.training
+    check_member(member, len(training.members))
+    seed, rate = training.members[member]
+    experiment = dataclasses.replace(
+        source.experiment,
+        training=dataclasses.replace(
+            training, seed=seed, seeds=1, learning_rate=rate, learning_rates=()
+        ),
+    )
+    members, step = source.restore("last")
+    folder = new_folder(
+        experiment.name, source.run.folder.with_name(f"{source.run.folder.name}-{member}")
+    )
+    run = create_run(folder, experiment, source.run.data, source.tokenizer)
+    lines = [split_member(line, member) for line in read_metrics(source.run.metrics)]
+    run.metrics.write_text(
+        "".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step)
+    )
+    alone = jax.tree.map(lambda a: a[member : member + 1], host_copy(members))
+    new = GeneratorRun.open(folder)
+    checkpoints = Checkpoints(run.checkpoints, writing=True)
+    losses = [
+        line["loss"] for line in lines if line["split"] == "validation" and line["step"] == step
+    ]
+    checkpoints.save(step, to_named(new.trainer.model, alone), losses[-1])
+    checkpoints.wait()
+    checkpoints.close()
+    return new
+
+
+def check_member(member: int, number: int) -> None:
+    if not 0 <= member < number:
+        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
+
+
+def _fit(opened: GeneratorRun) -> None:
+    run, trainer, config = opened.run, opened.trainer, opened.experiment.training
+    print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
+    print(
+        f"{len(opened.tokenizer)} tokens in the vocabulary, {run.data['characters']:,} characters"
+    )
+    mesh = trainer.mesh.shape
+    print(
+        f"{len(config.members)} x {config.steps:,} steps on {mesh['member'] * mesh['data']} "
+        f"{jax.default_backend()} device(s), run folder {run.folder}"
+    )
+    batches = opened.validation()
+    members = fit(trainer, run.folder, batches, opened.experiment.model.context)
+    if members is None:
+        return
+    report(opened, members, batches)
+
+
+def report(opened: GeneratorRun, members, batches) -> None:
+    """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
+    run = opened.run
+    members, step = opened.restore("best")
+    means = summarise(validate(opened.trainer, members, batches))
+    print(f"best checkpoint: step {step:,}")
+    print(describe("validation", means))
+    model = opened.trainer.models(members.parameters)[0]
+    with disk_errors(run.samples):
+        run.samples.mkdir(exist_ok=True)
+        tokens = encode_prompt(opened.tokenizer, opened.experiment.prompt, unknown=True)
+        text = write_sample(model, opened.tokenizer, tokens, num_tokens=500, key=jax.random.key(0))
+        (run.samples / f"step-{step}.txt").write_text(opened.experiment.prompt + text)
+        draw_plots(opened, members, batches, model)
+    print(f"\nsaved in {run.folder}; more text: tlite generate {run.folder}")
+
+
+def write_sample(model, tokenizer: CharTokenizer, tokens: np.ndarray, **settings) -> str:
+    """Print a sample as it is made; returns it."""
+    text = ""
+    for part in stream(model, tokens, **settings):
+        piece = tokenizer.decode(part)
+        print(piece, end="", flush=True)
+        text += piece
+    print()
+    return text
+
+
+def describe(part: str, means: dict) -> str:
+    """A line with loss, perplexity and accuracy; over several members mean and spread."""
+
+    def value(name: str, digits: int, scale: float = 1) -> str:
+        spread = means.get(f"{name}_spread")
+        return f"{means[name] * scale:.{digits}f}" + (
+            "" if spread is None else f" ± {spread * scale:.{digits}f}"
+        )
+
+    return (
+        f"{part} loss {value('loss', 4)} nats per character, "
+        f"perplexity {value('perplexity', 3)}, accuracy {value('accuracy', 1, 100)} %"
+    )
+
+
+def draw_plots(opened: GeneratorRun, members, batches, model) -> None:
+    """Loss and accuracy curves, loss by position, next-character probabilities."""
+    matplotlib.use("Agg")
+    run = opened.run
+    run.plots.mkdir(exist_ok=True)
+    lines = read_metrics(run.metrics)
+    sums = opened.trainer.evaluate(members.parameters, batches)
+    opening = opened.validation_tokens[: min(24, opened.experiment.model.context)]
+    probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
+    plots = {
+        "loss": lambda: plot_curves(lines, "loss"),
+        "accuracy": lambda: plot_curves(lines, "accuracy"),
+        "loss-by-position": lambda: plot_loss_by_position(sums["loss"] / sums["count"]),
+        "next-character": lambda: plot_next_token_probabilities(
+            probabilities, list(opened.tokenizer.decode(opening)), list(opened.tokenizer.characters)
+        ),
+    }
+    for name, plot in plots.items():
+        figure = plot().figure
+        figure.savefig(run.plots / f"{name}.png", dpi=120)
+        matplotlib.pyplot.close(figure)
+
+
+def evaluate(
+    folder: Path, checkpoint: str = "best", split: str = "validation", sampled: int = 0
+) -> None:
+    """Print the loss over every token of a part of the text; and a sampled estimate if asked."""
+    opened = GeneratorRun.open(folder)
+    members, step = opened.restore(checkpoint)
+    tokens = opened.training_tokens if split == "training" else opened.validation_tokens
+    means = validate(opened.trainer, members, opened.validation(tokens))
+    print(
+        describe(f"step {step:,}: {split}", summarise(means)) + f", {len(tokens) - 1:,} characters"
+    )
+    if sampled:
+        context, shards = opened.experiment.model.context, opened.trainer.mesh.shape["data"]
+        size = EVALUATION_BATCH * shards
+        batches = sampled_batches(jax.random.key(0), tokens, context, sampled, size)
+        means = validate(opened.trainer, members, batches)
+        print(describe(f"sampled estimate ({batches[0][..., 0].size} windows):", summarise(means)))
+
+
+def generate(
+    folder: Path,
+    prompt: str | None = None,
+    *,
+    unknown: bool = False,
+    checkpoint: str = "best",
+    member: int = 0,
+    samples: int = 1,
+    seed: int = 0,
+    **sampling,
+) -> None:
+    """Print what the model of a run writes after the prompt."""
+    run = open_run(folder, GeneratorExperiment)
+    tokenizer = CharTokenizer.load(run.tokenizer)
+    prompt = run.experiment.prompt if prompt is None else prompt
+    tokens = encode_prompt(tokenizer, prompt, unknown)
+    check_member(member, len(run.experiment.training.members))
+    # The text itself is not needed: a model can be sampled from where its data is not.
+    trainer = Trainer(
+        language_task(run.experiment.model), run.experiment.training, jnp.zeros(0, int)
+    )
+    opened = GeneratorRun(run, tokenizer, tokens, tokens, trainer)
+    members, _ = opened.restore(checkpoint)
+    model = trainer.models(members.parameters[member : member + 1])[0]
+    for index in range(samples):
+        if samples > 1:
+            print(f"--- sample {index + 1}")
+        print(prompt, end="")
+        try:
+            write_sample(model, tokenizer, tokens, key=jax.random.key(seed + index), **sampling)
+        except ValueError as error:
+            sys.stdout.flush()
+            raise UserError(str(error)) from error
+
+
+def encode_prompt(tokenizer: CharTokenizer, prompt: str, unknown: bool) -> np.ndarray:
+    if not prompt:
+        raise UserError("the prompt is empty: give at least one character to start from")
+    if not unknown and (strange := tokenizer.unknown_in(prompt)):
+        raise UserError(
+            f"the model does not know {', '.join(map(repr, strange))} in the prompt: "
+            f"leave out, or pass --unknown to read as the unknown symbol"
+        )
+    return tokenizer.encode(prompt)

@@ -1,0 +1,58 @@
+"""Configs are frozen dataclasses; this turns them into JSON and back, running nothing."""
+
+import dataclasses
+import types
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def to_dict(config) -> dict[str, Any]:
+    """A dataclass as a dictionary that JSON can hold, with its class's name under "kind"."""
+    values = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        values[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else value
+    return {"kind": type(config).__name__, **values}
+
+
+def from_dict(kind, values: Any):
+    """The config of type `kind` that `to_dict` wrote as `values`.
+
+    Raises:
+        ValueError: a field is unknown, missing or of another type; it is named.
+    """
+    if get_origin(kind) in (Union, types.UnionType):
+        return _from_union(get_args(kind), values)
+    if not dataclasses.is_dataclass(kind):
+        return _plain(kind, values)
+    if not isinstance(values, dict) or values.get("kind") != kind.__name__:
+        raise ValueError(f"expected a {kind.__name__}, not {values!r}")
+    hints = get_type_hints(kind)
+    given = {name: value for name, value in values.items() if name != "kind"}
+    if unknown := given.keys() - hints.keys():
+        raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
+    return kind(**{name: from_dict(hints[name], value) for name, value in given.items()})
+
+
+def _from_union(kinds: tuple, values: Any):
+    for kind in kinds:
+        try:
+            return from_dict(kind, values)
+        except ValueError as error:
+            if isinstance(values, dict) and values.get("kind") == getattr(kind, "__name__", ""):
+                raise error
+    raise ValueError(f"expected {' or '.join(k.__name__ for k in kinds)}, not {values!r}")
+
+
+def _plain(kind, value: Any):
+    if get_origin(kind) is Literal:
+        fits = value in get_args(kind)
+    elif get_origin(kind) is tuple:
+        fits = isinstance(value, list | tuple)
+        value = tuple(_plain(get_args(kind)[0], v) for v in value) if fits else value
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value, fits = float(value), True
+    else:
+        fits = type(value) is (type(None) if kind is None else kind)
+    if not fits:
+        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, not {value!r}")
+    return value

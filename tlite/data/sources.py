@@ -1,0 +1,73 @@
+"""Texts to learn from. A source is a frozen dataclass with `load() -> str`, so a config holds it."""
+
+import importlib
+from dataclasses import dataclass
+
+from tlite.data import shakespeare
+from tlite.data.download import find_or_download, read_text
+from tlite.errors import UserError
+
+
+@dataclass(frozen=True)
+class BuiltinText:
+    """The help topics that every Python carries (`pydoc_data.topics`): English about Python.
+
+    Their length differs between versions of Python; the run folder records it with a hash.
+    """
+
+    validation_fraction: float = 0.05
+    """The last part of the text, kept for validation."""
+
+    def load(self) -> str:
+        topics = importlib.import_module("pydoc_data.topics").topics
+        return "\n".join(topics[name] for name in sorted(topics))
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A UTF-8 text file of your own (.gz too)."""
+
+    path: str = ""
+    """Where it is."""
+    validation_fraction: float = 0.05
+    """The last part of the text, kept for validation."""
+
+    def load(self) -> str:
+        if not self.path:
+            raise UserError("no text given: name a file with --path")
+        return read_text(self.path)
+
+
+@dataclass(frozen=True)
+class TinyShakespeare:
+    """Karpathy's 1.1 MB sample of Shakespeare (65 characters), split 90/10 as nanoGPT does."""
+
+    validation_fraction: float = 0.1
+    """The last part of the text, kept for validation."""
+    sha256: str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+    """What a download must be."""
+
+    def load(self) -> str:
+        url = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+        return read_text(find_or_download("shakespeare/tiny_shakespeare.txt", url, self.sha256))
+
+
+@dataclass(frozen=True)
+class Shakespeare:
+    """All the plays: Project Gutenberg's complete works (#100), prepared by `prepare`."""
+
+    validation_fraction: float = 0.05
+    """The last part of the text, kept for validation."""
+    sha256: str = "17d47ae375676f7576feb3d931784223865403a18537707f9a567247015d6781"
+    """What a download must be; Gutenberg revises its texts, so newer ones differ."""
+
+    def load(self) -> str:
+        url = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
+        path = find_or_download("shakespeare/pg100.txt", url, self.sha256)
+        try:
+            return shakespeare.prepare(read_text(path))
+        except ValueError as error:
+            raise UserError(f"{path}: {error}") from error
+
+
+TextSource = BuiltinText | TextFile | TinyShakespeare | Shakespeare

@@ -1,0 +1,3 @@
+"""From a trained model to text."""
+
+from tlite.decoding.generate import generate, stream

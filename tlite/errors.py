@@ -1,0 +1,31 @@
+"""The one exception a user is meant to see: a clear sentence, no traceback, exit code 2."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class UserError(Exception):
+    """Something the user can put right; its message is one sentence that says how."""
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a failure to write something of a run, a full disk above all, into a `UserError`.
+
+    `path` lies directly in the run folder, where all that is saved stays and can be resumed.
+    """
+    try:
+        yield
+    except Exception as error:
+        full = "No space left" in str(error) or "RESOURCE_EXHAUSTED" in str(error)
+        if not full and not isinstance(error, OSError):
+            raise
+        reason = (
+            "no space left on the device" if full else os.strerror(getattr(error, "errno", 0) or 5)
+        )
+        raise UserError(
+            f"can't write {path} ({reason}): what was saved before is kept; put that right, "
+            f"then tlite train --resume {path.parent}"
+        ) from error

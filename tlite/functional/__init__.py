@@ -1,0 +1,45 @@
+"""Every equation of a transformer as a pure function of arrays. Leading batch axes are free.
+
+Letters in shapes: B batch, T query positions, S key positions, D model width, H heads, K head
+width, F hidden width, V vocabulary, L length of a table.
+"""
+
+from tlite.functional.attention import (
+    merge_heads,
+    multi_head_attention,
+    scaled_dot_product_attention,
+    split_heads,
+)
+from tlite.functional.blocks import encoder_block
+from tlite.functional.layers import (
+    dropout,
+    embed,
+    feed_forward,
+    layer_norm,
+    linear,
+    rms_norm,
+)
+from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
+from tlite.functional.masks import causal_mask, combine_masks, padding_mask
+from tlite.functional.parameters import (
+    AttentionParameters,
+    EncoderBlockParameters,
+    FeedForwardParameters,
+    LinearParameters,
+    NormParameters,
+)
+from tlite.functional.positions import (
+    add_positions,
+    interpolate_positions,
+    rotary_angles,
+    rotate,
+    sinusoidal_positions,
+)
+from tlite.functional.random import fold_in, random_bits
+from tlite.functional.sampling import (
+    apply_temperature,
+    greedy,
+    keep_top_k,
+    keep_top_p,
+    sample,
+)

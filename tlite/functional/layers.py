@@ -1,0 +1,63 @@
+"""The layers between attention: each one a function of (parameters, x), with x (..., D)."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from tlite.functional.random import random_bits
+
+
+def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out"]:
+    """x W + b, with `params.kernel` W (D_in, D_out) and `params.bias` b (D_out,) or None."""
+    y = x @ params.kernel
+    return y if params.bias is None else y + params.bias
+
+
+def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Array, "*batch D"]:
+    """Row `tokens[...]` of the table for each token."""
+    return jnp.take(table, tokens, axis=0)
+
+
+def layer_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
+    """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis (Ba et al. 2016)."""
+    centred = x - x.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    y = centred * jax.lax.rsqrt(variance + eps) * params.scale
+    return y if params.bias is None else y + params.bias
+
+
+def rms_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
+    """x / sqrt(mean(x^2) + eps) * scale over the last axis (Zhang and Sennrich 2019, eq. 4)."""
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * params.scale
+
+
+def dropout(
+    key: Key[Array, "..."] | None, x: Float[Array, "*batch D"], rate: float
+) -> Float[Array, "*batch D"]:
+    """Zero each element with probability `rate`, divide the others by 1 - rate.
+
+    `key` may be one key, or an array of keys whose shape begins x's shape: one for each sample,
+    so that a sample meets the same noise in whatever batch, or on whatever device, it is.
+    Without a key (evaluation) or with rate 0 it is the identity.
+
+    Raises:
+        ValueError: the rate is not in [0, 1).
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f"the dropout rate must be in [0, 1), not {rate}")
+    if key is None or rate == 0:
+        return x
+    keep = random_bits(key, x.shape[key.ndim :]) >= jnp.uint32(rate * 2**32)
+    return jnp.where(keep, x / (1 - rate), 0)
+
+
+def feed_forward(
+    params, x: Float[Array, "*batch D"], activation: Callable = jax.nn.relu
+) -> Float[Array, "*batch D"]:
+    """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
+
+    `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D).
+    """
+    return linear(params.output, activation(linear(params.hidden, x)))

@@ -1,0 +1,23 @@
+"""Attention masks: boolean, True = may attend, broadcastable to (..., H, T, S)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+
+def causal_mask(length: int) -> Bool[Array, "T T"]:
+    """mask[t, s] = s <= t: a position sees itself and what came before."""
+    return jnp.tril(jnp.ones((length, length), bool))
+
+
+def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*batch 1 1 S"]:
+    """True where a key is a real token; the axes for heads and queries are of length 1."""
+    return (tokens != pad_id)[..., None, None, :]
+
+
+def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
+    """What every mask allows; None allows everything."""
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else combined & mask
+    return combined

@@ -1,0 +1,38 @@
+"""The parameter trees that the functions expect, as NamedTuples.
+
+A function reads fields by name, so anything with these fields will do: one of these tuples in a
+notebook, or the Flax module of the same name. `None` in place of a bias leaves it out.
+"""
+
+from typing import NamedTuple
+
+from jax.typing import ArrayLike
+
+
+class LinearParameters(NamedTuple):
+    kernel: ArrayLike  # (D_in, D_out)
+    bias: ArrayLike | None = None  # (D_out,)
+
+
+class NormParameters(NamedTuple):
+    scale: ArrayLike  # (D,)
+    bias: ArrayLike | None = None  # (D,); RMS norm has none
+
+
+class AttentionParameters(NamedTuple):
+    query: LinearParameters  # (D, H*K)
+    key: LinearParameters  # (D, H*K)
+    value: LinearParameters  # (D, H*K)
+    output: LinearParameters  # (H*K, D)
+
+
+class FeedForwardParameters(NamedTuple):
+    hidden: LinearParameters  # (D, F)
+    output: LinearParameters  # (F, D)
+
+
+class EncoderBlockParameters(NamedTuple):
+    attention: AttentionParameters
+    attention_norm: NormParameters
+    feed_forward: FeedForwardParameters
+    feed_forward_norm: NormParameters

@@ -1,0 +1,37 @@
+"""Random bits for dropout: one key, or one key for each sample of a batch."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, Key, UInt32
+
+
+def fold_in(key: Key[Array, "*batch"], data: int | Int[Array, ""]) -> Key[Array, "*batch"]:
+    """`jax.random.fold_in` for one key or an array of keys, each on its own."""
+    fold = jax.random.fold_in
+    for _ in range(key.ndim):
+        fold = jax.vmap(fold, in_axes=(0, None))
+    return fold(key, data)
+
+
+def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+    """Uniform 32-bit words of shape `key.shape + shape`: a hash of (key, index).
+
+    word(i) = mix(mix(i + k0) + k1), with `mix` the 32-bit finaliser of MurmurHash3 and k0, k1
+    the two words of the key. It is far cheaper on a CPU than `jax.random.bits` (XLA fuses it
+    into whatever uses the words) and good enough for dropout, not for sampling a model.
+    """
+    words = jax.random.key_data(key)
+    first, last = (words[(..., w) + (None,) * len(shape)] for w in (0, -1))
+    size = 1
+    index = jnp.zeros(shape, jnp.uint32)
+    for axis in reversed(range(len(shape))):
+        index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(size)
+        size *= shape[axis]
+    return _mix(_mix(index + first) + last)
+
+
+def _mix(word: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+    """Spread every input bit over all output bits (MurmurHash3's fmix32)."""
+    word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
+    word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)
+    return word ^ (word >> 16)

@@ -1,0 +1,92 @@
+"""Pictures: each function draws on a matplotlib Axes and returns it."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+
+def plot_curves(lines: list[dict], name: str = "loss", axes: Axes | None = None) -> Axes:
+    """A quantity of metrics.jsonl by step, for training (smoothed) and validation, with its spread.
+
+    Training values are averaged over 1/200 of the run, so that the noise of single batches does
+    not hide the course. The band is one standard deviation over the members.
+    """
+    axes = axes or plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    for split, style in (("training", {"alpha": 0.8}), ("validation", {"marker": "o", "ms": 3})):
+        chosen = [line for line in lines if line["split"] == split and line.get(name) is not None]
+        if not chosen:
+            continue
+        width = max(len(chosen) // 200, 1) if split == "training" else 1
+        steps = _averaged([line["step"] for line in chosen], width)
+        mean = _averaged([line[name] for line in chosen], width)
+        (curve,) = axes.plot(steps, mean, label=split, **style)
+        if f"{name}_members" in chosen[0]:
+            spread = _averaged([line[f"{name}_spread"] for line in chosen], width)
+            axes.fill_between(
+                steps, mean - spread, mean + spread, color=curve.get_color(), alpha=0.2
+            )
+    units = {"loss": "loss (nats per token)", "accuracy": "accuracy (fraction of tokens)"}
+    axes.set(xlabel="step", ylabel=units.get(name, name))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return axes
+
+
+def plot_loss_by_position(losses: Float[np.ndarray, "M T"], axes: Axes | None = None) -> Axes:
+    """Mean loss at each position of the context: how much a longer past helps."""
+    axes = axes or plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    positions = np.arange(1, losses.shape[1] + 1)
+    mean = losses.mean(0)
+    (curve,) = axes.plot(positions, mean, marker=".")
+    if len(losses) > 1:
+        spread = losses.std(0, ddof=1)
+        axes.fill_between(
+            positions, mean - spread, mean + spread, color=curve.get_color(), alpha=0.2
+        )
+    axes.set(xlabel="tokens seen", ylabel="validation loss (nats per token)")
+    axes.grid(alpha=0.3)
+    return axes
+
+
+def plot_next_token_probabilities(
+    probabilities: Float[np.ndarray, "T V"],
+    tokens: list[str],
+    vocabulary: list[str],
+    most: int = 8,
+    axes: Axes | None = None,
+) -> Axes:
+    """The most probable next tokens after each token of a text, one column a position."""
+    length = len(tokens)
+    axes = (
+        axes
+        or plt.subplots(figsize=(0.45 * length + 1.5, 0.4 * most + 1.5), layout="constrained")[1]
+    )
+    order = np.argsort(-probabilities, axis=-1)[:, :most]
+    top = np.take_along_axis(probabilities, order, axis=-1)
+    image = axes.imshow(top.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for position in range(length):
+        for rank in range(order.shape[1]):
+            axes.text(
+                position,
+                rank,
+                visible(vocabulary[order[position, rank]]),
+                ha="center",
+                va="center",
+                color="white" if top[position, rank] > 0.6 else "black",
+            )
+    axes.set_xticks(range(length), [visible(token) for token in tokens])
+    axes.set_yticks(range(order.shape[1]), [str(rank + 1) for rank in range(order.shape[1])])
+    axes.set(xlabel="text so far, up to this character", ylabel="rank of the next character")
+    axes.figure.colorbar(image, ax=axes, label="probability")
+    return axes
+
+
+def visible(token: str) -> str:
+    """A token as a mark that can be seen: spaces and line ends too. matplotlib's `$` is escaped."""
+    return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥").replace("$", r"\$")
+
+
+def _averaged(values: list[float], width: int) -> np.ndarray:
+    usable = len(values) // width * width
+    return np.asarray(values[:usable], float).reshape(-1, width).mean(1)

@@ -1,0 +1,12 @@
+"""Flax modules: they make and hold the parameters that `tlite.functional` computes with."""
+
+from tlite.modules.layers import (
+    Embedding,
+    EncoderBlock,
+    FeedForward,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    RMSNorm,
+)
+from tlite.modules.summary import count_parameters, summary

@@ -1,0 +1,141 @@
+"""Parameters of the layers, as Flax modules with the fields that `tlite.functional` reads.
+
+A `flax.nnx.Module` is a pytree: `jax.jit`, `jax.grad` and `jax.vmap` take it as it is.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int
+
+from tlite import functional as F
+
+
+class Linear(nnx.Module):
+    """x W + b, W (D_in, D_out) drawn by Glorot and Bengio's uniform scheme unless told."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, initializer=None, key):
+        initializer = initializer or jax.nn.initializers.glorot_uniform()
+        self.kernel = nnx.Param(initializer(key, (inputs, outputs)))
+        self.bias = nnx.Param(jnp.zeros(outputs)) if bias else None
+
+    def __call__(self, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out"]:
+        return F.linear(self, x)
+
+
+class Embedding(nnx.Module):
+    """A table of `size` vectors of `width` numbers, drawn from N(0, deviation^2)."""
+
+    def __init__(self, size: int, width: int, *, deviation: float = 0.02, key):
+        self.table = nnx.Param(deviation * jax.random.normal(key, (size, width)))
+
+    def __call__(self, tokens: Int[Array, "*batch"]) -> Float[Array, "*batch D"]:
+        return F.embed(self.table[...], tokens)
+
+
+class LayerNorm(nnx.Module):
+    def __init__(self, width: int, *, bias: bool = True):
+        self.scale = nnx.Param(jnp.ones(width))
+        self.bias = nnx.Param(jnp.zeros(width)) if bias else None
+
+    def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        return F.layer_norm(self, x)
+
+
+class RMSNorm(nnx.Module):
+    def __init__(self, width: int):
+        self.scale = nnx.Param(jnp.ones(width))
+
+    def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        return F.rms_norm(self, x)
+
+
+class MultiHeadAttention(nnx.Module):
+    """Four linear layers; the head width is D / H unless given.
+
+    Raises:
+        ValueError: no head width is given and D is not divisible by H.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        num_heads: int,
+        *,
+        head_width: int | None = None,
+        qkv_bias: bool = False,
+        bias: bool = True,
+        output_initializer=None,
+        initializer=None,
+        key,
+    ):
+        if head_width is None and width % num_heads:
+            raise ValueError(f"a width of {width} is not divisible by {num_heads} heads")
+        inner = num_heads * (head_width or width // num_heads)
+        keys = jax.random.split(key, 4)
+        self.query, self.key, self.value = (
+            Linear(width, inner, bias=qkv_bias, initializer=initializer, key=k) for k in keys[:3]
+        )
+        self.output = Linear(inner, width, bias=bias, initializer=output_initializer, key=keys[3])
+        self.num_heads = num_heads
+
+    def __call__(
+        self,
+        query: Float[Array, "*batch T D"],
+        key: Float[Array, "*batch S D"],
+        value: Float[Array, "*batch S D"],
+        mask: Bool[Array, "..."] | None = None,
+    ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
+        return F.multi_head_attention(self, query, key, value, mask, num_heads=self.num_heads)
+
+
+class FeedForward(nnx.Module):
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        *,
+        bias: bool = True,
+        initializer=None,
+        output_initializer=None,
+        key,
+    ):
+        keys = jax.random.split(key)
+        self.hidden = Linear(width, hidden, bias=bias, initializer=initializer, key=keys[0])
+        self.output = Linear(hidden, width, bias=bias, initializer=output_initializer, key=keys[1])
+
+    def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        return F.feed_forward(self, x)
+
+
+class EncoderBlock(nnx.Module):
+    """The parameters of `functional.encoder_block`: those of attention, feed-forward, two norms.
+
+    Built from a model's config (its fields `width`, `num_heads`, `norm`, `bias`, ...).
+    """
+
+    def __init__(self, config, *, key):
+        attention_key, feed_forward_key = jax.random.split(key)
+        self.attention = MultiHeadAttention(
+            config.width,
+            config.num_heads,
+            head_width=config.head_width,
+            qkv_bias=config.qkv_bias,
+            bias=config.bias,
+            key=attention_key,
+        )
+        self.attention_norm = make_norm(config)
+        self.feed_forward = FeedForward(
+            config.width,
+            config.hidden_width or 4 * config.width,
+            bias=config.bias,
+            key=feed_forward_key,
+        )
+        self.feed_forward_norm = make_norm(config)
+
+
+def make_norm(config) -> LayerNorm | RMSNorm:
+    """The norm that a model's config names."""
+    return (
+        RMSNorm(config.width) if config.norm == "rms" else LayerNorm(config.width, bias=config.bias)
+    )

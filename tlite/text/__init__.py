@@ -1,0 +1,3 @@
+"""From text to numbers and back."""
+
+from tlite.text.characters import CharTokenizer

@@ -1,0 +1,129 @@
+"""Checkpoints of a run: Orbax's v1 API behind what tlite needs of it.
+
+A checkpoint holds arrays by name ("parameters": {"blocks.0.attention.query.kernel": ...}, ...),
+each with a leading axis of members. Orbax writes it beside and renames it when whole, so a kill
+leaves the ones before; a SHA-256 of the arrays tells a damaged one, which Orbax alone would not.
+"""
+
+import hashlib
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+from tlite.errors import UserError, disk_errors
+
+policies = ocp.training.preservation_policies
+logging.getLogger("absl").setLevel(
+    logging.CRITICAL
+)  # Orbax logs what it then raises, and each save
+
+
+class Checkpoints:
+    """The best checkpoint by validation loss and the last two, in one folder.
+
+    Only the process that trains may have it open for `writing`, which clears what a kill left
+    half written.
+    """
+
+    def __init__(self, folder: Path, *, writing: bool = False):
+        self.folder = folder
+        keep = policies.AnyPreservationPolicy(
+            [
+                policies.LatestN(2),
+                policies.BestN(
+                    get_metric_fn=lambda metrics: metrics["validation_loss"], n=1, reverse=True
+                ),
+            ]
+        )
+        self._orbax = ocp.training.Checkpointer(
+            folder.absolute(), preservation_policy=keep, cleanup_tmp_directories=writing
+        )
+
+    def save(
+        self, step: int, trees: dict[str, dict[str, np.ndarray]], validation_loss: float
+    ) -> None:
+        """Write in the background; waits first for the one before."""
+        digests = {name: _digest(tree) for name, tree in trees.items()}
+        with disk_errors(self.folder):
+            self._orbax.wait()
+            self._orbax.save_checkpointables_async(
+                step,
+                trees,
+                force=True,  # Orbax skips a save that comes while another is under way
+                metrics={"validation_loss": validation_loss},
+                custom_metadata={"sha256": digests},
+            )
+
+    def wait(self) -> None:
+        """Until everything is written."""
+        with disk_errors(self.folder):
+            self._orbax.wait()
+
+    def steps(self) -> list[int]:
+        """The steps there are checkpoints of, oldest first."""
+        return sorted(checkpoint.step for checkpoint in self._orbax.checkpoints)
+
+    def best_step(self) -> int | None:
+        """The step with the least validation loss."""
+        known = [c for c in self._orbax.checkpoints if c.metrics]
+        return min(known, key=lambda c: c.metrics["validation_loss"]).step if known else None
+
+    def load(
+        self, abstract: dict[str, dict[str, jax.ShapeDtypeStruct]], step: int | None = None
+    ) -> tuple[int, dict[str, dict[str, Any]]]:
+        """The checkpoint of `step`, or the last; a damaged one is reported, the one before used.
+
+        Args:
+            abstract: names, shapes, types and shardings of the arrays wanted, by tree.
+
+        Raises:
+            UserError: there is none that can be read.
+        """
+        steps = [s for s in self.steps() if step is None or s <= step]
+        if not steps:
+            raise UserError(f"{self.folder.parent} has no checkpoint yet")
+        for candidate in reversed(steps):
+            try:
+                return candidate, self._load(candidate, abstract)
+            except Exception as error:  # whatever Orbax or TensorStore make of broken files
+                reason = (
+                    str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
+                )
+                print(
+                    f"the checkpoint of step {candidate} is damaged ({reason}); trying the one before",
+                    file=sys.stderr,
+                )
+        raise UserError(f"every checkpoint in {self.folder} is damaged")
+
+    def _load(self, step: int, abstract: dict) -> dict:
+        trees = self._orbax.load_checkpointables(step, abstract)
+        digests = self._orbax.metadata(step).custom_metadata["sha256"]
+        for name, tree in trees.items():
+            if _digest(jax.device_get(tree)) != digests[name]:
+                raise ValueError(f"its {name} do not have the SHA-256 they were saved with")
+        return trees
+
+    def drop_after(self, step: int) -> None:
+        """Forget the checkpoints after `step`: they are damaged, or of another future."""
+        for later in self.steps():
+            if later > step:
+                shutil.rmtree(self.folder / str(later), ignore_errors=True)
+        self._orbax.reload()
+
+    def close(self) -> None:
+        self._orbax.close()
+
+
+def _digest(tree: dict[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tree):
+        array = np.asarray(tree[name])
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -1,0 +1,51 @@
+"""How a model is trained."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """AdamW with a schedule. Every step's batch and noise are functions of (seed, step)."""
+
+    steps: int = 5000
+    """Parameter updates."""
+    batch_size: int = 32
+    """Examples in a batch."""
+    accumulate: int = 1
+    """Batches whose gradients are summed into one update."""
+    learning_rate: float = 1e-3
+    """Step size, or its peak."""
+    learning_rates: tuple[float, ...] = ()
+    """Several step sizes, trained side by side in one program; replaces learning_rate."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate after the warm-up: constant, or a half cosine down to the last step."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    final_learning_rate: float = 0.0
+    """Where the cosine ends, as a fraction of its peak."""
+    beta1: float = 0.9
+    """Adam's decay of the mean gradient."""
+    beta2: float = 0.999
+    """Adam's decay of the mean squared gradient."""
+    weight_decay: float = 0.0
+    """AdamW's decoupled decay, on matrices and embeddings only."""
+    clip_norm: float | None = None
+    """Scale the gradient down to this Euclidean norm; not at all unless given."""
+    seed: int = 0
+    """The (first) seed of parameters, batches and dropout."""
+    seeds: int = 1
+    """How many seeds to train side by side in one program: seed, seed + 1, ..."""
+    evaluate_every: int = 500
+    """Steps between validations; each is followed by a checkpoint."""
+
+    def __post_init__(self):
+        for name in ("steps", "batch_size", "accumulate", "seeds", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    @property
+    def members(self) -> list[tuple[int, float]]:
+        """(seed, learning rate) of each of the models that are trained side by side."""
+        rates = self.learning_rates or (self.learning_rate,)
+        return [(self.seed + i, rate) for rate in rates for i in range(self.seeds)]

@@ -1,0 +1,52 @@
+"""The task of a language model: predict each next token of a long text."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from tlite import functional as F
+from tlite.data import draw_windows, every_window
+from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.training.step import Task
+
+
+def language_task(config: GeneratorConfig) -> Task:
+    """Train a `TransformerGenerator` on windows of a text (N,)."""
+
+    def loss(model, batch, keys):
+        inputs, targets = batch
+        logits = model(inputs, key=keys if config.dropout else None)
+        return {"loss": F.cross_entropy(logits, targets), "accuracy": F.accuracy(logits, targets)}
+
+    def evaluate(model, batch):
+        """Sums by position in the context, (T,) each."""
+        inputs, targets, weights = batch
+        logits = model(inputs)
+        return {
+            "loss": (weights * F.token_cross_entropy(logits, targets)).sum(0),
+            "accuracy": (weights * (logits.argmax(-1) == targets)).sum(0),
+            "count": weights.sum(0),
+        }
+
+    return Task(
+        init=lambda key: TransformerGenerator(config, key=key),
+        draw=lambda tokens, key, size: draw_windows(key, tokens, config.context, size),
+        loss=loss,
+        evaluate=evaluate,
+    )
+
+
+def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
+    """Every token of the validation part once: (inputs, targets, weights), each (N, B, T)."""
+    size = -(-batch_size // num_shards) * num_shards
+    windows = every_window(tokens, context, multiple_of=size)
+    return jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, size, context)), windows)
+
+
+def sampled_batches(key, tokens: Int[Array, "N"], context: int, num_windows: int, batch_size: int):
+    """Random windows of the validation part, for an estimate: (inputs, targets, weights)."""
+    num_batches = -(-num_windows // batch_size)
+    inputs, targets = draw_windows(key, jnp.asarray(tokens), context, num_batches * batch_size)
+    windows = inputs, targets, jnp.ones(inputs.shape)
+    return jax.tree.map(lambda a: a.reshape(num_batches, batch_size, context), windows)

@@ -1,0 +1,105 @@
+"""A run is a folder: config.json, tokenizer, metrics.jsonl, checkpoints/, samples/, plots/."""
+
+import datetime
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tlite.config import from_dict, to_dict
+from tlite.errors import UserError
+
+
+@dataclass(frozen=True)
+class Run:
+    """The paths and the config of a run."""
+
+    folder: Path
+    experiment: Any
+    data: dict
+    """What the data was: its length and SHA-256."""
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / "tokenizer.json"
+
+    @property
+    def samples(self) -> Path:
+        return self.folder / "samples"
+
+    @property
+    def plots(self) -> Path:
+        return self.folder / "plots"
+
+
+def text_record(text: str) -> dict:
+    """Length and SHA-256 of a text, to know it again."""
+    return {"characters": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs")) -> Path:
+    """A folder that did not exist: `folder`, or runs/<name>/<yyyymmdd-HHMMSS>.
+
+    Raises:
+        UserError: it exists already, or can't be made.
+    """
+    wanted = folder or root / name / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    path, again = wanted, 1
+    while True:
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            if folder is not None:
+                raise UserError(
+                    f"the run folder {folder} exists already: name another, "
+                    f"or continue it with tlite train --resume {folder}"
+                ) from None
+            path, again = wanted.with_name(f"{wanted.name}-{again + 1}"), again + 1
+        except OSError as error:
+            raise UserError(f"can't make the run folder {path}: {error.strerror}") from error
+
+
+def create_run(folder: Path, experiment, data: dict, tokenizer) -> Run:
+    """Write the tokenizer and, last and at once, config.json: a folder with it is complete."""
+    run = Run(folder, experiment, data)
+    content = json.dumps({"experiment": to_dict(experiment), "data": data}, indent=2)
+    temporary = folder / "config.json.tmp"
+    try:
+        tokenizer.save(run.tokenizer)
+        temporary.write_text(content)
+        temporary.replace(folder / "config.json")
+    except OSError as error:
+        raise UserError(f"can't write {folder}: {error.strerror}") from error
+    return run
+
+
+def open_run(folder: Path, kind: type) -> Run:
+    """The run in a folder that `create_run` made.
+
+    Raises:
+        UserError: there is no such folder, or it isn't a run's.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        what = "has no config.json: it is not a run folder" if folder.is_dir() else "does not exist"
+        raise UserError(f"{folder} {what}{_nearby(folder)}")
+    try:
+        content = json.loads(path.read_text())
+        return Run(folder, from_dict(kind, content["experiment"]), content["data"])
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
+
+
+def _nearby(folder: Path) -> str:
+    runs = sorted(p.parent for p in Path("runs").glob("*/*/config.json"))
+    return f"; the newest run is {max(runs, key=lambda p: p.name)}" if runs else ""

@@ -1,0 +1,96 @@
+"""One update of one model: a pure function of parameters, data, key and step number."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, Key, PyTree
+
+from tlite.functional import fold_in
+from tlite.training.config import TrainingConfig
+from tlite.training.optimizer import schedule
+
+INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
+
+
+class Task(NamedTuple):
+    """What training needs to know of a model and its data."""
+
+    init: Callable[[Key[Array, ""]], Any]
+    """key -> model"""
+    draw: Callable[[Any, Key[Array, ""], int], Any]
+    """data, key, B -> batch, a pytree of arrays whose first axis is B"""
+    loss: Callable[[Any, Any, Key[Array, "B"]], dict[str, tuple[Array, Array]]]
+    """model, batch, a key for each example -> {"loss": (sum, count), ...}"""
+    evaluate: Callable[[Any, Any], PyTree[Array]]
+    """model, batch -> sums over the batch"""
+
+
+class Member(NamedTuple):
+    """One of the models that are trained side by side: its parameters are one flat vector."""
+
+    parameters: Float[Array, "*members P"]
+    optimizer: PyTree[Array]
+    key: Key[Array, "*members"]
+    learning_rate: Float[Array, "*members"]
+
+
+def train_step(
+    task: Task,
+    config: TrainingConfig,
+    optimizer: optax.GradientTransformation,
+    unravel: Callable[[Float[Array, "P"]], Any],
+    member: Member,
+    data: Any,
+    step: Int[Array, ""],
+    *,
+    num_shards: int,
+) -> tuple[Member, dict[str, Float[Array, ""]]]:
+    """Update on the batch of (member's key, step); returns the member and the means of the losses.
+
+    Runs inside `shard_map` over a mesh axis "data" of `num_shards`: each shard draws the whole
+    batch, which costs next to nothing, and takes its part. An example's noise comes from its
+    place in the whole batch, and sums are divided once, so the numbers do not depend on how many
+    shards or accumulated parts there are.
+    """
+    num_examples = config.accumulate * config.batch_size
+    batch = task.draw(data, fold_in(fold_in(member.key, BATCH), step), num_examples)
+    noise = fold_in(fold_in(member.key, DROPOUT), step)
+    keys = jax.vmap(lambda example: fold_in(noise, example))(jnp.arange(num_examples))
+    share = config.batch_size // num_shards
+    start = jax.lax.axis_index("data") * share
+
+    def part_gradient(index):
+        first = index * config.batch_size + start
+        part = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, share), (batch, keys))
+
+        def objective(model):
+            sums = task.loss(model, *part)
+            return sums["loss"][0], sums
+
+        gradient, sums = jax.grad(objective, has_aux=True)(unravel(member.parameters))
+        return ravel_pytree(gradient)[0], sums
+
+    if config.accumulate == 1:
+        sums = part_gradient(0)
+    else:
+        zeros = jax.tree.map(
+            lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part_gradient, 0)
+        )
+        sums, _ = jax.lax.scan(
+            lambda total, index: (jax.tree.map(jnp.add, total, part_gradient(index)), None),
+            zeros,
+            jnp.arange(config.accumulate),
+        )
+    gradient, sums = jax.lax.psum(sums, "data")
+    updates, optimizer_state = optimizer.update(
+        gradient / sums["loss"][1], member.optimizer, member.parameters
+    )
+    rate = member.learning_rate * schedule(config, step)
+    member = member._replace(
+        parameters=member.parameters - rate * updates, optimizer=optimizer_state
+    )
+    return member, {name: total / count for name, (total, count) in sums.items()}
