@@ -1,7 +1,7 @@
 # Every target sets up what it needs: a virtual environment in .venv, from pyproject.toml.
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
-experiments := shakespeare tiny-shakespeare
+experiments := shakespeare shakespeare-post tiny-shakespeare
 
 .PHONY: help setup demo test lint $(experiments)
 

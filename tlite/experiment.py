@@ -1,4 +1,4 @@
-"""An experiment: data, model and training in one frozen dataclass, so it can be varied and saved."""
+"""An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
 from dataclasses import dataclass, field
 

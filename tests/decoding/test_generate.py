@@ -12,7 +12,7 @@ from tlite.decoding.generate import _extend
 from tlite.models import GeneratorConfig, TransformerGenerator
 
 CONTEXT, V = 6, 11
-PROMPT = np.array([3, 1, 4])
+PROMPT = jnp.array([3, 1, 4])
 
 
 def make_model(positions="learned"):
@@ -62,19 +62,19 @@ def test_greedy_takes_the_largest_logit_over_the_last_tokens(positions):
 
 
 def test_a_prompt_longer_than_the_context_counts_by_its_end(model):
-    long = np.concatenate([np.arange(V), PROMPT, PROMPT])
+    long = jnp.concatenate([jnp.arange(V), PROMPT, PROMPT])
     np.testing.assert_array_equal(draw(model, long), draw(model, long[-CONTEXT:]))
 
 
 def test_each_row_of_a_batch_is_generated_as_if_alone(model):
-    prompts = np.stack([PROMPT, PROMPT[::-1], PROMPT + 2])
+    prompts = jnp.stack([PROMPT, PROMPT[::-1], PROMPT + 2])
     alone = [draw(model, prompt, greedy=True) for prompt in prompts]
     np.testing.assert_array_equal(draw(model, prompts, greedy=True), alone)
 
 
 def test_one_compilation_serves_all_prompts_and_temperatures(model):
     _extend.clear_cache()
-    prompts = [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)]
+    prompts = [PROMPT, PROMPT + 1, PROMPT[:1], jnp.arange(V)]
     for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
         draw(model, prompt, seed=seed, temperature=temperature)
     assert _extend._cache_size() == 1

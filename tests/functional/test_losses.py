@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.functional import reference
 from tests.functional.helpers import (
@@ -53,8 +51,7 @@ def test_cross_entropy_of_each_token_is_that_of_flat_log_softmax():
 
 
 @losses
-@settings(max_examples=20, deadline=None)
-@given(cut=st.integers(1, N - 1))
+@pytest.mark.parametrize("cut", [1, 4])
 def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):
     whole = loss(LOGITS, TARGETS, WEIGHTS)
     parts = [loss(LOGITS[part], TARGETS[part], WEIGHTS[part]) for part in np.s_[:cut, cut:]]

@@ -196,9 +196,12 @@ def test_gradients_reach_every_parameter_and_are_finite(switches, change):
         total, count = F.cross_entropy(model(TOKENS), jnp.roll(TOKENS, 1))
         return total / count
 
-    gradients = jax.tree.leaves(jax.jit(jax.grad(loss))(small(**switches)))
+    gradients = jax.grad(loss)(small(**switches))
     assert_all_finite(gradients)
-    assert all(gradient.any() for gradient in gradients)
+    for path, gradient in jax.tree.leaves_with_path(gradients):
+        # A bias of all keys shifts all scores of a query alike, which the softmax ignores.
+        ignored = jax.tree_util.keystr(path).endswith(".key.bias")
+        assert ignored or np.abs(gradient).max() > 1e-6
 
 
 def test_members_of_a_mapped_initialisation_are_those_built_alone():

@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, dam
     found, loaded = Checkpoints(saved).load(ABSTRACT)
     assert found == 4
     assert_equal(loaded, 4)
-    assert "checkpoint of step 5 is damaged" in capsys.readouterr().err
+    assert "checkpoint 5 is damaged" in capsys.readouterr().err
 
 
 def test_metadata_that_is_damaged_is_damage_too(saved, capsys):
@@ -89,7 +89,7 @@ def test_metadata_that_is_damaged_is_damage_too(saved, capsys):
 def test_when_all_are_damaged_it_is_one_sentence(saved):
     for step in (2, 4, 5):
         flip_a_byte(largest_file(saved / str(step)))
-    with pytest.raises(UserError, match="every checkpoint .* is damaged"):
+    with pytest.raises(UserError, match=r"every checkpoint .* is damaged"):
         Checkpoints(saved).load(ABSTRACT)
 
 

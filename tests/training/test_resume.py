@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-from tlite import commands
+from tlite.generator_run import GeneratorRun
 from tlite.training.metrics import read_metrics
 
 STEPS = 60
@@ -64,10 +65,10 @@ def assert_same_run(folder: Path, other: Path) -> None:
     """Bit-identical parameters and optimizer, and the same metrics, each step once."""
     states = []
     for run in (folder, other):
-        members, step = commands.GeneratorRun.open(run).restore("last")
+        members, step = GeneratorRun.open(run).restore("last")
         assert step == STEPS
         states.append((members.parameters, members.optimizer))
-    for a, b in zip(*map(commands.jax.tree.leaves, states), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_array_equal(a, b)
     lines = [
         [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in read_metrics(path)]
@@ -144,8 +145,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(text, uninterrupted, tmp_path):
 
 def test_one_member_goes_on_alone(text, uninterrupted, tmp_path, capsys):
     folder = tmp_path / "members"
-    commands_before = json.loads((uninterrupted / "config.json").read_text())
-    assert commands_before["experiment"]["training"]["seeds"] == 2
+    config = json.loads((uninterrupted / "config.json").read_text())
+    assert config["experiment"]["training"]["seeds"] == 2
     process = start(f"{TRAIN} --path {text} --run {folder}")
     wait_for(lambda: (folder / "checkpoints" / "6").is_dir(), process)
     kill(process)
@@ -182,7 +183,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(text, tmp_path):
         assert "no space left" in err.lower()
         assert "Traceback" not in err
         assert f"tlite train --resume {disk}/run" in err
-        members, step = commands.GeneratorRun.open(disk / "run").restore("last")
+        _, step = GeneratorRun.open(disk / "run").restore("last")
         assert step > 0
     finally:
         subprocess.run(["umount", "-l", disk])

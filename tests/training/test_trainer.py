@@ -10,7 +10,7 @@ from tlite.training import Trainer, TrainingConfig, language_task, validation_ba
 from tlite.training.loop import validate
 
 TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (500,), 0, 11))
-# Adam turns rounding in a gradient near 0 into a step of up to the learning rate, hence a small one.
+# Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, clip_norm=1.0)
 

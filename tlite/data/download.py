@@ -54,7 +54,7 @@ def download(url: str, path: Path, sha256: str) -> None:
         if digest.hexdigest() != sha256:
             raise UserError(
                 f"{url} has the SHA-256 {digest.hexdigest()}, not {sha256}: it has changed since "
-                f"tlite was written; look at it, save it as {path} if it is what you want, and run again"
+                f"tlite was written; look at it, and save it as {path} if it is what you want"
             )
         temporary.replace(path)
     except (urllib.error.URLError, TimeoutError, OSError) as error:

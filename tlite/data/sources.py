@@ -1,4 +1,4 @@
-"""Texts to learn from. A source is a frozen dataclass with `load() -> str`, so a config holds it."""
+"""Texts to learn from: frozen dataclasses with `load() -> str`, so that a config can hold them."""
 
 import importlib
 from dataclasses import dataclass

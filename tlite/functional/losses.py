@@ -21,7 +21,7 @@ def cross_entropy(
     targets: Int[Array, "*batch"],
     weights: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 unless given."""
+    """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 by default."""
     return weighted_sum(token_cross_entropy(logits, targets), weights)
 
 

@@ -20,7 +20,7 @@ def apply_temperature(
 
 
 def keep_top_k(logits: Float[Array, "*batch V"], k: int) -> Float[Array, "*batch V"]:
-    """Keep the k most probable tokens, and any as probable as the last of them (Fan et al. 2018)."""
+    """Keep the k most probable tokens, and what ties with the last of them (Fan et al. 2018)."""
     if k < 1:
         raise ValueError(f"top-k must keep at least one token, not {k}")
     smallest_kept = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]

@@ -80,7 +80,7 @@ class TransformerGenerator(nnx.Module):
     def __call__(
         self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
     ) -> Float[Array, "*batch T V"]:
-        """Logits of the next token at every position; with a key (one, or one a sample) dropout is on.
+        """Logits of the next token at every position. A key, or one a sample, turns dropout on.
 
         Raises:
             ValueError: more tokens than the model's context.

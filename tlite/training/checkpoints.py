@@ -81,6 +81,7 @@ class Checkpoints:
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
+            step: the last one unless given.
 
         Raises:
             UserError: there is none that can be read.
@@ -96,7 +97,7 @@ class Checkpoints:
                     str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
                 )
                 print(
-                    f"the checkpoint of step {candidate} is damaged ({reason}); trying the one before",
+                    f"checkpoint {candidate} is damaged ({reason}); using the one before",
                     file=sys.stderr,
                 )
         raise UserError(f"every checkpoint in {self.folder} is damaged")

@@ -86,7 +86,7 @@ def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int
 def restore(
     trainer: Trainer, checkpoints: Checkpoints, step: int | None = None
 ) -> tuple[Member, int]:
-    """The members of a checkpoint (the last unless told) and its step; new ones if there is none."""
+    """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
     members = trainer.init()
     if not checkpoints.steps():
         return members, 0

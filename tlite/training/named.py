@@ -11,7 +11,7 @@ from tlite.training.step import Member
 
 
 def parameter_names(model) -> list[str]:
-    """`blocks.0.attention.query.kernel`, ...: one for each array, in the order of the flat vector."""
+    """`blocks.0.attention.query.kernel`, ...: the arrays in the order of the flat vector."""
     paths = [
         jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
     ]
