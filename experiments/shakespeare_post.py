@@ -10,7 +10,5 @@ from experiments.shakespeare import experiment as shakespeare
 experiment = dataclasses.replace(
     shakespeare,
     name="shakespeare_post",
-    training=dataclasses.replace(
-        shakespeare.training, learning_rate=1e-3, schedule="constant"
-    ),
+    training=dataclasses.replace(shakespeare.training, learning_rate=1e-3, schedule="constant"),
 )

@@ -203,6 +203,7 @@ def _first_sentence(box: str) -> str:
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()]
     rules = [index for index, line in enumerate(lines[1:], 1) if not line]
     sentence = " ".join(lines[1 : rules[0]] if rules else lines).removesuffix(" .")
+    sentence = re.sub(r"^Missing from (.*): (.*)", r"\1 needs a \2", sentence)
     return re.sub(r"^Error parsing experiment\.\w+: ", "", sentence)
 
 
@@ -223,7 +224,7 @@ def load_experiment(name: str) -> Any:
     path = Path(name) if name.endswith(".py") else known.get(name)
     if path is None or not path.is_file():
         raise UserError(
-            f"there is no experiment {name!r}{did_you_mean(name, known)}; known: {', '.join(known)}"
+            f"there is no experiment {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
         )
     # A file may import its siblings: `from experiments.demo import experiment`.
     sys.path.insert(0, str(path.resolve().parent.parent))

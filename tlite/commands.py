@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import jax
@@ -27,6 +26,7 @@ from tlite.training.runs import create_run, new_folder, open_run
 
 def train(experiment: GeneratorExperiment, folder: Path | None = None) -> None:
     """Train an experiment in a new run folder."""
+    check_prompt(experiment.prompt)
     _fit(GeneratorRun.start(experiment, folder))
 
 
@@ -108,12 +108,15 @@ def report(opened: GeneratorRun, members, batches) -> None:
     print(f"\nsaved in {run.folder}; more text: tlite generate {run.folder}")
 
 
-def write_sample(model, tokenizer: CharTokenizer, tokens: np.ndarray, **settings) -> str:
-    """Print a sample as it is made; returns it."""
+def write_sample(
+    model, tokenizer: CharTokenizer, tokens: np.ndarray, before: str = "", **settings
+) -> str:
+    """Print a sample as it is made, after what comes `before`; returns it."""
     text = ""
-    for part in stream(model, tokens, **settings):
+    for part in stream(model, jnp.asarray(tokens), **settings):
         piece = tokenizer.decode(part)
-        print(piece, end="", flush=True)
+        print(before + piece, end="", flush=True)
+        before = ""
         text += piece
     print()
     return text
@@ -122,7 +125,7 @@ def write_sample(model, tokenizer: CharTokenizer, tokens: np.ndarray, **settings
 def describe(part: str, means: dict) -> str:
     """A line with loss, perplexity and accuracy; over several members mean and spread."""
 
-    def value(name: str, digits: int, scale: float = 1) -> str:
+    def value(name: str, digits: int, scale: float = 1.0) -> str:
         spread = means.get(f"{name}_spread")
         return f"{means[name] * scale:.{digits}f}" + (
             "" if spread is None else f" ± {spread * scale:.{digits}f}"
@@ -130,7 +133,7 @@ def describe(part: str, means: dict) -> str:
 
     return (
         f"{part} loss {value('loss', 4)} nats per character, "
-        f"perplexity {value('perplexity', 3)}, accuracy {value('accuracy', 1, 100)} %"
+        f"perplexity {value('perplexity', 3)}, accuracy {value('accuracy', 1, 100.0)} %"
     )
 
 
@@ -161,6 +164,8 @@ def evaluate(
     folder: Path, checkpoint: str = "best", split: str = "validation", sampled: int = 0
 ) -> None:
     """Print the loss over every token of a part of the text; and a sampled estimate if asked."""
+    if sampled < 0:
+        raise UserError(f"--sampled must be at least 1, not {sampled}")
     opened = GeneratorRun.open(folder)
     members, step = opened.restore(checkpoint)
     tokens = opened.training_tokens if split == "training" else opened.validation_tokens
@@ -171,7 +176,7 @@ def evaluate(
     if sampled:
         context, shards = opened.experiment.model.context, opened.trainer.mesh.shape["data"]
         size = EVALUATION_BATCH * shards
-        batches = sampled_batches(jax.random.key(0), tokens, context, sampled, size)
+        batches = sampled_batches(jax.random.key(0), jnp.asarray(tokens), context, sampled, size)
         means = validate(opened.trainer, members, batches)
         print(describe(f"sampled estimate ({batches[0][..., 0].size} windows):", summarise(means)))
 
@@ -188,6 +193,10 @@ def generate(
     **sampling,
 ) -> None:
     """Print what the model of a run writes after the prompt."""
+    if not 0 <= seed < 2**31 - samples:
+        raise UserError(f"--seed must be in [0, 2^31), not {seed}")
+    if samples < 1:
+        raise UserError(f"--samples must be at least 1, not {samples}")
     run = open_run(folder, GeneratorExperiment)
     tokenizer = CharTokenizer.load(run.tokenizer)
     prompt = run.experiment.prompt if prompt is None else prompt
@@ -201,19 +210,21 @@ def generate(
     members, _ = opened.restore(checkpoint)
     model = trainer.models(members.parameters[member : member + 1])[0]
     for index in range(samples):
-        if samples > 1:
-            print(f"--- sample {index + 1}")
-        print(prompt, end="")
+        head = f"--- sample {index + 1}\n" if samples > 1 else ""
+        key = jax.random.key(seed + index)
         try:
-            write_sample(model, tokenizer, tokens, key=jax.random.key(seed + index), **sampling)
+            write_sample(model, tokenizer, tokens, head + prompt, key=key, **sampling)
         except ValueError as error:
-            sys.stdout.flush()
             raise UserError(str(error)) from error
 
 
-def encode_prompt(tokenizer: CharTokenizer, prompt: str, unknown: bool) -> np.ndarray:
+def check_prompt(prompt: str) -> None:
     if not prompt:
         raise UserError("the prompt is empty: give at least one character to start from")
+
+
+def encode_prompt(tokenizer: CharTokenizer, prompt: str, unknown: bool) -> np.ndarray:
+    check_prompt(prompt)
     if not unknown and (strange := tokenizer.unknown_in(prompt)):
         raise UserError(
             f"the model does not know {', '.join(map(repr, strange))} in the prompt: "

@@ -30,7 +30,17 @@ def from_dict(kind, values: Any):
     given = {name: value for name, value in values.items() if name != "kind"}
     if unknown := given.keys() - hints.keys():
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-    return kind(**{name: from_dict(hints[name], value) for name, value in given.items()})
+    required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
+    if missing := required - given.keys():
+        raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+    return kind(**{name: _field(name, hints[name], value) for name, value in given.items()})
+
+
+def _field(name: str, kind, value: Any):
+    try:
+        return from_dict(kind, value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _from_union(kinds: tuple, values: Any):

@@ -1,5 +1,6 @@
 """What the command line sets before JAX starts: CPU cores as devices, and a compilation cache."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,7 +13,8 @@ def prepare_devices() -> None:
     Small models gain most: one thread pool over two cores trains the 44k-parameter generator
     slower than two devices of one core each. A GPU or TPU, where JAX finds one, is used instead.
     """
-    jax.config.update("jax_num_cpu_devices", num_cores())
+    with contextlib.suppress(RuntimeError):  # JAX has started already, in a notebook say
+        jax.config.update("jax_num_cpu_devices", num_cores())
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlite" / "compiled"
     jax.config.update("jax_compilation_cache_dir", str(cache))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

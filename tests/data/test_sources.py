@@ -43,11 +43,15 @@ def test_the_byte_that_is_not_utf8_is_named(tmp_path):
         load(tmp_path / "bad.txt", b"abc\xe9def")
 
 
-PACKED = gzip.compress(TEXT.encode() * 99)
+PACKED = gzip.compress(TEXT.encode() * 99, mtime=0)
 DAMAGED = PACKED[:20] + b"\xff" * 20 + PACKED[40:]
 
 
-@pytest.mark.parametrize("content", [PACKED[:-9], PACKED[:4], DAMAGED, TEXT.encode()])
+@pytest.mark.parametrize(
+    "content",
+    [PACKED[:-9], PACKED[:4], DAMAGED, TEXT.encode()],
+    ids=["cut", "no more than a beginning", "damaged", "not gzip"],
+)
 def test_broken_gzip_is_named(tmp_path, content):
     with pytest.raises(UserError, match=r"bad\.gz is not a whole gzip file"):
         load(tmp_path / "bad.gz", content)

@@ -89,6 +89,15 @@ def assert_all_finite(tree):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
 
 
+def assert_gradients_are_causal(function, x):
+    """The gradient of row t of the result is zero in the rows of x after t, and in no other."""
+    result, pull_back = jax.vjp(function, x)
+    weights = normal(*result.shape)
+    for t in range(len(x)):
+        (gradient,) = pull_back(jnp.zeros_like(result).at[t].set(weights[t]))
+        assert_same(gradient.any(-1), jnp.arange(len(x)) <= t)
+
+
 def assert_gradients_are_differences(function, formula, *inputs, step=1e-5, tolerance=2e-5):
     """jax.grad of `function` equals central differences of `formula`, for every number in `inputs`.
 

@@ -145,7 +145,7 @@ def test_padding_has_no_influence():
 # Multi-head attention
 
 
-@pytest.mark.parametrize("head_width", [3, 2, 5])
+@pytest.mark.parametrize("head_width", [D // H, 5])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_multi_head_attention_is_its_formula(batch, masked, head_width):
@@ -233,3 +233,22 @@ def test_attention_under_jit_and_vmap_is_the_batched_one():
         return F.multi_head_attention(params, *inputs, num_heads=H)
 
     assert_close(jax.jit(jax.vmap(attend))(*inputs, mask), attend(*inputs, mask))
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
+    params, x, angles = attention_parameters(D, H * 4), normal(2, 5, D), F.rotary_angles(8, 4)
+    whole, _ = F.multi_head_attention(
+        params, x, x, x, F.causal_mask(5), num_heads=H, angles=angles if rotary else None
+    )
+    cache = F.KeyValueCache(normal(2, H, 8, 4), normal(2, H, 8, 4))
+    # The last piece starts anew at another place for each sample.
+    for starts, length in [((0, 0), 2), ((2, 2), 1), ((3, 3), 2), ((3, 1), 1)]:
+        start = jnp.array(starts)
+        rows = start[:, None] + jnp.arange(length)
+        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
+        turned = angles[rows][:, None] if rotary else None
+        output, cache = F.cached_self_attention(
+            params, piece, cache, start, num_heads=H, angles=turned
+        )
+        assert_close(output, expected)

@@ -51,7 +51,7 @@ def test_cross_entropy_of_each_token_is_that_of_flat_log_softmax():
 
 
 @losses
-@pytest.mark.parametrize("cut", [1, 4])
+@pytest.mark.parametrize("cut", [1, 3])
 def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):
     whole = loss(LOGITS, TARGETS, WEIGHTS)
     parts = [loss(LOGITS[part], TARGETS[part], WEIGHTS[part]) for part in np.s_[:cut, cut:]]

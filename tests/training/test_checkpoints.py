@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, dam
     found, loaded = Checkpoints(saved).load(ABSTRACT)
     assert found == 4
     assert_equal(loaded, 4)
-    assert "checkpoint 5 is damaged" in capsys.readouterr().err
+    assert "checkpoint 5 is damaged: using checkpoint 4 instead" in capsys.readouterr().err
 
 
 def test_metadata_that_is_damaged_is_damage_too(saved, capsys):

@@ -2,10 +2,12 @@
 
 import gzip
 import hashlib
+import http.client
 import os
 import tempfile
 import urllib.error
 import urllib.request
+import zlib
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -51,15 +53,18 @@ def download(url: str, path: Path, sha256: str) -> None:
                 file.write(chunk)
                 digest.update(chunk)
                 progress.advance(task, len(chunk))
+        if length and temporary.stat().st_size < length:
+            raise ConnectionError("the connection broke off before the end")
         if digest.hexdigest() != sha256:
             raise UserError(
                 f"{url} has the SHA-256 {digest.hexdigest()}, not {sha256}: it has changed since "
                 f"tlite was written; look at it, and save it as {path} if it is what you want"
             )
+        temporary.chmod(0o644)  # not only for this user, as a temporary file is
         temporary.replace(path)
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise UserError(
-            f"can't download {url} to {path} ({getattr(error, 'reason', error)}): "
+            f"can't download {url} to {path} ({getattr(error, 'reason', None) or repr(error)}): "
             f"check the network, or put the file there yourself"
         ) from error
     finally:
@@ -80,7 +85,7 @@ def read_text(path: str | Path) -> str:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text: byte {error.start} can't be read") from error
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file: {error}") from error
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}") from error

@@ -5,12 +5,14 @@ width, F hidden width, V vocabulary, L length of a table.
 """
 
 from tlite.functional.attention import (
+    KeyValueCache,
+    cached_self_attention,
     merge_heads,
     multi_head_attention,
     scaled_dot_product_attention,
     split_heads,
 )
-from tlite.functional.blocks import encoder_block
+from tlite.functional.blocks import cached_encoder_block, encoder_block, residual
 from tlite.functional.layers import (
     dropout,
     embed,

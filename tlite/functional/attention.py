@@ -1,10 +1,11 @@
 """Scaled dot-product and multi-head attention ("Attention is all you need", section 3.2)."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from tlite.functional.layers import linear
 from tlite.functional.positions import rotate
@@ -45,15 +46,64 @@ def multi_head_attention(
     Raises:
         ValueError: the layers' width is not divisible by `num_heads`.
     """
+    heads = _project(params, query, key, value, num_heads, angles)
+    output_BxHxTxK, weights = scaled_dot_product_attention(*heads, mask)
+    return linear(params.output, merge_heads(output_BxHxTxK)), weights
+
+
+class KeyValueCache(NamedTuple):
+    """The keys and values of what was seen, by position, ready for attention."""
+
+    key: Float[Array, "*batch H C K"]
+    value: Float[Array, "*batch H C K"]
+
+
+def cached_self_attention(
+    params,
+    x: Float[Array, "*batch T D"],
+    cache: KeyValueCache,
+    start: Int[Array, "*batch"],
+    *,
+    num_heads: int,
+    angles: Float[Array, "*batch 1 T half_K"] | None = None,
+) -> tuple[Float[Array, "*batch T D"], KeyValueCache]:
+    """Causal self-attention of T tokens at positions start, start + 1, ... on all up to them.
+
+    Equal to `multi_head_attention` over the whole sequence with a causal mask, at these T rows.
+    What lies in the cache at and after `start` is overwritten or not looked at, so samples of a
+    batch may be of different lengths. `angles` are those of the T positions.
+    """
+    query_BxHxTxK, key_BxHxTxK, value_BxHxTxK = _project(params, x, x, x, num_heads, angles)
+    cache = KeyValueCache(
+        _write(cache.key, key_BxHxTxK, start), _write(cache.value, value_BxHxTxK, start)
+    )
+    positions = start[..., None] + jnp.arange(x.shape[-2])
+    mask = jnp.arange(cache.key.shape[-2]) <= positions[..., None, :, None]
+    output_BxHxTxK, _ = scaled_dot_product_attention(query_BxHxTxK, *cache, mask)
+    return linear(params.output, merge_heads(output_BxHxTxK)), cache
+
+
+def _project(params, query, key, value, num_heads, angles):
+    """Queries, keys and values by head (..., H, T, K), turned if there are angles."""
     query_BxHxTxK = split_heads(linear(params.query, query), num_heads)
     key_BxHxSxK = split_heads(linear(params.key, key), num_heads)
     value_BxHxSxK = split_heads(linear(params.value, value), num_heads)
     if angles is not None:
         query_BxHxTxK, key_BxHxSxK = rotate(query_BxHxTxK, angles), rotate(key_BxHxSxK, angles)
-    output_BxHxTxK, weights = scaled_dot_product_attention(
-        query_BxHxTxK, key_BxHxSxK, value_BxHxSxK, mask
-    )
-    return linear(params.output, merge_heads(output_BxHxTxK)), weights
+    return query_BxHxTxK, key_BxHxSxK, value_BxHxSxK
+
+
+def _write(
+    cache: Float[Array, "*batch H C K"],
+    new: Float[Array, "*batch H T K"],
+    start: Int[Array, "*batch"],
+) -> Float[Array, "*batch H C K"]:
+    def write(cache, new, start):
+        return jax.lax.dynamic_update_slice(cache, new, (0, start, 0))
+
+    for _ in range(start.ndim):
+        write = jax.vmap(write)
+    return write(cache, new, start)
 
 
 def split_heads(x: Float[Array, "*batch T HK"], num_heads: int) -> Float[Array, "*batch H T K"]:

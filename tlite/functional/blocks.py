@@ -1,13 +1,25 @@
 """Transformer blocks: attention and feed-forward, each with a residual and a norm."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite.functional.attention import multi_head_attention
+from tlite.functional.attention import KeyValueCache, cached_self_attention, multi_head_attention
 from tlite.functional.layers import dropout, feed_forward, layer_norm
 from tlite.functional.random import fold_in
+
+
+def residual(
+    layer: Callable, norm: Callable, x: Float[Array, "*batch T D"], *, pre_norm: bool
+) -> Float[Array, "*batch T D"]:
+    """A layer with its residual connection and norm.
+
+    post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
+    pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
+    """
+    return x + layer(norm(x)) if pre_norm else norm(x + layer(x))
 
 
 def encoder_block(
@@ -23,13 +35,10 @@ def encoder_block(
     dropout_rate: float = 0.0,
     key: Key[Array, "..."] | None = None,
 ) -> Float[Array, "*batch T D"]:
-    """Self-attention, then feed-forward; with a causal mask it is the block of a generator.
+    """Self-attention, then feed-forward, each a `residual` with dropout on the layer's output.
 
-    post-norm ("Attention is all you need", 3.1):  x <- norm(x + f(x))
-    pre-norm (Xiong et al. 2020, figure 1b):       x <- x + f(norm(x))
-
-    for f in attention, feed-forward, each with dropout on its output. `params` has the fields
-    `attention`, `attention_norm`, `feed_forward`, `feed_forward_norm`.
+    With a causal mask it is the block of a generator. `params` has the fields `attention`,
+    `attention_norm`, `feed_forward`, `feed_forward_norm`.
     """
     attention_key, feed_forward_key = (
         (None, None) if key is None else (fold_in(key, 0), fold_in(key, 1))
@@ -42,12 +51,37 @@ def encoder_block(
         return dropout(attention_key, output, dropout_rate)
 
     def feed(x):
-        return dropout(
-            feed_forward_key, feed_forward(params.feed_forward, x, activation), dropout_rate
-        )
+        output = feed_forward(params.feed_forward, x, activation)
+        return dropout(feed_forward_key, output, dropout_rate)
 
-    if pre_norm:
-        x = x + attend(norm(params.attention_norm, x))
-        return x + feed(norm(params.feed_forward_norm, x))
-    x = norm(params.attention_norm, x + attend(x))
-    return norm(params.feed_forward_norm, x + feed(x))
+    x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
+    return residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+
+
+def cached_encoder_block(
+    params,
+    x: Float[Array, "*batch T D"],
+    cache: KeyValueCache,
+    start: Int[Array, "*batch"],
+    *,
+    num_heads: int,
+    pre_norm: bool = False,
+    activation: Callable = jax.nn.relu,
+    norm: Callable = layer_norm,
+    angles: Float[Array, "*batch 1 T half_K"] | None = None,
+) -> tuple[Float[Array, "*batch T D"], KeyValueCache]:
+    """`encoder_block` with a causal mask, for T tokens at `start`, given the cache before them."""
+
+    def attend(x):
+        nonlocal cache
+        output, cache = cached_self_attention(
+            params.attention, x, cache, start, num_heads=num_heads, angles=angles
+        )
+        return output
+
+    def feed(x):
+        return feed_forward(params.feed_forward, x, activation)
+
+    x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
+    x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+    return x, cache

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from tlite.functional.products import product
 from tlite.functional.random import random_bits
 
 
 def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out"]:
     """x W + b, with `params.kernel` W (D_in, D_out) and `params.bias` b (D_out,) or None."""
-    y = x @ params.kernel
+    y = product(x, jnp.asarray(params.kernel))
     return y if params.bias is None else y + params.bias
 
 

@@ -63,7 +63,7 @@ def rotary_angles(
 
 
 def rotate(
-    x: Float[Array, "*batch T K"], angles: Float[Array, "L half_K"]
+    x: Float[Array, "*batch T K"], angles: Float[Array, "*#batch L half_K"]
 ) -> Float[Array, "*batch T K"]:
     """Turn each pair (x[2i], x[2i+1]) at position p by angles[p, i] (Su et al. 2021, eq. 34).
 
@@ -73,11 +73,11 @@ def rotate(
         ValueError: the sequence is longer than the angles' table; both lengths are named.
     """
     length = x.shape[-2]
-    if length > angles.shape[0]:
+    if length > angles.shape[-2]:
         raise ValueError(
             f"a sequence of length {length} is longer than the table of rotary angles, "
-            f"which has length {angles.shape[0]}"
+            f"which has length {angles.shape[-2]}"
         )
-    sin, cos = jnp.sin(angles[:length]), jnp.cos(angles[:length])
+    sin, cos = jnp.sin(angles[..., :length, :]), jnp.cos(angles[..., :length, :])
     even, odd = x[..., 0::2], x[..., 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)

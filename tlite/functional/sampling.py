@@ -14,7 +14,7 @@ def apply_temperature(
     logits: Float[Array, "*batch V"], temperature: float | Float[Array, ""]
 ) -> Float[Array, "*batch V"]:
     """logits / temperature: below 1 sharper, above 1 flatter."""
-    if isinstance(temperature, float | int) and temperature <= 0:
+    if isinstance(temperature, float | int) and not temperature > 0:
         raise ValueError(f"the temperature must be positive, not {temperature}; or decode greedily")
     return logits / temperature
 

@@ -87,6 +87,6 @@ def visible(token: str) -> str:
     return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥").replace("$", r"\$")
 
 
-def _averaged(values: list[float], width: int) -> np.ndarray:
+def _averaged(values: list, width: int) -> np.ndarray:
     usable = len(values) // width * width
     return np.asarray(values[:usable], float).reshape(-1, width).mean(1)

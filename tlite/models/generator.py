@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
@@ -51,11 +52,14 @@ class GeneratorConfig:
     """Use the embedding as the output layer."""
 
     def __post_init__(self):
+        sizes = "context", "width", "num_heads", "num_blocks", "head_width", "hidden_width"
+        for name in sizes:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
         if self.head_width is None and self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} is not divisible by {self.num_heads} heads")
-        for name in ("context", "width", "num_heads", "num_blocks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.positions == "rotary" and (self.head_width or self.width // self.num_heads) % 2:
+            raise ValueError("rotary positions pair the columns: the head width must be even")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"the dropout rate must be in [0, 1), not {self.dropout}")
 
@@ -85,33 +89,76 @@ class TransformerGenerator(nnx.Module):
         Raises:
             ValueError: more tokens than the model's context.
         """
-        config, length = self.config, tokens.shape[-1]
-        x = self.embedding(tokens)
-        angles = None
-        if config.positions == "learned":
-            x = F.add_positions(self.positions.table[...], x)
-        elif config.positions == "sinusoidal":
-            x = F.add_positions(F.sinusoidal_positions(config.context, config.width), x)
-        else:
+        config = self.config
+        x, angles = self.embedding(tokens), None
+        if config.positions == "rotary":
             angles = F.rotary_angles(config.context, self.head_width)
+        else:
+            x = F.add_positions(self.position_table(), x)
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
         for index, block in enumerate(self.blocks):
             x = F.encoder_block(
                 block,
                 x,
-                F.causal_mask(length),
-                num_heads=config.num_heads,
-                pre_norm=config.norm_first,
-                activation=ACTIVATIONS[config.activation],
-                norm=NORMS[config.norm],
+                F.causal_mask(tokens.shape[-1]),
                 angles=angles,
                 dropout_rate=config.dropout,
                 key=None if key is None else F.fold_in(key, index),
+                **self.block_settings(),
             )
-        if config.norm_first:
-            x = NORMS[config.norm](self.norm, x)
-        return x @ self.embedding.table[...].T if config.tied_head else self.head(x)
+        return self.logits(x)
+
+    def extend(
+        self,
+        tokens: Int[Array, "*batch T"],
+        caches: list[F.KeyValueCache],
+        start: Int[Array, "*batch"],
+    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValueCache]]:
+        """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
+
+        The same as the rows of a call on the whole sequence, for the price of the new tokens.
+        """
+        config = self.config
+        positions = start[..., None] + jnp.arange(tokens.shape[-1])
+        x, angles = self.embedding(tokens), None
+        if config.positions == "rotary":
+            angles = F.rotary_angles(config.context, self.head_width)[positions][..., None, :, :]
+        else:
+            x = x + self.position_table()[positions]
+        extended = []
+        for block, cache in zip(self.blocks, caches, strict=True):
+            x, cache = F.cached_encoder_block(
+                block, x, cache, start, angles=angles, **self.block_settings()
+            )
+            extended.append(cache)
+        return self.logits(x), extended
+
+    def empty_caches(self, *batch: int) -> list[F.KeyValueCache]:
+        """For each block a cache of the model's context, of zeros."""
+        zeros = jnp.zeros((*batch, self.config.num_heads, self.config.context, self.head_width))
+        return [F.KeyValueCache(zeros, zeros) for _ in self.blocks]
+
+    def position_table(self) -> Float[Array, "L D"]:
+        """What is added to the embedding of each position."""
+        if self.config.positions == "learned":
+            return self.positions.table[...]
+        return F.sinusoidal_positions(self.config.context, self.config.width)
+
+    def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
+        """The final norm, if there is one, and the head."""
+        if self.config.norm_first:
+            x = NORMS[self.config.norm](self.norm, x)
+        return x @ self.embedding.table[...].T if self.config.tied_head else self.head(x)
+
+    def block_settings(self) -> dict:
+        """What every block is called with."""
+        return {
+            "num_heads": self.config.num_heads,
+            "pre_norm": self.config.norm_first,
+            "activation": ACTIVATIONS[self.config.activation],
+            "norm": NORMS[self.config.norm],
+        }
 
     @property
     def head_width(self) -> int:

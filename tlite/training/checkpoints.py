@@ -5,10 +5,12 @@ each with a leading axis of members. Orbax writes it beside and renames it when 
 leaves the ones before; a SHA-256 of the arrays tells a damaged one, which Orbax alone would not.
 """
 
+import gc
 import hashlib
 import logging
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -91,19 +93,22 @@ class Checkpoints:
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         for candidate in reversed(steps):
             try:
-                return candidate, self._load(candidate, abstract)
-            except Exception as error:  # whatever Orbax or TensorStore make of broken files
-                reason = (
-                    str(error).strip().splitlines()[0][:200] if str(error).strip() else repr(error)
-                )
+                trees = self._load(candidate, abstract)
+            except Exception:  # whatever Orbax and TensorStore make of broken files
+                continue
+            if candidate != steps[-1]:
                 print(
-                    f"checkpoint {candidate} is damaged ({reason}); using the one before",
+                    f"checkpoint {steps[-1]} is damaged: using checkpoint {candidate} instead",
                     file=sys.stderr,
                 )
+            return candidate, trees
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
     def _load(self, step: int, abstract: dict) -> dict:
-        trees = self._orbax.load_checkpointables(step, abstract)
+        with warnings.catch_warnings():  # Orbax leaves coroutines behind where a file is broken
+            warnings.simplefilter("ignore", RuntimeWarning)
+            trees = self._orbax.load_checkpointables(step, abstract)
+            gc.collect()
         digests = self._orbax.metadata(step).custom_metadata["sha256"]
         for name, tree in trees.items():
             if _digest(jax.device_get(tree)) != digests[name]:

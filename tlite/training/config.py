@@ -1,5 +1,6 @@
 """How a model is trained."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +37,8 @@ class TrainingConfig:
     """The (first) seed of parameters, batches and dropout."""
     seeds: int = 1
     """How many seeds to train side by side in one program: seed, seed + 1, ..."""
+    precision: Literal["float32", "mixed"] = "float32"
+    """Operands of the matrix products: float32, or bfloat16 with float32 sums."""
     evaluate_every: int = 500
     """Steps between validations; each is followed by a checkpoint."""
 
@@ -43,6 +46,20 @@ class TrainingConfig:
         for name in ("steps", "batch_size", "accumulate", "seeds", "evaluate_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        rates = {"learning_rate": [self.learning_rate], "learning_rates": self.learning_rates}
+        rates |= {"warmup_steps": [self.warmup_steps], "weight_decay": [self.weight_decay]}
+        for name, values in rates.items():
+            if not all(0 <= value < math.inf for value in values):
+                raise ValueError(f"{name} must not be negative or infinite")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+        if not 0 <= self.final_learning_rate <= 1:
+            raise ValueError("final_learning_rate is a fraction of the peak, from 0 to 1")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(f"clip_norm must be positive, not {self.clip_norm}")
+        if not 0 <= self.seed < 2**31 - self.seeds:
+            raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
 
     @property
     def members(self) -> list[tuple[int, float]]:

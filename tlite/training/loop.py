@@ -60,7 +60,7 @@ def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int
             )
             _check_finite("training", losses["loss"], step, config.members, checkpoints)
             step += num_steps
-            progress.update(step, losses["loss"][-1].mean(), rate)
+            progress.update(step, float(losses["loss"][-1].mean()), rate)
             # The first call compiles; later ones are fitted to the time that a step takes.
             wanted = SECONDS_PER_CALL / (seconds / num_steps)
             steps_per_call = int(min(max(wanted, 1), 4 * steps_per_call + 8, MAX_STEPS_PER_CALL))
@@ -87,11 +87,11 @@ def restore(
     trainer: Trainer, checkpoints: Checkpoints, step: int | None = None
 ) -> tuple[Member, int]:
     """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
-    members = trainer.init()
     if not checkpoints.steps():
-        return members, 0
+        return trainer.init(), 0
+    members = trainer.member_shapes()
     step, trees = checkpoints.load(named_shapes(trainer.model, members), step)
-    return from_named(trainer.model, members, trees), step
+    return trainer.place(from_named(trainer.model, members, trees)), step
 
 
 def host_copy(members: Member) -> Member:

@@ -18,7 +18,7 @@ def parameter_names(model) -> list[str]:
     return [re.sub(r"\[(\w+)\]", r".\1", path).removesuffix(".value").lstrip(".") for path in paths]
 
 
-def to_named(model, members: Member) -> dict[str, dict[str, Array]]:
+def to_named(model, members: Member) -> dict[str, dict[str, Array | np.ndarray]]:
     """{"parameters": {name: (M, ...)}, "optimizer": {...}}."""
     num_parameters = members.parameters.shape[1]
     optimizer = {}
@@ -41,7 +41,7 @@ def named_shapes(model, members: Member) -> dict[str, dict[str, jax.ShapeDtypeSt
 
 
 def from_named(model, members: Member, trees: dict[str, dict]) -> Member:
-    """The inverse: `members` with the arrays of `trees`, on `members`' devices."""
+    """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
     names = parameter_names(model)
     num_parameters = members.parameters.shape[1]
 
@@ -56,15 +56,13 @@ def from_named(model, members: Member, trees: dict[str, dict]) -> Member:
         else np.asarray(trees["optimizer"][str(index)])
         for index, leaf in enumerate(leaves)
     ]
-    new = jax.tree.unflatten(structure, optimizer)
-    replace = jax.tree.map(
-        lambda old, value: jax.device_put(value, old.sharding), members.optimizer, new
+    parameters = join(trees["parameters"])
+    return members._replace(
+        parameters=parameters, optimizer=jax.tree.unflatten(structure, optimizer)
     )
-    parameters = jax.device_put(join(trees["parameters"]), members.parameters.sharding)
-    return members._replace(parameters=parameters, optimizer=replace)
 
 
-def _split(model, rows) -> dict[str, Array]:
+def _split(model, rows) -> dict[str, Array | np.ndarray]:
     arrays, start = {}, 0
     for name, leaf in zip(parameter_names(model), jax.tree.leaves(model), strict=True):
         arrays[name] = rows[:, start : start + leaf.size].reshape(rows.shape[0], *leaf.shape)

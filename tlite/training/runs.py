@@ -91,7 +91,7 @@ def open_run(folder: Path, kind: type) -> Run:
     """
     path = folder / "config.json"
     if not path.is_file():
-        what = "has no config.json: it is not a run folder" if folder.is_dir() else "does not exist"
+        what = "has no config.json: it is not a run folder" if folder.exists() else "does not exist"
         raise UserError(f"{folder} {what}{_nearby(folder)}")
     try:
         content = json.loads(path.read_text())

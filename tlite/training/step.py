@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
 from tlite.training.optimizer import schedule
+from tlite.training.precision import with_precision
 
 INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
 
@@ -71,8 +72,9 @@ def train_step(
             sums = task.loss(model, *part)
             return sums["loss"][0], sums
 
-        gradient, sums = jax.grad(objective, has_aux=True)(unravel(member.parameters))
-        return ravel_pytree(gradient)[0], sums
+        model = with_precision(unravel(member.parameters), config.precision)
+        gradient, sums = jax.grad(objective, has_aux=True)(model)
+        return ravel_pytree(with_precision(gradient, "float32"))[0], sums
 
     if config.accumulate == 1:
         sums = part_gradient(0)

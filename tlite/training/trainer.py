@@ -49,14 +49,27 @@ class Trainer:
 
     def init(self) -> Member:
         """The members before their first step."""
+        return jax.jit(self._init, out_shardings=self._member_axis)()
 
+    def member_shapes(self) -> Member:
+        """What `init` gives, as shapes and types: nothing is compiled or computed."""
+        return jax.eval_shape(self._init)
+
+    def place(self, members: Member) -> Member:
+        """Restored parameters and optimizer states on the devices, with the members' own keys."""
+        seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
+        keys = jax.vmap(jax.random.key)(seeds)
+        members = members._replace(key=keys, learning_rate=rates)
+        return jax.device_put(members, self._member_axis)
+
+    def _init(self) -> Member:
         def member(seed, learning_rate):
             key = jax.random.key(seed)
             parameters = ravel_pytree(self.task.init(fold_in(key, INIT)))[0]
             return Member(parameters, self._optimizer.init(parameters), key, learning_rate)
 
         seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
-        return jax.jit(jax.vmap(member), out_shardings=self._member_axis)(seeds, rates)
+        return jax.vmap(member)(seeds, rates)
 
     def train(
         self, members: Member, step: int, num_steps: int

@@ -1,0 +1,226 @@
+"""Times tlite and PyTorch in turn on the same work, and says by how much one is faster.
+
+command   make bench
+
+Each contender is a process that has compiled and warmed up; rounds go A B C A B C ..., so that a
+disturbance of the machine meets all. A ratio is tlite / the fastest PyTorch variant, round by
+round; printed are the median and the range over the rounds. Results also go to a JSON file and a
+picture in runs/bench/.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import tyro
+
+from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
+from tlite.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+class Contender:
+    """A worker process that times one round whenever it is asked."""
+
+    def __init__(self, name: str, module: str, job: str, **options):
+        self.name = name
+        command = [sys.executable, "-m", f"experiments.benchmarks.{module}", job]
+        self.process = subprocess.Popen(
+            [*command, json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+        )
+        self.ready = self._answer()
+        self.rounds: list[dict] = []
+
+    def _answer(self) -> dict:
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise UserError(f"{self.name} ended before it was asked: is the bench extra installed?")
+
+    def run(self) -> None:
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.rounds.append(self._answer())
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+    def seconds(self) -> list[float]:
+        return [r["seconds"] for r in self.rounds]
+
+
+def take_turns(contenders: list[Contender], num_rounds: int) -> None:
+    for _ in range(num_rounds):
+        for contender in contenders:
+            contender.run()
+    for contender in contenders:
+        contender.close()
+
+
+def check_parameters(contenders: list[Contender]) -> int:
+    """One number of parameters for all, or no comparison."""
+    counts = {contender.name: contender.ready["parameters"] for contender in contenders}
+    if len(set(counts.values())) > 1:
+        raise UserError(f"the models differ in their numbers of parameters: {counts}")
+    return next(iter(counts.values()))
+
+
+def compare(ours: Contender, theirs: list[Contender], work: float) -> dict:
+    """tlite against the fastest of the others; `work` is the tokens in one round."""
+    best = min(theirs, key=lambda c: statistics.median(c.seconds()))
+    ratios = [b / a for a, b in zip(ours.seconds(), best.seconds(), strict=True)]
+    print(f"  {'contender':28s} {'tokens/s':>10s} {'compile s':>10s}")
+    for contender in [ours, *theirs]:
+        rate = work / statistics.median(contender.seconds())
+        print(f"  {contender.name:28s} {rate:10,.0f} {contender.ready['compile_seconds']:10.1f}")
+    print(
+        f"  ratio to {best.name}: {statistics.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f})",
+        flush=True,
+    )
+    return {
+        "tokens_per_second": {c.name: [work / s for s in c.seconds()] for c in [ours, *theirs]},
+        "compile_seconds": {c.name: c.ready["compile_seconds"] for c in [ours, *theirs]},
+        "best_other": best.name,
+        "ratios": ratios,
+    }
+
+
+def measured_peak() -> dict[str, float]:
+    contender = Contender("peak", "tlite_worker", "peak")
+    take_turns([contender], 3)
+    peaks = {
+        name: statistics.median(r[name] for r in contender.rounds) for name in ("float32", "mixed")
+    }
+    print(
+        f"one 2048 x 2048 product: {peaks['float32'] / 1e9:,.0f} GFLOP/s in float32, "
+        f"{peaks['mixed'] / 1e9:,.0f} with bfloat16 operands"
+    )
+    return peaks
+
+
+def training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
+    print(
+        f"\ntraining {setting.name}: width {setting.width}, {setting.num_blocks} blocks, ", end=""
+    )
+    print(f"context {setting.context}, batch {setting.batch_size}")
+    ours = [
+        Contender(f"tlite {p}", "tlite_worker", "train", setting=setting.name, precision=p)
+        for p in ("float32", "mixed")
+    ]
+    variants = {
+        "PyTorch eager": {"compile": False, "bf16": False},
+        "PyTorch compile": {"compile": True, "bf16": False},
+        "PyTorch bf16 autocast": {"compile": False, "bf16": True},
+        "PyTorch compile + bf16": {"compile": True, "bf16": True},
+    }
+    theirs = [
+        Contender(name, "torch_worker", "train", setting=setting.name, **options)
+        for name, options in variants.items()
+    ]
+    num_parameters = check_parameters([*ours, *theirs])
+    take_turns([*ours, *theirs], num_rounds)
+    best = min(ours, key=lambda c: statistics.median(c.seconds()))
+    work = setting.steps * setting.batch_size * setting.context
+    result = compare(best, [c for c in [*ours, *theirs] if c not in (best, *theirs)] + theirs, work)
+    result = compare(best, theirs, work) if result["best_other"].startswith("tlite") else result
+    losses = {c.name: c.rounds[-1]["loss"] for c in [*ours, *theirs]}
+    flops = setting.flops_per_token(num_parameters)
+    rate = work / statistics.median(best.seconds())
+    use = rate * flops / peaks["mixed" if "mixed" in best.name else "float32"]
+    print(
+        f"  {num_parameters:,} parameters, {flops / 1e6:.2f} MFLOP a token, utilisation {use:.0%}"
+    )
+    print(f"  losses after the last round: {', '.join(f'{k} {v:.3f}' for k, v in losses.items())}")
+    if max(losses.values()) - min(losses.values()) > 0.25:
+        raise UserError(f"the losses do not fall alike, so the speeds do not compare: {losses}")
+    return result | {"parameters": num_parameters, "utilisation": use, "losses": losses}
+
+
+def generation(samples: int, num_rounds: int) -> dict:
+    print(f"\ngeneration, {GENERATION.name}: {samples} sample(s) of {NEW_TOKENS} tokens")
+    ours = Contender("tlite", "tlite_worker", "write", samples=samples)
+    naive = Contender("nanoGPT's generate", "torch_worker", "write", samples=samples)
+    cached = Contender("Hugging Face, cached", "torch_worker", "write-cached", samples=samples)
+    num_parameters = check_parameters([ours, naive, cached])
+    take_turns([ours, naive, cached], num_rounds)
+    work = samples * NEW_TOKENS
+    return {
+        "parameters": num_parameters,
+        "naive": compare(ours, [naive], work),
+        "cached": compare(ours, [cached], work),
+    }
+
+
+def draw(results: dict, path: Path) -> None:
+    """Tokens per second of every contender, one panel a work."""
+    panels = {name: r.get("tokens_per_second") for name, r in results["training"].items()}
+    for name, r in results["generation"].items():
+        panels[name] = r["naive"]["tokens_per_second"] | r["cached"]["tokens_per_second"]
+    figure, grid = plt.subplots(
+        1, len(panels), figsize=(3.2 * len(panels), 3.4), layout="constrained"
+    )
+    for axes, (title, rates) in zip(grid, panels.items(), strict=True):
+        medians = [statistics.median(values) for values in rates.values()]
+        colours = ["tab:blue" if name.startswith("tlite") else "tab:gray" for name in rates]
+        axes.barh(list(rates), medians, color=colours)
+        axes.invert_yaxis()
+        axes.set(title=title, xlabel="tokens per second")
+        axes.tick_params(labelsize=8)
+        axes.ticklabel_format(axis="x", style="plain")
+        axes.locator_params(axis="x", nbins=3)
+    figure.savefig(path, dpi=120)
+
+
+@dataclass
+class Options:
+    """Time tlite and PyTorch on the same work."""
+
+    rounds: int = 7
+    """Rounds of training."""
+    generation_rounds: int = 3
+    """Rounds of generation (a round of nanoGPT's with 16 samples takes about 40 s)."""
+    folder: Path = Path("runs/bench")
+    """Where the JSON file and the picture go."""
+
+
+def main() -> int:
+    options = tyro.cli(Options)
+    try:
+        print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
+        peaks = measured_peak()
+        results = {
+            "peak_flops": peaks,
+            "training": {s.name: training(s, options.rounds, peaks) for s in TRAINING},
+            "generation": {
+                f"{n} sample(s)": generation(n, options.generation_rounds) for n in (1, 16)
+            },
+        }
+    except UserError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
+    draw(results, options.folder / "bench.png")
+    print(f"\nsaved in {options.folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""tlite's side of the benchmark: training steps and generation."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+
+from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
+from experiments.benchmarks.worker import serve, work
+from tlite.data import BuiltinText
+from tlite.decoding import generate
+from tlite.devices import prepare_devices
+from tlite.models import TransformerGenerator
+from tlite.modules import count_parameters
+from tlite.text import CharTokenizer
+from tlite.training import Trainer, TrainingConfig, language_task
+
+
+def train(options: dict) -> None:
+    prepare_devices()
+    setting = next(s for s in TRAINING if s.name == options["setting"])
+    text = BuiltinText().load()
+    tokens = CharTokenizer(text).encode(text) % setting.vocabulary_size
+    config = TrainingConfig(batch_size=setting.batch_size, precision=options["precision"])
+    task = language_task(setting.config())
+    trainer = Trainer(task, config, jnp.asarray(tokens))
+    state = {"members": trainer.init(), "step": 0}
+
+    def round_of_steps() -> dict:
+        members, losses = trainer.train(state["members"], state["step"], setting.steps)
+        state.update(members=members, step=state["step"] + setting.steps)
+        return {"loss": float(losses["loss"].mean())}
+
+    began = time.perf_counter()
+    round_of_steps()
+    compile_seconds = time.perf_counter() - began
+    serve(
+        {"parameters": trainer.num_parameters, "compile_seconds": compile_seconds}, round_of_steps
+    )
+
+
+def write(options: dict) -> None:
+    prepare_devices()
+    model = TransformerGenerator(GENERATION.config(), key=jax.random.key(0))
+    samples = options["samples"]
+    prompt = jnp.zeros((1,) if samples == 1 else (samples, 1), jnp.int32)
+
+    def one_text() -> dict:
+        tokens = generate(model, prompt, num_tokens=NEW_TOKENS, key=jax.random.key(0))
+        return {"tokens": tokens.block_until_ready().size}
+
+    began = time.perf_counter()
+    one_text()
+    compile_seconds = time.perf_counter() - began
+    one_text()
+    serve({"parameters": count_parameters(model), "compile_seconds": compile_seconds}, one_text)
+
+
+def peak(options: dict) -> None:
+    """FLOP/s of one large matrix product, in float32 and with bfloat16 operands."""
+    a = jax.random.normal(jax.random.key(0), (2048, 2048))
+
+    def rate(dtype) -> float:
+        product = jax.jit(lambda x, y: jax.lax.dot(x, y, preferred_element_type=jnp.float32))
+        x = a.astype(dtype)
+        product(x, x).block_until_ready()
+        times = []
+        for _ in range(7):
+            began = time.perf_counter()
+            product(x, x).block_until_ready()
+            times.append(time.perf_counter() - began)
+        return 2 * 2048**3 / sorted(times)[len(times) // 2]
+
+    rates = lambda: {"float32": rate(jnp.float32), "mixed": rate(jnp.bfloat16)}  # noqa: E731
+    rates()
+    serve({"device": jax.devices()[0].device_kind}, rates)
+
+
+if __name__ == "__main__":
+    work({"train": train, "write": write, "peak": peak})

@@ -1,0 +1,321 @@
+"""The commands: what they print and write, and one sentence for each mistake, with exit code 2."""
+
+import contextlib
+import io
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+from tlite.cli import main
+from tlite.training.metrics import read_metrics
+
+TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
+TINY = (
+    "--steps 4 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 "
+    "--context 16 --batch-size 4 --seeds 2"
+)
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory):
+    """JAX keeps its programs between commands, as it does between processes for a user."""
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1)
+    compilation_cache.reset_cache()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compiled_once):
+    """A text, the run that `tlite train` made of it, and what was printed."""
+    folder = tmp_path_factory.mktemp("cli")
+    text, run = folder / "text.txt", folder / "run"
+    text.write_text(TEXT)
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr("tlite.devices.prepare_devices", lambda: None)
+        assert main(shlex.split(f"train text --path {text} --run {run} {TINY}")) == 0
+    return SimpleNamespace(text=text, run=run, printed=printed.getvalue())
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
+
+
+@pytest.fixture
+def tlite(trained, capsys):
+    """A command line, with {text} and {run} filled in, to (exit code, stdout, stderr)."""
+
+    def call(line, **names):
+        try:
+            code = main(shlex.split(line.format(**vars(trained) | names)))
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def works(tlite):
+    """What a command prints that ends well."""
+
+    def call(line, **names):
+        code, out, err = tlite(line, **names)
+        assert (code, err) == (0, "")
+        return out
+
+    return call
+
+
+@pytest.fixture
+def fails(tlite):
+    """The one line on stderr of a command that ends badly."""
+
+    def call(line, **names):
+        code, out, err = tlite(line, **names)
+        assert (code, out) == (2, "")
+        assert re.fullmatch(r"tlite: .+\n", err)
+        return err
+
+    return call
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of the run, to be spoiled."""
+    return shutil.copytree(trained.run, tmp_path / "copied")
+
+
+TRAIN = "train text --path {text} "
+MISTAKES = {
+    "generat": "did you mean generate?",
+    "xyz": "no command 'xyz'",
+    "train": "name an experiment.*demo",
+    "train shakespear": "did you mean shakespeare?",
+    "train nothing.py": "no experiment 'nothing.py'",
+    "train text": "--path",
+    "train text --path nowhere.txt": "nowhere.txt",
+    TRAIN + "--widht 8": "--widht: did you mean --width?",
+    TRAIN + "--width eight": "--width.*'eight'",
+    TRAIN + "--width": "--width",
+    TRAIN + "--learning-rate": "--learning-rate",
+    TRAIN + "--positions absolute": "'absolute'.*learned.*sinusoidal.*rotary",
+    TRAIN + "--width 10 --num-heads 4": "10 is not divisible by 4",
+    TRAIN + "--num-heads 0": "num_heads must be at least 1",
+    TRAIN + "--hidden-width 0": "hidden_width must be at least 1",
+    TRAIN + "--head-width 3": "head width.* even",
+    TRAIN + "--context 4000": "too short: its training part has 2565",
+    TRAIN + "--context 200": "too short: its validation part has 135",
+    TRAIN + "--dropout 1.5": r"dropout.*\[0, 1\).*1.5",
+    TRAIN + "--seeds 0": "seeds must be at least 1",
+    TRAIN + "--vocabulary-size 7": "7.*31",
+    TRAIN + "--validation-fraction 1": "validation fraction",
+    TRAIN + "--prompt ''": "prompt is empty",
+    TRAIN + "--run {run}": "exists already.*--resume {run}",
+    "train --resume nowhere": "nowhere does not exist",
+    "train --resume {run} --member 2": "no member 2: the run has 2",
+    "evaluate": "run folder",
+    "evaluate nowhere": "nowhere does not exist",
+    "evaluate .": "not a run folder",
+    "evaluate {run} --split test": "'test'.*validation.*training",
+    "evaluate {run} --checkpiont 2": "did you mean --checkpoint?",
+    "evaluate {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "evaluate {run} --checkpoint first": "no checkpoint first: .*2, 4",
+    "evaluate {run} --sampled -1": "sampled.*-1",
+    "generate nowhere": "nowhere does not exist",
+    "generate {run} --prompt ''": "prompt is empty",
+    "generate {run} --prompt 'The Öl§'": "'Ö', '§'.*--unknown",
+    "generate {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "generate {run} --member 2": "no member 2: the run has 2",
+    "generate {run} --member -1": "no member -1",
+    "generate {run} --temperature 0": "temperature.*positive.*greedily",
+    "generate {run} --top-p 2": "top-p.*2.0",
+    "generate {run} --top-k 0": "top-k.*0",
+    "generate {run} --tokens 0": "at least 1, not 0",
+    "generate {run} --samples 0": "samples.*at least 1",
+    "generate {run} --seed x": "--seed.*'x'",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, trained, tmp_path):
+    pattern = MISTAKES[line].replace("{run}", str(trained.run)).replace("?", r"\?")
+    assert re.search(pattern, fails(line))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_text_is_too_short(fails, tmp_path):
+    (tmp_path / "empty.txt").touch()
+    assert "too short" in fails("train text --path empty.txt")
+
+
+def test_an_experiment_file_that_exports_none_is_named(fails, tmp_path):
+    (tmp_path / "mine.py").write_text("")
+    assert "mine.py has no `experiment`" in fails("train mine.py")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "generate"])
+def test_a_run_without_checkpoints_says_so(fails, copied, command):
+    shutil.rmtree(copied / "checkpoints")
+    (copied / "checkpoints").mkdir()
+    assert "has no checkpoint yet" in fails("{command} {copied}", command=command, copied=copied)
+
+
+def test_a_text_that_has_changed_is_told(fails, copied, tmp_path):
+    config = json.loads((copied / "config.json").read_text())
+    config["experiment"]["data"]["path"] = str(tmp_path / "other.txt")
+    (copied / "config.json").write_text(json.dumps(config))
+    (tmp_path / "other.txt").write_text(TEXT.replace("fox", "ox"))
+    message = fails("evaluate {copied}", copied=copied)
+    assert re.search(r"changed.* 2,700 characters then, 2,640 now", message)
+
+
+def damage(checkpoint):
+    for path in checkpoint.rglob("d/*"):  # where TensorStore keeps the arrays
+        content = path.read_bytes()
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes(255 - b for b in content[middle:]))
+
+
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tlite, works, copied):
+    damage(copied / "checkpoints" / "4")
+    code, out, err = tlite("evaluate {copied} --checkpoint last", copied=copied)
+    assert code == 0
+    assert re.fullmatch(r"checkpoint 4 is damaged: using checkpoint 2 instead\n", err)
+    assert out == works("evaluate {run} --checkpoint 2")
+
+
+def test_without_a_whole_checkpoint_the_command_fails(tlite, copied):
+    for checkpoint in (copied / "checkpoints").iterdir():
+        damage(checkpoint)
+    code, out, err = tlite("evaluate {copied} --checkpoint last", copied=copied)
+    assert (code, out) == (2, "")
+    assert err.splitlines()[-1] == f"tlite: every checkpoint in {copied / 'checkpoints'} is damaged"
+    assert "Traceback" not in err
+
+
+def number(pattern, out):
+    return float(re.search(pattern + r" (\d+\.\d+)", out)[1])
+
+
+def test_training_prints_loss_perplexity_and_a_sample(trained):
+    (sample,) = (trained.run / "samples").iterdir()
+    loss = number("\nvalidation loss", trained.printed)
+    assert math.exp(loss) == pytest.approx(number("perplexity", trained.printed), rel=1e-3)
+    assert sample.read_text().removeprefix("The ") in trained.printed
+    assert len(sample.read_text()) == len("The ") + 500
+    assert f"tlite generate {trained.run}" in trained.printed
+
+
+def test_training_leaves_plots_metrics_and_both_checkpoints(trained):
+    plots = {"accuracy.png", "loss.png", "loss-by-position.png", "next-character.png"}
+    assert {path.name for path in (trained.run / "plots").iterdir()} == plots
+    lines = read_metrics(trained.run / "metrics.jsonl")
+    assert [(line["step"], line["split"][:1]) for line in lines] == [
+        (1, "t"), (2, "t"), (2, "v"), (3, "t"), (4, "t"), (4, "v")
+    ]  # fmt: skip
+    assert {path.name for path in (trained.run / "checkpoints").iterdir()} == {"2", "4"}
+
+
+def test_a_finished_run_that_is_resumed_stays_as_it_was(works, copied):
+    before = (copied / "metrics.jsonl").read_text()
+    assert "validation loss" in works("train --resume {copied}", copied=copied)
+    assert (copied / "metrics.jsonl").read_text() == before
+
+
+def test_evaluation_gives_the_losses_of_training_again(works, trained):
+    lines = read_metrics(trained.run / "metrics.jsonl")
+    losses = {line["step"]: line["loss"] for line in lines if line["split"] == "validation"}
+    best = min(losses, key=losses.get)
+    for checkpoint, step in {"2": 2, "last": 4, "best": best}.items():
+        out = works("evaluate {run} --checkpoint {checkpoint}", checkpoint=checkpoint)
+        assert out.startswith(f"step {step}: ")
+        assert number("validation loss", out) == pytest.approx(losses[step], abs=6e-5)
+        assert out.endswith(" 134 characters\n")
+
+
+def test_a_sampled_loss_is_called_an_estimate_and_is_near(works):
+    exact, estimate = works("evaluate {run} --split training --sampled 500").splitlines()
+    assert exact.endswith("2,564 characters")
+    assert estimate.startswith("sampled estimate")
+    assert number("loss", estimate) == pytest.approx(number("loss", exact), abs=0.02)
+
+
+def test_generation_is_repeated_by_its_seed_and_changed_by_another(works):
+    line = "generate {run} --tokens 40 --seed "
+    assert works(line + "7") == works(line + "7")
+    assert works(line + "7") != works(line + "8")
+
+
+def test_samples_are_those_of_the_next_seeds(works):
+    line = "generate {run} --tokens 9 --prompt The --seed "
+    samples = works(line + "3 --samples 2")
+    assert samples == f"--- sample 1\n{works(line + '3')}--- sample 2\n{works(line + '4')}"
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 21])
+def test_as_many_characters_as_wanted_follow_the_prompt(works, tokens):
+    out = works("generate {run} --prompt The --tokens {tokens}", tokens=tokens)
+    assert out.startswith("The")
+    assert len(out) == len("The") + tokens + len("\n")
+
+
+def test_greedy_text_does_not_depend_on_the_seed(works):
+    line = "generate {run} --greedy --tokens 20 --seed "
+    assert works(line + "1") == works(line + "2")
+
+
+def test_each_member_writes_a_text_of_its_own(works):
+    line = "generate {run} --tokens 40 --member "
+    assert works(line + "0") != works(line + "1")
+
+
+def test_unknown_characters_are_read_when_allowed(works):
+    assert works("generate {run} --prompt Ö§ --unknown --tokens 3").startswith("Ö§")
+
+
+def test_a_model_writes_where_its_text_is_not(works, copied):
+    config = json.loads((copied / "config.json").read_text())
+    config["experiment"]["data"]["path"] = "gone.txt"
+    (copied / "config.json").write_text(json.dumps(config))
+    assert works("generate {copied} --tokens 3", copied=copied)
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("--help", "generate"),
+        ("", "generate"),
+        ("train --help", "experiments: demo"),
+        ("train text --help", "--learning-rate"),
+        ("evaluate --help", "--sampled"),
+        ("generate --help", "--temperature"),
+    ],
+)
+def test_help_names_the_options_and_ends_well(works, line, word):
+    assert word in works(line)
+
+
+def test_the_process_ends_with_2_and_one_line(tmp_path):
+    command = [sys.executable, "-m", "tlite", "evaluate", "nowhere"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tlite: nowhere does not exist\n"

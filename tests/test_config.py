@@ -1,0 +1,108 @@
+"""Configs survive JSON; what does not fit is named."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlite.config import from_dict, to_dict
+from tlite.data import BuiltinText, Shakespeare, TextFile, TinyShakespeare
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.training import TrainingConfig
+
+whole, small = st.integers(1, 10**9), st.integers(1, 64)
+readable = st.text(st.characters(codec="utf-8"))
+fractions = st.floats(0, 1)
+optional_width = st.none() | small.map(lambda half: 2 * half)
+
+sources = st.one_of(
+    st.builds(BuiltinText, fractions),
+    st.builds(TextFile, readable, fractions),
+    st.builds(TinyShakespeare, fractions, readable),
+    st.builds(Shakespeare, fractions, readable),
+)
+models = st.builds(
+    GeneratorConfig,
+    width=small.map(lambda pairs: 8 * pairs),
+    head_width=optional_width,
+    hidden_width=optional_width,
+    dropout=st.floats(0, 0.99),
+    norm_first=st.booleans(),
+    norm=st.sampled_from(["layer", "rms"]),
+    activation=st.sampled_from(["relu", "gelu", "silu"]),
+    positions=st.sampled_from(["learned", "sinusoidal", "rotary"]),
+    tied_head=st.booleans(),
+)
+trainings = st.builds(
+    TrainingConfig,
+    steps=whole,
+    learning_rate=st.floats(1e-9, 1e9),
+    learning_rates=st.lists(st.floats(1e-9, 1e9)).map(tuple),
+    schedule=st.sampled_from(["constant", "cosine"]),
+    clip_norm=st.none() | st.floats(1e-9, 1e9),
+    seed=st.integers(),
+    seeds=small,
+)
+experiments = st.builds(GeneratorExperiment, readable, sources, models, trainings, readable)
+
+
+def through_json(config, change=lambda values: None):
+    values = json.loads(json.dumps(to_dict(config)))
+    change(values)
+    return from_dict(type(config), values)
+
+
+# beartype draws the element of a tuple that it checks
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+@settings(max_examples=40, deadline=None)
+@given(experiments)
+def test_an_experiment_comes_back_from_json(experiment):
+    assert through_json(experiment) == experiment
+
+
+def test_a_field_that_is_not_there_takes_its_default():
+    config = TrainingConfig(steps=7, seeds=3)
+    expected = dataclasses.replace(config, seeds=1)
+    assert through_json(config, lambda values: values.pop("seeds")) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"colour": 1}, "colour"),
+        ({"steps": "many"}, "steps.*'many'"),
+        ({"steps": 1.5}, "steps.*1.5"),
+        ({"steps": True}, "steps.*True"),
+        ({"steps": None}, "steps.*None"),
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"schedule": "linear"}, "schedule.*'linear'"),
+        ({"learning_rates": 0.1}, "learning_rates.*0.1"),
+        ({"learning_rates": ["x"]}, "learning_rates.*'x'"),
+        ({"clip_norm": "x"}, "clip_norm.*'x'"),
+        ({"kind": "Cooking"}, "TrainingConfig.*Cooking"),
+    ],
+)
+def test_a_field_that_does_not_fit_is_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        through_json(TrainingConfig(), lambda values: values.update(change))
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ({"kind": "Novel"}, "BuiltinText or TextFile .*Novel"),
+        ({"kind": "TextFile", "colour": 1}, "TextFile has no field colour"),
+        ("a.txt", "a.txt"),
+    ],
+)
+def test_a_source_that_is_none_is_named(source, named):
+    with pytest.raises(ValueError, match=named):
+        through_json(GeneratorExperiment("x"), lambda values: values.update(data=source))
+
+
+def test_a_missing_field_without_a_default_is_named():
+    with pytest.raises(ValueError, match="name"):
+        through_json(GeneratorExperiment("x"), lambda values: values.pop("name"))
