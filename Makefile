@@ -3,13 +3,14 @@ PYTHON ?= python3
 TLITE := .venv/bin/tlite
 experiments := shakespeare shakespeare-post tiny-shakespeare
 
-.PHONY: help setup demo test lint $(experiments)
+.PHONY: help setup demo test lint bench $(experiments)
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
 	@echo "make test               run every test"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
+	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
 	@echo "make lint               check style"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
 
@@ -27,6 +28,13 @@ setup: .venv/core
 .venv/test: .venv/core
 	.venv/bin/pip install --quiet -e ".[test]"
 	@touch $@
+
+.venv/bench: .venv/core
+	.venv/bin/pip install --quiet -e ".[bench]"
+	@touch $@
+
+bench: .venv/bench
+	.venv/bin/python -m experiments.benchmarks.bench $(OPTIONS)
 
 demo: .venv/core
 	$(TLITE) train demo

@@ -14,6 +14,7 @@ from tlite.text import CharTokenizer
 from tlite.training import Trainer, language_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
+from tlite.training.precision import choose_precision
 from tlite.training.runs import Run, create_run, new_folder, open_run, text_record
 
 EVALUATION_BATCH = 64
@@ -40,7 +41,11 @@ class GeneratorRun:
                 f"but the text has {len(tokenizer)} tokens: leave it out"
             )
         model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
-        experiment = dataclasses.replace(experiment, model=model)
+        precision, reason = choose_precision(experiment.training.precision)
+        print(f"precision: {reason}")
+        # The choice is kept, so that a resumed run computes as it began.
+        training = dataclasses.replace(experiment.training, precision=precision)
+        experiment = dataclasses.replace(experiment, model=model, training=training)
         check_length(tokenizer.encode(text), experiment)
         path = new_folder(experiment.name, folder)
         return cls._from(

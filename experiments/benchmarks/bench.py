@@ -81,23 +81,27 @@ def check_parameters(contenders: list[Contender]) -> int:
     return next(iter(counts.values()))
 
 
-def compare(ours: Contender, theirs: list[Contender], work: float) -> dict:
-    """tlite against the fastest of the others; `work` is the tokens in one round."""
-    best = min(theirs, key=lambda c: statistics.median(c.seconds()))
-    ratios = [b / a for a, b in zip(ours.seconds(), best.seconds(), strict=True)]
+def fastest(contenders: list[Contender]) -> Contender:
+    return min(contenders, key=lambda c: statistics.median(c.seconds()))
+
+
+def compare(ours: list[Contender], theirs: list[Contender], work: float) -> dict:
+    """The fastest of ours against the fastest of theirs; `work` is the tokens in one round."""
+    best, other = fastest(ours), fastest(theirs)
+    ratios = [b / a for a, b in zip(best.seconds(), other.seconds(), strict=True)]
     print(f"  {'contender':28s} {'tokens/s':>10s} {'compile s':>10s}")
-    for contender in [ours, *theirs]:
+    for contender in [*ours, *theirs]:
         rate = work / statistics.median(contender.seconds())
         print(f"  {contender.name:28s} {rate:10,.0f} {contender.ready['compile_seconds']:10.1f}")
     print(
-        f"  ratio to {best.name}: {statistics.median(ratios):.2f} "
+        f"  {best.name} / {other.name}: {statistics.median(ratios):.2f} "
         f"({min(ratios):.2f} to {max(ratios):.2f})",
         flush=True,
     )
     return {
-        "tokens_per_second": {c.name: [work / s for s in c.seconds()] for c in [ours, *theirs]},
-        "compile_seconds": {c.name: c.ready["compile_seconds"] for c in [ours, *theirs]},
-        "best_other": best.name,
+        "tokens_per_second": {c.name: [work / s for s in c.seconds()] for c in [*ours, *theirs]},
+        "compile_seconds": {c.name: c.ready["compile_seconds"] for c in [*ours, *theirs]},
+        "best": [best.name, other.name],
         "ratios": ratios,
     }
 
@@ -136,10 +140,8 @@ def training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     ]
     num_parameters = check_parameters([*ours, *theirs])
     take_turns([*ours, *theirs], num_rounds)
-    best = min(ours, key=lambda c: statistics.median(c.seconds()))
     work = setting.steps * setting.batch_size * setting.context
-    result = compare(best, [c for c in [*ours, *theirs] if c not in (best, *theirs)] + theirs, work)
-    result = compare(best, theirs, work) if result["best_other"].startswith("tlite") else result
+    result, best = compare(ours, theirs, work), fastest(ours)
     losses = {c.name: c.rounds[-1]["loss"] for c in [*ours, *theirs]}
     flops = setting.flops_per_token(num_parameters)
     rate = work / statistics.median(best.seconds())
@@ -163,8 +165,8 @@ def generation(samples: int, num_rounds: int) -> dict:
     work = samples * NEW_TOKENS
     return {
         "parameters": num_parameters,
-        "naive": compare(ours, [naive], work),
-        "cached": compare(ours, [cached], work),
+        "naive": compare([ours], [naive], work),
+        "cached": compare([ours], [cached], work),
     }
 
 

@@ -37,6 +37,7 @@ from tlite.functional.positions import (
     rotate,
     sinusoidal_positions,
 )
+from tlite.functional.products import product
 from tlite.functional.random import fold_in, random_bits
 from tlite.functional.sampling import (
     apply_temperature,

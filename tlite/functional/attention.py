@@ -71,7 +71,8 @@ def cached_self_attention(
 
     Equal to `multi_head_attention` over the whole sequence with a causal mask, at these T rows.
     What lies in the cache at and after `start` is overwritten or not looked at, so samples of a
-    batch may be of different lengths. `angles` are those of the T positions.
+    batch may be of different lengths. `angles` are those of the T positions. The cache must have
+    room for start + T positions: under `jit` that can't be checked, and the last would be lost.
     """
     query_BxHxTxK, key_BxHxTxK, value_BxHxTxK = _project(params, x, x, x, num_heads, angles)
     cache = KeyValueCache(

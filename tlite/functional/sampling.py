@@ -11,7 +11,7 @@ def greedy(logits: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
 
 
 def apply_temperature(
-    logits: Float[Array, "*batch V"], temperature: float | Float[Array, ""]
+    logits: Float[Array, "*batch V"], temperature: float | int | Float[Array, ""]
 ) -> Float[Array, "*batch V"]:
     """logits / temperature: below 1 sharper, above 1 flatter."""
     if isinstance(temperature, float | int) and not temperature > 0:
@@ -27,7 +27,7 @@ def keep_top_k(logits: Float[Array, "*batch V"], k: int) -> Float[Array, "*batch
     return jnp.where(logits < smallest_kept, -jnp.inf, logits)
 
 
-def keep_top_p(logits: Float[Array, "*batch V"], p: float) -> Float[Array, "*batch V"]:
+def keep_top_p(logits: Float[Array, "*batch V"], p: float | int) -> Float[Array, "*batch V"]:
     """Keep the fewest most probable tokens whose probabilities sum to at least p.
 
     Nucleus sampling (Holtzman et al. 2020, eq. 2-3). The most probable token always stays.
@@ -46,9 +46,9 @@ def keep_top_p(logits: Float[Array, "*batch V"], p: float) -> Float[Array, "*bat
 def sample(
     key: Key[Array, ""],
     logits: Float[Array, "*batch V"],
-    temperature: float | Float[Array, ""] = 1.0,
+    temperature: float | int | Float[Array, ""] = 1.0,
     top_k: int | None = None,
-    top_p: float | None = None,
+    top_p: float | int | None = None,
 ) -> Int[Array, "*batch"]:
     """Draw from softmax(logits / temperature) after the filters, top-k before top-p."""
     logits = apply_temperature(logits, temperature)

@@ -118,6 +118,7 @@ class TransformerGenerator(nnx.Module):
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
+        start + T must not exceed the model's context.
         """
         config = self.config
         positions = start[..., None] + jnp.arange(tokens.shape[-1])

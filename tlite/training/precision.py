@@ -1,11 +1,55 @@
 """Which numbers are bfloat16: the matrices of linear layers, and so the operands of products."""
 
+import time
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
+from tlite.functional import product
+
 Precision = Literal["float32", "mixed"]
+
+
+def choose_precision(asked: Precision) -> tuple[Precision, str]:
+    """What a run uses, and why: "mixed" only where it works and is faster than float32.
+
+    Not every machine multiplies bfloat16 fast (it takes AMX or AVX512-BF16 on a CPU), and some
+    versions of XLA refuse such products inside a loop. So both are tried on a product with its
+    gradients, in a loop, before the run begins.
+    """
+    if asked == "float32":
+        return "float32", "float32"
+    plain = _seconds(jnp.float32)
+    try:
+        mixed = _seconds(jnp.bfloat16)
+    except Exception as error:  # XLA's own, of no documented type
+        return "float32", f"float32, as XLA refuses bfloat16 products here ({type(error).__name__})"
+    if mixed > plain:
+        return "float32", f"float32, as bfloat16 products are {mixed / plain:.1f} x slower here"
+    return "mixed", f"mixed precision (bfloat16 products are {plain / mixed:.1f} x faster here)"
+
+
+def _seconds(dtype) -> float:
+    """The least time of a few products with their gradients, inside a loop."""
+    x = jnp.ones((1024, 256))
+    matrix = jnp.ones((256, 1024), dtype)
+
+    @jax.jit
+    def run(x, matrix):
+        def body(_, carry):
+            gradients = jax.grad(lambda x, m: product(x, m).sum(), argnums=(0, 1))(*carry)
+            return jax.tree.map(lambda a, g: (a + 1e-9 * g).astype(a.dtype), carry, gradients)
+
+        return jax.lax.fori_loop(0, 10, body, (x, matrix))
+
+    jax.block_until_ready(run(x, matrix))
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        jax.block_until_ready(run(x, matrix))
+        times.append(time.perf_counter() - began)
+    return min(times)
 
 
 def with_precision(model, precision: Precision):
