@@ -85,11 +85,47 @@ def stream(
     if not sampling.get("greedy"):
         F.apply_temperature(jnp.zeros(1), temperature)  # raises for what makes no sense
     state = _start(model, *_last_tokens(prompt, lengths, context))
-    for done in range(0, num_tokens, part):
-        state, tokens = _extend(
-            model, state, key, done, temperature, part=part, slide=slide, **sampling
-        )
-        yield tokens[..., : num_tokens - done]
+    longest, done = int(jnp.max(state.length)), 0
+    while done < num_tokens:
+        pieces, wanted = [], min(part, num_tokens - done)
+        while wanted:
+            capacity = _capacity(longest, context)
+            count = wanted if capacity == context else min(wanted, capacity - longest)
+            state, tokens = _extend(
+                model,
+                _with_capacity(state, capacity),
+                key,
+                done,
+                count,
+                temperature,
+                room=part,
+                slide=slide,
+                **sampling,
+            )
+            pieces.append(tokens[..., :count])
+            longest, done, wanted = min(longest + count, context), done + count, wanted - count
+        yield jnp.concatenate(pieces, axis=-1)
+
+
+def _capacity(length: int, context: int) -> int:
+    """Room in the caches for more than `length` tokens, in eighths of the context.
+
+    Each step reads all of the caches, so room that is not needed yet costs time; a program is
+    compiled for each size, so there are not many, and one only up to a context of 64.
+    """
+    eighth = max(64, -(-context // 8))
+    return min(context, (length // eighth + 1) * eighth)
+
+
+def _with_capacity(state: Decoding, capacity: int) -> Decoding:
+    def resize(array):
+        *batch, length, width = array.shape
+        if length >= capacity:
+            return array[..., :capacity, :]
+        missing = jnp.zeros((*batch, capacity - length, width), array.dtype)
+        return jnp.concatenate([array, missing], axis=-2)
+
+    return state._replace(caches=jax.tree.map(resize, state.caches))
 
 
 def align_left(
@@ -119,18 +155,34 @@ def _push(state: Decoding, token: Int[Array, "*batch"], slide: int) -> Decoding:
     """Append a token; a full window first forgets its first `slide`."""
     context = state.tokens.shape[-1]
     full = state.length == context
-    places = jnp.arange(context) + jnp.where(full, slide, 0)[..., None]
-    tokens = jnp.take_along_axis(state.tokens, jnp.minimum(places, context - 1), axis=-1)
-    length = jnp.where(full, context - slide, state.length)
+
+    def forget(tokens, length):
+        places = jnp.arange(context) + jnp.where(full, slide, 0)[..., None]
+        tokens = jnp.take_along_axis(tokens, jnp.minimum(places, context - 1), axis=-1)
+        return tokens, jnp.where(full, context - slide, length)
+
+    stale = full.any()
+    tokens, length = jax.lax.cond(stale, forget, lambda *x: x, state.tokens, state.length)
     tokens = jnp.where(jnp.arange(context) == length[..., None], token[..., None], tokens)
-    return state._replace(tokens=tokens, length=length + 1, stale=full.any())
+    return state._replace(tokens=tokens, length=length + 1, stale=stale)
 
 
-@partial(jax.jit, static_argnames=("part", "slide", "top_k", "top_p", "greedy"))
+@partial(jax.jit, static_argnames=("room", "slide", "top_k", "top_p", "greedy"))
 def _extend(
-    model, state, key, done, temperature, *, part, slide=1, top_k=None, top_p=None, greedy=False
+    model,
+    state,
+    key,
+    done,
+    count,
+    temperature,
+    *,
+    room,
+    slide=1,
+    top_k=None,
+    top_p=None,
+    greedy=False,
 ):
-    """`part` more tokens (..., part): cached steps until a window slides, then a pass over all."""
+    """`count` more tokens (..., room): cached steps until a window slides, then a pass over all."""
 
     def choose(logits, index):
         if greedy:
@@ -147,14 +199,15 @@ def _extend(
 
     def until_stale(carry):
         index, state, chosen = carry
-        state = jax.lax.cond(
-            state.stale, lambda s: _start(model, s.tokens, s.length), lambda s: s, state
-        )
+        if state.caches[0].key.shape[-2] == state.tokens.shape[-1]:  # smaller caches never slide
+            state = jax.lax.cond(
+                state.stale, lambda s: _start(model, s.tokens, s.length), lambda s: s, state
+            )
         return jax.lax.while_loop(
-            lambda carry: (carry[0] < part) & ~carry[1].stale, cached_step, (index, state, chosen)
+            lambda carry: (carry[0] < count) & ~carry[1].stale, cached_step, (index, state, chosen)
         )
 
-    chosen = jnp.zeros((part, *state.length.shape), state.tokens.dtype)
+    chosen = jnp.zeros((room, *state.length.shape), state.tokens.dtype)
     carry = jnp.int32(0), state, chosen
-    _, state, chosen = jax.lax.while_loop(lambda carry: carry[0] < part, until_stale, carry)
+    _, state, chosen = jax.lax.while_loop(lambda carry: carry[0] < count, until_stale, carry)
     return state, jnp.moveaxis(chosen, 0, -1)

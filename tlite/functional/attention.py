@@ -7,8 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from tlite.functional.fast_attention import mixed_attention
 from tlite.functional.layers import linear
 from tlite.functional.positions import rotate
+
+MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
 
 
 def scaled_dot_product_attention(
@@ -48,6 +51,10 @@ def multi_head_attention(
     """
     heads = _project(params, query, key, value, num_heads, angles)
     output_BxHxTxK, weights = scaled_dot_product_attention(*heads, mask)
+    mixed = jnp.asarray(params.query.kernel).dtype == jnp.bfloat16
+    if mixed and key.shape[-2] >= MIXED_FROM_LENGTH:
+        # Nobody who asks only for the output pays for the weights: the compiler drops them.
+        output_BxHxTxK = mixed_attention(*heads, mask)
     return linear(params.output, merge_heads(output_BxHxTxK)), weights
 
 

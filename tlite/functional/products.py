@@ -36,7 +36,7 @@ def _mixed_backward(saved, gradient):
     by_x = jax.lax.dot_general(
         gradient, matrix, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
     )
-    return by_x, _dot(_transposed(x), gradient).astype(matrix.dtype)
+    return by_x, _dot(transposed(x), gradient).astype(matrix.dtype)
 
 
 _mixed.defvjp(_mixed_forward, _mixed_backward)
@@ -48,9 +48,12 @@ def _dot(x: Float[Array, "N I"], y: Float[Array, "I O"]) -> Float[Array, "N O"]:
     )
 
 
-def _transposed(x: Float[Array, "N I"]) -> Float[Array, "I N"]:
+def transposed(x: Float[Array, "*batch N I"]) -> Float[Array, "*batch I N"]:
     """x^T, moved in memory: as a permutation of four axes the compiler does not fold it away."""
-    rows, columns = x.shape
+    *batch, rows, columns = x.shape
     a, b = (next(d for d in (16, 8, 4, 2, 1) if n % d == 0) for n in (rows, columns))
-    blocks = x.reshape(rows // a, a, columns // b, b)
-    return blocks.transpose(2, 3, 0, 1).reshape(columns, rows)
+    blocks = x.reshape(*batch, rows // a, a, columns // b, b)
+    axes = tuple(range(len(batch)))
+    first = len(batch)
+    permuted = blocks.transpose(*axes, first + 2, first + 3, first, first + 1)
+    return permuted.reshape(*batch, columns, rows)

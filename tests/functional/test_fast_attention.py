@@ -1,0 +1,69 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite.functional import causal_mask, scaled_dot_product_attention
+from tlite.functional.fast_attention import mixed_attention
+
+SHAPES = {"one head": (5, 4), "batch and heads": (2, 3, 16, 8), "odd lengths": (3, 7, 5)}
+MASKS = {
+    "none": lambda t: None,
+    "causal": causal_mask,
+    "a row that sees nothing": lambda t: causal_mask(t).at[2].set(False),
+}
+
+
+def draw(shape, seed=0):
+    """Numbers that bfloat16 holds exactly, so that only sums and weights are rounded."""
+    keys = jax.random.split(jax.random.key(seed), 4)
+    return [jax.random.normal(k, shape).astype(jnp.bfloat16).astype(jnp.float32) for k in keys]
+
+
+def reference(query, key, value, mask):
+    return scaled_dot_product_attention(query, key, value, mask)[0]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, mask):
+    query, key, value, gradient = draw(SHAPES[shape])
+    mask = MASKS[mask](SHAPES[shape][-2])
+    results = []
+    for attention in (mixed_attention, reference):
+        output, pull_back = jax.vjp(lambda *x, f=attention: f(*x, mask), query, key, value)
+        results.append((output, *pull_back(gradient)))
+    for ours, expected in zip(*results, strict=True):
+        assert ours.dtype == jnp.float32
+        scale = np.abs(np.asarray(expected)).max()
+        np.testing.assert_allclose(ours, expected, atol=0.02 * scale)
+
+
+def test_a_row_that_sees_nothing_gives_zeros_and_passes_nothing_back():
+    query, key, value, gradient = draw((6, 4))
+    mask = causal_mask(6).at[2].set(False)
+    output, pull_back = jax.vjp(lambda q: mixed_attention(q, key, value, mask), query)
+    assert (output[2] == 0).all()
+    assert (pull_back(gradient)[0][2] == 0).all()
+
+
+def test_what_is_masked_has_no_gradient():
+    query, key, value, _ = draw((6, 4))
+    by_key, by_value = jax.grad(
+        lambda k, v: mixed_attention(query, k, v, causal_mask(6))[2].sum(), argnums=(0, 1)
+    )(key, value)
+    assert (by_key[3:] == 0).all()
+    assert (by_value[3:] == 0).all()
+    assert (by_value[:3] != 0).any()
+
+
+def test_it_works_under_vmap_and_in_a_loop():
+    query, key, value, _ = draw((2, 8, 4))
+    mask = causal_mask(8)
+    whole = mixed_attention(query, key, value, mask)
+    mapped = jax.vmap(mixed_attention, in_axes=(0, 0, 0, None))(query, key, value, mask)
+    np.testing.assert_allclose(mapped, whole, atol=1e-6)
+    looped = jax.jit(
+        lambda q: jax.lax.fori_loop(0, 2, lambda _, q: mixed_attention(q, key, value, mask), q)
+    )
+    assert jnp.isfinite(looped(query)).all()
