@@ -16,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import matplotlib
 
@@ -175,10 +176,9 @@ def draw(results: dict, path: Path) -> None:
     panels = {name: r.get("tokens_per_second") for name, r in results["training"].items()}
     for name, r in results["generation"].items():
         panels[name] = r["naive"]["tokens_per_second"] | r["cached"]["tokens_per_second"]
-    figure, grid = plt.subplots(
-        1, len(panels), figsize=(3.2 * len(panels), 3.4), layout="constrained"
-    )
-    for axes, (title, rates) in zip(grid, panels.items(), strict=True):
+    size = 3.2 * len(panels), 3.4
+    figure, grid = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for axes, (title, rates) in zip(grid[0], panels.items(), strict=True):
         medians = [statistics.median(values) for values in rates.values()]
         colours = ["tab:blue" if name.startswith("tlite") else "tab:gray" for name in rates]
         axes.barh(list(rates), medians, color=colours)
@@ -198,6 +198,8 @@ class Options:
     """Rounds of training."""
     generation_rounds: int = 3
     """Rounds of generation (a round of nanoGPT's with 16 samples takes about 40 s)."""
+    only: Literal["all", "44k", "0.8M", "10.8M", "generation"] = "all"
+    """One part of the work alone."""
     folder: Path = Path("runs/bench")
     """Where the JSON file and the picture go."""
 
@@ -207,11 +209,13 @@ def main() -> int:
     try:
         print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
         peaks = measured_peak()
+        chosen = [s for s in TRAINING if options.only in ("all", s.name)]
+        numbers = (1, 16) if options.only in ("all", "generation") else ()
         results = {
             "peak_flops": peaks,
-            "training": {s.name: training(s, options.rounds, peaks) for s in TRAINING},
+            "training": {s.name: training(s, options.rounds, peaks) for s in chosen},
             "generation": {
-                f"{n} sample(s)": generation(n, options.generation_rounds) for n in (1, 16)
+                f"{n} sample(s)": generation(n, options.generation_rounds) for n in numbers
             },
         }
     except UserError as error:

@@ -21,6 +21,7 @@ from tlite.training.optimizer import make_optimizer
 from tlite.training.step import INIT, Member, Task, fold_in, train_step
 
 MAX_STEPS_PER_CALL = 1000
+LARGE_FOR_A_CORE = 4_000_000  # parameters
 
 
 class Trainer:
@@ -28,7 +29,7 @@ class Trainer:
 
     Args:
         data: a pytree of arrays that `task.draw` takes batches from; it lives on the devices.
-        devices: all of this process's unless given.
+        devices: chosen by `default_devices` unless given.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
@@ -37,9 +38,8 @@ class Trainer:
         self.num_parameters = sum(leaf.size for leaf in jax.tree.leaves(self.model))
         self._optimizer = make_optimizer(config, self.model)
         self._unravel = make_unravel(self.model)
-        self.mesh = make_mesh(
-            devices or jax.local_devices(), len(config.members), config.batch_size
-        )
+        devices = devices or default_devices(self.num_parameters)
+        self.mesh = make_mesh(devices, len(config.members), config.batch_size)
         self._member_axis = NamedSharding(self.mesh, PartitionSpec("member"))
         self._data = jax.device_put(data, NamedSharding(self.mesh, PartitionSpec()))
         self._compiled_train = None
@@ -153,6 +153,17 @@ def over_members(function: Callable) -> Callable:
         return jax.tree.map(lambda a: a[None], result)
 
     return mapped
+
+
+def default_devices(num_parameters: int) -> list:
+    """All of this process's devices; of a CPU only one if the model is large.
+
+    There each product keeps all cores busy by itself, and several devices would each update every
+    parameter (experiments/LOG.md, 2026-11-21).
+    """
+    devices = jax.local_devices()
+    large = devices[0].platform == "cpu" and num_parameters > LARGE_FOR_A_CORE
+    return devices[:1] if large else devices
 
 
 def make_mesh(devices: list, num_members: int, batch_size: int) -> Mesh:
