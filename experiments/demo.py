@@ -32,6 +32,7 @@ experiment = GeneratorExperiment(
         weight_decay=0.1,
         beta2=0.99,
         clip_norm=1.0,
+        precision="mixed",
         evaluate_every=500,
     ),
     prompt="The ",

@@ -102,8 +102,9 @@ def report(opened: GeneratorRun, members, batches) -> None:
     with disk_errors(run.samples):
         run.samples.mkdir(exist_ok=True)
         tokens = encode_prompt(opened.tokenizer, opened.experiment.prompt, unknown=True)
-        text = write_sample(model, opened.tokenizer, tokens, num_tokens=500, key=jax.random.key(0))
-        (run.samples / f"step-{step}.txt").write_text(opened.experiment.prompt + text)
+        prompt, key = opened.experiment.prompt, jax.random.key(0)
+        text = write_sample(model, opened.tokenizer, tokens, "\n" + prompt, num_tokens=500, key=key)
+        (run.samples / f"step-{step}.txt").write_text(prompt + text)
         draw_plots(opened, members, batches, model)
     print(f"\nsaved in {run.folder}; more text: tlite generate {run.folder}")
 
