@@ -1,9 +1,8 @@
 # Every target sets up what it needs: a virtual environment in .venv, from pyproject.toml.
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
-experiments := shakespeare shakespeare-post tiny-shakespeare
 
-.PHONY: help setup demo test lint bench $(experiments)
+.PHONY: help setup demo test lint bench shakespeare shakespeare-post tiny-shakespeare
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
@@ -46,5 +45,5 @@ lint: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-$(experiments): .venv/core
+shakespeare shakespeare-post tiny-shakespeare: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
