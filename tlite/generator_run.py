@@ -41,13 +41,14 @@ class GeneratorRun:
                 f"but the text has {len(tokenizer)} tokens: leave it out"
             )
         model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
-        precision, reason = choose_precision(experiment.training.precision)
-        print(f"precision: {reason}")
-        # The choice is kept, so that a resumed run computes as it began.
-        training = dataclasses.replace(experiment.training, precision=precision)
-        experiment = dataclasses.replace(experiment, model=model, training=training)
+        experiment = dataclasses.replace(experiment, model=model)
         check_length(tokenizer.encode(text), experiment)
         path = new_folder(experiment.name, folder)
+        # The choice is kept, so that a resumed run computes as it began.
+        precision, reason = choose_precision(experiment.training.precision)
+        print(f"precision: {reason}")
+        training = dataclasses.replace(experiment.training, precision=precision)
+        experiment = dataclasses.replace(experiment, training=training)
         return cls._from(
             create_run(path, experiment, text_record(text), tokenizer), tokenizer, text
         )
