@@ -59,8 +59,10 @@ def test_accumulated_batches_train_as_one_large_batch():
     assert_same(run(accumulated, 10), run(make_trainer(batch_size=8), 10))
 
 
-def test_where_calls_are_cut_changes_no_bit():
-    whole, parts = run(make_trainer(), 10), run(make_trainer(), 1, 6, 3)
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_where_calls_are_cut_changes_no_bit(precision):
+    whole = run(make_trainer(precision=precision), 10)
+    parts = run(make_trainer(precision=precision), 1, 6, 3)
     np.testing.assert_array_equal(whole[0], parts[0])
     np.testing.assert_array_equal(whole[1], parts[1])
 
