@@ -1,0 +1,43 @@
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from experiments.benchmarks.bench import check_parameters, compare
+from experiments.benchmarks.settings import TRAINING
+from tlite.errors import UserError
+from tlite.models import TransformerGenerator
+from tlite.modules import count_parameters
+
+
+def contender(name, parameters=10, seconds=(1.0, 1.0)):
+    return SimpleNamespace(
+        name=name,
+        ready={"parameters": parameters, "compile_seconds": 0.0},
+        seconds=lambda: list(seconds),
+    )
+
+
+def test_models_of_different_sizes_are_not_compared():
+    assert check_parameters([contender("a"), contender("b")]) == 10
+    with pytest.raises(UserError, match="differ"):
+        check_parameters([contender("a"), contender("b", parameters=11)])
+
+
+def test_ratios_are_between_the_fastest_of_each_side_round_by_round():
+    ours = [contender("slow", seconds=(9, 9)), contender("quick", seconds=(1, 2))]
+    theirs = [contender("eager", seconds=(4, 4)), contender("compiled", seconds=(6, 6))]
+    result = compare(ours, theirs, work=100)
+    assert result["best"] == ["quick", "eager"]
+    assert result["ratios"] == [4, 2]
+
+
+@pytest.mark.parametrize("setting", TRAINING[:2], ids=lambda s: s.name)
+def test_flops_are_those_of_every_product_of_a_step(setting):
+    """Counted layer by layer: 2 a multiplication, forward once and backward twice."""
+    shapes = jax.eval_shape(lambda: TransformerGenerator(setting.config(), key=jax.random.key(0)))
+    width, context = setting.width, setting.context
+    block = 4 * width * width + 8 * width * width + 2 * context * width
+    products = setting.num_blocks * block + width * setting.vocabulary_size
+    counted = setting.flops_per_token(count_parameters(shapes))
+    assert counted == pytest.approx(6 * products, rel=0.01)
