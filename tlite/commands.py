@@ -10,9 +10,9 @@ import matplotlib
 import numpy as np
 
 from tlite.decoding import stream
-from tlite.errors import UserError, disk_errors
+from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import GeneratorExperiment
-from tlite.generator_run import EVALUATION_BATCH, GeneratorRun
+from tlite.generator_run import EVALUATION_BATCH, GeneratorRun, restore_checkpoint
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
 from tlite.modules import summary
 from tlite.text import CharTokenizer
@@ -81,8 +81,9 @@ def _fit(opened: GeneratorRun) -> None:
     )
     mesh = trainer.mesh.shape
     print(
-        f"{len(config.members)} x {config.steps:,} steps on {mesh['member'] * mesh['data']} "
-        f"{jax.default_backend()} device(s), run folder {run.folder}"
+        f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision on "
+        f"{mesh['member'] * mesh['data']} {jax.default_backend()} device(s), "
+        f"run folder {run.folder}"
     )
     batches = opened.validation()
     members = fit(trainer, run.folder, batches, opened.experiment.model.context)
@@ -106,7 +107,7 @@ def report(opened: GeneratorRun, members, batches) -> None:
         text = write_sample(model, opened.tokenizer, tokens, "\n" + prompt, num_tokens=500, key=key)
         (run.samples / f"step-{step}.txt").write_text(prompt + text)
         draw_plots(opened, members, batches, model)
-    print(f"\nsaved in {run.folder}; more text: tlite generate {run.folder}")
+    print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
 
 
 def write_sample(
@@ -207,8 +208,7 @@ def generate(
     trainer = Trainer(
         language_task(run.experiment.model), run.experiment.training, jnp.zeros(0, int)
     )
-    opened = GeneratorRun(run, tokenizer, tokens, tokens, trainer)
-    members, _ = opened.restore(checkpoint)
+    members, _ = restore_checkpoint(run, trainer, checkpoint)
     model = trainer.models(members.parameters[member : member + 1])[0]
     for index in range(samples):
         head = f"--- sample {index + 1}\n" if samples > 1 else ""

@@ -2,12 +2,18 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 
 class UserError(Exception):
     """Something the user can put right; its message is one sentence that says how."""
+
+
+def program() -> str:
+    """How tlite was called, so that advice can be pasted: `.venv/bin/tlite`, say."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "tlite" else "python -m tlite"
 
 
 @contextlib.contextmanager
@@ -27,5 +33,5 @@ def disk_errors(path: Path) -> Iterator[None]:
         )
         raise UserError(
             f"can't write {path} ({reason}): what was saved before is kept; put that right, "
-            f"then tlite train --resume {path.parent}"
+            f"then {program()} train --resume {path.parent}"
         ) from error

@@ -11,7 +11,7 @@ from tlite.data import split_tokens
 from tlite.errors import UserError
 from tlite.experiment import GeneratorExperiment
 from tlite.text import CharTokenizer
-from tlite.training import Trainer, language_task, validation_batches
+from tlite.training import Member, Trainer, language_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
 from tlite.training.precision import choose_precision
@@ -84,24 +84,30 @@ class GeneratorRun:
         shards = self.trainer.mesh.shape["data"]
         return validation_batches(tokens, self.experiment.model.context, EVALUATION_BATCH, shards)
 
-    def restore(self, checkpoint: str):
-        """The members at a checkpoint: "best", "last" or a step."""
-        checkpoints = Checkpoints(self.run.checkpoints)
-        steps = checkpoints.steps()
-        if not steps:
-            raise UserError(f"{self.run.folder} has no checkpoint yet")
-        if checkpoint not in ("best", "last") and checkpoint not in map(str, steps):
-            known = ", ".join(map(str, steps))
-            raise UserError(
-                f"there is no checkpoint {checkpoint}: choose best, last or one of {known}"
-            )
-        step = {"best": checkpoints.best_step(), "last": steps[-1]}.get(checkpoint) or int(
-            checkpoint
+    def restore(self, checkpoint: str) -> tuple[Member, int]:
+        """The members at a checkpoint ("best", "last" or a step) and its step."""
+        return restore_checkpoint(self.run, self.trainer, checkpoint)
+
+
+def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Member, int]:
+    """The members at a checkpoint of a run: "best", "last" or a step.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    checkpoints = Checkpoints(run.checkpoints)
+    steps = {str(step): step for step in checkpoints.steps()}
+    if not steps:
+        raise UserError(f"{run.folder} has no checkpoint yet")
+    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
+    if checkpoint not in known:
+        raise UserError(
+            f"there is no checkpoint {checkpoint}: choose best, last or one of {', '.join(steps)}"
         )
-        try:
-            return restore(self.trainer, checkpoints, step)
-        finally:
-            checkpoints.close()
+    try:
+        return restore(trainer, checkpoints, known[checkpoint])
+    finally:
+        checkpoints.close()
 
 
 def load_text(experiment: GeneratorExperiment) -> str:

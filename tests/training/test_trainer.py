@@ -8,6 +8,7 @@ import pytest
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
 from tlite.training.loop import validate
+from tlite.training.trainer import make_mesh
 
 TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (500,), 0, 11))
 # Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
@@ -52,6 +53,13 @@ def test_devices_do_not_change_the_numbers_of_several_seeds(num_devices):
     trainer = make_trainer(num_devices, seeds=2)
     assert trainer.mesh.shape["member"] == 2
     assert_same(run(trainer, 10), run(make_trainer(seeds=2), 10))
+
+
+def test_only_the_batch_of_a_large_model_stays_on_one_core():
+    cases = {(1, 10**6): (1, 4), (1, 10**7): (1, 1), (2, 10**7): (2, 1), (2, 10**6): (2, 2)}
+    for (num_members, num_parameters), shape in cases.items():
+        mesh = make_mesh(jax.local_devices(), num_members, 8, num_parameters)
+        assert tuple(mesh.shape.values()) == shape
 
 
 def test_accumulated_batches_train_as_one_large_batch():

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from tlite.errors import UserError
+from tlite.errors import UserError, program
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile, summarise
 from tlite.training.named import from_named, named_shapes, to_named
@@ -78,7 +78,7 @@ def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int
     checkpoints.close()
     metrics.close()
     if step < config.steps:
-        print(f"stopped and saved at step {step}; go on with: tlite train --resume {folder}")
+        print(f"stopped and saved at step {step}; go on: {program()} train --resume {folder}")
         return None
     return members
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from tlite.functional import product
+from tlite.functional.fast_attention import mixed_attention
 
 Precision = Literal["float32", "mixed"]
 
@@ -23,11 +24,23 @@ def choose_precision(asked: Precision) -> tuple[Precision, str]:
     plain = _seconds(jnp.float32)
     try:
         mixed = _seconds(jnp.bfloat16)
+        _try_attention()
     except Exception as error:  # XLA's own, of no documented type
         return "float32", f"float32, as XLA refuses bfloat16 products here ({type(error).__name__})"
     if mixed > plain:
         return "float32", f"float32, as bfloat16 products are {mixed / plain:.1f} x slower here"
     return "mixed", f"mixed precision (bfloat16 products are {plain / mixed:.1f} x faster here)"
+
+
+def _try_attention() -> None:
+    """Products of a batch of matrices, as attention has them: raises where XLA refuses them."""
+
+    def body(_, x):
+        return x - jax.grad(lambda x: mixed_attention(x, x, x).sum())(x)
+
+    jax.block_until_ready(
+        jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))(jnp.ones((2, 128, 16)))
+    )
 
 
 def _seconds(dtype) -> float:

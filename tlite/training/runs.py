@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tlite.config import from_dict, to_dict
-from tlite.errors import UserError
+from tlite.errors import UserError, program
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
             if folder is not None:
                 raise UserError(
                     f"the run folder {folder} exists already: name another, "
-                    f"or continue it with tlite train --resume {folder}"
+                    f"or continue it with {program()} train --resume {folder}"
                 ) from None
             path, again = wanted.with_name(f"{wanted.name}-{again + 1}"), again + 1
         except OSError as error:

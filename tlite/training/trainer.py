@@ -29,7 +29,7 @@ class Trainer:
 
     Args:
         data: a pytree of arrays that `task.draw` takes batches from; it lives on the devices.
-        devices: chosen by `default_devices` unless given.
+        devices: all of this process's unless given.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
@@ -38,8 +38,12 @@ class Trainer:
         self.num_parameters = sum(leaf.size for leaf in jax.tree.leaves(self.model))
         self._optimizer = make_optimizer(config, self.model)
         self._unravel = make_unravel(self.model)
-        devices = devices or default_devices(self.num_parameters)
-        self.mesh = make_mesh(devices, len(config.members), config.batch_size)
+        self.mesh = make_mesh(
+            devices or jax.local_devices(),
+            len(config.members),
+            config.batch_size,
+            self.num_parameters,
+        )
         self._member_axis = NamedSharding(self.mesh, PartitionSpec("member"))
         self._data = jax.device_put(data, NamedSharding(self.mesh, PartitionSpec()))
         self._compiled_train = None
@@ -155,21 +159,16 @@ def over_members(function: Callable) -> Callable:
     return mapped
 
 
-def default_devices(num_parameters: int) -> list:
-    """All of this process's devices; of a CPU only one if the model is large.
+def make_mesh(devices: list, num_members: int, batch_size: int, num_parameters: int) -> Mesh:
+    """As many of the devices as divide the members, then the batch, evenly.
 
-    There each product keeps all cores busy by itself, and several devices would each update every
-    parameter (experiments/LOG.md, 2026-11-21).
+    The batch of a large model is not divided over a CPU's cores: there each product keeps all of
+    them busy by itself, and each device would update every parameter (experiments/LOG.md,
+    2026-11-21).
     """
-    devices = jax.local_devices()
-    large = devices[0].platform == "cpu" and num_parameters > LARGE_FOR_A_CORE
-    return devices[:1] if large else devices
-
-
-def make_mesh(devices: list, num_members: int, batch_size: int) -> Mesh:
-    """As many of the devices as divide the members, then the batch, evenly."""
     by_member = math.gcd(len(devices), num_members)
-    by_data = math.gcd(len(devices) // by_member, batch_size)
+    large = devices[0].platform == "cpu" and num_parameters > LARGE_FOR_A_CORE
+    by_data = 1 if large else math.gcd(len(devices) // by_member, batch_size)
     grid = devices[: by_member * by_data]
     return Mesh(np.array(grid).reshape(by_member, by_data), ("member", "data"))
 
