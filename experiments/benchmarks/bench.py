@@ -14,6 +14,8 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,6 +28,7 @@ import tyro
 
 from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
 from tlite.errors import UserError
+from tlite.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -171,6 +174,33 @@ def generation(samples: int, num_rounds: int) -> dict:
     }
 
 
+def first_step(num_rounds: int) -> dict[str, float]:
+    """Seconds from the command to the first step of the demo: imports, data, compilation."""
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"XDG_CACHE_HOME": f"{folder}/cache"}
+        for index in range(1 + num_rounds):  # the first finds an empty compilation cache
+            run = Path(folder) / f"run{index}"
+            command = [sys.executable, "-m", "tlite", "train", "demo", "--run", str(run)]
+            began = time.perf_counter()
+            process = subprocess.Popen(
+                command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL
+            )
+            while not read_metrics(run / "metrics.jsonl"):
+                if process.poll() is not None:
+                    raise UserError("the demo ended before its first step")
+                time.sleep(0.01)
+            seconds.append(time.perf_counter() - began)
+            process.kill()
+            process.wait()
+    result = {"cold": seconds[0], "warm": statistics.median(seconds[1:])}
+    print(
+        f"\nfirst step of the demo: {result['cold']:.1f} s after the command with an empty ", end=""
+    )
+    print(f"compilation cache, {result['warm']:.1f} s with a warm one", flush=True)
+    return result
+
+
 def draw(results: dict, path: Path) -> None:
     """Tokens per second of every contender, one panel a work."""
     panels = {name: r.get("tokens_per_second") for name, r in results["training"].items()}
@@ -198,7 +228,7 @@ class Options:
     """Rounds of training."""
     generation_rounds: int = 3
     """Rounds of generation (a round of nanoGPT's with 16 samples takes about 40 s)."""
-    only: Literal["all", "44k", "0.8M", "10.8M", "generation"] = "all"
+    only: Literal["all", "44k", "0.8M", "10.8M", "generation", "start"] = "all"
     """One part of the work alone."""
     folder: Path = Path("runs/bench")
     """Where the JSON file and the picture go."""
@@ -218,12 +248,15 @@ def main() -> int:
                 f"{n} sample(s)": generation(n, options.generation_rounds) for n in numbers
             },
         }
+        if options.only in ("all", "start"):
+            results["first_step_seconds"] = first_step(options.generation_rounds)
     except UserError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
-    draw(results, options.folder / "bench.png")
+    if results["training"] or results["generation"]:
+        draw(results, options.folder / "bench.png")
     print(f"\nsaved in {options.folder}")
     return 0
 

@@ -17,8 +17,9 @@ def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     """Uniform 32-bit words of shape `key.shape + shape`: a hash of (key, index).
 
     word(i) = mix(mix(i + k0) + k1), with `mix` the 32-bit finaliser of MurmurHash3 and k0, k1
-    the two words of the key. It is far cheaper on a CPU than `jax.random.bits` (XLA fuses it
-    into whatever uses the words) and good enough for dropout, not for sampling a model.
+    the two words of the key. XLA fuses it into whatever uses the words, so on a CPU it
+    is far cheaper than `jax.random.bits` (experiments/LOG.md, 2026-11-21); good enough for
+    dropout, not for sampling a model.
     """
     words = jax.random.key_data(key)
     first, last = (words[(..., w) + (None,) * len(shape)] for w in (0, -1))
