@@ -1,4 +1,4 @@
-"""`tlite train|evaluate|generate`: reads the command line; `tlite.commands` does the work."""
+"""The command line of `tlite`: reads it and hands the work to `tlite.commands`."""
 
 import contextlib
 import dataclasses
@@ -31,16 +31,20 @@ class Resume:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Loss, perplexity and accuracy over every character of a part of the text."""
+    """How a run's models do on a part of its data."""
 
     run: Positional[Path]
     """The run folder."""
     checkpoint: str = "best"
     """best, last, or a step."""
-    split: Literal["validation", "training"] = "validation"
-    """Which part of the text."""
+    split: Literal["validation", "training", "test"] = "validation"
+    """Which part of the data. A classifier's test part is there to be read once, at the end."""
     sampled: int = 0
-    """Also print an estimate from this many random windows."""
+    """Of a generator: also print an estimate from this many random windows."""
+    member: int = 0
+    """Of a classifier: whose scores by class, confusions and texts are shown."""
+    beside: Path | None = None
+    """Of a classifier: another run, whose learning curves are drawn beside."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,30 @@ class Generate:
     """Read characters the model does not know as the unknown symbol."""
 
 
-COMMANDS = ("train", "evaluate", "generate")
+@dataclass(frozen=True)
+class Classify:
+    """The class of each text, with probabilities; the lines of standard input without texts."""
+
+    run: Positional[Path]
+    """The run folder."""
+    texts: Positional[tuple[str, ...]] = ()
+    """What is classified."""
+    format: Literal["table", "jsonl"] = "table"
+    """A table, or JSON Lines."""
+    member: int = 0
+    """Which of the run's models, where several were trained side by side."""
+    checkpoint: str = "best"
+    """best, last, or a step."""
+
+
+COMMANDS = ("train", "evaluate", "generate", "classify")
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
   tlite train --resume RUN             go on with a run from its last checkpoint
-  tlite evaluate RUN [OPTIONS]         loss, perplexity and accuracy of a run
-  tlite generate RUN [OPTIONS]         write text with the model of a run
+  tlite evaluate RUN [OPTIONS]         how good a run's models are
+  tlite generate RUN [OPTIONS]         write text with a generator
+  tlite classify RUN [TEXT ...]        the classes of texts by a classifier
 
 Each command lists its options with --help."""
 
@@ -97,7 +118,12 @@ def main(arguments: list[str] | None = None) -> int:
         from tlite.devices import prepare_devices
 
         prepare_devices()
-        {"train": _train, "evaluate": _evaluate, "generate": _generate}[command](rest)
+        {
+            "train": _train,
+            "evaluate": _evaluate,
+            "generate": _generate,
+            "classify": _classify,
+        }[command](rest)
         return 0
     except UserError as error:
         print(f"tlite: {error}", file=sys.stderr)
@@ -147,8 +173,8 @@ def _train(arguments: list[str]) -> None:
 def _evaluate(arguments: list[str]) -> None:
     from tlite import commands
 
-    options = parse(Evaluate, arguments, "tlite evaluate")
-    commands.evaluate(options.run, options.checkpoint, options.split, options.sampled)
+    options = vars(parse(Evaluate, arguments, "tlite evaluate"))
+    commands.evaluate(options.pop("run"), **options)
 
 
 def _generate(arguments: list[str]) -> None:
@@ -157,6 +183,13 @@ def _generate(arguments: list[str]) -> None:
     options = vars(parse(Generate, arguments, "tlite generate"))
     folder, num_tokens = options.pop("run"), options.pop("tokens")
     commands.generate(folder, num_tokens=num_tokens, **options)
+
+
+def _classify(arguments: list[str]) -> None:
+    from tlite import commands
+
+    options = vars(parse(Classify, arguments, "tlite classify"))
+    commands.classify(options.pop("run"), list(options.pop("texts")), **options)
 
 
 def parse(kind: type, arguments: list[str], program: str) -> Any:

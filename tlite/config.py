@@ -59,6 +59,10 @@ def _plain(kind, value: Any):
     elif get_origin(kind) is tuple:
         fits = isinstance(value, list | tuple)
         value = tuple(_plain(get_args(kind)[0], v) for v in value) if fits else value
+    elif get_origin(kind) is dict:
+        fits = isinstance(value, dict)
+        keys, values = get_args(kind)
+        value = {_plain(keys, k): _plain(values, v) for k, v in value.items()} if fits else value
     elif kind is float and isinstance(value, int) and not isinstance(value, bool):
         value, fits = float(value), True
     else:

@@ -35,3 +35,14 @@ def disk_errors(path: Path) -> Iterator[None]:
             f"can't write {path} ({reason}): what was saved before is kept; put that right, "
             f"then {program()} train --resume {path.parent}"
         ) from error
+
+
+@contextlib.contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Turn the lack of an optional package into a `UserError` that says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"this needs the package {error.name}: install it with pip install -e '.[{extra}]'"
+        ) from error

@@ -1,9 +1,10 @@
 """An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from tlite.data import BuiltinText, TextSource
-from tlite.models import GeneratorConfig
+from tlite.data import BuiltinText, LabelledText, SyntheticReviews, TextSource
+from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig
 from tlite.training.config import TrainingConfig
 
 
@@ -21,3 +22,62 @@ class GeneratorExperiment:
     """How it is trained."""
     prompt: str = "\n"
     """What the sample at the end of training starts from."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """One token for each word: `\\w\\w+\\b` of the simplified text."""
+
+    min_document_frequency: int = 4
+    """Texts of the training part that a word must occur in."""
+
+
+@dataclass(frozen=True)
+class Subwords:
+    """Pieces of words, learned from the training part."""
+
+    kind: Literal["bpe", "wordpiece"] = "bpe"
+    """Byte-pair encoding or WordPiece."""
+    pieces: int = 8000
+    """How many pieces at most."""
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Train a generator on the texts first; its embedding and blocks start the classifier."""
+
+    pretraining_steps: int = 2000
+    """Updates of the generator."""
+    pretraining_batch_size: int = 32
+    """Windows of the model's context in a batch."""
+    pretraining_learning_rate: float = 3e-3
+    """Peak of its cosine schedule."""
+    pretraining_dropout: float = 0.1
+    """Its dropout rate."""
+    unlabelled: tuple[str, ...] = ()
+    """Files whose texts are read too, whatever their labels."""
+
+
+@dataclass(frozen=True)
+class ClassifierExperiment:
+    """Train a classifier to predict the labels of texts."""
+
+    name: str
+    """Names the folder of its runs."""
+    data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
+    """Where the texts and their labels come from."""
+    tokenizer: Words | Subwords = field(default_factory=Words)
+    """What a token is."""
+    model: ClassifierConfig | LogisticConfig = field(default_factory=ClassifierConfig)
+    """The switches of the model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How it is trained."""
+    pretraining: Pretraining | None = None
+    """What comes before, if anything."""
+    padding: Literal["mask", "unknown"] = "mask"
+    """Short texts are filled up with nothing that is attended to, or with unknown words."""
+    sentences: int = 0
+    """Score each sentence alone, at most so many of a text, and join the scores; 0: the text."""
+
+
+Experiment = GeneratorExperiment | ClassifierExperiment

@@ -1,7 +1,7 @@
 """Every equation of a transformer as a pure function of arrays. Leading batch axes are free.
 
 Letters in shapes: B batch, T query positions, S key positions, D model width, H heads, K head
-width, F hidden width, V vocabulary, L length of a table.
+width, F hidden width, V vocabulary, C classes, L length of a table.
 """
 
 from tlite.functional.attention import (
@@ -21,6 +21,12 @@ from tlite.functional.layers import (
     linear,
     rms_norm,
 )
+from tlite.functional.logistic import (
+    bag_of_words,
+    binary_cross_entropy,
+    gradient_descent,
+    logistic_regression,
+)
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
 from tlite.functional.masks import causal_mask, combine_masks, padding_mask
 from tlite.functional.parameters import (
@@ -30,6 +36,7 @@ from tlite.functional.parameters import (
     LinearParameters,
     NormParameters,
 )
+from tlite.functional.pooling import attention_pool, dense_pool, mean_pool, parabolic_average
 from tlite.functional.positions import (
     add_positions,
     interpolate_positions,
@@ -38,7 +45,7 @@ from tlite.functional.positions import (
     sinusoidal_positions,
 )
 from tlite.functional.products import product
-from tlite.functional.random import fold_in, random_bits
+from tlite.functional.random import fold_in, random_bits, shuffled
 from tlite.functional.sampling import (
     apply_temperature,
     greedy,

@@ -9,10 +9,16 @@ from jaxtyping import Array, Float, Int
 
 
 def token_cross_entropy(
-    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"]
+    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], smoothing: float = 0.0
 ) -> Float[Array, "*batch"]:
-    """-log softmax(logits)[target] for each target, in nats."""
+    """-log softmax(logits)[target] for each target, in nats.
+
+    With label smoothing (Szegedy et al. 2016, section 7) the target is worth 1 - smoothing, and
+    `smoothing` is spread evenly over all V.
+    """
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    if smoothing:
+        chosen = (1 - smoothing) * chosen + smoothing * logits.mean(-1)
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
 
@@ -20,9 +26,10 @@ def cross_entropy(
     logits: Float[Array, "*batch V"],
     targets: Int[Array, "*batch"],
     weights: Float[Array, "*batch"] | None = None,
+    smoothing: float = 0.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 by default."""
-    return weighted_sum(token_cross_entropy(logits, targets), weights)
+    return weighted_sum(token_cross_entropy(logits, targets, smoothing), weights)
 
 
 def accuracy(

@@ -1,4 +1,4 @@
-"""Random bits for dropout: one key, or one key for each sample of a batch."""
+"""Randomness from hashed keys: bits for dropout, and orders to go through a data set in."""
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,31 @@ def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
         index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(size)
         size *= shape[axis]
     return _mix(_mix(index + first) + last)
+
+
+def shuffled(key: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> Int[Array, "*batch"]:
+    """The elements at these places of 0..size-1 in a random order, which is never written out.
+
+    A Feistel network of four rounds permutes the numbers below the next power of four; who lands
+    at `size` or above goes through it again ("cycle walking", Black and Rogaway 2002).
+    """
+    half = max(-(-(size - 1).bit_length() // 2), 1)
+    low = jnp.uint32((1 << half) - 1)
+    words = jax.random.key_data(key)
+
+    def permute(number):
+        left, right = number >> half, number & low
+        for round_number in range(4):
+            hashed = _mix(_mix(right + words[0] + jnp.uint32(round_number << half)) + words[-1])
+            left, right = right, left ^ (hashed & low)
+        return (left << half) | right
+
+    number = jax.lax.while_loop(
+        lambda number: (number >= size).any(),
+        lambda number: jnp.where(number >= size, permute(number), number),
+        permute(places.astype(jnp.uint32)),
+    )
+    return number.astype(jnp.int32)
 
 
 def _mix(word: UInt32[Array, "..."]) -> UInt32[Array, "..."]:

@@ -1,5 +1,11 @@
 """Looking inside a model and at the course of its training."""
 
+from tlite.inspection.classification import (
+    plot_confusion,
+    plot_learning_curves,
+    plot_predictions_by_value,
+    plot_probability_by_value,
+)
 from tlite.inspection.plots import (
     plot_curves,
     plot_loss_by_position,

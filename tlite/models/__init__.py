@@ -1,3 +1,7 @@
 """Whole models: functions of tokens, built from blocks."""
 
+from tlite.models.classifier import ClassifierConfig, TransformerClassifier
+from tlite.models.config import BlocksConfig
+from tlite.models.encoder import Encoder
 from tlite.models.generator import GeneratorConfig, TransformerGenerator
+from tlite.models.logistic import LogisticConfig, LogisticRegression

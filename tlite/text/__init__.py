@@ -1,3 +1,6 @@
 """From text to numbers and back."""
 
 from tlite.text.characters import CharTokenizer
+from tlite.text.padding import PADDING, pad
+from tlite.text.subwords import SubwordTokenizer
+from tlite.text.words import IndexTokenizer, select_vocabulary, sentences, simplify, words

@@ -16,6 +16,8 @@ class CharTokenizer:
         unknown: one character that stands for every other one.
     """
 
+    file_name = "tokenizer.json"
+
     def __init__(self, characters: str, unknown: str = "\N{REPLACEMENT CHARACTER}"):
         if len(unknown) != 1:
             raise ValueError(f"the unknown symbol must be one character, not {unknown!r}")

@@ -27,7 +27,7 @@ logging.getLogger("absl").setLevel(
 
 
 class Checkpoints:
-    """The best checkpoint by validation loss and the last two, in one folder.
+    """The best checkpoint by its score on the validation part and the last two, in one folder.
 
     Only the process that trains may have it open for `writing`, which clears what a kill left
     half written.
@@ -38,19 +38,15 @@ class Checkpoints:
         keep = policies.AnyPreservationPolicy(
             [
                 policies.LatestN(2),
-                policies.BestN(
-                    get_metric_fn=lambda metrics: metrics["validation_loss"], n=1, reverse=True
-                ),
+                policies.BestN(get_metric_fn=lambda metrics: metrics["score"], n=1, reverse=True),
             ]
         )
         self._orbax = ocp.training.Checkpointer(
             folder.absolute(), preservation_policy=keep, cleanup_tmp_directories=writing
         )
 
-    def save(
-        self, step: int, trees: dict[str, dict[str, np.ndarray]], validation_loss: float
-    ) -> None:
-        """Write in the background; waits first for the one before."""
+    def save(self, step: int, trees: dict[str, dict[str, np.ndarray]], score: float) -> None:
+        """Write in the background; waits first for the one before. The best has the least score."""
         digests = {name: _digest(tree) for name, tree in trees.items()}
         with disk_errors(self.folder):
             self._orbax.wait()
@@ -58,7 +54,7 @@ class Checkpoints:
                 step,
                 trees,
                 force=True,  # Orbax skips a save that comes while another is under way
-                metrics={"validation_loss": validation_loss},
+                metrics={"score": score},
                 custom_metadata={"sha256": digests},
             )
 
@@ -72,9 +68,9 @@ class Checkpoints:
         return sorted(checkpoint.step for checkpoint in self._orbax.checkpoints)
 
     def best_step(self) -> int | None:
-        """The step with the least validation loss."""
+        """The step with the least score."""
         known = [c for c in self._orbax.checkpoints if c.metrics]
-        return min(known, key=lambda c: c.metrics["validation_loss"]).step if known else None
+        return min(known, key=lambda c: c.metrics["score"]).step if known else None
 
     def load(
         self, abstract: dict[str, dict[str, jax.ShapeDtypeStruct]], step: int | None = None

@@ -33,6 +33,10 @@ class TrainingConfig:
     """AdamW's decoupled decay, on matrices and embeddings only."""
     clip_norm: float | None = None
     """Scale the gradient down to this Euclidean norm; not at all unless given."""
+    label_smoothing: float = 0.0
+    """Part of each target that is spread evenly over all classes or tokens."""
+    select: Literal["loss", "accuracy"] = "loss"
+    """What the best checkpoint has the best of, on the validation part."""
     seed: int = 0
     """The (first) seed of parameters, batches and dropout."""
     seeds: int = 1
@@ -51,7 +55,7 @@ class TrainingConfig:
         for name, values in rates.items():
             if not all(0 <= value < math.inf for value in values):
                 raise ValueError(f"{name} must not be negative or infinite")
-        for name in ("beta1", "beta2"):
+        for name in ("beta1", "beta2", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
         if not 0 <= self.final_learning_rate <= 1:

@@ -11,13 +11,19 @@ from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.training.step import Task
 
 
-def language_task(config: GeneratorConfig) -> Task:
+def language_task(config: GeneratorConfig, label_smoothing: float = 0.0) -> Task:
     """Train a `TransformerGenerator` on windows of a text (N,)."""
+
+    def draw(tokens, key, step, size):
+        return draw_windows(F.fold_in(key, step), tokens, config.context, size)
 
     def loss(model, batch, keys):
         inputs, targets = batch
         logits = model(inputs, key=keys if config.dropout else None)
-        return {"loss": F.cross_entropy(logits, targets), "accuracy": F.accuracy(logits, targets)}
+        return {
+            "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
+            "accuracy": F.accuracy(logits, targets),
+        }
 
     def evaluate(model, batch):
         """Sums by position in the context, (T,) each."""
@@ -31,9 +37,10 @@ def language_task(config: GeneratorConfig) -> Task:
 
     return Task(
         init=lambda key: TransformerGenerator(config, key=key),
-        draw=lambda tokens, key, size: draw_windows(key, tokens, config.context, size),
+        draw=draw,
         loss=loss,
         evaluate=evaluate,
+        perplexity=True,
     )
 
 

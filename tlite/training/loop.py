@@ -3,14 +3,16 @@
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from tlite.errors import UserError, program
+from tlite.errors import UserError
 from tlite.training.checkpoints import Checkpoints
+from tlite.training.config import TrainingConfig
 from tlite.training.metrics import MetricsFile, summarise
 from tlite.training.named import from_named, named_shapes, to_named
 from tlite.training.progress import TrainingProgress
@@ -22,8 +24,17 @@ SECONDS_PER_CALL = (
 )
 
 
-def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int) -> Member | None:
+def fit(
+    trainer: Trainer,
+    folder: Path,
+    validation: Any,
+    tokens_per_example: int,
+    start: Callable[[], Member | None] | None = None,
+) -> Member | None:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
+
+    The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say, or None
+    if making them was interrupted.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved. Ctrl-C saves and stops. Nothing depends on where a run was cut.
@@ -36,12 +47,14 @@ def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int
     """
     config = trainer.config
     checkpoints = Checkpoints(folder / "checkpoints", writing=True)
-    members, step = restore(trainer, checkpoints)
+    members, step = restore(trainer, checkpoints, start=start)
+    if members is None:
+        return None
     checkpoints.drop_after(step)
     metrics = MetricsFile(folder / "metrics.jsonl", step)
     tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
     tokens_per_step *= len(config.members)
-    steps_per_call = 1
+    steps_per_call, perplexity = 1, trainer.task.perplexity
     with Interrupt() as interrupt, TrainingProgress(step, config.steps) as progress:
         while step < config.steps and not interrupt.requested:
             next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
@@ -53,7 +66,7 @@ def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int
             metrics.write(
                 [
                     {"step": step + i + 1, "split": "training"}
-                    | summarise({name: values[i] for name, values in losses.items()})
+                    | summarise({name: v[i] for name, v in losses.items()}, perplexity)
                     | {"tokens_per_second": round(rate)}
                     for i in range(num_steps)
                 ]
@@ -69,26 +82,34 @@ def fit(trainer: Trainer, folder: Path, validation: Any, tokens_per_example: int
                 _check_finite(
                     "validation", means["loss"][None], step - 1, config.members, checkpoints
                 )
-                line = {"step": step, "split": "validation"} | summarise(means)
+                line = {"step": step, "split": "validation"} | summarise(means, perplexity)
                 metrics.write([line])
                 progress.validated(line["loss"])
                 saved = to_named(trainer.model, host_copy(members))
-                checkpoints.save(step, saved, float(means["loss"].mean()))
+                checkpoints.save(step, saved, selection_score(config, line))
     checkpoints.wait()
     checkpoints.close()
     metrics.close()
     if step < config.steps:
-        print(f"stopped and saved at step {step}; go on: {program()} train --resume {folder}")
+        print(f"stopped and saved at step {step}")
         return None
     return members
 
 
+def selection_score(config: TrainingConfig, validation: dict) -> float:
+    """What the best checkpoint has the least of, from a validation's line of metrics."""
+    return validation["loss"] if config.select == "loss" else -validation["accuracy"]
+
+
 def restore(
-    trainer: Trainer, checkpoints: Checkpoints, step: int | None = None
-) -> tuple[Member, int]:
+    trainer: Trainer,
+    checkpoints: Checkpoints,
+    step: int | None = None,
+    start: Callable[[], Member | None] | None = None,
+) -> tuple[Member | None, int]:
     """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
     if not checkpoints.steps():
-        return trainer.init(), 0
+        return (start or trainer.init)(), 0
     members = trainer.member_shapes()
     step, trees = checkpoints.load(named_shapes(trainer.model, members), step)
     return trainer.place(from_named(trainer.model, members, trees)), step

@@ -9,10 +9,13 @@ import numpy as np
 from tlite.errors import disk_errors
 
 
-def summarise(losses: dict[str, np.ndarray]) -> dict:
-    """Mean over members (M,) of each loss and, for several, the spread and the members' own."""
+def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
+    """Mean over members (M,) of each loss and, for several, the spread and the members' own.
+
+    With `perplexity` exp(loss) is added: for a loss that is the mean over tokens.
+    """
     line = {}
-    if "loss" in losses:
+    if perplexity and "loss" in losses:
         losses = {**losses, "perplexity": np.exp(np.minimum(losses["loss"], 700.0))}
     for name, values in losses.items():
         values = np.asarray(values, np.float64)

@@ -1,7 +1,6 @@
 """A run is a folder: config.json, tokenizer, metrics.jsonl, checkpoints/, samples/, plots/."""
 
 import datetime
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ class Run:
     folder: Path
     experiment: Any
     data: dict
-    """What the data was: its length and SHA-256."""
+    """What the data was, its SHA-256 above all."""
 
     @property
     def metrics(self) -> Path:
@@ -29,21 +28,12 @@ class Run:
         return self.folder / "checkpoints"
 
     @property
-    def tokenizer(self) -> Path:
-        return self.folder / "tokenizer.json"
-
-    @property
     def samples(self) -> Path:
         return self.folder / "samples"
 
     @property
     def plots(self) -> Path:
         return self.folder / "plots"
-
-
-def text_record(text: str) -> dict:
-    """Length and SHA-256 of a text, to know it again."""
-    return {"characters": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs")) -> Path:
@@ -75,7 +65,7 @@ def create_run(folder: Path, experiment, data: dict, tokenizer) -> Run:
     content = json.dumps({"experiment": to_dict(experiment), "data": data}, indent=2)
     temporary = folder / "config.json.tmp"
     try:
-        tokenizer.save(run.tokenizer)
+        tokenizer.save(folder / tokenizer.file_name)
         temporary.write_text(content)
         temporary.replace(folder / "config.json")
     except OSError as error:

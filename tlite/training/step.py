@@ -22,12 +22,14 @@ class Task(NamedTuple):
 
     init: Callable[[Key[Array, ""]], Any]
     """key -> model"""
-    draw: Callable[[Any, Key[Array, ""], int], Any]
-    """data, key, B -> batch, a pytree of arrays whose first axis is B"""
+    draw: Callable[[Any, Key[Array, ""], Int[Array, ""], int], Any]
+    """data, key, step, B -> batch, a pytree of arrays whose first axis is B"""
     loss: Callable[[Any, Any, Key[Array, "B"]], dict[str, tuple[Array, Array]]]
     """model, batch, a key for each example -> {"loss": (sum, count), ...}"""
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums over the batch"""
+    perplexity: bool = False
+    """Whether exp(loss) says something: the loss is a mean over tokens."""
 
 
 class Member(NamedTuple):
@@ -58,7 +60,7 @@ def train_step(
     shards or accumulated parts there are.
     """
     num_examples = config.accumulate * config.batch_size
-    batch = task.draw(data, fold_in(fold_in(member.key, BATCH), step), num_examples)
+    batch = task.draw(data, fold_in(member.key, BATCH), step, num_examples)
     noise = fold_in(fold_in(member.key, DROPOUT), step)
     keys = jax.vmap(lambda example: fold_in(noise, example))(jnp.arange(num_examples))
     share = config.batch_size // num_shards

@@ -1,0 +1,25 @@
+"""A classifier of SYNTHETIC reviews, from a small grammar of our own; nothing to download.
+
+command   make reviews-demo
+"""
+
+from tlite.data import SyntheticReviews
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import ClassifierConfig
+from tlite.training import TrainingConfig
+
+experiment = ClassifierExperiment(
+    name="reviews_demo",
+    data=SyntheticReviews(),
+    tokenizer=Words(min_document_frequency=1),
+    model=ClassifierConfig(
+        context=40, num_blocks=2, positions="learned", aggregation="mean", norm_first=True
+    ),
+    training=TrainingConfig(
+        steps=1500,
+        batch_size=64,
+        learning_rate=3e-3,
+        schedule="cosine",
+        evaluate_every=150,
+    ),
+)

@@ -1,0 +1,80 @@
+"""Which kind of file a name promises, and what is wrong with one that is not of that kind."""
+
+import csv
+import gzip
+import json
+import zlib
+from pathlib import Path
+
+from tlite.errors import UserError
+
+KINDS = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "text",
+}
+
+
+def kind_of(path: Path) -> str:
+    """The loader of `datasets` for a file, by its ending (before .gz).
+
+    Raises:
+        UserError: no kind of file has this ending.
+    """
+    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix
+    if suffix not in KINDS:
+        raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
+    return KINDS[suffix]
+
+
+def read_lines(path: Path, encoding: str) -> list[str]:
+    """The lines of a text file, unpacked if its name ends in .gz.
+
+    Raises:
+        UserError: it can't be read, or not in this encoding (the line is named).
+    """
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        return content.decode(encoding).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"can't read {path}: {error}") from error
+    except LookupError as error:
+        raise UserError(f"there is no encoding {encoding!r}") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path} is not {encoding} text: line {line} has the byte {content[error.start]:#04x}; "
+            f"name another with --encoding, latin-1 say"
+        ) from error
+
+
+def explain(path: Path, kind: str, encoding: str, error: Exception) -> str:
+    """One sentence on why `datasets` could not read a file, with the line where there is one."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if kind in ("parquet", "arrow"):
+        return f"{path} is not a whole {kind.capitalize()} file ({reason})"
+    lines = read_lines(path, encoding)
+    if kind == "json":
+        for number, line in enumerate(lines, 1):
+            try:
+                is_object = isinstance(json.loads(line), dict)
+            except ValueError:
+                is_object = False
+            if not is_object:
+                return f"{path} is not JSON Lines: line {number} is not a JSON object"
+    if kind == "csv":
+        separator = "\t" if ".tsv" in path.suffixes else ","
+        rows = csv.reader(lines, delimiter=separator)
+        first = next(rows, [])
+        for row in rows:
+            if len(row) > len(first):
+                return (
+                    f"{path} is not a table: line {rows.line_num} has {len(row)} columns, "
+                    f"the first line {len(first)}"
+                )
+    return f"can't read {path} ({reason})"

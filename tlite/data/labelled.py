@@ -1,0 +1,194 @@
+"""Texts with labels, through Hugging Face `datasets`: files of your own, or a set on its hub."""
+
+import csv
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from tlite.data.download import data_folder
+from tlite.data.files import explain, kind_of, read_lines
+from tlite.errors import UserError, needs_extra
+
+Part = Literal["training", "validation", "test"]
+
+
+class Example(NamedTuple):
+    """A text; the value in its label column; its class, or None where that value is left out."""
+
+    text: str
+    value: str
+    label: int | None
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """JSON Lines, CSV, TSV, Parquet or Arrow files, lines of "label text", or a set on the hub."""
+
+    hub: str = ""
+    """Name of a set on huggingface.co, or its folder; the parts below are then its splits."""
+    training: tuple[str, ...] = ()
+    """Files to train on, themselves or in the data folder (TLITE_DATA)."""
+    validation: tuple[str, ...] = ()
+    """Files to choose a checkpoint by; unless given, a part of the training texts."""
+    test: tuple[str, ...] = ()
+    """Files that only `tlite evaluate --split test` reads."""
+    text: str = "text"
+    """The column with the text."""
+    label: str = "label"
+    """The column with the label."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """The class that each value of the label column means; "" leaves its texts out."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of CSV or TSV files whose first line does not name them."""
+    encoding: str = "utf-8"
+    """How the text files are encoded."""
+    validation_fraction: float = 0.1
+    """Of the training texts, every so many-th is kept for validation where no files are given."""
+    stream: bool = False
+    """Read the set anew whenever it is needed: only its tokens have to fit into memory."""
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, in the order in which `labels` first has them."""
+        return [name for name in dict.fromkeys(self.labels.values()) if name]
+
+    def examples(self, part: Part) -> Iterable[Example]:
+        """The texts of a part, those of classes that are left out among them.
+
+        Raises:
+            UserError: a file, a column or a label is not what it should be, or there is no text.
+        """
+        self._check()
+        examples = Pass(self, part)
+        return examples if self.stream else list(examples)
+
+    def read(self, part: Part) -> Iterator[Example]:
+        """One pass over a part."""
+        ids = {name: index for index, name in enumerate(self.classes)}
+        number, strange, first = 0, 0, ""
+        for number, (text, value) in enumerate(self._rows(part), 1):
+            if value not in self.labels:
+                strange += 1
+                first = first or f"{value!r} in row {number}"
+                continue
+            yield Example(text, value, ids.get(self.labels[value]))
+        if strange:
+            raise UserError(
+                f"{strange:,} of the {number:,} labels of the {part} part are not among "
+                f"{', '.join(self.labels)}; the first is {first}"
+            )
+        if not number:
+            raise UserError(f"the {part} part has no texts")
+
+    def _check(self) -> None:
+        if not self.classes:
+            raise UserError("no labels given: say what they mean with --labels VALUE CLASS ...")
+        if not 0 < self.validation_fraction < 1:
+            raise UserError(
+                f"the validation fraction must be between 0 and 1, not {self.validation_fraction}"
+            )
+
+    def _rows(self, part: Part) -> Iterator[tuple[str, str]]:
+        sources = getattr(self, part)
+        if part == "validation" and not sources:
+            yield from self._held_out(held=True)
+        elif part == "training" and not self.validation:
+            yield from self._held_out(held=False)
+        else:
+            yield from self._all_rows(part, sources)
+
+    def _held_out(self, held: bool) -> Iterator[tuple[str, str]]:
+        every = round(1 / self.validation_fraction)
+        for index, row in enumerate(self._all_rows("training", self.training)):
+            if (index % every == every - 1) == held:
+                yield row
+
+    def _all_rows(self, part: Part, sources: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        if not sources:
+            raise UserError(f"no {part} texts given: name them with --{part}")
+        for source in sources:
+            yield from self._hub_rows(source) if self.hub else self._file_rows(source)
+
+    def _hub_rows(self, split: str) -> Iterator[tuple[str, str]]:
+        datasets = import_datasets()
+        print(f"reading {split} of the set {self.hub}", flush=True)
+        try:
+            rows = datasets.load_dataset(self.hub, split=split, streaming=self.stream)
+            for row in rows:
+                yield self._columns(row, f"{self.hub} ({split})")
+        except UserError:
+            raise
+        except Exception as error:  # of the hub, the network, or a loader's own kind
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise UserError(f"can't read {split!r} of the set {self.hub!r} ({reason})") from error
+
+    def _file_rows(self, name: str) -> Iterator[tuple[str, str]]:
+        path = find(name)
+        kind = kind_of(path)
+        if kind == "text":
+            for line in read_lines(path, self.encoding):
+                value, _, text = line.partition(" ")
+                yield text, value
+            return
+        options: dict[str, Any] = {}
+        if kind in ("csv", "json"):
+            options["encoding"] = self.encoding
+        if kind == "csv":
+            options["keep_default_na"] = False  # a text may be the word null
+            if ".tsv" in path.suffixes:
+                options |= {"sep": "\t", "quoting": csv.QUOTE_NONE}
+            if self.columns:
+                options["column_names"] = list(self.columns)
+        datasets = import_datasets()
+        try:
+            # Streaming reads the file as it is, without a copy in the cache of `datasets`.
+            for row in datasets.load_dataset(
+                kind, data_files=str(path), split="train", streaming=True, **options
+            ):
+                yield self._columns(row, str(path))
+        except UserError:
+            raise
+        except Exception as error:  # pandas', pyarrow's, or the codec's
+            raise UserError(explain(path, kind, self.encoding, error)) from error
+
+    def _columns(self, row: dict, where: str) -> tuple[str, str]:
+        for column in (self.text, self.label):
+            if column not in row:
+                raise UserError(f"{where} has no column {column!r}: it has {', '.join(row)}")
+        text, value = row[self.text], row[self.label]
+        return "" if text is None else str(text), str(value)
+
+
+class Pass:
+    """The examples of a part, read anew each time they are iterated over."""
+
+    def __init__(self, data: LabelledText, part: Part):
+        self._data, self._part = data, part
+
+    def __iter__(self) -> Iterator[Example]:
+        return self._data.read(self._part)
+
+
+def find(name: str) -> Path:
+    """The file of that name, here or in the data folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    for path in (Path(name), data_folder() / name):
+        if path.is_file():
+            return path
+    raise UserError(
+        f"there is no file {name}, neither here nor in the data folder {data_folder()} "
+        f"(set TLITE_DATA to name another)"
+    )
+
+
+def import_datasets():
+    with needs_extra("text"):
+        import datasets
+    for name in ("datasets", "huggingface_hub"):  # what they log they also raise
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return datasets

@@ -1,0 +1,52 @@
+"""Logistic regression over explicit parameters: the smallest model that learns by gradients."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+
+def logistic_regression(
+    params: dict[str, Float[Array, "..."]], x: Float[Array, "*batch D"]
+) -> Float[Array, "*batch"]:
+    """P(class 1 | x) = sigmoid(x w + b), with params {"weights": (D,), "bias": ()}."""
+    return jax.nn.sigmoid(x @ params["weights"] + params["bias"])
+
+
+def binary_cross_entropy(
+    probabilities: Float[Array, "*batch"], targets: Int[Array, "*batch"], eps: float = 1e-7
+) -> Float[Array, ""]:
+    """The mean of -log p where the target is 1 and of -log(1 - p) where it is 0, in nats.
+
+    Probabilities are kept `eps` away from 0 and 1.
+    """
+    p = jnp.clip(probabilities, eps, 1 - eps)
+    return -jnp.where(targets == 1, jnp.log(p), jnp.log1p(-p)).mean()
+
+
+def gradient_descent(
+    loss: Callable[[PyTree], Float[Array, ""]], params: PyTree, rate: float, steps: int
+) -> tuple[PyTree, Float[Array, "N"]]:
+    """params <- params - rate * gradient of loss, `steps` times; also the loss before each."""
+
+    def update(params, _):
+        value, gradient = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - rate * g, params, gradient), value
+
+    return jax.lax.scan(update, params, length=steps)
+
+
+def bag_of_words(
+    weights: Float[Array, "V C"], bias: Float[Array, "C"], tokens: Int[Array, "*batch T"]
+) -> Float[Array, "*batch C"]:
+    """bias + sum of weights[token] over the different words of a text / sqrt(their number).
+
+    That is a linear model of the vector with a 1 for every word of the vocabulary that occurs,
+    scaled to length 1; how often it occurs does not matter. Tokens below 0 are padding.
+    """
+    ordered = jnp.sort(tokens, axis=-1)
+    before = jnp.concatenate([jnp.full_like(ordered[..., :1], -1), ordered[..., :-1]], axis=-1)
+    first = (ordered >= 0) & (ordered != before)
+    total = jnp.where(first[..., None], weights[jnp.maximum(ordered, 0)], 0).sum(-2)
+    return bias + total / jnp.sqrt(jnp.maximum(first.sum(-1, keepdims=True), 1))

@@ -1,0 +1,84 @@
+"""The encoder classifier: reads a text, gives a score for each class."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from tlite import functional as F
+from tlite.models.config import BlocksConfig
+from tlite.models.encoder import Encoder
+from tlite.modules import Linear
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(BlocksConfig):
+    """The switches of a classifier."""
+
+    num_classes: int = 0
+    """Number of classes C; 0 takes it from the data."""
+    context: int = 50
+    """Tokens T that a text is cut to."""
+    num_blocks: int = 1
+    """Transformer blocks."""
+    positions: Literal["learned", "sinusoidal", "rotary"] = "sinusoidal"
+    """How positions enter: added to the embedding, or rotating queries and keys."""
+    aggregation: Literal["dense", "mean", "attention"] = "dense"
+    """From words to a text: a number for each word, the mean vector, or a weighted mean."""
+    bigrams: int = 0
+    """Rows of a table of hashed pairs of neighbouring words, added to the embedding."""
+    word_dropout: float = 0.0
+    """Chance that a word is hidden from the model in training."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not 0 <= self.word_dropout < 1:
+            raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
+
+
+class TransformerClassifier(Encoder):
+    """Embedding, positions, dropout, blocks, aggregation, head: tokens (..., T) to logits (..., C).
+
+    A token below 0 is padding: nothing attends to it and it does not reach the head.
+    """
+
+    def __init__(self, config: ClassifierConfig, *, key: Key[Array, ""]):
+        super().__init__(config, key=key)
+        pool_key, head_key = jax.random.split(jax.random.split(key, 4)[2])
+        if config.aggregation != "mean":
+            self.pool = Linear(config.width, 1, bias=config.bias, key=pool_key)
+        inputs = config.context if config.aggregation == "dense" else config.width
+        self.head = Linear(inputs, config.num_classes, bias=config.bias, key=head_key)
+
+    def __call__(
+        self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
+    ) -> Float[Array, "*batch C"]:
+        """Logits of the classes. A key, or one a sample, turns dropout on.
+
+        Raises:
+            ValueError: more tokens than the model's context.
+        """
+        config = self.config
+        mask = tokens >= 0
+        if key is not None and config.word_dropout:
+            bits = F.random_bits(F.fold_in(key, config.num_blocks + 1), tokens.shape[key.ndim :])
+            mask &= bits >= jnp.uint32(config.word_dropout * 2**32)
+        x = self.encode(jnp.maximum(tokens, 0), mask[..., None, None, :], key=key)
+        pooled = self.aggregate(x, mask)
+        if key is not None:
+            pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
+        return self.head(pooled)
+
+    def aggregate(
+        self, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
+    ) -> Float[Array, "*batch _"]:
+        """One vector for the text."""
+        if self.config.aggregation == "mean":
+            return F.mean_pool(x, mask)
+        if self.config.aggregation == "attention":
+            return F.attention_pool(self.pool, x, mask)
+        numbers = F.dense_pool(self.pool, x, mask)
+        missing = self.config.context - numbers.shape[-1]
+        return jnp.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)])

@@ -1,0 +1,59 @@
+"""What the models have in common: the switches of their blocks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+
+from tlite import functional as F
+
+ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
+NORMS = {"layer": F.layer_norm, "rms": F.rms_norm}
+
+
+@dataclass(frozen=True)
+class BlocksConfig:
+    """The switches of a stack of blocks. The defaults are the post-norm transformer of 2017."""
+
+    vocabulary_size: int = 0
+    """Number of tokens V; 0 takes it from the tokenizer."""
+    context: int = 64
+    """Longest sequence T the model attends over."""
+    width: int = 32
+    """Model width D."""
+    num_heads: int = 4
+    """Attention heads H."""
+    head_width: int | None = None
+    """Width K of a head; D / H unless given."""
+    num_blocks: int = 3
+    """Transformer blocks."""
+    hidden_width: int | None = None
+    """Width F of the feed-forward layer; 4 D unless given."""
+    dropout: float = 0.1
+    """Dropout rate after the embedding, the attention and the feed-forward layer."""
+    norm_first: bool = False
+    """Norm before each layer (pre-norm, with a final norm) instead of after it (post-norm)."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Layer norm or RMS norm."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """Activation of the feed-forward layer."""
+    positions: Literal["learned", "sinusoidal", "rotary"] = "learned"
+    """How positions enter: added to the embedding, or rotating queries and keys."""
+    embedding_deviation: float = 0.02
+    """Standard deviation of the embedding before training."""
+    qkv_bias: bool = False
+    """Biases in the query, key and value layers."""
+    bias: bool = True
+    """Biases in all other layers and in the layer norms."""
+
+    def __post_init__(self):
+        sizes = "context", "width", "num_heads", "num_blocks", "head_width", "hidden_width"
+        for name in sizes:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.head_width is None and self.width % self.num_heads:
+            raise ValueError(f"a width of {self.width} is not divisible by {self.num_heads} heads")
+        if self.positions == "rotary" and (self.head_width or self.width // self.num_heads) % 2:
+            raise ValueError("rotary positions pair the columns: the head width must be even")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"the dropout rate must be in [0, 1), not {self.dropout}")

@@ -1,0 +1,45 @@
+"""Logistic regression on a bag of words: the baseline that a classifier has to beat."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Int, Key
+
+from tlite import functional as F
+from tlite.modules import summary
+
+
+@dataclass(frozen=True)
+class LogisticConfig:
+    """The sizes of a logistic regression."""
+
+    vocabulary_size: int = 0
+    """Number of tokens V; 0 takes it from the tokenizer."""
+    num_classes: int = 0
+    """Number of classes C; 0 takes it from the data."""
+    context: int = 400
+    """Tokens T that a text is cut to."""
+
+    def __post_init__(self):
+        if self.context < 1:
+            raise ValueError(f"context must be at least 1, not {self.context}")
+
+
+class LogisticRegression(nnx.Module):
+    """`functional.bag_of_words` with its parameters: tokens (..., T) to logits (..., C)."""
+
+    def __init__(self, config: LogisticConfig, *, key: Key[Array, ""] | None = None):
+        """The loss is convex: the weights start at 0 and the key is not needed."""
+        self.weights = nnx.Param(jnp.zeros((config.vocabulary_size, config.num_classes)))
+        self.bias = nnx.Param(jnp.zeros(config.num_classes))
+        self.config = config
+
+    def __call__(
+        self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
+    ) -> Float[Array, "*batch C"]:
+        """Logits of the classes; there is no dropout, so the key changes nothing."""
+        return F.bag_of_words(self.weights[...], self.bias[...], tokens)
+
+    def __str__(self) -> str:
+        return summary(self)

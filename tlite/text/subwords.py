@@ -1,0 +1,113 @@
+"""Subwords learned from a text, through the `tokenizers` library: BPE or WordPiece."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from tlite.errors import UserError, needs_extra
+from tlite.text.padding import PADDING, pad
+
+
+class SubwordTokenizer:
+    """Text to subwords and back. Made by `train` or `load`."""
+
+    file_name = "subwords.json"
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        kind: Literal["bpe", "wordpiece"] = "bpe",
+        vocabulary_size: int = 8000,
+        *,
+        lowercase: bool = True,
+        specials: tuple[str, ...] = ("[UNK]",),
+    ) -> "SubwordTokenizer":
+        """Learn the pieces: byte-pair merges (Sennrich et al. 2016) or WordPiece.
+
+        Args:
+            texts: what to learn from; the training part only.
+            vocabulary_size: pieces at most, single characters and `specials` among them.
+            specials: get the first ids, in this order; the unknown piece "[UNK]" is one of them.
+        """
+        with needs_extra("text"):
+            from tokenizers import (
+                Tokenizer,
+                decoders,
+                models,
+                normalizers,
+                pre_tokenizers,
+                trainers,
+            )
+        if kind == "bpe":
+            tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+                [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+            )
+            tokenizer.decoder = decoders.Metaspace()
+            trainer = trainers.BpeTrainer
+        else:
+            tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            tokenizer.decoder = decoders.WordPiece()
+            trainer = trainers.WordPieceTrainer
+        steps = [normalizers.NFC()] + [normalizers.Lowercase()] * lowercase
+        tokenizer.normalizer = normalizers.Sequence(steps)
+        tokenizer.train_from_iterator(
+            texts,
+            trainer(vocab_size=vocabulary_size, special_tokens=list(specials), show_progress=False),
+        )
+        return cls(tokenizer)
+
+    def __len__(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def unknown_id(self) -> int:
+        return self._tokenizer.token_to_id("[UNK]")
+
+    def id_of(self, piece: str) -> int:
+        """The id of a piece, a special one say.
+
+        Raises:
+            KeyError: there is no such piece.
+        """
+        if (index := self._tokenizer.token_to_id(piece)) is None:
+            raise KeyError(piece)
+        return index
+
+    def encode(self, text: str) -> np.ndarray:
+        """Ids (T,) of the pieces of a text."""
+        return np.array(self._tokenizer.encode(text).ids, np.int32)
+
+    def encode_texts(
+        self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
+    ) -> np.ndarray:
+        """The pieces of each text as ids (B, T); what is past a text's end is `pad_id`."""
+        rows = [e.ids[:max_length] for e in self._tokenizer.encode_batch_fast(list(texts))]
+        return pad(rows, max_length, pad_id)
+
+    def decode(self, tokens) -> str:
+        """The text of the ids (T,), without special pieces and padding."""
+        return self._tokenizer.decode([t for t in np.asarray(tokens).tolist() if t >= 0])
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces of a text as they are shown to a reader."""
+        return self._tokenizer.encode(text).tokens
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(self._tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "SubwordTokenizer":
+        with needs_extra("text"):
+            from tokenizers import Tokenizer
+        try:
+            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")))
+        except Exception as error:  # the library raises plain Exception
+            raise UserError(f"{path} is not a tokenizer that tlite has saved: {error}") from error

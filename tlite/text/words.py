@@ -1,0 +1,141 @@
+"""Words: cleaning a text, choosing a vocabulary, and a tokenizer with one token for each word."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tlite.errors import UserError
+from tlite.text.padding import PADDING, pad
+
+WORD = re.compile(r"\w\w+\b")
+# A capital may follow at once: reviews often lack the space.
+SENTENCE_END = re.compile(r"(?<=[.!?])(?:\s+|(?=[A-Z]))|[\n\r]+")
+_APOSTROPHES = "'`´ʹʻʼʽˈ‘’‚‛′\N{FULLWIDTH APOSTROPHE}\N{ZERO WIDTH JOINER}"
+_REPLACED = dict.fromkeys(map(ord, _APOSTROPHES)) | dict.fromkeys(map(ord, "\n\r\u2028\u2029"), " ")
+
+
+def simplify(text: str) -> str:
+    """Lower case; no accents, apostrophes, zero-width joiners or line ends.
+
+    Canonical decomposition (NFD) splits letters from their marks, which are dropped: "Café" is
+    "cafe" and "Don’t" is "dont". A line end becomes a space.
+    """
+    text = text.lower().translate(_REPLACED)
+    if text.isascii():
+        return text
+    letters = unicodedata.normalize("NFD", text)
+    return "".join(c for c in letters if unicodedata.category(c) != "Mn").translate(_REPLACED)
+
+
+def words(text: str) -> list[str]:
+    r"""The words of the simplified text: `\w\w+\b`, two or more letters, digits or underscores."""
+    return WORD.findall(simplify(text))
+
+
+def sentences(text: str) -> list[str]:
+    """A text cut after full stops, question and exclamation marks, and at line ends."""
+    return [part for part in SENTENCE_END.split(text) if part.strip()]
+
+
+def select_vocabulary(corpus: Iterable[str], min_document_frequency: int = 1) -> list[str]:
+    """The words of at least so many texts, those of the most texts first, ties by alphabet.
+
+    Raises:
+        ValueError: the frequency is below 1.
+    """
+    if min_document_frequency < 1:
+        raise ValueError(f"min_document_frequency must be at least 1, not {min_document_frequency}")
+    frequencies = Counter()
+    for text in corpus:
+        frequencies.update(set(words(text)))
+    chosen = [word for word, count in frequencies.items() if count >= min_document_frequency]
+    return sorted(chosen, key=lambda word: (-frequencies[word], word))
+
+
+class IndexTokenizer:
+    """Words to their places in a vocabulary, everything else to the unknown word.
+
+    Args:
+        vocabulary: the words, each once; the unknown word is added in front unless it is there.
+        unknown: what stands for every word that is not in the vocabulary.
+
+    Raises:
+        ValueError: a word occurs twice, is empty, or has a line end in it.
+    """
+
+    file_name = "vocabulary.txt"
+
+    def __init__(self, vocabulary: Sequence[str], unknown: str = "[UNK]"):
+        vocabulary = list(vocabulary)
+        self.vocabulary = vocabulary if unknown in vocabulary else [unknown, *vocabulary]
+        self.unknown = unknown
+        self._ids = {word: index for index, word in enumerate(self.vocabulary)}
+        if len(self._ids) < len(self.vocabulary):
+            twice = next(word for word, n in Counter(self.vocabulary).items() if n > 1)
+            raise ValueError(f"the word {twice!r} is in the vocabulary more than once")
+        if bad := [word for word in self.vocabulary if word.splitlines() != [word]]:
+            raise ValueError(f"{bad[0]!r} can't be a word: it is empty or has a line end in it")
+        self.unknown_id = self._ids[unknown]
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def encode(
+        self,
+        tokens: str | Sequence[str] | Sequence[Sequence[str]],
+        max_length: int | None = None,
+        pad_id: int | None = None,
+    ) -> int | np.ndarray:
+        """The id of one word; the ids (T,) of a sequence of words; those (B, T) of a batch.
+
+        Sequences are cut to `max_length`. A batch is filled up with `pad_id`, by default that of
+        the unknown word, to `max_length` or its longest sequence.
+        """
+        if isinstance(tokens, str):
+            return self._ids.get(tokens, self.unknown_id)
+        rows = [tokens] if not len(tokens) or isinstance(tokens[0], str) else tokens
+        get, unknown = self._ids.get, self.unknown_id
+        encoded = [[get(word, unknown) for word in row[:max_length]] for row in rows]
+        if rows is not tokens:
+            return np.array(encoded[0], np.int32)
+        return pad(encoded, max_length, self.unknown_id if pad_id is None else pad_id)
+
+    def encode_texts(
+        self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
+    ) -> np.ndarray:
+        """The words of each text as ids (B, T); what is past a text's end is `pad_id`."""
+        get, unknown = self._ids.get, self.unknown_id
+        rows = ([get(word, unknown) for word in words(text)[:max_length]] for text in texts)
+        return pad(rows, max_length, pad_id)
+
+    def decode(self, tokens):
+        """The inverse of `encode`: a word, a list of words, or a list of lists.
+
+        Padding (ids below 0) is left out.
+        """
+        tokens = np.asarray(tokens)
+        if tokens.ndim == 0:
+            return self.vocabulary[int(tokens)]
+        if tokens.ndim == 1:
+            return [self.vocabulary[t] for t in tokens.tolist() if t >= 0]
+        return [self.decode(row) for row in tokens]
+
+    def pieces(self, text: str) -> list[str]:
+        """What `encode_texts` looks up, as it is shown to a reader: the text's words."""
+        return words(text)
+
+    def save(self, path: str | Path) -> None:
+        """A text file with one word a line; the unknown word comes first if it is not [UNK]."""
+        Path(path).write_text("".join(f"{word}\n" for word in self.vocabulary), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path, unknown: str = "[UNK]") -> "IndexTokenizer":
+        try:
+            lines = Path(path).read_text(encoding="utf-8").split("\n")
+            return cls(lines[:-1] if lines[-1] == "" else lines, unknown)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} is not a vocabulary, one word a line: {error}") from error
