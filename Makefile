@@ -2,13 +2,19 @@
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
 
-.PHONY: help setup demo test lint bench shakespeare shakespeare-post tiny-shakespeare
+GENERATORS := shakespeare shakespeare-post tiny-shakespeare
+CLASSIFIERS := logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained \
+	sst2 trec reviews-demo
+.PHONY: help setup demo test lint bench $(GENERATORS) $(CLASSIFIERS)
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
 	@echo "make test               run every test"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
+	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
+	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
+	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
 	@echo "make lint               check style"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
@@ -25,7 +31,11 @@ setup: .venv/core
 	@touch $@
 
 .venv/test: .venv/core
-	.venv/bin/pip install --quiet -e ".[test]"
+	.venv/bin/pip install --quiet -e ".[test,text]"
+	@touch $@
+
+.venv/text: .venv/core
+	.venv/bin/pip install --quiet -e ".[text]"
 	@touch $@
 
 .venv/bench: .venv/core
@@ -45,5 +55,8 @@ lint: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-shakespeare shakespeare-post tiny-shakespeare: .venv/core
+$(GENERATORS): .venv/core
+	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
+
+$(CLASSIFIERS): .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

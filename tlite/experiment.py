@@ -26,10 +26,12 @@ class GeneratorExperiment:
 
 @dataclass(frozen=True)
 class Words:
-    """One token for each word: `\\w\\w+\\b` of the simplified text."""
+    """One token for each word of the simplified text."""
 
     min_document_frequency: int = 4
     """Texts of the training part that a word must occur in."""
+    marks: bool = False
+    """Punctuation marks and words of one letter are tokens too."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Subwords:
     kind: Literal["bpe", "wordpiece"] = "bpe"
     """Byte-pair encoding or WordPiece."""
     pieces: int = 8000
-    """How many pieces at most."""
+    """How many pieces, single characters among them."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 
 from tlite.cli import find_experiments, load_experiment
 from tlite.config import from_dict, to_dict
-from tlite.experiment import GeneratorExperiment
+from tlite.experiment import Experiment
 
 
 @pytest.mark.parametrize("name", find_experiments())
@@ -12,7 +12,7 @@ def test_every_experiment_loads_names_its_runs_and_fits_into_json(name):
     experiment = load_experiment(name)
     assert experiment.name == name
     content = json.loads(json.dumps(to_dict(experiment)))
-    assert from_dict(GeneratorExperiment, content) == experiment
+    assert from_dict(Experiment, content) == experiment
 
 
 @pytest.mark.parametrize("name", find_experiments())

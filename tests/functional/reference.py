@@ -138,15 +138,52 @@ def interpolate_positions(table, length):
     return np.stack(rows)
 
 
-def cross_entropy(logits, targets, weights=None):
+def cross_entropy(logits, targets, weights=None, smoothing=0.0):
     total, count = 0.0, 0.0
     for n, (row, target) in enumerate(zip(logits, targets, strict=True)):
         weight = 1.0 if weights is None else weights[n]
         largest = max(row)
         log_sum = largest + math.log(sum(math.exp(value - largest) for value in row))
-        total += weight * (log_sum - row[target])
+        for v, value in enumerate(row):
+            wanted = smoothing / len(row) + (1 - smoothing) * (v == target)
+            total += weight * wanted * (log_sum - value)
         count += weight
     return total, count
+
+
+def dense_pool(params, x, mask):
+    return np.where(mask, linear(params, x)[:, 0], 0.0)
+
+
+def mean_pool(x, mask):
+    return sum(x[mask], np.zeros(x.shape[1])) / max(mask.sum(), 1)
+
+
+def attention_pool(params, x, mask):
+    odds = [math.exp(score) for score in linear(params, x[mask])[:, 0]]
+    weighted = (odd / sum(odds) * row for odd, row in zip(odds, x[mask], strict=True))
+    return sum(weighted, np.zeros(x.shape[1]))
+
+
+def parabolic_average(probabilities, mask):
+    weights = [(p - 0.5) ** 2 for p in probabilities[mask]]
+    if sum(weights) == 0:
+        return 0.5
+    return sum(w * p for w, p in zip(weights, probabilities[mask], strict=True)) / sum(weights)
+
+
+def binary_cross_entropy(probabilities, targets):
+    losses = [
+        -math.log(p if target else 1 - p) for p, target in zip(probabilities, targets, strict=True)
+    ]
+    return sum(losses) / len(losses)
+
+
+def bag_of_words(weights, bias, tokens):
+    occurs = np.zeros(len(weights))
+    occurs[[token for token in tokens if token >= 0]] = 1
+    length = math.sqrt(sum(occurs**2)) or 1.0
+    return occurs / length @ weights + bias
 
 
 def top_p(logits, p):

@@ -50,6 +50,37 @@ def test_cross_entropy_of_each_token_is_that_of_flat_log_softmax():
     assert_close(F.token_cross_entropy(LOGITS, TARGETS), expected)
 
 
+@weighted
+@pytest.mark.parametrize("smoothing", [0.05, 0.3, 1.0])
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_label_smoothing_is_cross_entropy_with_a_smoothed_target(batch, smoothing, weights):
+    rows = [x[: math.prod(batch)] for x in (LOGITS, TARGETS, weights) if x is not None]
+    shaped = (x.reshape(*batch, *x.shape[1:]) for x in rows)
+    expected = reference.cross_entropy(*exact(rows), smoothing=smoothing)
+    assert_close(F.cross_entropy(*shaped, smoothing=smoothing), expected)
+
+
+def test_gradients_of_a_smoothed_loss_are_its_differences():
+    assert_gradients_are_differences(
+        lambda logits: F.cross_entropy(logits, TARGETS, smoothing=0.2)[0],
+        lambda logits: reference.cross_entropy(logits, exact(TARGETS), smoothing=0.2)[0],
+        LOGITS,
+    )
+
+
+def test_a_smoothed_loss_is_smallest_at_the_smoothed_target_itself():
+    smoothing = 0.2
+    wanted = (1 - smoothing) * jax.nn.one_hot(TARGETS, V) + smoothing / V
+    gradient = jax.grad(lambda x: F.cross_entropy(x, TARGETS, smoothing=smoothing)[0])
+    assert_close(gradient(jnp.log(wanted)), jnp.zeros((N, V)), 1e-6)
+
+
+def test_smoothing_0_is_the_plain_loss_to_the_bit():
+    assert_same(
+        F.cross_entropy(LOGITS, TARGETS, WEIGHTS, 0.0), F.cross_entropy(LOGITS, TARGETS, WEIGHTS)
+    )
+
+
 @losses
 @pytest.mark.parametrize("cut", [1, 3])
 def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):

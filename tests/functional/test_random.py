@@ -1,11 +1,17 @@
-"""Random bits: what dropout needs of them, within five standard deviations for fixed keys."""
+"""Random bits and orders: as even as dropout and epochs need them, for fixed keys.
+
+What is said to be random is within five standard deviations.
+"""
 
 import functools
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.functional.helpers import assert_same
 from tlite import functional as F
@@ -131,3 +137,86 @@ def test_fold_in_is_that_of_jax_for_each_key():
     folded = F.fold_in(keys, 7)
     for i in np.ndindex(2, 3):
         assert folded[i] == jax.random.fold_in(keys[i], 7)
+
+
+# Orders
+
+SIZES = [2, 3, 4, 5, 8, 10, 17, 100, 1000]
+each_size = pytest.mark.parametrize("size", SIZES)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def order(key, size):
+    return F.shuffled(key, jnp.arange(size), size)
+
+
+@functools.cache
+def many_orders(size):
+    """The elements at the first places, 20 at most, in an order for each of many keys."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jnp.arange(10_000))
+    places = jnp.arange(min(size, 20))
+    return np.asarray(jax.jit(jax.vmap(lambda key: F.shuffled(key, places, size)))(keys))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 300) | st.sampled_from([4095, 4096, 4097, 65_537]), st.integers(0, 2**31))
+def test_an_order_has_every_element_once(size, seed):
+    assert_same(np.sort(order(jax.random.key(seed), size)), np.arange(size))
+
+
+def test_an_order_repeats_with_its_key_and_differs_without():
+    assert_same(order(KEYS["0"], 100), order(KEYS["0"], 100))
+    for first, second in PAIRS:
+        assert (order(KEYS[first], 100) == order(KEYS[second], 100)).sum() < 20
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3)])
+def test_elements_depend_on_their_places_alone(shape):
+    places = jnp.asarray(np.random.default_rng(0).integers(0, 50, shape))
+    elements = F.shuffled(KEYS["1"], places, 50)
+    assert elements.shape == shape
+    assert_same(elements, order(KEYS["1"], 50)[places])
+
+
+def test_orders_mapped_over_keys_are_those_of_each_key():
+    keys = jax.random.split(jax.random.key(0), 5)
+    together = jax.jit(jax.vmap(lambda key: F.shuffled(key, jnp.arange(37), 37)))(keys)
+    for key, elements in zip(keys, together, strict=True):
+        assert_same(elements, order(key, 37))
+
+
+def test_keys_and_places_can_be_mapped_together():
+    keys, places = jax.random.split(jax.random.key(0), 5), jnp.array([3, 0, 3, 36, 1])
+    together = jax.vmap(lambda key, place: F.shuffled(key, place, 37))(keys, places)
+    for key, place, element in zip(keys, places, together, strict=True):
+        assert element == order(key, 37)[place]
+
+
+@each_size
+def test_every_element_comes_to_every_place_about_equally_often(size):
+    """By tenths of the elements. Few elements are mixed less evenly: within half of even."""
+    elements, parts = many_orders(size), min(size, 10)
+    number = len(elements)
+    shares = np.bincount(np.arange(size) * parts // size) / size
+    for place in (elements * parts // size).T:
+        frequencies = np.bincount(place, minlength=parts) / number
+        slack = 5 * np.sqrt(shares * (1 - shares) / number) if size >= 100 else shares / 2
+        assert (np.abs(frequencies - shares) < slack).all()
+
+
+@each_size
+def test_either_of_two_places_has_the_smaller_element_about_equally_often(size):
+    elements = many_orders(size)
+    assert abs((elements[:, 0] < elements[:, 1]).mean() - 0.5) < (0.025 if size >= 100 else 0.1)
+
+
+def test_all_orders_of_few_elements_come_up():
+    assert len({tuple(elements) for elements in many_orders(4).tolist()}) == 24
+
+
+@pytest.mark.parametrize("size", [1000, 65_536, 100_003])
+@each_key
+def test_an_order_does_not_follow_the_places(key, size):
+    elements = order(KEYS[key], size)
+    assert abs(np.corrcoef(elements, np.arange(size))[0, 1]) * np.sqrt(size) < 5
+    assert abs(np.corrcoef(elements[:-1], elements[1:])[0, 1]) * np.sqrt(size) < 5

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from tlite.generator_run import GeneratorRun
+from tlite.runs import GeneratorRun
 from tlite.training.metrics import read_metrics
 
 STEPS = 60

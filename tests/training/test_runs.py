@@ -8,7 +8,8 @@ import pytest
 
 from tlite.data import TextFile
 from tlite.errors import UserError
-from tlite.experiment import GeneratorExperiment
+from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
+from tlite.runs import GeneratorRun
 from tlite.text import CharTokenizer
 from tlite.training import runs
 
@@ -18,7 +19,7 @@ TEXT = "Grüße"
 
 def make_run(folder):
     folder.mkdir()
-    return runs.create_run(folder, EXPERIMENT, runs.text_record(TEXT), CharTokenizer(TEXT))
+    return runs.create_run(folder, EXPERIMENT, GeneratorRun.record(TEXT), CharTokenizer(TEXT))
 
 
 def complaint(action, *arguments):
@@ -32,14 +33,27 @@ def complaint(action, *arguments):
 def test_a_run_that_was_created_opens_as_it_was(tmp_path):
     run = make_run(tmp_path / "run")
     assert runs.open_run(tmp_path / "run", GeneratorExperiment) == run
-    assert CharTokenizer.load(run.tokenizer).characters == CharTokenizer(TEXT).characters
+    tokenizer = CharTokenizer.load(run.folder / CharTokenizer.file_name)
+    assert tokenizer.characters == CharTokenizer(TEXT).characters
     assert {path.name for path in run.folder.iterdir()} == {"config.json", "tokenizer.json"}
 
 
+@pytest.mark.parametrize("experiment", [EXPERIMENT, ClassifierExperiment("stars")])
+def test_a_run_opens_whatever_kind_of_experiment_it_is_of(tmp_path, experiment):
+    run = runs.create_run(tmp_path, experiment, {}, CharTokenizer(TEXT))
+    assert runs.open_run(tmp_path, Experiment) == run
+
+
+def test_a_run_of_another_kind_is_refused(tmp_path):
+    make_run(tmp_path / "run")
+    message = complaint(runs.open_run, tmp_path / "run", ClassifierExperiment)
+    assert "expected a ClassifierExperiment" in message
+
+
 def test_a_text_is_known_by_its_content():
-    assert runs.text_record(TEXT) == runs.text_record(TEXT)
-    assert runs.text_record(TEXT)["characters"] == len(TEXT)
-    assert runs.text_record(TEXT) != runs.text_record(TEXT[::-1])
+    assert GeneratorRun.record(TEXT) == GeneratorRun.record(TEXT)
+    assert GeneratorRun.record(TEXT)["characters"] == len(TEXT)
+    assert GeneratorRun.record(TEXT) != GeneratorRun.record(TEXT[::-1])
 
 
 def test_a_named_folder_that_exists_is_refused(tmp_path):

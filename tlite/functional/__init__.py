@@ -26,6 +26,7 @@ from tlite.functional.logistic import (
     binary_cross_entropy,
     gradient_descent,
     logistic_regression,
+    with_pairs,
 )
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
 from tlite.functional.masks import causal_mask, combine_masks, padding_mask

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from tlite.functional.random import mix
+
 
 def logistic_regression(
     params: dict[str, Float[Array, "..."]], x: Float[Array, "*batch D"]
@@ -50,3 +52,17 @@ def bag_of_words(
     first = (ordered >= 0) & (ordered != before)
     total = jnp.where(first[..., None], weights[jnp.maximum(ordered, 0)], 0).sum(-2)
     return bias + total / jnp.sqrt(jnp.maximum(first.sum(-1, keepdims=True), 1))
+
+
+def with_pairs(
+    tokens: Int[Array, "*batch T"], vocabulary_size: int, num_pairs: int
+) -> Int[Array, "*batch _"]:
+    """The tokens, then an id from V to V + num_pairs - 1 for each pair of neighbours, by a hash.
+
+    Weinberger et al. 2009: pairs that share an id share a weight. A pair with padding is padding.
+    """
+    left, right = tokens[..., :-1], tokens[..., 1:]
+    hashed = mix(mix(left.astype(jnp.uint32)) + right.astype(jnp.uint32)) % jnp.uint32(num_pairs)
+    is_pair = (left >= 0) & (right >= 0)
+    pairs = jnp.where(is_pair, vocabulary_size + hashed.astype(tokens.dtype), -1)
+    return jnp.concatenate([tokens, pairs], axis=-1)

@@ -28,23 +28,28 @@ def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     for axis in reversed(range(len(shape))):
         index += jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(size)
         size *= shape[axis]
-    return _mix(_mix(index + first) + last)
+    return mix(mix(index + first) + last)
 
 
 def shuffled(key: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> Int[Array, "*batch"]:
     """The elements at these places of 0..size-1 in a random order, which is never written out.
 
-    A Feistel network of four rounds permutes the numbers below the next power of four; who lands
+    A Feistel network of eight rounds permutes the numbers below the next power of four; who lands
     at `size` or above goes through it again ("cycle walking", Black and Rogaway 2002).
+
+    Raises:
+        ValueError: the size is below 1.
     """
+    if size < 1:
+        raise ValueError("there is nothing to shuffle")
     half = max(-(-(size - 1).bit_length() // 2), 1)
     low = jnp.uint32((1 << half) - 1)
     words = jax.random.key_data(key)
 
     def permute(number):
         left, right = number >> half, number & low
-        for round_number in range(4):
-            hashed = _mix(_mix(right + words[0] + jnp.uint32(round_number << half)) + words[-1])
+        for round_number in range(8):
+            hashed = mix(mix(right + words[0] + jnp.uint32(round_number << half)) + words[-1])
             left, right = right, left ^ (hashed & low)
         return (left << half) | right
 
@@ -56,7 +61,7 @@ def shuffled(key: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> In
     return number.astype(jnp.int32)
 
 
-def _mix(word: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
+def mix(word: UInt32[Array, "..."]) -> UInt32[Array, "..."]:
     """Spread every input bit over all output bits (MurmurHash3's fmix32)."""
     word = (word ^ (word >> 16)) * jnp.uint32(0x85EBCA6B)
     word = (word ^ (word >> 13)) * jnp.uint32(0xC2B2AE35)

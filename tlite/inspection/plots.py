@@ -26,7 +26,7 @@ def plot_curves(lines: list[dict], name: str = "loss", axes: Axes | None = None)
             axes.fill_between(
                 steps, mean - spread, mean + spread, color=curve.get_color(), alpha=0.2
             )
-    units = {"loss": "loss (nats per token)", "accuracy": "accuracy (fraction of tokens)"}
+    units = {"loss": "loss (nats)", "accuracy": "accuracy (share that is right)"}
     axes.set(xlabel="step", ylabel=units.get(name, name))
     axes.grid(alpha=0.3)
     axes.legend()

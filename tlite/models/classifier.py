@@ -10,7 +10,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from tlite import functional as F
 from tlite.models.config import BlocksConfig
 from tlite.models.encoder import Encoder
+from tlite.models.logistic import LogisticConfig, LogisticRegression
 from tlite.modules import Linear
+
+WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,9 @@ class ClassifierConfig(BlocksConfig):
     """How positions enter: added to the embedding, or rotating queries and keys."""
     aggregation: Literal["dense", "mean", "attention"] = "dense"
     """From words to a text: a number for each word, the mean vector, or a weighted mean."""
-    bigrams: int = 0
-    """Rows of a table of hashed pairs of neighbouring words, added to the embedding."""
+    pairs: int = 0
+    """With more than 0, a logistic regression over the words and this many hashed pairs of
+    neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
     word_dropout: float = 0.0
     """Chance that a word is hidden from the model in training."""
 
@@ -36,6 +40,8 @@ class ClassifierConfig(BlocksConfig):
         super().__post_init__()
         if not 0 <= self.word_dropout < 1:
             raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
+        if self.pairs < 0:
+            raise ValueError(f"pairs must not be negative, not {self.pairs}")
 
 
 class TransformerClassifier(Encoder):
@@ -51,6 +57,10 @@ class TransformerClassifier(Encoder):
             self.pool = Linear(config.width, 1, bias=config.bias, key=pool_key)
         inputs = config.context if config.aggregation == "dense" else config.width
         self.head = Linear(inputs, config.num_classes, bias=config.bias, key=head_key)
+        if config.pairs:
+            self.wide = LogisticRegression(
+                LogisticConfig(config.vocabulary_size, config.num_classes, pairs=config.pairs)
+            )
 
     def __call__(
         self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
@@ -69,7 +79,8 @@ class TransformerClassifier(Encoder):
         pooled = self.aggregate(x, mask)
         if key is not None:
             pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
-        return self.head(pooled)
+        logits = self.head(pooled)
+        return logits + WIDE_SCALE * self.wide(tokens) if config.pairs else logits
 
     def aggregate(
         self, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]

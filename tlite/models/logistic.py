@@ -20,10 +20,14 @@ class LogisticConfig:
     """Number of classes C; 0 takes it from the data."""
     context: int = 400
     """Tokens T that a text is cut to."""
+    pairs: int = 0
+    """Rows of weights for pairs of neighbouring words, which share them by a hash; 0: no pairs."""
 
     def __post_init__(self):
         if self.context < 1:
             raise ValueError(f"context must be at least 1, not {self.context}")
+        if self.pairs < 0:
+            raise ValueError(f"pairs must not be negative, not {self.pairs}")
 
 
 class LogisticRegression(nnx.Module):
@@ -31,7 +35,8 @@ class LogisticRegression(nnx.Module):
 
     def __init__(self, config: LogisticConfig, *, key: Key[Array, ""] | None = None):
         """The loss is convex: the weights start at 0 and the key is not needed."""
-        self.weights = nnx.Param(jnp.zeros((config.vocabulary_size, config.num_classes)))
+        rows = config.vocabulary_size + config.pairs
+        self.weights = nnx.Param(jnp.zeros((rows, config.num_classes)))
         self.bias = nnx.Param(jnp.zeros(config.num_classes))
         self.config = config
 
@@ -39,6 +44,8 @@ class LogisticRegression(nnx.Module):
         self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
     ) -> Float[Array, "*batch C"]:
         """Logits of the classes; there is no dropout, so the key changes nothing."""
+        if self.config.pairs:
+            tokens = F.with_pairs(tokens, self.config.vocabulary_size, self.config.pairs)
         return F.bag_of_words(self.weights[...], self.bias[...], tokens)
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ class SubwordTokenizer:
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
+        tokenizer.encode_special_tokens = True  # "[UNK]" typed in a text is no special piece
 
     @classmethod
     def train(
@@ -32,7 +33,8 @@ class SubwordTokenizer:
 
         Args:
             texts: what to learn from; the training part only.
-            vocabulary_size: pieces at most, single characters and `specials` among them.
+            vocabulary_size: pieces, single characters and `specials` among them; all single
+                characters are kept, even if they are more.
             specials: get the first ids, in this order; the unknown piece "[UNK]" is one of them.
         """
         with needs_extra("text"):
@@ -44,24 +46,25 @@ class SubwordTokenizer:
                 pre_tokenizers,
                 trainers,
             )
-        if kind == "bpe":
-            tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
-            tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-                [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
-            )
-            tokenizer.decoder = decoders.Metaspace()
-            trainer = trainers.BpeTrainer
-        else:
-            tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            tokenizer.decoder = decoders.WordPiece()
-            trainer = trainers.WordPieceTrainer
+        # Both are learned as merges of pieces, with "\u2581" where a word begins: the library's own
+        # trainer for WordPiece breaks ties by chance.
+        splits = [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+        if kind == "wordpiece":
+            splits = [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Metaspace()]
+        tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+        tokenizer.decoder = decoders.Metaspace()
         steps = [normalizers.NFC()] + [normalizers.Lowercase()] * lowercase
         tokenizer.normalizer = normalizers.Sequence(steps)
-        tokenizer.train_from_iterator(
-            texts,
-            trainer(vocab_size=vocabulary_size, special_tokens=list(specials), show_progress=False),
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocabulary_size, special_tokens=list(specials), show_progress=False
         )
+        tokenizer.train_from_iterator(texts, trainer)
+        if kind == "wordpiece":
+            pieces = _as_wordpieces(tokenizer.get_vocab(), specials, vocabulary_size)
+            tokenizer.model = models.WordPiece(pieces, unk_token="[UNK]")
+            tokenizer.pre_tokenizer = splits[0]
+            tokenizer.decoder = decoders.WordPiece()
         return cls(tokenizer)
 
     def __len__(self) -> int:
@@ -93,7 +96,7 @@ class SubwordTokenizer:
         return pad(rows, max_length, pad_id)
 
     def decode(self, tokens) -> str:
-        """The text of the ids (T,), without special pieces and padding."""
+        """The text of the ids (T,), without special pieces, padding and spaces in front."""
         return self._tokenizer.decode([t for t in np.asarray(tokens).tolist() if t >= 0])
 
     def pieces(self, text: str) -> list[str]:
@@ -111,3 +114,14 @@ class SubwordTokenizer:
             return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")))
         except Exception as error:  # the library raises plain Exception
             raise UserError(f"{path} is not a tokenizer that tlite has saved: {error}") from error
+
+
+def _as_wordpieces(pieces: dict[str, int], specials: tuple[str, ...], size: int) -> dict[str, int]:
+    """Pieces in the notation of WordPiece: "##" before those that go on with a word."""
+    learned = [piece for piece in sorted(pieces, key=pieces.get) if piece not in specials]
+    letters = [piece for piece in learned if len(piece) == 1 and piece != "\u2581"]
+    both = [*letters, *("\u2581" + letter for letter in letters)]  # a word may begin with any
+    merged = [piece for piece in learned if piece not in {*both, "\u2581"}]
+    chosen = both + merged[: max(size - len(specials) - len(both), 0)]
+    marked = [piece[1:] if piece[0] == "\u2581" else "##" + piece for piece in chosen]
+    return {piece: index for index, piece in enumerate([*specials, *marked])}

@@ -12,8 +12,9 @@ from tlite.errors import UserError
 from tlite.text.padding import PADDING, pad
 
 WORD = re.compile(r"\w\w+\b")
+WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 # A capital may follow at once: reviews often lack the space.
-SENTENCE_END = re.compile(r"(?<=[.!?])(?:\s+|(?=[A-Z]))|[\n\r]+")
+SENTENCE_END = re.compile(r"(?<=[.!?])(?:\s+|(?=[A-Z]))|[\n\r\u2028\u2029]+")
 _APOSTROPHES = "'`´ʹʻʼʽˈ‘’‚‛′\N{FULLWIDTH APOSTROPHE}\N{ZERO WIDTH JOINER}"
 _REPLACED = dict.fromkeys(map(ord, _APOSTROPHES)) | dict.fromkeys(map(ord, "\n\r\u2028\u2029"), " ")
 
@@ -27,13 +28,16 @@ def simplify(text: str) -> str:
     text = text.lower().translate(_REPLACED)
     if text.isascii():
         return text
-    letters = unicodedata.normalize("NFD", text)
-    return "".join(c for c in letters if unicodedata.category(c) != "Mn").translate(_REPLACED)
+    letters = (c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
+    return unicodedata.normalize("NFC", "".join(letters)).translate(_REPLACED)  # Hangul again
 
 
-def words(text: str) -> list[str]:
-    r"""The words of the simplified text: `\w\w+\b`, two or more letters, digits or underscores."""
-    return WORD.findall(simplify(text))
+def words(text: str, marks: bool = False) -> list[str]:
+    r"""The words of the simplified text: `\w\w+\b`, two or more letters, digits or underscores.
+
+    With `marks`, words of one letter and each punctuation mark too: `\w+|[^\w\s]`.
+    """
+    return (WORD_OR_MARK if marks else WORD).findall(simplify(text))
 
 
 def sentences(text: str) -> list[str]:
@@ -41,8 +45,12 @@ def sentences(text: str) -> list[str]:
     return [part for part in SENTENCE_END.split(text) if part.strip()]
 
 
-def select_vocabulary(corpus: Iterable[str], min_document_frequency: int = 1) -> list[str]:
+def select_vocabulary(
+    corpus: Iterable[str], min_document_frequency: int = 1, marks: bool = False
+) -> list[str]:
     """The words of at least so many texts, those of the most texts first, ties by alphabet.
+
+    `marks` is that of `words`.
 
     Raises:
         ValueError: the frequency is below 1.
@@ -51,7 +59,7 @@ def select_vocabulary(corpus: Iterable[str], min_document_frequency: int = 1) ->
         raise ValueError(f"min_document_frequency must be at least 1, not {min_document_frequency}")
     frequencies = Counter()
     for text in corpus:
-        frequencies.update(set(words(text)))
+        frequencies.update(set(words(text, marks)))
     chosen = [word for word, count in frequencies.items() if count >= min_document_frequency]
     return sorted(chosen, key=lambda word: (-frequencies[word], word))
 
@@ -62,6 +70,7 @@ class IndexTokenizer:
     Args:
         vocabulary: the words, each once; the unknown word is added in front unless it is there.
         unknown: what stands for every word that is not in the vocabulary.
+        marks: cut texts as `words` does with its `marks`.
 
     Raises:
         ValueError: a word occurs twice, is empty, or has a line end in it.
@@ -69,10 +78,10 @@ class IndexTokenizer:
 
     file_name = "vocabulary.txt"
 
-    def __init__(self, vocabulary: Sequence[str], unknown: str = "[UNK]"):
+    def __init__(self, vocabulary: Sequence[str], unknown: str = "[UNK]", marks: bool = False):
         vocabulary = list(vocabulary)
         self.vocabulary = vocabulary if unknown in vocabulary else [unknown, *vocabulary]
-        self.unknown = unknown
+        self.unknown, self.marks = unknown, marks
         self._ids = {word: index for index, word in enumerate(self.vocabulary)}
         if len(self._ids) < len(self.vocabulary):
             twice = next(word for word, n in Counter(self.vocabulary).items() if n > 1)
@@ -109,7 +118,7 @@ class IndexTokenizer:
     ) -> np.ndarray:
         """The words of each text as ids (B, T); what is past a text's end is `pad_id`."""
         get, unknown = self._ids.get, self.unknown_id
-        rows = ([get(word, unknown) for word in words(text)[:max_length]] for text in texts)
+        rows = ([get(word, unknown) for word in self.pieces(text)[:max_length]] for text in texts)
         return pad(rows, max_length, pad_id)
 
     def decode(self, tokens):
@@ -119,23 +128,25 @@ class IndexTokenizer:
         """
         tokens = np.asarray(tokens)
         if tokens.ndim == 0:
-            return self.vocabulary[int(tokens)]
+            return self.vocabulary[int(tokens)] if tokens >= 0 else ""
         if tokens.ndim == 1:
             return [self.vocabulary[t] for t in tokens.tolist() if t >= 0]
         return [self.decode(row) for row in tokens]
 
     def pieces(self, text: str) -> list[str]:
         """What `encode_texts` looks up, as it is shown to a reader: the text's words."""
-        return words(text)
+        return words(text, self.marks)
 
     def save(self, path: str | Path) -> None:
-        """A text file with one word a line; the unknown word comes first if it is not [UNK]."""
+        """A text file with one word a line."""
         Path(path).write_text("".join(f"{word}\n" for word in self.vocabulary), encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path, unknown: str = "[UNK]") -> "IndexTokenizer":
+    def load(
+        cls, path: str | Path, unknown: str = "[UNK]", marks: bool = False
+    ) -> "IndexTokenizer":
         try:
             lines = Path(path).read_text(encoding="utf-8").split("\n")
-            return cls(lines[:-1] if lines[-1] == "" else lines, unknown)
+            return cls(lines[:-1] if lines[-1] == "" else lines, unknown, marks)
         except (OSError, ValueError) as error:
             raise UserError(f"{path} is not a vocabulary, one word a line: {error}") from error

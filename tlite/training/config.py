@@ -29,6 +29,8 @@ class TrainingConfig:
     """Adam's decay of the mean gradient."""
     beta2: float = 0.999
     """Adam's decay of the mean squared gradient."""
+    adam_epsilon: float = 1e-8
+    """Added to Adam's root mean square: what has a smaller gradient moves less than the rest."""
     weight_decay: float = 0.0
     """AdamW's decoupled decay, on matrices and embeddings only."""
     clip_norm: float | None = None
@@ -52,6 +54,7 @@ class TrainingConfig:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         rates = {"learning_rate": [self.learning_rate], "learning_rates": self.learning_rates}
         rates |= {"warmup_steps": [self.warmup_steps], "weight_decay": [self.weight_decay]}
+        rates |= {"adam_epsilon": [self.adam_epsilon]}
         for name, values in rates.items():
             if not all(0 <= value < math.inf for value in values):
                 raise ValueError(f"{name} must not be negative or infinite")

@@ -31,7 +31,7 @@ def make_optimizer(config: TrainingConfig, model) -> optax.GradientTransformatio
     parts = []
     if config.clip_norm is not None:
         parts.append(optax.clip_by_global_norm(config.clip_norm))
-    parts.append(optax.scale_by_adam(config.beta1, config.beta2))
+    parts.append(optax.scale_by_adam(config.beta1, config.beta2, config.adam_epsilon))
     if config.weight_decay:
         parts.append(optax.stateless(lambda updates, flat: updates + _decay(config, model) * flat))
     return optax.chain(*parts)

@@ -1,0 +1,18 @@
+"""Logistic regression on the words of a review: what the transformer has to beat.
+
+command   make logistic   (five seeds: they differ in the order of the batches alone)
+"""
+
+import dataclasses
+
+from experiments.reviews import experiment as reviews
+from tlite.models import LogisticConfig
+
+experiment = dataclasses.replace(
+    reviews,
+    name="logistic",
+    model=LogisticConfig(context=400, pairs=60_000),
+    training=dataclasses.replace(
+        reviews.training, learning_rate=1e-2, label_smoothing=0.0, precision="float32"
+    ),
+)

@@ -1,0 +1,58 @@
+"""The stars of a review, from 1 to 5.
+
+Where the data folder (TLITE_DATA) has the reviews of `reviews/`, they are used; elsewhere the
+Yelp reviews that are published on the Hugging Face hub.
+
+command   make reviews   (five seeds)
+"""
+
+from tlite.data import LabelledText
+from tlite.data.download import data_folder
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import ClassifierConfig
+from tlite.training import TrainingConfig
+
+STARS = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
+
+amazon = LabelledText(
+    training=("reviews/train.jsonl.gz",),
+    validation=("reviews/validation.jsonl.gz",),
+    test=("reviews/test.jsonl.gz",),
+    text="review_body",
+    label="stars",
+    labels={str(stars): name for stars, name in enumerate(STARS, 1)},
+)
+yelp = LabelledText(
+    hub="Yelp/yelp_review_full",
+    training=("train",),
+    test=("test",),
+    validation_fraction=0.01,
+    labels={str(index): name for index, name in enumerate(STARS)},
+)
+
+experiment = ClassifierExperiment(
+    name="reviews",
+    data=amazon if (data_folder() / "reviews").is_dir() else yelp,
+    tokenizer=Words(min_document_frequency=2, marks=True),
+    model=ClassifierConfig(
+        context=320,
+        num_heads=2,
+        norm_first=True,
+        positions="learned",
+        embedding_deviation=0.1,
+        aggregation="mean",
+        dropout=0.5,
+        word_dropout=0.3,
+    ),
+    training=TrainingConfig(
+        steps=600,
+        batch_size=64,
+        learning_rate=3e-3,
+        schedule="cosine",
+        label_smoothing=0.1,
+        select="accuracy",
+        seeds=5,
+        precision="mixed",
+        evaluate_every=60,
+    ),
+)

@@ -1,0 +1,24 @@
+"""Whether a review is negative (1 or 2 stars) or positive (4 or 5); 3 stars are left out.
+
+command   make reviews-binary   (five seeds)
+"""
+
+import dataclasses
+
+from experiments.reviews import amazon, yelp
+from experiments.reviews import experiment as reviews
+
+NEGATIVE, POSITIVE = "negative", "positive"
+
+data = dataclasses.replace(
+    amazon,
+    training=(*amazon.training, "reviews/binary_extra.jsonl.gz"),
+    labels={"1": NEGATIVE, "2": NEGATIVE, "3": "", "4": POSITIVE, "5": POSITIVE},
+)
+published = dataclasses.replace(
+    yelp, labels={"0": NEGATIVE, "1": NEGATIVE, "2": "", "3": POSITIVE, "4": POSITIVE}
+)
+
+experiment = dataclasses.replace(
+    reviews, name="reviews_binary", data=data if reviews.data is amazon else published
+)

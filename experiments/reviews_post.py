@@ -1,0 +1,26 @@
+"""The post's own classifier: one block of width 32 over 50 words, one number a word.
+
+command   make reviews-post   (five seeds; OPTIONS="--padding unknown" pads as the post does)
+"""
+
+import dataclasses
+
+from experiments.reviews import experiment as reviews
+from tlite.experiment import Words
+from tlite.models import ClassifierConfig
+from tlite.training import TrainingConfig
+
+experiment = dataclasses.replace(
+    reviews,
+    name="reviews_post",
+    tokenizer=Words(min_document_frequency=5),
+    model=ClassifierConfig(context=50, num_blocks=1, aggregation="dense", dropout=0.1),
+    training=TrainingConfig(
+        steps=2200,
+        batch_size=32,
+        learning_rate=1e-3,
+        seeds=5,
+        select="accuracy",
+        evaluate_every=220,
+    ),
+)

@@ -1,0 +1,36 @@
+"""Sentences from film reviews, negative or positive: the Stanford Sentiment Treebank.
+
+command   make sst2   (five seeds)
+"""
+
+import dataclasses
+
+from experiments.reviews import experiment as reviews
+from tlite.data import LabelledText
+from tlite.data.download import data_folder
+
+CLASSES = {"0": "negative", "1": "positive"}
+local = LabelledText(
+    training=("sst2/train.tsv.gz",),
+    validation=("sst2/dev.tsv.gz",),
+    test=("sst2/test.tsv.gz",),
+    columns=("text", "label"),
+    labels=CLASSES,
+)
+published = LabelledText(
+    hub="SetFit/sst2",
+    training=("train",),
+    validation=("validation",),
+    test=("test",),
+    labels=CLASSES,
+)
+
+experiment = dataclasses.replace(
+    reviews,
+    name="sst2",
+    data=local if (data_folder() / "sst2").is_dir() else published,
+    model=dataclasses.replace(
+        reviews.model, context=50, num_heads=4, width=64, dropout=0.3, word_dropout=0.4
+    ),
+    training=dataclasses.replace(reviews.training, steps=800, precision="float32"),
+)

@@ -1,0 +1,34 @@
+"""What a question asks for: one of six classes (TREC).
+
+command   make trec   (five seeds)
+"""
+
+import dataclasses
+
+from experiments.reviews import experiment as reviews
+from tlite.data import LabelledText
+from tlite.data.download import data_folder
+
+local = LabelledText(
+    training=("trec/train.txt.gz",),
+    test=("trec/test.txt.gz",),
+    encoding="latin-1",
+    labels={
+        "0": "description",
+        "1": "entity",
+        "2": "abbreviation",
+        "3": "human",
+        "4": "location",
+        "5": "number",
+    },
+)
+
+experiment = dataclasses.replace(
+    reviews,
+    name="trec",
+    data=local,
+    model=dataclasses.replace(
+        reviews.model, context=40, num_heads=4, width=128, dropout=0.3, word_dropout=0.2
+    ),
+    training=dataclasses.replace(reviews.training, steps=800, precision="float32"),
+)

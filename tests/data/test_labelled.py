@@ -1,0 +1,357 @@
+"""Labelled texts: the same examples from every kind of file, and one sentence on a bad one."""
+
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tlite.data import Example, LabelledText
+from tlite.data.labelled import find
+from tlite.errors import UserError
+
+pytest.importorskip("datasets")
+
+ROWS = [
+    ("Good, “cheap” and quick.", "5"),
+    ("null", "1"),
+    ("NA", "2"),
+    ("", "3"),
+    ('"No", he said: it\'s "bad"', "1"),
+    (" a space before, two  within, one after ", "4"),
+    ("007", "5"),
+    ("1e5", "3"),
+    ("café ☕\u2028\x85 𝄞", "2"),
+    ("True", "4"),
+]
+LABELS = {"1": "bad", "2": "bad", "3": "", "4": "good", "5": "good"}
+EXAMPLES = [
+    Example(text, value, {"1": 0, "2": 0, "3": None, "4": 1, "5": 1}[value]) for text, value in ROWS
+]
+KINDS = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".arrow"]
+TEXT_KINDS = KINDS[:5]
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """Files and the copies that `datasets` makes of them lie in a folder of the test's own."""
+    import datasets
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write(name: str, rows=ROWS) -> str:
+    """A file of the kind that its name promises."""
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = [{"text": text, "label": value} for text, value in rows]
+    if path.suffix == ".gz":
+        plain = Path(write(str(path.with_suffix("")), rows))
+        path.write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    elif path.suffix in (".jsonl", ".json"):
+        path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
+    elif path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *rows])
+    elif path.suffix == ".tsv":
+        path.write_text("".join(f"{text}\t{value}\n" for text, value in [("text", "label"), *rows]))
+    elif path.suffix == ".txt":
+        path.write_text("".join(f"{value} {text}\n" for text, value in rows))
+    else:
+        write_arrow(path, records)
+    return name
+
+
+def write_arrow(path: Path, records: list[dict]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pylist(records)
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        with path.open("wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+
+
+def read(part="training", **settings) -> list[Example]:
+    return list(LabelledText(**{"labels": LABELS} | settings).examples(part))
+
+
+def whole(*names: str, **settings) -> list[Example]:
+    """All examples of these files: none is held out where validation files are given."""
+    return read(training=names, validation=names, **settings)
+
+
+def complaint(action, *arguments, **settings) -> str:
+    """The one line that a user error says."""
+    with pytest.raises(UserError) as caught:
+        action(*arguments, **settings)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_file_gives_the_same_examples(kind, stream):
+    assert whole(write("a" + kind), stream=stream) == EXAMPLES
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", TEXT_KINDS)
+def test_a_packed_file_is_unpacked(kind, stream):
+    assert whole(write(f"a{kind}.gz"), stream=stream) == EXAMPLES
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet", ".arrow"])
+def test_a_text_may_have_lines_and_tabs_where_its_kind_of_file_allows_them(kind):
+    rows = [("one\ntwo\r\nthree\tfour", "1"), ("five", "5")]
+    assert [(e.text, e.value) for e in whole(write("a" + kind, rows))] == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"), [("a.tsv", "\t"), ("a.tsv.gz", "\t"), ("a.csv", ",")]
+)
+def test_columns_are_named_where_the_first_line_does_not(name, separator):
+    content = f"fine{separator}5\npoor{separator}1\n".encode()
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert whole(name, columns=("text", "label")) == [("fine", "5", 1), ("poor", "1", 0)]
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
+def test_numbers_are_labels_too(kind):
+    records = [{"stars": 5, "body": "fine"}, {"stars": 1, "body": "poor"}]
+    path = Path("a" + kind)
+    if kind == ".jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    else:
+        write_arrow(path, records)
+    assert whole(path.name, text="body", label="stars") == [("fine", "5", 1), ("poor", "1", 0)]
+
+
+def test_a_text_that_is_null_is_empty():
+    Path("a.jsonl").write_text('{"text": null, "label": "1"}\n{"text": "b", "label": "1"}\n')
+    assert [e.text for e in whole("a.jsonl")] == ["", "b"]
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".tsv", ".txt"])
+def test_a_text_file_is_read_in_its_encoding(kind):
+    path = Path(write("a" + kind, [("Grüße", "1"), ("café", "5")]))
+    path.write_bytes(path.read_text().encode("latin-1"))
+    assert [e.text for e in whole(path.name, encoding="latin-1")] == ["Grüße", "café"]
+
+
+def test_several_files_follow_each_other_whatever_their_kinds():
+    assert whole(write("a.jsonl"), write("b.txt.gz"), write("c.parquet")) == 3 * EXAMPLES
+
+
+def test_a_file_is_found_in_the_data_folder():
+    write("data/set/a.csv")
+    assert whole("set/a.csv") == EXAMPLES
+    write("set/a.csv", ROWS[:2])
+    assert find("set/a.csv") == Path("set/a.csv")
+
+
+def test_each_part_is_read_from_its_own_files():
+    names = {part: (write(f"{part}.txt", [(part, "1")]),) for part in ("training", "validation")}
+    for part in names:
+        assert read(part, **names) == [(part, "1", 0)]
+    assert read("test", test=(write("t.txt", ROWS),)) == EXAMPLES
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
+def test_a_set_in_a_folder_is_read_by_its_splits(kind, stream):
+    for split, rows in (("train", ROWS), ("test", ROWS[:3])):
+        write(f"set/{split}{kind}", rows)
+    splits = {"hub": "set", "training": ("train",), "validation": ("train",), "test": ("test",)}
+    assert read("training", **splits, stream=stream) == EXAMPLES
+    assert read("test", **splits, stream=stream) == EXAMPLES[:3]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("fraction", "number"), [(0.1, 1), (0.25, 2), (1 / 3, 3), (0.5, 5)])
+def test_the_held_out_part_and_the_rest_are_disjoint_and_complete(fraction, number, stream):
+    settings = {"training": (write("a.jsonl"),), "validation_fraction": fraction, "stream": stream}
+    training, held_out = (read(part, **settings) for part in ("training", "validation"))
+    assert len(held_out) == number
+    assert not set(training) & set(held_out)
+    assert sorted([*training, *held_out], key=EXAMPLES.index) == EXAMPLES
+    assert training == sorted(training, key=EXAMPLES.index)
+
+
+def test_several_files_are_held_out_of_as_one():
+    names = write("a.txt", ROWS[:4]), write("b.txt", ROWS[4:])
+    for part in ("training", "validation"):
+        one = read(part, training=(write("c.txt"),), validation_fraction=0.2)
+        assert read(part, training=names, validation_fraction=0.2) == one
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_texts_whose_class_is_empty_are_there_without_a_label(stream):
+    left_out = [e for e in whole(write("a.csv"), stream=stream) if e.label is None]
+    assert [e.value for e in left_out] == ["3", "3"]
+
+
+def test_classes_are_in_the_order_of_the_labels():
+    data = LabelledText(labels={"b": "beta", "x": "", "a": "alpha", "c": "beta"})
+    assert data.classes == ["beta", "alpha"]
+
+
+def test_a_stream_is_read_anew_each_time():
+    examples = LabelledText(
+        training=(write("a.jsonl"),), validation=("a.jsonl",), labels=LABELS, stream=True
+    ).examples("training")
+    assert list(examples) == EXAMPLES
+    write("a.jsonl", ROWS[:2])
+    assert list(examples) == EXAMPLES[:2]
+
+
+ROW = '{"text": "a", "label": "1"}\n'
+UNPACKED = r"can't read .*bad.*: Not a gzipped file"
+BAD_FILES = {
+    "bad.jsonl": [
+        (ROW + "hello\n" + ROW, "bad.jsonl is not JSON Lines: line 2 "),
+        (ROW + ROW + "[1, 2]\n", "bad.jsonl is not JSON Lines: line 3 "),
+        (ROW + '{"text": "a",\n', "bad.jsonl is not JSON Lines: line 2 "),
+        ('{"body": "a", "stars": 1}\n', "bad.jsonl has no column 'text': it has body, stars$"),
+        ('{"text": "a", "stars": 1}\n', "bad.jsonl has no column 'label': it has text, stars$"),
+        (ROW.encode() + b'{"text": "\xe9"}', "bad.jsonl is not utf-8 text: line 2 .*0xe9.*latin-1"),
+        (ROW + '{"text": "b", "label": null}\n', "1 of the 2 labels .*'None' in row 2"),
+    ],
+    "bad.csv": [
+        ("text,label\na,1\nb,2,3\n", "bad.csv is not a table: line 3 has 3 columns"),
+        ('text,label\n"a\nb",1\nb,2,3\n', "bad.csv is not a table: line 4 has 3 columns"),
+        ("text,label\na,1\nb\n", "1 of the 2 labels .*'' in row 2"),
+        ("body,stars\na,1\n", "bad.csv has no column 'text': it has body, stars$"),
+        (b"text,label\n\xe9,1\n", "bad.csv is not utf-8 text: line 2 .*0xe9"),
+        ("text,label\n", "the training part has no texts"),
+    ],
+    "bad.tsv": [
+        ("text\tlabel\na\t1\nb\t2\t3\n", "bad.tsv is not a table: line 3 has 3 columns"),
+        (b"text\tlabel\na\t1\n\xe9\t1\n", "bad.tsv is not utf-8 text: line 3 .*0xe9"),
+    ],
+    "bad.txt": [
+        ("1 a\n\n2 b\n", "1 of the 3 labels .*'' in row 2"),
+        (b"1 a\n2 \xe9\n", "bad.txt is not utf-8 text: line 2 .*0xe9"),
+    ],
+    "bad.parquet": [
+        ("text,label\na,1\n" * 9, "bad.parquet is not a whole Parquet file"),
+        ("", "bad.parquet is not a whole Parquet file"),
+    ],
+    "bad.arrow": [("text,label\na,1\n" * 9, "bad.arrow is not a whole Arrow file")],
+    "bad.xml": [("1 a\n", r"bad.xml has none of the endings that are known: \.jsonl, .*\.txt")],
+    "bad.xml.gz": [("1 a\n", "bad.xml.gz has none of the endings that are known")],
+    "bad.txt.gz": [("1 a\n", UNPACKED)],
+    "bad.csv.gz": [
+        ("text,label\na,1\n", UNPACKED),
+        (gzip.compress(b"text,label\n\xe9,1\n"), "bad.csv.gz is not utf-8 text: line 2 .*0xe9"),
+    ],
+    "bad.jsonl.gz": [
+        (ROW, UNPACKED),
+        (gzip.compress(ROW.encode() * 999)[:-12], "can't read bad.jsonl.gz: Compressed file ended"),
+        (gzip.compress(b"hello\n"), "bad.jsonl.gz is not JSON Lines: line 1 "),
+    ],
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "content", "pattern"),
+    [(name, *case) for name, cases in BAD_FILES.items() for case in cases],
+    ids=lambda value: str(value)[:24],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence(name, content, pattern, stream):
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    message = complaint(whole, name, stream=stream)
+    assert re.search(pattern, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("a.jsonl", "line 1 is not a JSON object"),
+        ("a.csv", "No columns"),
+        ("a.tsv", "No columns"),
+        ("a.txt", "no texts"),
+    ],
+)
+def test_a_file_without_a_byte_is_told(name, pattern):
+    Path(name).touch()
+    assert pattern in complaint(whole, name)
+
+
+def test_a_column_more_in_every_row_than_in_the_first_line_is_told():
+    Path("a.csv").write_text("text,label\nGood, cheap,5\nBad, dear,1\n")
+    assert "line 2 has 3 columns" in complaint(whole, "a.csv")
+
+
+def test_a_column_more_than_the_names_given_is_told():
+    Path("a.tsv").write_text("7\tgood\t5\n8\tbad\t1\n")
+    assert "3 columns" in complaint(whole, "a.tsv", columns=("text", "label"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_labels_outside_the_mapping_are_counted_and_the_first_is_named(stream):
+    rows = [("a", "1"), ("b", "9"), ("c", "x"), ("d", "5"), ("e", "9")]
+    message = complaint(whole, write("a.csv", rows), stream=stream)
+    assert message.startswith("3 of the 5 labels of the training part are not among 1, 2, 3, 4, 5")
+    assert message.endswith("the first is '9' in row 2")
+
+
+def test_a_missing_file_is_named_with_the_data_folder(tmp_path):
+    message = complaint(whole, "nowhere.csv")
+    assert "there is no file nowhere.csv" in message
+    assert str(tmp_path / "data") in message
+
+
+@pytest.mark.parametrize("part", ["training", "validation", "test"])
+def test_a_part_that_no_file_is_named_for_is_told_by_its_option(part):
+    option = "--test" if part == "test" else "--training"
+    assert option in complaint(read, part)
+
+
+def test_a_set_too_small_to_hold_any_text_out_says_so():
+    name = write("a.txt", ROWS[:3])
+    assert "validation part has no texts" in complaint(read, "validation", training=(name,))
+
+
+def test_without_labels_the_option_is_named():
+    assert "--labels" in complaint(whole, write("a.csv"), labels={})
+    assert "--labels" in complaint(whole, write("a.csv"), labels={"3": ""})
+
+
+def test_an_encoding_that_does_not_exist_is_named():
+    for name in ("a.csv", "a.jsonl", "a.txt"):
+        assert "no encoding 'klingon'" in complaint(whole, write(name), encoding="klingon")
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
+def test_a_validation_fraction_outside_its_bounds_is_told(fraction):
+    message = complaint(read, training=(write("a.txt"),), validation_fraction=fraction)
+    assert f"between 0 and 1, not {fraction}" in message
+
+
+@pytest.mark.parametrize("fraction", [0.6, 0.75, 0.9])
+def test_a_large_part_held_out_leaves_some_to_train_on(fraction):
+    settings = {"training": (write("a.txt"),), "validation_fraction": fraction}
+    assert len(read("validation", **settings)) >= 5
+    assert len(read("training", **settings)) >= 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_split_or_column_that_a_set_does_not_have_is_told(stream):
+    write("set/train.jsonl")
+    settings = {"hub": "set", "training": ("train",), "stream": stream}
+    message = complaint(read, **settings | {"training": ("trian",)})
+    assert message.startswith("can't read 'trian' of the set 'set'")
+    assert "no column 'body': it has text, label" in complaint(read, **settings, text="body")
+
+
+def test_a_set_that_cannot_be_reached_is_named():
+    assert "'no/where'" in complaint(read, hub="no/where", training=("train",))

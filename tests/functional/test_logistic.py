@@ -1,0 +1,176 @@
+"""Logistic regression: equal to its formulas, and it learns what it should."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.functional import reference
+from tests.functional.helpers import (
+    assert_all_finite,
+    assert_close,
+    assert_gradients_are_differences,
+    assert_same,
+    exact,
+    integers,
+    normal,
+    over_batch,
+)
+from tlite import functional as F
+
+N, D = 6, 4
+PARAMS = {"weights": normal(D), "bias": jnp.array(0.5)}
+V, C, T = 7, 3, 5
+WEIGHTS, BIAS = normal(V, C), normal(C)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_logistic_regression_is_its_formula(batch):
+    x = normal(*batch, D)
+    expected = over_batch(
+        batch,
+        lambda params, row: 1 / (1 + math.exp(-(row @ params["weights"] + params["bias"]))),
+        x,
+        params=PARAMS,
+    )
+    assert_close(F.logistic_regression(PARAMS, x), expected)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_binary_cross_entropy_is_its_formula(batch):
+    size = math.prod(batch)
+    p, targets = jax.nn.sigmoid(3 * normal(size)), integers(2, size)
+    expected = reference.binary_cross_entropy(*exact((p, targets)))
+    assert_close(F.binary_cross_entropy(p.reshape(batch), targets.reshape(batch)), expected)
+
+
+def test_gradients_of_the_loss_of_logistic_regression_are_its_differences():
+    x, targets = normal(N, D), integers(2, N)
+
+    def formula(params):
+        p = 1 / (1 + np.exp(-(exact(x) @ params["weights"] + params["bias"])))
+        return reference.binary_cross_entropy(p, exact(targets))
+
+    assert_gradients_are_differences(
+        lambda params: F.binary_cross_entropy(F.logistic_regression(params, x), targets),
+        formula,
+        PARAMS,
+    )
+
+
+def test_binary_cross_entropy_of_certainty_is_finite_and_small_only_if_right():
+    p, targets = jnp.array([0.0, 1.0]), jnp.array([0, 1])
+    for wanted, bounds in [(targets, (0, 1e-6)), (1 - targets, (15, 17))]:
+        value, gradient = jax.value_and_grad(F.binary_cross_entropy)(p, wanted)
+        assert bounds[0] <= value <= bounds[1]
+        assert_all_finite(gradient)
+
+
+def test_binary_cross_entropy_is_cross_entropy_of_two_classes():
+    logits, targets = normal(N), integers(2, N)
+    total, count = F.cross_entropy(jnp.stack([jnp.zeros(N), logits], axis=-1), targets)
+    assert_close(F.binary_cross_entropy(jax.nn.sigmoid(logits), targets), total / count)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 20])
+def test_gradient_descent_on_a_parabola_is_its_closed_form(steps):
+    centre, rate = {"a": normal(3), "b": [jnp.array(2.0)]}, 0.1
+    found, losses = F.gradient_descent(
+        lambda params: sum(
+            jnp.square(p - c).sum()
+            for p, c in zip(jax.tree.leaves(params), jax.tree.leaves(centre), strict=True)
+        ),
+        jax.tree.map(jnp.zeros_like, centre),
+        rate,
+        steps,
+    )
+    shrunk = (1 - 2 * rate) ** steps
+    assert_close(found, jax.tree.map(lambda c: c * (1 - shrunk), centre))
+    start = sum(np.square(exact(c)).sum() for c in jax.tree.leaves(centre))
+    assert_close(losses, start * (1 - 2 * rate) ** (2 * np.arange(steps)))
+
+
+def four_numbers(number, seed):
+    """Vectors of four normal numbers, and whether their sum is below 1."""
+    x = normal(number, 4, seed=seed)
+    return x, (x.sum(-1) < 1).astype(int)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whether_four_numbers_sum_to_less_than_1_is_learned(seed):
+    x, targets = four_numbers(1000, seed)
+    start = {"weights": jnp.zeros(4), "bias": jnp.zeros(())}
+    params, losses = jax.jit(
+        lambda params: F.gradient_descent(
+            lambda p: F.binary_cross_entropy(F.logistic_regression(p, x), targets),
+            params,
+            rate=1.0,
+            steps=300,
+        )
+    )(start)
+    assert_close(losses[0], np.log(2))
+    assert (np.diff(losses) < 0).all()
+    fresh, wanted = four_numbers(2000, seed + 100)
+    assert 0.5 < wanted.mean() < 0.8
+    right = (F.logistic_regression(params, fresh) > 0.5) == wanted
+    assert right.mean() > 0.95
+    assert_close(params["weights"] / params["weights"][0], jnp.ones(4), 0.2)
+
+
+# Bags of words
+
+some_tokens = st.lists(st.integers(-3, V - 1), min_size=T, max_size=T).map(jnp.array)
+
+
+@settings(max_examples=100, deadline=None)
+@given(some_tokens)
+def test_a_bag_of_words_is_the_vector_of_what_occurs_scaled_to_length_1(tokens):
+    expected = reference.bag_of_words(*exact((WEIGHTS, BIAS, tokens)))
+    assert_close(F.bag_of_words(WEIGHTS, BIAS, tokens), expected)
+
+
+@pytest.mark.parametrize("batch", [(2,), (2, 3)])
+def test_bags_of_a_batch_are_those_of_each_text(batch):
+    tokens = integers(V + 2, *batch, T) - 2
+    expected = over_batch(
+        batch,
+        lambda params, tokens: reference.bag_of_words(*params, tokens),
+        tokens,
+        params=(WEIGHTS, BIAS),
+    )
+    assert_close(F.bag_of_words(WEIGHTS, BIAS, tokens), expected)
+    mapped = jax.jit(jax.vmap(F.bag_of_words, in_axes=(None, None, 0)))(WEIGHTS, BIAS, tokens)
+    assert_close(mapped, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(some_tokens, st.permutations(range(T)).map(np.array))
+def test_order_repetition_and_padding_do_not_matter_in_a_bag(tokens, order):
+    bag = F.bag_of_words(WEIGHTS, BIAS, tokens)
+    assert_same(F.bag_of_words(WEIGHTS, BIAS, tokens[order]), bag)
+    for more in (tokens, jnp.full(T, -1)):
+        assert_close(F.bag_of_words(WEIGHTS, BIAS, jnp.concatenate([more, tokens])), bag, 1e-6)
+
+
+@pytest.mark.parametrize("length", [0, T])
+def test_a_bag_without_a_word_is_the_bias_with_finite_gradients(length):
+    tokens = jnp.full(length, -1)
+    assert_same(F.bag_of_words(WEIGHTS, BIAS, tokens), BIAS)
+    by_weights, by_bias = jax.grad(
+        lambda weights, bias: F.bag_of_words(weights, bias, tokens).sum(), argnums=(0, 1)
+    )(WEIGHTS, BIAS)
+    assert_same((by_weights, by_bias), (jnp.zeros((V, C)), jnp.ones(C)))
+
+
+def test_gradients_of_a_bag_are_its_differences():
+    tokens = jnp.array([4, 0, 4, -1, 2])
+    assert_gradients_are_differences(
+        lambda weights, bias: F.bag_of_words(weights, bias, tokens),
+        lambda weights, bias: reference.bag_of_words(weights, bias, exact(tokens)),
+        WEIGHTS,
+        BIAS,
+    )

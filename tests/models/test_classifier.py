@@ -1,0 +1,389 @@
+"""The classifier: counted by hand, equal to its formula, blind to padding, the same batched."""
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional import reference
+from tests.functional.helpers import (
+    assert_all_finite,
+    assert_close,
+    assert_same,
+    exact,
+    integers,
+    some_mask,
+)
+from tlite import functional as F
+from tlite.functional import layers
+from tlite.models import ClassifierConfig, TransformerClassifier
+from tlite.modules import count_parameters
+
+KEY = jax.random.key(0)
+T, V, C = 6, 7, 3
+SMALL = ClassifierConfig(
+    vocabulary_size=V,
+    num_classes=C,
+    context=T,
+    width=8,
+    num_heads=2,
+    dropout=0.5,
+    embedding_deviation=1.0,
+)
+BLOCK = (4 * 8 * 8 + 8) + (2 * 8 * 32 + 32 + 8) + 2 * 2 * 8
+SMALL_COUNT = 7 * 8 + BLOCK + 9 + 6 * 3 + 3
+LENGTHS = range(T + 1)
+TOKENS = integers(V, T + 1, T)
+PREFIXES = jnp.where(jnp.arange(T) < jnp.array(LENGTHS)[:, None], TOKENS, -1)
+HOLES = jnp.where(some_mask(T + 1, T), TOKENS, -1)
+KEYS = jax.random.split(KEY, T + 1)
+
+# Each switch, and by how many parameters it changes the small model.
+SWITCHES = {
+    "dense": ({}, 0),
+    "mean": ({"aggregation": "mean"}, -9 - 6 * 3 + 8 * 3),
+    "attention": ({"aggregation": "attention"}, -6 * 3 + 8 * 3),
+    "two blocks": ({"num_blocks": 2}, BLOCK),
+    "norm first, mean": ({"norm_first": True, "aggregation": "mean"}, 16 - 9 - 6 * 3 + 8 * 3),
+    "rms, learned": ({"norm": "rms", "positions": "learned"}, -2 * 8 + T * 8),
+    "rotary, qkv_bias": ({"positions": "rotary", "qkv_bias": True}, 3 * 8),
+    "no bias": ({"bias": False}, -(8 + 32 + 8 + 2 * 8) - 1 - 3),
+    "head_width": ({"head_width": 6, "aggregation": "mean"}, 4 * 8 * 4 - 9 - 6 * 3 + 8 * 3),
+}
+each_switch = pytest.mark.parametrize(("switches", "change"), SWITCHES.values(), ids=SWITCHES)
+each_aggregation = pytest.mark.parametrize("aggregation", ["dense", "mean", "attention"])
+
+
+@functools.cache
+def small(**switches):
+    return TransformerClassifier(dataclasses.replace(SMALL, **switches), key=KEY)
+
+
+@functools.cache
+def prefix_logits(**switches):
+    return small(**switches)(PREFIXES)
+
+
+def gradient(model, tokens, key=None):
+    """Of the loss of the first class, each text weighted by its place."""
+
+    def loss(model):
+        labels = jnp.zeros(len(tokens), int)
+        return F.cross_entropy(model(tokens, key=key), labels, 1.0 + jnp.arange(len(tokens)))[0]
+
+    return jax.grad(loss)(model)
+
+
+# Counts
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        (ClassifierConfig(vocabulary_size=7455, num_classes=5), 251_456),
+        (ClassifierConfig(vocabulary_size=7455, num_classes=5, qkv_bias=True), 251_552),
+        (
+            ClassifierConfig(vocabulary_size=1000, num_classes=3, num_blocks=2, context=10),
+            57_282,
+        ),
+    ],
+)
+def test_models_hold_as_many_parameters_as_counted_by_hand(config, count):
+    explicit = {"width": 32, "aggregation": "dense"}
+    assert dataclasses.replace(config, **explicit) == config
+    model = jax.eval_shape(lambda: TransformerClassifier(config, key=KEY))
+    assert count_parameters(model) == count
+
+
+def test_the_parts_of_a_model_hold_as_many_parameters_as_counted_by_hand():
+    config = ClassifierConfig(vocabulary_size=7455, num_classes=5)
+    model = jax.eval_shape(lambda: TransformerClassifier(config, key=KEY))
+    table, attention, feed_forward = 7455 * 32, 4 * 32 * 32 + 32, 2 * 32 * 128 + 128 + 32
+    parts = {model.embedding: table, model.blocks[0]: attention + feed_forward + 4 * 32}
+    parts |= {model.pool: 32 + 1, model.head: 50 * 5 + 5}
+    for part, count in parts.items():
+        assert count_parameters(part) == count
+    assert sum(parts.values()) == count_parameters(model)
+
+
+@each_switch
+def test_switches_change_the_count_as_by_hand_and_give_logits(switches, change):
+    model = small(**switches)
+    assert count_parameters(model) == SMALL_COUNT + change
+    assert prefix_logits(**switches).shape == (T + 1, C)
+    assert_all_finite(prefix_logits(**switches))
+
+
+def test_words_and_pairs_of_words_have_a_weight_for_each_class():
+    assert count_parameters(small(pairs=10)) == SMALL_COUNT + (V + 10) * C + C
+
+
+def test_the_text_of_a_model_names_the_total():
+    assert str(small()).splitlines()[-1].startswith(f"total: {SMALL_COUNT:,} parameters")
+
+
+# Formula
+
+
+def formula(config, model, tokens):
+    """The logits of one text without padding."""
+    x = model.embedding.table[...][tokens]
+    angles = None
+    if config.positions == "rotary":
+        width = config.head_width or config.width // config.num_heads
+        angles = reference.rotary_angles(config.context, width)
+    elif config.positions == "learned":
+        x = reference.add_positions(model.positions.table, x)
+    else:
+        x = x + reference.sinusoidal_positions(len(x), config.width)
+    norm = reference.rms_norm if config.norm == "rms" else reference.layer_norm
+    for block in model.blocks:
+        x = reference.encoder_block(
+            block,
+            x,
+            num_heads=config.num_heads,
+            pre_norm=config.norm_first,
+            norm=norm,
+            angles=angles,
+        )
+    if config.norm_first:
+        x = norm(model.norm, x)
+    everything = np.ones(len(x), bool)
+    if config.aggregation == "mean":
+        pooled = reference.mean_pool(x, everything)
+    elif config.aggregation == "attention":
+        pooled = reference.attention_pool(model.pool, x, everything)
+    else:
+        pooled = np.zeros(config.context)
+        pooled[: len(x)] = reference.dense_pool(model.pool, x, everything)
+    return reference.linear(model.head, pooled[None])[0]
+
+
+@each_switch
+def test_logits_are_the_formula_of_the_words_whatever_the_padding(switches, change):
+    model = small(**switches)
+    for length in LENGTHS[1:]:
+        expected = formula(model.config, exact(model), exact(TOKENS[length, :length]))
+        assert_close(prefix_logits(**switches)[length], expected, 1e-4)
+
+
+# Padding
+
+
+@each_switch
+def test_any_number_below_0_is_padding_wherever_it_stands(switches, change):
+    model = small(**switches)
+    logits = model(HOLES)
+    assert_same(model(jnp.where(HOLES < 0, -1 - TOKENS, HOLES)), logits)
+    assert np.abs(logits - model(TOKENS))[(HOLES < 0).any(-1)].max(-1).min() > 1e-4
+
+
+@each_switch
+def test_a_shorter_array_gives_the_logits_of_one_filled_up_to_the_context(switches, change):
+    assert_close(small(**switches)(PREFIXES[:5, :4]), prefix_logits(**switches)[:5])
+
+
+@each_aggregation
+def test_padding_does_not_change_the_noise(aggregation):
+    model = small(aggregation=aggregation, word_dropout=0.3)
+    filled = model(PREFIXES[:5], key=KEYS[:5])
+    assert_same(model(jnp.where(PREFIXES < 0, -9, PREFIXES)[:5], key=KEYS[:5]), filled)
+    assert_close(model(PREFIXES[:5, :4], key=KEYS[:5]), filled)
+
+
+@pytest.mark.parametrize("name", ["dense", "mean", "attention", "rms, learned"])
+def test_padding_passes_nothing_back(name):
+    """Padding is looked up as token 0, which is not in these texts."""
+    switches, _ = SWITCHES[name]
+    tokens = jnp.where(HOLES < 0, -1, 1 + HOLES % 3).at[:, -1].set(-1)
+    by_model = gradient(small(**switches), tokens)
+    assert_same(by_model.embedding.table[...].any(-1), [0 < token < 4 for token in range(V)])
+    if switches.get("positions") == "learned":
+        assert_same(by_model.positions.table[...].any(-1), jnp.arange(T) < T - 1)
+
+
+@each_switch
+def test_texts_without_words_have_finite_logits_and_gradients(switches, change):
+    model, tokens = small(**switches), jnp.full_like(TOKENS, -1)
+    bias = model.head.bias
+    assert_same(model(tokens), jnp.tile(jnp.zeros(C) if bias is None else bias[...], (T + 1, 1)))
+    assert_gradients_reach_the_head_alone(gradient(model, tokens))
+
+
+@each_aggregation
+def test_texts_without_words_have_finite_logits_and_gradients_with_noise_too(aggregation):
+    model, tokens = small(aggregation=aggregation, word_dropout=0.5), jnp.full_like(TOKENS, -1)
+    assert_all_finite(model(tokens, key=KEYS))
+    assert_gradients_reach_the_head_alone(gradient(model, tokens, KEYS))
+
+
+def assert_gradients_reach_the_head_alone(by_model):
+    assert_all_finite(by_model)
+    for path, leaf in jax.tree.leaves_with_path(by_model):
+        assert ".head" in jax.tree_util.keystr(path) or not leaf.any()
+
+
+@each_aggregation
+def test_texts_of_no_length_have_the_logits_of_texts_without_words(aggregation):
+    logits = small(aggregation=aggregation)(jnp.zeros((1, 0), int))
+    assert_close(logits[0], prefix_logits(aggregation=aggregation)[0])
+
+
+# Order
+
+
+def with_position_table(model, table):
+    leaves, structure = jax.tree.flatten(model)
+    (place,) = (i for i, leaf in enumerate(leaves) if leaf is jax.tree.leaves(model.positions)[0])
+    leaves[place] = table
+    return jax.tree.unflatten(structure, leaves)
+
+
+# The same words in T + 1 orders, the first two alike.
+WORDS = np.array([3, 0, 5, 1, 6, -1])
+ORDERS = np.array([np.random.default_rng(seed).permutation(WORDS) for seed in range(T + 1)])
+ORDERS = jnp.array(ORDERS).at[0].set(ORDERS[1])
+
+
+@each_aggregation
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_the_order_of_words_matters_with_positions(aggregation, positions):
+    model = small(aggregation=aggregation, positions=positions)
+    if positions == "learned":  # a table as large as the embedding
+        model = with_position_table(model, 50 * model.positions.table[...])
+    logits = model(ORDERS)
+    assert_same(logits[0], logits[1])
+    assert np.abs(logits[2:] - logits[1]).max(-1).min() > 1e-3
+
+
+@each_aggregation
+def test_the_order_of_words_is_seen_by_a_dense_head_alone_if_all_positions_are_0(aggregation):
+    model = with_position_table(
+        small(aggregation=aggregation, positions="learned"), jnp.zeros((T, SMALL.width))
+    )
+    logits = model(ORDERS)
+    if aggregation == "dense":
+        assert np.abs(logits[2:] - logits[1]).max(-1).min() > 1e-3
+    else:
+        assert_close(logits, jnp.tile(logits[0], (T + 1, 1)))
+
+
+# Batches and transformations
+
+
+@pytest.mark.parametrize(
+    ("name", "dropout"),
+    [("dense", True), ("mean", True), ("attention", True), ("rotary, qkv_bias", False)],
+)
+def test_a_text_is_the_same_alone_batched_mapped_or_compiled(name, dropout):
+    model = small(**SWITCHES[name][0], word_dropout=0.3)
+    keys = KEYS if dropout else None
+
+    def logits(tokens, key):
+        return model(tokens, key=key)
+
+    batched = logits(PREFIXES, keys)
+    assert_close(jax.jit(jax.vmap(logits))(PREFIXES, keys), batched)
+    for i in (0, 3, T):
+        assert_close(logits(PREFIXES[i], keys[i] if dropout else None), batched[i])
+    nested = logits(PREFIXES[:, None], keys[:, None] if dropout else None)
+    assert_close(nested, batched[:, None])
+
+
+@each_aggregation
+def test_the_noise_of_a_text_does_not_depend_on_its_batch(aggregation):
+    model = small(aggregation=aggregation, word_dropout=0.3)
+    batched = model(TOKENS, key=KEYS)
+    assert_close(model(TOKENS[::-1], key=KEYS[::-1]), batched[::-1])
+    assert_close(model(PREFIXES.at[2].set(TOKENS[2]), key=KEYS)[2], batched[2])
+    assert np.abs(model(TOKENS, key=KEYS[::-1]) - batched)[[0, -1]].max(-1).min() > 1e-3
+
+
+@each_switch
+def test_gradients_reach_every_parameter_and_are_finite(switches, change):
+    by_model = gradient(small(**switches), PREFIXES)
+    assert_all_finite(by_model)
+    # A bias of all keys shifts all scores of a query alike, which a softmax ignores.
+    ignored = [".key.bias"] + [".pool.bias"] * (switches.get("aggregation") == "attention")
+    for path, leaf in jax.tree.leaves_with_path(by_model):
+        name = jax.tree_util.keystr(path)
+        assert any(end in name for end in ignored) or np.abs(leaf).max() > 1e-6
+
+
+# Noise
+
+
+@each_aggregation
+@pytest.mark.parametrize("rates", [(0.5, 0.0), (0.0, 0.5)], ids=["dropout", "word dropout"])
+def test_noise_needs_a_key_repeats_with_it_and_differs_without(aggregation, rates):
+    plain = small(aggregation=aggregation, dropout=0.0)
+    model = small(aggregation=aggregation, dropout=rates[0], word_dropout=rates[1])
+    first, second = KEYS[:2]
+    assert_same(model(TOKENS), plain(TOKENS))
+    assert_same(plain(TOKENS, key=first), plain(TOKENS))
+    assert_same(model(TOKENS, key=first), model(TOKENS, key=first))
+    assert np.abs(model(TOKENS, key=first) - model(TOKENS, key=second)).max() > 1e-3
+    assert np.abs(model(TOKENS, key=first) - model(TOKENS)).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "rate"), [("dense", 0.2), ("mean", 0.5), ("attention", 0.7)]
+)
+def test_word_dropout_makes_padding_of_each_word_with_its_rate(aggregation, rate):
+    model, tokens = small(aggregation=aggregation, dropout=0.0, word_dropout=rate), TOKENS[0]
+    kept = np.array(list(itertools.product([False, True], repeat=T)))
+    possible = jax.jit(model)(jnp.where(kept, tokens, -1))
+    number = 2000
+    found = jax.jit(jax.vmap(lambda key: model(tokens, key=key)))(jax.random.split(KEY, number))
+    distances = np.abs(found[:, None] - possible).max(-1)
+    nearest, second = np.sort(distances, axis=-1)[:, :2].T
+    assert nearest.max() < 1e-4 < second.min()  # so it is known which words were kept
+    hidden = ~kept[distances.argmin(-1)]
+    variance = rate * (1 - rate)
+    assert (np.abs(hidden.mean(0) - rate) < 5 * np.sqrt(variance / number)).all()
+    together = np.cov(hidden.T)[np.triu_indices(T, 1)]
+    assert (np.abs(together) < 5 * variance / np.sqrt(number)).all()
+
+
+def test_every_noise_of_a_call_has_a_key_of_its_own(monkeypatch):
+    keys, random_bits = [], F.random_bits
+
+    def recorded(key, shape):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return random_bits(key, shape)
+
+    monkeypatch.setattr(layers, "random_bits", recorded)
+    monkeypatch.setattr(F, "random_bits", recorded)
+    small(word_dropout=0.5, num_blocks=2)(TOKENS, key=KEY)
+    assert len(set(keys)) == len(keys) == 3 + 2 * 2
+
+
+# Refusals
+
+
+@each_aggregation
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_too_many_tokens_are_refused_with_both_lengths(aggregation, positions):
+    with pytest.raises(ValueError, match=r"length 7 .* length 6"):
+        small(aggregation=aggregation, positions=positions)(jnp.zeros((2, T + 1), int))
+
+
+@pytest.mark.parametrize(
+    ("switches", "message"),
+    [
+        ({"word_dropout": 1.0}, r"word dropout must be in \[0, 1\), not 1.0"),
+        ({"word_dropout": -0.1}, "word dropout .* not -0.1"),
+        ({"word_dropout": float("nan")}, "word dropout .* not nan"),
+        ({"dropout": 1.0}, "dropout rate .* not 1.0"),
+        ({"num_heads": 3}, "8 is not divisible by 3 heads"),
+        ({"context": 0}, "context must be at least 1, not 0"),
+        ({"positions": "rotary", "head_width": 3}, "head width must be even"),
+    ],
+)
+def test_configs_that_cannot_be_are_refused(switches, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **switches)

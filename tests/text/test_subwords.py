@@ -1,0 +1,194 @@
+"""Subwords: learned pieces, ids and back."""
+
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlite.errors import UserError
+from tlite.text import PADDING, SubwordTokenizer
+
+TEXTS = [
+    "The lower the tower, the wider the view; the widest tower is the lowest.",
+    "She sells sea shells, 10 for 3 coins: cheap!",
+    "Un café à Genève? Oui, un grand café.",
+] * 3
+SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
+KINDS = ["bpe", "wordpiece"]
+KNOWN = "".join(sorted(set("".join(TEXTS).lower())))
+BPE, WORDPIECE = (SubwordTokenizer.train(TEXTS, kind, 90, specials=SPECIALS) for kind in KINDS)
+each_tokenizer = pytest.mark.parametrize("tokenizer", [BPE, WORDPIECE], ids=KINDS)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+known_text = st.text(KNOWN, max_size=20) | st.sampled_from(TEXTS)
+any_text = st.text(st.characters(codec="utf-8"), max_size=20)
+quick = settings(max_examples=100, deadline=None)
+
+# There and back
+
+
+@quick
+@given(known_text)
+def test_bpe_gives_text_of_known_characters_back_in_lower_case(text):
+    assert BPE.decode(BPE.encode(text)) == text.lower().lstrip(" ")
+
+
+@quick
+@given(st.text(KNOWN.upper() + KNOWN, max_size=20).filter(lambda text: not text.startswith(" ")))
+def test_capitals_stay_where_they_are_asked_for(text):
+    tokenizer = SubwordTokenizer.train([KNOWN, KNOWN.upper()], vocabulary_size=100, lowercase=False)
+    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+@quick
+@given(st.lists(st.sampled_from(" ".join(TEXTS).split()), min_size=1).map(" ".join))
+def test_wordpiece_gives_the_letters_of_known_words_back(text):
+    decoded = WORDPIECE.decode(WORDPIECE.encode(text))
+    assert decoded.replace(" ", "") == text.lower().replace(" ", "")
+
+
+@each_tokenizer
+def test_composed_and_decomposed_letters_have_the_same_ids(tokenizer):
+    composed, decomposed = (unicodedata.normalize(form, TEXTS[2]) for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    assert tokenizer.encode(decomposed).tolist() == tokenizer.encode(composed).tolist()
+    assert tokenizer.unknown_id not in tokenizer.encode(composed)
+
+
+@each_tokenizer
+@quick
+@given(any_text)
+def test_any_text_has_ids_of_the_vocabulary_one_for_each_piece(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int32
+    assert ids.shape == (len(tokenizer.pieces(text)),)
+    assert ((ids >= 0) & (ids < len(tokenizer))).all()
+    assert [tokenizer.id_of(piece) for piece in tokenizer.pieces(text)] == ids.tolist()
+
+
+@each_tokenizer
+def test_what_is_not_known_is_the_unknown_piece(tokenizer):
+    assert tokenizer.encode("☃").tolist()[-1] == tokenizer.unknown_id
+    assert tokenizer.pieces("☃")[-1] == "[UNK]"
+
+
+@each_tokenizer
+def test_frequent_words_are_fewer_pieces_than_letters(tokenizer):
+    assert len(tokenizer.encode("the tower")) < 5
+
+
+@each_tokenizer
+def test_an_empty_text_has_no_pieces(tokenizer):
+    assert tokenizer.encode("").shape == (0,)
+    assert tokenizer.encode("").dtype == np.int32
+    assert tokenizer.decode(tokenizer.encode("")) == tokenizer.decode([]) == ""
+    assert tokenizer.pieces("") == []
+    assert tokenizer.encode_texts(["", ""]).shape == (2, 0)
+    assert tokenizer.encode_texts(["", ""], 3).tolist() == [[PADDING] * 3] * 2
+    assert tokenizer.encode_texts([]).shape == (0, 0)
+
+
+@each_tokenizer
+@quick
+@given(st.lists(any_text | known_text, max_size=4), st.none() | st.integers(0, 6))
+def test_ids_of_texts_are_those_of_each_cut_and_filled_up(tokenizer, texts, max_length):
+    rows = [tokenizer.encode(text).tolist() for text in texts]
+    width = max(map(len, rows), default=0) if max_length is None else max_length
+    for pad_id in (PADDING, 0):
+        encoded = tokenizer.encode_texts(iter(texts), max_length, pad_id)
+        assert encoded.shape == (len(texts), width)
+        assert encoded.dtype == np.int32
+        assert encoded.tolist() == [(row + [pad_id] * width)[:width] for row in rows]
+
+
+@each_tokenizer
+def test_padding_and_special_pieces_are_not_part_of_a_decoded_text(tokenizer):
+    ids = tokenizer.encode("the tower").tolist()
+    begin, end = tokenizer.id_of("[BOS]"), tokenizer.id_of("[EOS]")
+    assert tokenizer.decode([PADDING, begin, *ids, end, -7, PADDING]) == "the tower"
+
+
+# Training
+
+
+@each_kind
+@pytest.mark.parametrize("specials", [("[UNK]",), SPECIALS, SPECIALS[::-1]])
+def test_special_pieces_get_the_first_ids_in_their_order(kind, specials):
+    tokenizer = SubwordTokenizer.train(TEXTS, kind, 60, specials=specials)
+    assert [tokenizer.id_of(piece) for piece in specials] == list(range(len(specials)))
+    assert tokenizer.unknown_id == specials.index("[UNK]")
+
+
+@each_tokenizer
+def test_a_piece_that_is_not_there_is_a_key_error(tokenizer):
+    with pytest.raises(KeyError, match="zzz"):
+        tokenizer.id_of("zzz")
+
+
+@each_kind
+@pytest.mark.parametrize("size", [70, 90, 1000])
+def test_the_vocabulary_is_not_larger_than_it_may_be(kind, size):
+    assert len(SubwordTokenizer.train(TEXTS, kind, size)) <= size
+
+
+@each_kind
+def test_every_character_is_kept_however_small_the_vocabulary_should_be(kind):
+    tokenizer = SubwordTokenizer.train(TEXTS, kind, 10)
+    assert all(tokenizer.unknown_id not in tokenizer.encode(text) for text in TEXTS)
+
+
+@each_kind
+def test_the_same_texts_give_the_same_tokenizer(kind, tmp_path):
+    contents = set()
+    for _ in range(3):
+        SubwordTokenizer.train(iter(TEXTS), kind, 90).save(tmp_path / "subwords.json")
+        contents.add((tmp_path / "subwords.json").read_text())
+    assert len(contents) == 1
+
+
+@each_kind
+@pytest.mark.parametrize("texts", [[], [""]])
+def test_nothing_to_learn_from_leaves_the_special_pieces(kind, texts):
+    tokenizer = SubwordTokenizer.train(texts, kind, 50, specials=SPECIALS)
+    assert len(tokenizer) == len(SPECIALS)
+    assert set(tokenizer.encode("the tower").tolist()) == {tokenizer.unknown_id}
+
+
+# Files
+
+
+@each_tokenizer
+def test_a_saved_tokenizer_comes_back(tmp_path, tokenizer):
+    path = tmp_path / SubwordTokenizer.file_name
+    tokenizer.save(path)
+    loaded = SubwordTokenizer.load(path)
+    assert (len(loaded), loaded.unknown_id) == (len(tokenizer), tokenizer.unknown_id)
+    for text in ["", "☃ the", " The tower, é!", *TEXTS]:
+        ids = tokenizer.encode(text)
+        assert loaded.encode(text).tolist() == ids.tolist()
+        assert loaded.decode(ids) == tokenizer.decode(ids)
+        assert loaded.pieces(text) == tokenizer.pieces(text)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"[]", b"3", b"\xff\xfe", b'{"model": 3}', b"text"]
+)
+def test_a_broken_file_is_a_user_error_that_names_it(tmp_path, content):
+    path = tmp_path / "subwords.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"{path} is not a tokenizer"):
+        SubwordTokenizer.load(path)
+
+
+def test_half_a_file_is_a_user_error(tmp_path):
+    path = tmp_path / "subwords.json"
+    BPE.save(path)
+    path.write_text(path.read_text()[: path.stat().st_size // 2])
+    with pytest.raises(UserError, match="is not a tokenizer"):
+        SubwordTokenizer.load(path)
+
+
+def test_a_missing_file_is_a_user_error(tmp_path):
+    with pytest.raises(UserError, match="missing"):
+        SubwordTokenizer.load(tmp_path / "missing.json")
