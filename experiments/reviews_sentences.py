@@ -10,6 +10,6 @@ from experiments.reviews_binary import experiment as binary
 experiment = dataclasses.replace(
     binary,
     name="reviews_sentences",
-    sentences=16,
-    model=dataclasses.replace(binary.model, context=40),
+    sentences=12,
+    model=dataclasses.replace(binary.model, context=32),
 )

@@ -7,7 +7,6 @@ import dataclasses
 
 from experiments.reviews import experiment as reviews
 from tlite.data import LabelledText
-from tlite.data.download import data_folder
 
 local = LabelledText(
     training=("trec/train.txt.gz",),

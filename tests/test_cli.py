@@ -12,9 +12,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 from tlite.cli import main
 from tlite.training.metrics import read_metrics
@@ -22,20 +20,8 @@ from tlite.training.metrics import read_metrics
 TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
 TINY = (
     "--steps 4 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 "
-    "--context 16 --batch-size 4 --seeds 2"
+    "--context 16 --batch-size 4 --seeds 2 --precision float32"
 )
-
-
-@pytest.fixture(scope="module")
-def compiled_once(tmp_path_factory):
-    """JAX keeps its programs between commands, as it does between processes for a user."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1)
-    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +120,10 @@ MISTAKES = {
     "evaluate": "run folder",
     "evaluate nowhere": "nowhere does not exist",
     "evaluate .": "not a run folder",
-    "evaluate {run} --split test": "'test'.*validation.*training",
+    "evaluate {run} --split test": "no test part: training or validation",
+    "evaluate {run} --split exam": "'exam'.*validation.*training.*test",
+    "evaluate {run} --beside {run}": "--beside.* for classifiers",
+    "evaluate {run} --member 1": "--member.* for classifiers",
     "evaluate {run} --checkpiont 2": "did you mean --checkpoint?",
     "evaluate {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
     "evaluate {run} --checkpoint first": "no checkpoint first: .*2, 4",
@@ -151,6 +140,8 @@ MISTAKES = {
     "generate {run} --tokens 0": "at least 1, not 0",
     "generate {run} --samples 0": "samples.*at least 1",
     "generate {run} --seed x": "--seed.*'x'",
+    "classify": "run folder",
+    "classify nowhere text": "nowhere does not exist",
 }
 
 
@@ -159,6 +150,12 @@ def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, trained,
     pattern = MISTAKES[line].replace("{run}", str(trained.run)).replace("?", r"\?")
     assert re.search(pattern, fails(line))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_the_other_kind_is_told_without_its_whole_config(fails):
+    message = fails("classify {run} text")
+    assert re.search("(?i)classifier", message)
+    assert len(message) < 300
 
 
 def test_an_empty_text_is_too_short(fails, tmp_path):
@@ -184,7 +181,7 @@ def test_a_text_that_has_changed_is_told(fails, copied, tmp_path):
     (copied / "config.json").write_text(json.dumps(config))
     (tmp_path / "other.txt").write_text(TEXT.replace("fox", "ox"))
     message = fails("evaluate {copied}", copied=copied)
-    assert re.search(r"changed.* 2,700 characters then, 2,640 now", message)
+    assert re.search(r"changed.* characters: 2700 then, 2640 now", message)
 
 
 def damage(checkpoint):

@@ -8,9 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlite.config import from_dict, to_dict
-from tlite.data import BuiltinText, Shakespeare, TextFile, TinyShakespeare
-from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.data import (
+    BuiltinText,
+    LabelledText,
+    Shakespeare,
+    SyntheticReviews,
+    TextFile,
+    TinyShakespeare,
+)
+from tlite.experiment import (
+    ClassifierExperiment,
+    Experiment,
+    GeneratorExperiment,
+    Pretraining,
+    Subwords,
+    Words,
+)
+from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig
 from tlite.training import TrainingConfig
 
 whole, small = st.integers(1, 10**9), st.integers(1, 64)
@@ -24,8 +38,7 @@ sources = st.one_of(
     st.builds(TinyShakespeare, fractions, readable),
     st.builds(Shakespeare, fractions, readable),
 )
-models = st.builds(
-    GeneratorConfig,
+blocks = dict(
     width=small.map(lambda pairs: 8 * pairs),
     head_width=optional_width,
     hidden_width=optional_width,
@@ -34,7 +47,13 @@ models = st.builds(
     norm=st.sampled_from(["layer", "rms"]),
     activation=st.sampled_from(["relu", "gelu", "silu"]),
     positions=st.sampled_from(["learned", "sinusoidal", "rotary"]),
-    tied_head=st.booleans(),
+)
+generators = st.builds(GeneratorConfig, tied_head=st.booleans(), **blocks)
+classifiers = st.builds(
+    ClassifierConfig,
+    aggregation=st.sampled_from(["dense", "mean", "attention"]),
+    word_dropout=st.floats(0, 0.99),
+    **blocks,
 )
 trainings = st.builds(
     TrainingConfig,
@@ -46,21 +65,51 @@ trainings = st.builds(
     seed=st.integers(0, 2**30),
     seeds=small,
 )
-experiments = st.builds(GeneratorExperiment, readable, sources, models, trainings, readable)
+files = st.lists(readable, max_size=3).map(tuple)
+labelled = st.builds(
+    LabelledText,
+    training=files,
+    text=readable,
+    labels=st.dictionaries(readable, readable, max_size=3),
+    columns=files,
+    validation_fraction=fractions,
+    stream=st.booleans(),
+)
+experiments = st.one_of(
+    st.builds(GeneratorExperiment, readable, sources, generators, trainings, readable),
+    st.builds(
+        ClassifierExperiment,
+        readable,
+        labelled | st.builds(SyntheticReviews, whole, whole),
+        st.builds(Words, whole, st.booleans())
+        | st.builds(Subwords, st.sampled_from(["bpe", "wordpiece"]), whole),
+        classifiers | st.builds(LogisticConfig, context=whole),
+        trainings,
+        st.none() | st.builds(Pretraining, whole, unlabelled=files),
+        st.sampled_from(["mask", "unknown"]),
+        whole,
+    ),
+)
 
 
-def through_json(config, change=lambda values: None):
+def through_json(config, change=lambda values: None, kind=None):
     values = json.loads(json.dumps(to_dict(config)))
     change(values)
-    return from_dict(type(config), values)
+    return from_dict(kind or type(config), values)
 
 
 # beartype draws the element of a tuple that it checks
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(experiments)
 def test_an_experiment_comes_back_from_json(experiment):
     assert through_json(experiment) == experiment
+    assert through_json(experiment, kind=Experiment) == experiment
+
+
+def test_labels_keep_their_order():
+    config = LabelledText(labels={"b": "x", "a": "y", "c": "x"})
+    assert list(through_json(config).labels) == ["b", "a", "c"]
 
 
 def test_a_field_that_is_not_there_takes_its_default():
@@ -101,6 +150,34 @@ def test_a_field_that_does_not_fit_is_named(change, named):
 def test_a_source_that_is_none_is_named(source, named):
     with pytest.raises(ValueError, match=named):
         through_json(GeneratorExperiment("x"), lambda values: values.update(data=source))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"labels": ["1"]}, r"labels.*\['1'\]"),
+        ({"labels": {"1": 2}}, "labels.*2"),
+        ({"training": "a.csv"}, "training.*'a.csv'"),
+        ({"stream": 1}, "stream.*1"),
+    ],
+)
+def test_a_field_of_the_data_that_does_not_fit_is_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        through_json(LabelledText(), lambda values: values.update(change))
+
+
+def test_an_experiment_of_neither_kind_is_named():
+    with pytest.raises(ValueError, match=r"GeneratorExperiment or ClassifierExperiment.*Cooking"):
+        through_json(
+            ClassifierExperiment("x"), lambda values: values.update(kind="Cooking"), Experiment
+        )
+
+
+def test_what_does_not_fit_in_one_kind_of_experiment_is_named_not_the_kind():
+    with pytest.raises(ValueError, match=r"^sentences: expected int, not 'many'$"):
+        through_json(
+            ClassifierExperiment("x"), lambda values: values.update(sentences="many"), Experiment
+        )
 
 
 def test_a_missing_field_without_a_default_is_named():

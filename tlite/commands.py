@@ -152,10 +152,10 @@ def read_input() -> list[str]:
         print("one text a line; end with Ctrl-D", file=sys.stderr)
     content = sys.stdin.buffer.read()
     try:
-        texts = content.decode("utf-8").splitlines()
+        text = content.decode("utf-8").replace("\r\n", "\n").removesuffix("\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"standard input is not UTF-8 text: see line {line}") from error
-    if not texts:
+    if not text:
         raise UserError("there is nothing to classify: give texts, or lines on standard input")
-    return texts
+    return text.split("\n")

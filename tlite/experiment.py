@@ -38,7 +38,7 @@ class Words:
 class Subwords:
     """Pieces of words, learned from the training part."""
 
-    kind: Literal["bpe", "wordpiece"] = "bpe"
+    algorithm: Literal["bpe", "wordpiece"] = "bpe"
     """Byte-pair encoding or WordPiece."""
     pieces: int = 8000
     """How many pieces, single characters among them."""
@@ -49,7 +49,7 @@ class Pretraining:
     """Train a generator on the texts first; its embedding and blocks start the classifier."""
 
     pretraining_steps: int = 2000
-    """Updates of the generator."""
+    """Updates of the generator; 0 skips it."""
     pretraining_batch_size: int = 32
     """Windows of the model's context in a batch."""
     pretraining_learning_rate: float = 3e-3
@@ -58,6 +58,10 @@ class Pretraining:
     """Its dropout rate."""
     unlabelled: tuple[str, ...] = ()
     """Files whose texts are read too, whatever their labels."""
+
+    def __post_init__(self):
+        if self.pretraining_steps < 0 or self.pretraining_batch_size < 1:
+            raise ValueError("pretraining_steps must be at least 0, its batch size at least 1")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,10 @@ class ClassifierExperiment:
     """Short texts are filled up with nothing that is attended to, or with unknown words."""
     sentences: int = 0
     """Score each sentence alone, at most so many of a text, and join the scores; 0: the text."""
+
+    def __post_init__(self):
+        if self.sentences < 0:
+            raise ValueError(f"sentences must not be negative, not {self.sentences}")
 
 
 Experiment = GeneratorExperiment | ClassifierExperiment

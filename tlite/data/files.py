@@ -40,7 +40,8 @@ def read_lines(path: Path, encoding: str) -> list[str]:
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
-        return content.decode(encoding).replace("\r\n", "\n").removesuffix("\n").split("\n")
+        text = content.decode(encoding).replace("\r\n", "\n").removesuffix("\n")
+        return text.split("\n") if text else []
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"can't read {path}: {error}") from error
     except LookupError as error:
@@ -59,8 +60,12 @@ def explain(path: Path, kind: str, encoding: str, error: Exception) -> str:
     if kind in ("parquet", "arrow"):
         return f"{path} is not a whole {kind.capitalize()} file ({reason})"
     lines = read_lines(path, encoding)
+    if not lines:
+        return f"{path} is empty"
     if kind == "json":
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
                 is_object = isinstance(json.loads(line), dict)
             except ValueError:
@@ -68,8 +73,8 @@ def explain(path: Path, kind: str, encoding: str, error: Exception) -> str:
             if not is_object:
                 return f"{path} is not JSON Lines: line {number} is not a JSON object"
     if kind == "csv":
-        separator = "\t" if ".tsv" in path.suffixes else ","
-        rows = csv.reader(lines, delimiter=separator)
+        tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+        rows = csv.reader(lines, **(tabs if ".tsv" in path.suffixes else {}))
         first = next(rows, [])
         for row in rows:
             if len(row) > len(first):

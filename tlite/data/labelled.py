@@ -2,8 +2,10 @@
 
 import csv
 import logging
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -45,7 +47,7 @@ class LabelledText:
     encoding: str = "utf-8"
     """How the text files are encoded."""
     validation_fraction: float = 0.1
-    """Of the training texts, every so many-th is kept for validation where no files are given."""
+    """Share of the training texts that is kept for validation where no files are given."""
     stream: bool = False
     """Read the set anew whenever it is needed: only its tokens have to fit into memory."""
 
@@ -100,31 +102,41 @@ class LabelledText:
             yield from self._all_rows(part, sources)
 
     def _held_out(self, held: bool) -> Iterator[tuple[str, str]]:
-        every = round(1 / self.validation_fraction)
+        share = Fraction(str(self.validation_fraction))
         for index, row in enumerate(self._all_rows("training", self.training)):
-            if (index % every == every - 1) == held:
+            # At even distances: a text is held out where its number times the share gets a new
+            # whole part.
+            if (int((index + 1) * share) > int(index * share)) == held:
                 yield row
 
     def _all_rows(self, part: Part, sources: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         if not sources:
             raise UserError(f"no {part} texts given: name them with --{part}")
         for source in sources:
-            yield from self._hub_rows(source) if self.hub else self._file_rows(source)
+            yield from self._rows_of(source)
 
-    def _hub_rows(self, split: str) -> Iterator[tuple[str, str]]:
+    def texts(self, source: str) -> Iterator[str]:
+        """The texts of a file or split, which needs no labels."""
+        for text, _ in self._rows_of(source, labelled=False):
+            yield text
+
+    def _rows_of(self, source: str, labelled: bool = True) -> Iterator[tuple[str, str]]:
+        return (self._hub_rows if self.hub else self._file_rows)(source, labelled)
+
+    def _hub_rows(self, split: str, labelled: bool) -> Iterator[tuple[str, str]]:
         datasets = import_datasets()
         print(f"reading {split} of the set {self.hub}", flush=True)
         try:
             rows = datasets.load_dataset(self.hub, split=split, streaming=self.stream)
             for row in rows:
-                yield self._columns(row, f"{self.hub} ({split})")
+                yield self._columns(row, f"{self.hub} ({split})", labelled)
         except UserError:
             raise
         except Exception as error:  # of the hub, the network, or a loader's own kind
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise UserError(f"can't read {split!r} of the set {self.hub!r} ({reason})") from error
 
-    def _file_rows(self, name: str) -> Iterator[tuple[str, str]]:
+    def _file_rows(self, name: str, labelled: bool) -> Iterator[tuple[str, str]]:
         path = find(name)
         kind = kind_of(path)
         if kind == "text":
@@ -137,6 +149,7 @@ class LabelledText:
             options["encoding"] = self.encoding
         if kind == "csv":
             options["keep_default_na"] = False  # a text may be the word null
+            options["index_col"] = False  # or a column too many would be taken for an index
             if ".tsv" in path.suffixes:
                 options |= {"sep": "\t", "quoting": csv.QUOTE_NONE}
             if self.columns:
@@ -147,17 +160,17 @@ class LabelledText:
             for row in datasets.load_dataset(
                 kind, data_files=str(path), split="train", streaming=True, **options
             ):
-                yield self._columns(row, str(path))
+                yield self._columns(row, str(path), labelled)
         except UserError:
             raise
         except Exception as error:  # pandas', pyarrow's, or the codec's
             raise UserError(explain(path, kind, self.encoding, error)) from error
 
-    def _columns(self, row: dict, where: str) -> tuple[str, str]:
-        for column in (self.text, self.label):
+    def _columns(self, row: dict, where: str, labelled: bool) -> tuple[str, str]:
+        for column in (self.text, self.label) if labelled else (self.text,):
             if column not in row:
                 raise UserError(f"{where} has no column {column!r}: it has {', '.join(row)}")
-        text, value = row[self.text], row[self.label]
+        text, value = row[self.text], row.get(self.label)
         return "" if text is None else str(text), str(value)
 
 
@@ -189,6 +202,9 @@ def find(name: str) -> Path:
 def import_datasets():
     with needs_extra("text"):
         import datasets
+        import pandas.errors
+    # pandas only warns where it drops columns of a line that has too many.
+    warnings.filterwarnings("error", category=pandas.errors.ParserWarning)
     for name in ("datasets", "huggingface_hub"):  # what they log they also raise
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return datasets

@@ -73,8 +73,11 @@ def create_run(folder: Path, experiment, data: dict, tokenizer) -> Run:
     return run
 
 
-def open_run(folder: Path, kind: type) -> Run:
+def open_run(folder: Path, kind: Any) -> Run:
     """The run in a folder that `create_run` made.
+
+    Args:
+        kind: the type of its experiment, or a union of types.
 
     Raises:
         UserError: there is no such folder, or it isn't a run's.
@@ -85,6 +88,9 @@ def open_run(folder: Path, kind: type) -> Run:
         raise UserError(f"{folder} {what}{_nearby(folder)}")
     try:
         content = json.loads(path.read_text())
+        saved = content["experiment"]["kind"]
+        if isinstance(kind, type) and saved != kind.__name__:
+            raise UserError(f"{folder} is the run of a {saved}, not of a {kind.__name__}")
         return Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error

@@ -1,0 +1,25 @@
+"""`reviews` after a generator has read the reviews without their stars.
+
+The classifier starts from the generator's embedding and blocks. From scratch, for comparison:
+OPTIONS="--pretraining-steps 0".
+
+command   make reviews-pretrained   (five seeds after one pre-training)
+"""
+
+import dataclasses
+
+from experiments.reviews import amazon
+from experiments.reviews import experiment as reviews
+from tlite.experiment import Pretraining, Words
+
+experiment = dataclasses.replace(
+    reviews,
+    name="reviews_pretrained",
+    tokenizer=Words(min_document_frequency=5, marks=True),
+    model=dataclasses.replace(reviews.model, context=256, width=64),
+    pretraining=Pretraining(
+        pretraining_steps=1500,
+        pretraining_batch_size=16,
+        unlabelled=("reviews/binary_extra.jsonl.gz",) if reviews.data is amazon else (),
+    ),
+)

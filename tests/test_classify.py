@@ -1,0 +1,270 @@
+"""`tlite classify` and `tlite evaluate` of a classifier: what they print, and each mistake."""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tlite.cli import main
+
+CLASSES = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
+TINY = (
+    "--reviews 60 --context 16 --width 8 --num-heads 2 --num-blocks 1 --steps 4 --batch-size 8 "
+    "--evaluate-every 2 --seeds 2 --precision float32"
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compiled_once):
+    """A run of `tlite train reviews_demo`, and what was printed."""
+    run = tmp_path_factory.mktemp("cli") / "run"
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr("tlite.devices.prepare_devices", lambda: None)
+        assert main(shlex.split(f"train reviews_demo --run {run} {TINY}")) == 0
+    return SimpleNamespace(run=run, printed=printed.getvalue())
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
+
+
+@pytest.fixture
+def tlite(trained, capsys, monkeypatch):
+    """A command line, with {run} filled in, and standard input to (exit code, stdout, stderr)."""
+
+    def call(line, given=b"", **names):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
+        try:
+            code = main(shlex.split(line.format(run=trained.run, **names)))
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def works(tlite):
+    """What a command prints that ends well."""
+
+    def call(line, given=b"", **names):
+        code, out, err = tlite(line, given, **names)
+        assert (code, err) == (0, "")
+        return out
+
+    return call
+
+
+@pytest.fixture
+def fails(tlite):
+    """The one line on stderr of a command that ends badly."""
+
+    def call(line, given=b"", **names):
+        code, out, err = tlite(line, given, **names)
+        assert (code, out) == (2, "")
+        assert re.fullmatch(r"tlite: .+\n", err)
+        return err
+
+    return call
+
+
+def records(out):
+    return [json.loads(line) for line in out.splitlines()]
+
+
+# What is printed
+
+
+@pytest.mark.parametrize("options", ["", " --member 1", " --checkpoint 2"])
+def test_json_lines_have_text_class_and_probabilities_that_sum_to_1(works, options):
+    texts = ["The sound is superb.", 'Grüße "☕"', "The price is awful. The lamp is weak."]
+    given = " ".join(shlex.quote(text) for text in texts)
+    lines = records(works("classify {run} " + given + " --format jsonl" + options))
+    assert [line["text"] for line in lines] == texts
+    for line in lines:
+        assert list(line) == ["text", "class", "probabilities"]
+        probabilities = line["probabilities"]
+        assert list(probabilities) == CLASSES
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-5)
+        assert min(probabilities.values()) >= 0
+        assert line["class"] == max(probabilities, key=probabilities.get)
+
+
+def test_the_table_says_the_same_as_the_json_lines(works):
+    texts = "'The sound is superb.' 'The sound is awful.'"
+    head, *rows = works(f"classify {{run}} {texts}").splitlines()
+    assert re.split(r"  +", head.strip()) == [*CLASSES, "class", "text"]
+    lines = records(works(f"classify {{run}} {texts} --format jsonl"))
+    for row, line in zip(rows, lines, strict=True):
+        *cells, name, text = re.split(r"  +", row.strip())
+        probabilities = [float(cell) for cell in cells]
+        np.testing.assert_allclose(probabilities, [*line["probabilities"].values()], atol=6e-4)
+        assert (name, text) == (line["class"], line["text"])
+
+
+def test_a_long_text_is_cut_in_the_table_only(works):
+    text = "The sound is superb. " * 20
+    row = works(f"classify {{run}} '{text}'").splitlines()[1]
+    assert row.endswith("…")
+    assert len(row) < 140
+    (line,) = records(works(f"classify {{run}} '{text}' --format jsonl"))
+    assert line["text"] == text
+
+
+def test_texts_of_standard_input_are_its_lines(works):
+    texts = ["The sound is superb.", "Grüße", "The sound is awful."]
+    given = "\n".join(texts)
+    expected = works("classify {run} " + " ".join(map(shlex.quote, texts)))
+    for end in ("", "\n"):
+        assert works("classify {run}", (given + end).encode()) == expected
+    assert works("classify {run}", given.replace("\n", "\r\n").encode()) == expected
+
+
+def test_only_line_ends_divide_the_texts_of_standard_input(works):
+    texts = ["one\u2028line", "another\x85one", "a\x0cthird"]
+    given = "\n".join(texts).encode()
+    lines = records(works("classify {run} --format jsonl", given))
+    assert [line["text"] for line in lines] == texts
+
+
+def test_texts_given_are_classified_whatever_stands_in_standard_input(works):
+    assert works("classify {run} good", b"bad\n") == works("classify {run} good")
+
+
+def test_a_text_is_classified_alone_as_among_others(works):
+    many = [f"The sound is {word}." for word in ("superb", "awful", "fine") * 30]
+    together = records(works("classify {run} --format jsonl", "\n".join(many).encode()))
+    assert len(together) == 90
+    for place in (0, 63, 64, 89):
+        (alone,) = records(works(f"classify {{run}} '{many[place]}' --format jsonl"))
+        for name, probability in alone["probabilities"].items():
+            assert together[place]["probabilities"][name] == pytest.approx(probability, abs=1e-5)
+
+
+def test_members_and_checkpoints_give_probabilities_of_their_own(works):
+    line = "classify {run} 'The sound is superb.' --format jsonl"
+    outs = [works(line + option) for option in ("", " --member 1", " --checkpoint 2 --member 1")]
+    assert len(set(outs)) == 3
+
+
+@pytest.mark.parametrize("text", ["", "   ", "...", "☕"])
+def test_a_text_without_a_word_is_warned_of_and_predicted(tlite, text):
+    code, out, err = tlite("classify {run} good " + shlex.quote(text) + " --format jsonl")
+    assert code == 0
+    assert err == "warning: text 2 has no word in it\n"
+    assert [line["text"] for line in records(out)] == ["good", text]
+
+
+def test_an_empty_line_is_a_text_too(tlite):
+    code, out, err = tlite("classify {run} --format jsonl", b"good\n\nbad\n")
+    assert (code, err) == (0, "warning: text 2 has no word in it\n")
+    assert [line["text"] for line in records(out)] == ["good", "", "bad"]
+
+
+def test_a_model_classifies_where_its_data_is_not(works, trained, tmp_path):
+    copied = shutil.copytree(trained.run, tmp_path / "copied")
+    config = json.loads((copied / "config.json").read_text())
+    config["experiment"]["data"]["reviews"] = 0
+    (copied / "config.json").write_text(json.dumps(config))
+    out = works("classify {copied} good", copied=copied)
+    assert out == works("classify {run} good")
+
+
+def test_training_prints_the_accuracy_beside_the_baseline(trained):
+    assert re.search(
+        r"\nvalidation accuracy \d+\.\d ± \d+\.\d %, loss \d\.\d{4}\n", trained.printed
+    )
+    assert "TF-IDF + logistic regression: validation accuracy" in trained.printed
+    assert f"tlite evaluate {trained.run} --split test" in trained.printed
+
+
+def test_evaluation_prints_scores_and_saves_pictures(works, trained):
+    out = works("evaluate {run} --split test --member 1")
+    assert re.match(r"step \d: test accuracy \d+\.\d ± \d+\.\d %, 10 texts\n", out)
+    assert "scores by class (member 1)" in out
+    pictures = {path.name for path in (trained.run / "plots").glob("test-*.png")}
+    assert pictures == {"test-confusion.png", "test-probability.png", "test-predictions.png"}
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("classify --help", "--format"),
+        ("evaluate --help", "--beside"),
+        ("train reviews_demo --help", "--reviews"),
+    ],
+)
+def test_help_names_the_options(works, line, word):
+    assert word in works(line)
+
+
+# Mistakes
+
+
+TRAIN = "train reviews_demo "
+MISTAKES = {
+    "classifi {run} good": "did you mean classify?",
+    "classify": "run folder",
+    "classify nowhere good": "nowhere does not exist",
+    "classify . good": "not a run folder",
+    "classify {run}": "nothing to classify: give texts, or lines on standard input",
+    "classify {run} good --member 2": "no member 2: the run has 2",
+    "classify {run} good --member -1": "no member -1",
+    "classify {run} good --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "classify {run} good --format xml": "'xml'.*table.*jsonl",
+    "evaluate {run} --sampled 3": "--sampled is for generators",
+    "evaluate {run} --member 2": "no member 2: the run has 2",
+    "evaluate {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "evaluate {run} --split exam": "'exam'.*validation.*training.*test",
+    "evaluate {run} --beside nowhere": "nowhere does not exist",
+    "train --resume {run} --member 2": "no member 2: the run has 2",
+    TRAIN + "--run {run}": "exists already.*--resume {run}",
+    TRAIN + "--reviews 5": "--reviews must be at least 6, not 5",
+    TRAIN + "--sentences 4": "two classes, not of 5",
+    TRAIN + "--num-classes 3": "num_classes is 3, but the data has 5",
+    TRAIN + "--vocabulary-size 3": "vocabulary_size is 3, but the data has",
+    TRAIN + "--min-document-frequency 0": "min_document_frequency must be at least 1, not 0",
+    TRAIN + "--word-dropout 1": r"word dropout.*\[0, 1\).*1.0",
+    TRAIN + "--aggregation sum": "'sum'.*dense.*mean.*attention",
+    TRAIN + "--padding zero": "'zero'.*mask.*unknown",
+    TRAIN + "--select f1": "'f1'.*loss.*accuracy",
+    TRAIN + "--widht 8": "--widht: did you mean --width?",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, trained, tmp_path):
+    pattern = MISTAKES[line].replace("{run}", str(trained.run)).replace("?", r"\?")
+    assert re.search(pattern, fails(line))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_the_other_kind_is_told_without_its_whole_config(fails):
+    message = fails("generate {run}")
+    assert re.search("(?i)generator", message)
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize(("given", "line"), [(b"good\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
+def test_standard_input_that_is_not_utf8_is_told_by_its_line(fails, given, line):
+    message = fails("classify {run}", given)
+    assert message == f"tlite: standard input is not UTF-8 text: see line {line}\n"
+
+
+def test_the_process_reads_its_standard_input_and_ends_with_2_and_one_line(trained, tmp_path):
+    command = [sys.executable, "-m", "tlite", "classify", str(trained.run)]
+    done = subprocess.run(command, capture_output=True, input=b"caf\xe9\n", timeout=120)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"tlite: standard input is not UTF-8 text: see line 1\n"

@@ -1,0 +1,21 @@
+"""Runs: an experiment's data, tokenizer, trainer and checkpoints, held together by a folder."""
+
+from pathlib import Path
+
+from tlite.experiment import Experiment
+from tlite.runs.classifier import ClassifierRun
+from tlite.runs.generator import GeneratorRun
+from tlite.runs.opened import OpenedRun, check_member, restore_checkpoint
+from tlite.training.runs import open_run
+
+RUN_TYPES = {kind.experiment_type: kind for kind in (GeneratorRun, ClassifierRun)}
+
+
+def start(experiment: Experiment, folder: Path | None = None) -> OpenedRun:
+    """A new run of an experiment."""
+    return RUN_TYPES[type(experiment)].start(experiment, folder)
+
+
+def open_any(folder: Path) -> OpenedRun:
+    """The run in a folder, whatever it is a run of."""
+    return RUN_TYPES[type(open_run(folder, Experiment).experiment)].open(folder)

@@ -1,0 +1,113 @@
+"""A classifier's report on a part of its data: scores, confusions, pictures, telling texts."""
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+
+from tlite.errors import UserError, disk_errors, needs_extra
+from tlite.inspection import (
+    plot_confusion,
+    plot_learning_curves,
+    plot_predictions_by_value,
+    plot_probability_by_value,
+)
+from tlite.runs.classifier import ClassifierRun, percent
+from tlite.runs.opened import check_member
+from tlite.training.metrics import read_metrics
+
+
+def evaluate_classifier(
+    run: ClassifierRun,
+    checkpoint: str = "best",
+    split: str = "validation",
+    member: int = 0,
+    beside: Path | None = None,
+) -> None:
+    """Print and draw how a classifier does on a part of its data.
+
+    Args:
+        member: whose precision, confusions and texts are shown; accuracy is everyone's.
+        beside: another run, whose learning curves are drawn beside this one's.
+    """
+    with needs_extra("text"):
+        from sklearn.metrics import classification_report, confusion_matrix
+    check_member(member, len(run.experiment.training.members))
+    runs = [run] if beside is None else [run, ClassifierRun.open(beside)]
+    classes = run.experiment.data.classes
+    examples = list(run.experiment.data.examples(split))
+    of_members, step = run.predict(examples, checkpoint)
+    labels = np.array([-1 if e.label is None else e.label for e in examples])
+    known = labels >= 0
+    if not known.any():
+        raise UserError(f"no text of the {split} part has one of the classes")
+    accuracy = (of_members.argmax(-1) == labels)[:, known].mean(1)
+    print(f"step {step:,}: {split} accuracy {percent(accuracy)}, {known.sum():,} texts")
+    run.print_baseline(split, examples)
+
+    probabilities = of_members[member]
+    predicted = probabilities.argmax(-1)
+    which = f" (member {member})" if len(of_members) > 1 else ""
+    ids = list(range(len(classes)))
+    print(f"\nscores by class{which}")
+    print(
+        classification_report(
+            labels[known], predicted[known], labels=ids, target_names=classes, zero_division=0
+        )
+    )
+    confusions = confusion_matrix(labels[known], predicted[known], labels=ids)
+    print(f"confusions{which}: rows are true classes, columns predicted ones")
+    print(_table(confusions, classes))
+    for title, right in (("right", True), ("wrong", False)):
+        print(f"\nthe most certain {title} ones{which}")
+        shown = np.flatnonzero(known & ((predicted == labels) == right))
+        for index in shown[np.argsort(-probabilities[shown].max(-1))][:3]:
+            print(
+                f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
+                f"({probabilities[index].max():.3f}): "
+                f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
+            )
+    draw(runs, split, probabilities, examples, confusions)
+
+
+def draw(runs: list[ClassifierRun], split: str, probabilities, examples, confusions) -> None:
+    """The pictures of the first run; with a second one, both runs' learning curves."""
+    run = runs[0]
+    classes = run.experiment.data.classes
+    values = [example.value for example in examples]
+    labels = np.array([-1 if e.label is None else e.label for e in examples])
+    if len(classes) == 2:
+        of_what, name, shown = probabilities[:, 1], classes[1], np.ones(len(values), bool)
+    else:
+        shown = labels >= 0
+        of_what, name = probabilities[np.arange(len(labels)), labels], "the true class"
+    shown_values = [value for value, s in zip(values, shown, strict=True) if s]
+    plots = {
+        f"{split}-confusion": lambda: plot_confusion(confusions, classes),
+        f"{split}-probability": lambda: plot_probability_by_value(
+            of_what[shown], shown_values, name
+        ),
+        f"{split}-predictions": lambda: plot_predictions_by_value(
+            probabilities.argmax(-1), values, classes
+        ),
+    }
+    if len(runs) > 1:
+        curves = {_title(r): read_metrics(r.run.metrics) for r in runs}
+        plots["learning-curves"] = lambda: plot_learning_curves(curves)
+    with disk_errors(run.run.plots):
+        run.save_plots(plots)
+    names = ", ".join(f"{name}.png" for name in plots)
+    print(f"\ndrawn in {run.run.plots}: {names}")
+
+
+def _title(run: ClassifierRun) -> str:
+    dropout = getattr(run.experiment.model, "dropout", 0.0)
+    return f"{run.run.folder.name}, dropout {dropout:g}"
+
+
+def _table(counts: np.ndarray, classes: list[str]) -> str:
+    width = max(*map(len, classes), 6) + 2
+    rows = ["".join(f"{name:>{width}}" for name in ["", *classes])]
+    for name, row in zip(classes, counts, strict=True):
+        rows.append(f"{name:>{width}}" + "".join(f"{n:>{width},}" for n in row))
+    return "\n".join(rows)

@@ -1,0 +1,196 @@
+"""What the runs of all models have in common: started, opened, trained, restored, evaluated."""
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import matplotlib
+
+from tlite.errors import UserError, program
+from tlite.modules import summary
+from tlite.training import Member, Trainer
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import fit, host_copy, restore, selection_score
+from tlite.training.metrics import read_metrics, split_member
+from tlite.training.named import to_named
+from tlite.training.precision import choose_precision
+from tlite.training.runs import Run, create_run, new_folder, open_run
+
+EVALUATION_BATCH = 64
+
+
+class OpenedRun(ABC):
+    """A run with its data, its tokenizer and the trainer that can restore its checkpoints."""
+
+    experiment_type: ClassVar[type]
+
+    def __init__(self, run: Run, tokenizer: Any, data: Any):
+        self.run, self.tokenizer, self.data = run, tokenizer, data
+        self.trainer = self.make_trainer()
+
+    # What a kind of run is made of
+
+    @classmethod
+    @abstractmethod
+    def load_data(cls, experiment) -> Any:
+        """The data of an experiment."""
+
+    @classmethod
+    @abstractmethod
+    def settle(cls, experiment, data) -> tuple[Any, Any]:
+        """The experiment with the sizes that its data decides, and the tokenizer."""
+
+    @classmethod
+    @abstractmethod
+    def load_tokenizer(cls, run: Run) -> Any:
+        """The tokenizer that was saved with a run."""
+
+    @classmethod
+    @abstractmethod
+    def record(cls, data) -> dict[str, Any]:
+        """Sizes and SHA-256, to know the data again."""
+
+    @abstractmethod
+    def make_trainer(self) -> Trainer:
+        """The compiled core for this model and its training data."""
+
+    @abstractmethod
+    def validation(self) -> Any:
+        """Batches that hold all of the validation part once."""
+
+    @abstractmethod
+    def report(self, batches) -> None:
+        """What is printed and drawn at the end of training."""
+
+    def start_members(self) -> Member | None:
+        """The members before their first step; None if their making was interrupted."""
+        return self.trainer.init()
+
+    @property
+    @abstractmethod
+    def tokens_per_example(self) -> int:
+        """Positions of one example, padding among them."""
+
+    # What all kinds do alike
+
+    @classmethod
+    def start(cls, experiment, folder: Path | None) -> "OpenedRun":
+        """A new run folder for an experiment."""
+        data = cls.load_data(experiment)
+        experiment, tokenizer = cls.settle(experiment, data)
+        path = new_folder(experiment.name, folder)
+        # The choice is kept, so that a resumed run computes as it began.
+        precision, reason = choose_precision(experiment.training.precision)
+        print(f"precision: {reason}")
+        training = dataclasses.replace(experiment.training, precision=precision)
+        experiment = dataclasses.replace(experiment, training=training)
+        return cls(create_run(path, experiment, cls.record(data), tokenizer), tokenizer, data)
+
+    @classmethod
+    def open(cls, folder: Path) -> "OpenedRun":
+        """A run that exists, with the data it was trained on."""
+        run = open_run(folder, cls.experiment_type)
+        data = cls.load_data(run.experiment)
+        if (record := cls.record(data)) != run.data:
+            changed = next(name for name in run.data if record.get(name) != run.data[name])
+            raise UserError(
+                f"the data of {folder} has changed since the run began: {changed}: "
+                f"{run.data[changed]} then, {record.get(changed)} now"
+            )
+        return cls(run, cls.load_tokenizer(run), data)
+
+    @property
+    def experiment(self):
+        return self.run.experiment
+
+    def train(self) -> None:
+        """Train to the end, then report."""
+        run, trainer, config = self.run, self.trainer, self.experiment.training
+        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
+        print(f"{len(self.tokenizer):,} tokens in the vocabulary")
+        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
+        mesh = trainer.mesh.shape
+        print(
+            f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision on "
+            f"{mesh['member'] * mesh['data']} {jax.default_backend()} device(s), "
+            f"run folder {run.folder}"
+        )
+        batches = self.validation()
+        if fit(trainer, run.folder, batches, self.tokens_per_example, self.start_members) is None:
+            print(f"go on: {program()} train --resume {run.folder}")
+            return
+        self.report(batches)
+
+    def restore(self, checkpoint: str) -> tuple[Member, int]:
+        """The members at a checkpoint ("best", "last" or a step) and its step."""
+        return restore_checkpoint(self.run, self.trainer, checkpoint)
+
+    def take_member(self, member: int) -> "OpenedRun":
+        """One of the models of the run as a run of its own, at the last checkpoint."""
+        training = self.experiment.training
+        check_member(member, len(training.members))
+        seed, rate = training.members[member]
+        experiment = dataclasses.replace(
+            self.experiment,
+            training=dataclasses.replace(
+                training, seed=seed, seeds=1, learning_rate=rate, learning_rates=()
+            ),
+        )
+        members, step = self.restore("last")
+        folder = new_folder(
+            experiment.name, self.run.folder.with_name(f"{self.run.folder.name}-{member}")
+        )
+        run = create_run(folder, experiment, self.run.data, self.tokenizer)
+        lines = [split_member(line, member) for line in read_metrics(self.run.metrics)]
+        run.metrics.write_text(
+            "".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step)
+        )
+        alone = jax.tree.map(lambda a: a[member : member + 1], host_copy(members))
+        new = type(self)(run, self.tokenizer, self.data)
+        checkpoints = Checkpoints(run.checkpoints, writing=True)
+        validation = [
+            line for line in lines if line["split"] == "validation" and line["step"] == step
+        ]
+        score = selection_score(experiment.training, validation[-1])
+        checkpoints.save(step, to_named(new.trainer.model, alone), score)
+        checkpoints.wait()
+        checkpoints.close()
+        return new
+
+    def save_plots(self, plots: dict) -> None:
+        """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
+        matplotlib.use("Agg")
+        self.run.plots.mkdir(exist_ok=True)
+        for name, plot in plots.items():
+            figure = plot().figure
+            figure.savefig(self.run.plots / f"{name}.png", dpi=120)
+            matplotlib.pyplot.close(figure)
+
+
+def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Member, int]:
+    """The members at a checkpoint of a run: "best", "last" or a step.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    checkpoints = Checkpoints(run.checkpoints)
+    steps = {str(step): step for step in checkpoints.steps()}
+    if not steps:
+        raise UserError(f"{run.folder} has no checkpoint yet")
+    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
+    if checkpoint not in known:
+        raise UserError(
+            f"there is no checkpoint {checkpoint}: choose best, last or one of {', '.join(steps)}"
+        )
+    try:
+        return restore(trainer, checkpoints, known[checkpoint])
+    finally:
+        checkpoints.close()
+
+
+def check_member(member: int, number: int) -> None:
+    if not 0 <= member < number:
+        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
