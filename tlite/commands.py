@@ -132,7 +132,7 @@ def classify(
         for text, row in zip(texts, rows.tolist(), strict=True):
             scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
             line = {"text": text, "class": max(scores, key=scores.get), "probabilities": scores}
-            print(json.dumps(line, ensure_ascii=False))
+            print(json.dumps(line))
         return
     width = max(*map(len, classes), 5)
     print("  ".join(f"{name:>{width}}" for name in [*classes, "class"]) + "  text")

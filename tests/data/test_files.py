@@ -33,7 +33,7 @@ def test_other_endings_are_refused_and_the_known_ones_listed(name):
 
 
 CONTENTS = {
-    "": [""],
+    "": [],
     "one": ["one"],
     "one\n": ["one"],
     "one\r\ntwo\r\n": ["one", "two"],

@@ -54,8 +54,14 @@ def read_lines(path: Path, encoding: str) -> list[str]:
         ) from error
 
 
-def explain(path: Path, kind: str, encoding: str, error: Exception) -> str:
-    """One sentence on why `datasets` could not read a file, with the line where there is one."""
+def explain(
+    path: Path, kind: str, encoding: str, error: Exception, columns: tuple[str, ...] = ()
+) -> str:
+    """One sentence on why `datasets` could not read a file, with the line where there is one.
+
+    Args:
+        columns: the names of a table's columns, where its first line does not have them.
+    """
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     if kind in ("parquet", "arrow"):
         return f"{path} is not a whole {kind.capitalize()} file ({reason})"
@@ -75,11 +81,11 @@ def explain(path: Path, kind: str, encoding: str, error: Exception) -> str:
     if kind == "csv":
         tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
         rows = csv.reader(lines, **(tabs if ".tsv" in path.suffixes else {}))
-        first = next(rows, [])
+        wanted = len(columns) or len(next(rows, []))
         for row in rows:
-            if len(row) > len(first):
+            if len(row) > wanted:
                 return (
                     f"{path} is not a table: line {rows.line_num} has {len(row)} columns, "
-                    f"the first line {len(first)}"
+                    f"not {wanted}"
                 )
     return f"can't read {path} ({reason})"

@@ -164,7 +164,7 @@ class LabelledText:
         except UserError:
             raise
         except Exception as error:  # pandas', pyarrow's, or the codec's
-            raise UserError(explain(path, kind, self.encoding, error)) from error
+            raise UserError(explain(path, kind, self.encoding, error, self.columns)) from error
 
     def _columns(self, row: dict, where: str, labelled: bool) -> tuple[str, str]:
         for column in (self.text, self.label) if labelled else (self.text,):

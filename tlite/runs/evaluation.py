@@ -102,7 +102,7 @@ def draw(runs: list[ClassifierRun], split: str, probabilities, examples, confusi
 
 def _title(run: ClassifierRun) -> str:
     dropout = getattr(run.experiment.model, "dropout", 0.0)
-    return f"{run.run.folder.name}, dropout {dropout:g}"
+    return f"{run.experiment.name} {run.run.folder.name}\ndropout {dropout:g}"
 
 
 def _table(counts: np.ndarray, classes: list[str]) -> str:
