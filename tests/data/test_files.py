@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path):
         ("a.jsonl", '{"a": 1}\n{}\nx\n', "a.jsonl is not JSON Lines: line 3 is not a JSON object"),
         ("a.jsonl", '{"a": 1}\n\nx\n', "a.jsonl is not JSON Lines: line 3 is not a JSON object"),
         ("a.jsonl", '{"a": 1}\n"x"', "a.jsonl is not JSON Lines: line 2 is not a JSON object"),
-        ("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns, the first"),
+        ("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns, not 2"),
         ("a.csv", 'a,b\n"1\n,,",2\n,,\n', "a.csv is not a table: line 4 has 3 columns"),
         ("a.tsv", "a\tb\n1,1,1\t2\n1\t2\t3\n", "a.tsv is not a table: line 3 has 3 columns"),
         ("a.parquet", "", "a.parquet is not a whole Parquet file (ValueError: the reason)"),

@@ -47,7 +47,7 @@ def test_a_run_opens_whatever_kind_of_experiment_it_is_of(tmp_path, experiment):
 def test_a_run_of_another_kind_is_refused(tmp_path):
     make_run(tmp_path / "run")
     message = complaint(runs.open_run, tmp_path / "run", ClassifierExperiment)
-    assert "expected a ClassifierExperiment" in message
+    assert "run of a GeneratorExperiment, not of a ClassifierExperiment" in message
 
 
 def test_a_text_is_known_by_its_content():

@@ -90,7 +90,7 @@ def open_run(folder: Path, kind: Any) -> Run:
         content = json.loads(path.read_text())
         saved = content["experiment"]["kind"]
         if isinstance(kind, type) and saved != kind.__name__:
-            raise UserError(f"{folder} is the run of a {saved}, not of a {kind.__name__}")
+            raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         return Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
