@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tlite.cli import parse
 from tlite.data import Example, LabelledText
 from tlite.data.labelled import find
 from tlite.errors import UserError
@@ -355,3 +356,11 @@ def test_a_split_or_column_that_a_set_does_not_have_is_told(stream):
 
 def test_a_set_that_cannot_be_reached_is_named():
     assert "'no/where'" in complaint(read, hub="no/where", training=("train",))
+
+
+def test_labels_are_given_on_the_command_line_as_values_and_classes_in_turn():
+    given = ["--labels", "1", "bad", "2", "good", "--text", "body"]
+    data = parse(LabelledText, given, "tlite")
+    assert (data.labels, data.text) == ({"1": "bad", "2": "good"}, "body")
+    with pytest.raises(UserError):
+        parse(LabelledText, ["--labels", "1"], "tlite")

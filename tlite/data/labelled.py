@@ -7,13 +7,31 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
 
 from tlite.data.download import data_folder
 from tlite.data.files import explain, kind_of, read_lines
 from tlite.errors import UserError, needs_extra
 
 Part = Literal["training", "validation", "test"]
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    if len(words) % 2:
+        raise ValueError("give a class after each value")
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+# On the command line a dictionary is its keys and values in turn: --labels 1 bad 2 good
+PAIRS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="VALUE CLASS ...",
+    instance_from_str=_pairs,
+    is_instance=lambda value: isinstance(value, dict),
+    str_from_instance=lambda value: [word for pair in value.items() for word in pair],
+)
 
 
 class Example(NamedTuple):
@@ -40,7 +58,7 @@ class LabelledText:
     """The column with the text."""
     label: str = "label"
     """The column with the label."""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: Annotated[dict[str, str], PAIRS] = field(default_factory=dict)
     """The class that each value of the label column means; "" leaves its texts out."""
     columns: tuple[str, ...] = ()
     """Names of the columns of CSV or TSV files whose first line does not name them."""
