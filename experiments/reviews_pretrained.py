@@ -4,6 +4,7 @@ The classifier starts from the generator's embedding and blocks. From scratch, f
 OPTIONS="--pretraining-steps 0".
 
 command   make reviews-pretrained   (five seeds after one pre-training)
+result    not measured yet with these settings (a trial: experiments/LOG.md, 2026-11-21)
 """
 
 import dataclasses
