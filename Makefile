@@ -2,10 +2,8 @@
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
 
-GENERATORS := shakespeare shakespeare-post tiny-shakespeare
-CLASSIFIERS := logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained \
-	sst2 trec reviews-demo
-.PHONY: help setup demo test lint bench $(GENERATORS) $(CLASSIFIERS)
+.PHONY: help setup demo test lint bench shakespeare shakespeare-post tiny-shakespeare logistic \
+	reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
@@ -55,8 +53,8 @@ lint: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 
-$(GENERATORS): .venv/core
+shakespeare shakespeare-post tiny-shakespeare: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
 
-$(CLASSIFIERS): .venv/text
+logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
