@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from tlite.errors import UserError
+from tlite.errors import UserError, pass_over_late_writes
 
 Positional = tyro.conf.Positional
 
@@ -107,7 +107,9 @@ Each command lists its options with --help."""
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:  # a process of its own
+        pass_over_late_writes()
+        arguments = sys.argv[1:]
     try:
         if not arguments or arguments[0] in ("-h", "--help"):
             print(USAGE)

@@ -46,3 +46,17 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise UserError(
             f"this needs the package {error.name}: install it with pip install -e '.[{extra}]'"
         ) from error
+
+
+def pass_over_late_writes() -> None:
+    """Keep quiet where TensorStore, after a failed save, calls back into a loop that is closed.
+
+    Its threads outlive the save; the failure itself has been raised and told by then.
+    """
+    report = sys.unraisablehook
+
+    def hook(unraisable):
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            report(unraisable)
+
+    sys.unraisablehook = hook
