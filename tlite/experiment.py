@@ -3,8 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tlite.data import BuiltinText, LabelledText, SyntheticReviews, TextSource
-from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig
+from tlite.data import (
+    BuiltinText,
+    CopyTask,
+    LabelledText,
+    NumberWords,
+    ParallelText,
+    SyntheticReviews,
+    TextSource,
+)
+from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
 from tlite.training.config import TrainingConfig
 
 
@@ -90,4 +98,49 @@ class ClassifierExperiment:
             raise ValueError(f"sentences must not be negative, not {self.sentences}")
 
 
-Experiment = GeneratorExperiment | ClassifierExperiment
+@dataclass(frozen=True)
+class PairSubwords:
+    """Byte-pair encoding of sources and targets, learned from the training part."""
+
+    pieces: int = 8000
+    """How many pieces, single characters among them; of each side if not joint."""
+    joint: bool = True
+    """Sources and targets share their pieces."""
+    lowercase: bool = False
+    """Read and write lower case only."""
+
+
+@dataclass(frozen=True)
+class TranslatorExperiment:
+    """Train a `TransformerSeq2Seq` to translate sentences."""
+
+    name: str
+    """Names the folder of its runs."""
+    data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
+    """Where the pairs of sentences come from."""
+    tokenizer: PairSubwords = field(default_factory=PairSubwords)
+    """What a token is."""
+    model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
+    """The switches of the model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How it is trained."""
+    buckets: int = 6
+    """Different lengths that batches are padded to; each has a program of its own."""
+    truncate: bool = False
+    """Cut sentences that are longer than the model's context, instead of refusing them."""
+    beam: int = 5
+    """Beams of the search that is reported beside the greedy one."""
+    length_penalty: float = 0.6
+    """Its exponent: above 0 longer translations are preferred."""
+    bleu_sentences: int = 1000
+    """Validation sentences that are translated greedily at each validation, for the BLEU curve."""
+
+    def __post_init__(self):
+        for name in ("buckets", "beam"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.bleu_sentences < 0:
+            raise ValueError("bleu_sentences must not be negative")
+
+
+Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment

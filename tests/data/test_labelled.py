@@ -10,7 +10,7 @@ import pytest
 
 from tlite.cli import parse
 from tlite.data import Example, LabelledText
-from tlite.data.labelled import find
+from tlite.data.files import find
 from tlite.errors import UserError
 
 pytest.importorskip("datasets")

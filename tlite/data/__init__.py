@@ -1,6 +1,8 @@
 """Where examples come from, and how they become batches."""
 
 from tlite.data.labelled import Example, LabelledText
+from tlite.data.parallel import Pair, ParallelText
 from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, TinyShakespeare
 from tlite.data.synthetic import SyntheticReviews
+from tlite.data.tasks import CopyTask, NumberWords
 from tlite.data.windows import draw_windows, every_window, split_tokens

@@ -6,6 +6,7 @@ import json
 import zlib
 from pathlib import Path
 
+from tlite.data.download import data_folder
 from tlite.errors import UserError
 
 KINDS = {
@@ -29,6 +30,21 @@ def kind_of(path: Path) -> str:
     if suffix not in KINDS:
         raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     return KINDS[suffix]
+
+
+def find(name: str) -> Path:
+    """The file of that name, here or in the data folder.
+
+    Raises:
+        UserError: there is none.
+    """
+    for path in (Path(name), data_folder() / name):
+        if path.is_file():
+            return path
+    raise UserError(
+        f"there is no file {name}, neither here nor in the data folder {data_folder()} "
+        f"(set TLITE_DATA to name another)"
+    )
 
 
 def read_lines(path: Path, encoding: str) -> list[str]:

@@ -1,19 +1,14 @@
 """Texts with labels, through Hugging Face `datasets`: files of your own, or a set on its hub."""
 
-import csv
-import logging
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
-from tlite.data.download import data_folder
-from tlite.data.files import explain, kind_of, read_lines
-from tlite.errors import UserError, needs_extra
+from tlite.data.files import find, kind_of, read_lines
+from tlite.data.tables import check_fraction, file_rows, held_out, hub_rows, need_columns
+from tlite.errors import UserError
 
 Part = Literal["training", "validation", "test"]
 
@@ -105,27 +100,18 @@ class LabelledText:
     def _check(self) -> None:
         if not self.classes:
             raise UserError("no labels given: say what they mean with --labels VALUE CLASS ...")
-        if not 0 < self.validation_fraction < 1:
-            raise UserError(
-                f"the validation fraction must be between 0 and 1, not {self.validation_fraction}"
-            )
+        check_fraction(self.validation_fraction)
 
     def _rows(self, part: Part) -> Iterator[tuple[str, str]]:
         sources = getattr(self, part)
         if part == "validation" and not sources:
-            yield from self._held_out(held=True)
+            rows = self._all_rows("training", self.training)
+            yield from held_out(rows, self.validation_fraction, held=True)
         elif part == "training" and not self.validation:
-            yield from self._held_out(held=False)
+            rows = self._all_rows("training", self.training)
+            yield from held_out(rows, self.validation_fraction, held=False)
         else:
             yield from self._all_rows(part, sources)
-
-    def _held_out(self, held: bool) -> Iterator[tuple[str, str]]:
-        share = Fraction(str(self.validation_fraction))
-        for index, row in enumerate(self._all_rows("training", self.training)):
-            # At even distances: a text is held out where its number times the share gets a new
-            # whole part.
-            if (int((index + 1) * share) > int(index * share)) == held:
-                yield row
 
     def _all_rows(self, part: Part, sources: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         if not sources:
@@ -139,55 +125,20 @@ class LabelledText:
             yield text
 
     def _rows_of(self, source: str, labelled: bool = True) -> Iterator[tuple[str, str]]:
-        return (self._hub_rows if self.hub else self._file_rows)(source, labelled)
-
-    def _hub_rows(self, split: str, labelled: bool) -> Iterator[tuple[str, str]]:
-        datasets = import_datasets()
-        print(f"reading {split} of the set {self.hub}", flush=True)
-        try:
-            rows = datasets.load_dataset(self.hub, split=split, streaming=self.stream)
-            for row in rows:
-                yield self._columns(row, f"{self.hub} ({split})", labelled)
-        except UserError:
-            raise
-        except Exception as error:  # of the hub, the network, or a loader's own kind
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise UserError(f"can't read {split!r} of the set {self.hub!r} ({reason})") from error
-
-    def _file_rows(self, name: str, labelled: bool) -> Iterator[tuple[str, str]]:
-        path = find(name)
-        kind = kind_of(path)
-        if kind == "text":
+        if not self.hub and kind_of(path := find(source)) == "text":
             for line in read_lines(path, self.encoding):
                 value, _, text = line.partition(" ")
                 yield text, value
             return
-        options: dict[str, Any] = {}
-        if kind in ("csv", "json"):
-            options["encoding"] = self.encoding
-        if kind == "csv":
-            options["keep_default_na"] = False  # a text may be the word null
-            options["index_col"] = False  # or a column too many would be taken for an index
-            if ".tsv" in path.suffixes:
-                options |= {"sep": "\t", "quoting": csv.QUOTE_NONE}
-            if self.columns:
-                options["column_names"] = list(self.columns)
-        datasets = import_datasets()
-        try:
-            # Streaming reads the file as it is, without a copy in the cache of `datasets`.
-            for row in datasets.load_dataset(
-                kind, data_files=str(path), split="train", streaming=True, **options
-            ):
-                yield self._columns(row, str(path), labelled)
-        except UserError:
-            raise
-        except Exception as error:  # pandas', pyarrow's, or the codec's
-            raise UserError(explain(path, kind, self.encoding, error, self.columns)) from error
+        if self.hub:
+            rows, where = hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
+        else:
+            rows, where = file_rows(path, self.encoding, self.columns), str(path)
+        for row in rows:
+            yield self._columns(row, where, labelled)
 
     def _columns(self, row: dict, where: str, labelled: bool) -> tuple[str, str]:
-        for column in (self.text, self.label) if labelled else (self.text,):
-            if column not in row:
-                raise UserError(f"{where} has no column {column!r}: it has {', '.join(row)}")
+        need_columns(row, (self.text, self.label) if labelled else (self.text,), where)
         text, value = row[self.text], row.get(self.label)
         return "" if text is None else str(text), str(value)
 
@@ -200,29 +151,3 @@ class Pass:
 
     def __iter__(self) -> Iterator[Example]:
         return self._data.read(self._part)
-
-
-def find(name: str) -> Path:
-    """The file of that name, here or in the data folder.
-
-    Raises:
-        UserError: there is none.
-    """
-    for path in (Path(name), data_folder() / name):
-        if path.is_file():
-            return path
-    raise UserError(
-        f"there is no file {name}, neither here nor in the data folder {data_folder()} "
-        f"(set TLITE_DATA to name another)"
-    )
-
-
-def import_datasets():
-    with needs_extra("text"):
-        import datasets
-        import pandas.errors
-    # pandas only warns where it drops columns of a line that has too many.
-    warnings.filterwarnings("error", category=pandas.errors.ParserWarning)
-    for name in ("datasets", "huggingface_hub"):  # what they log they also raise
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    return datasets

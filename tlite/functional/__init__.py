@@ -6,13 +6,21 @@ width, F hidden width, V vocabulary, C classes, L length of a table.
 
 from tlite.functional.attention import (
     KeyValueCache,
+    cached_cross_attention,
     cached_self_attention,
     merge_heads,
     multi_head_attention,
+    project_memory,
     scaled_dot_product_attention,
     split_heads,
 )
-from tlite.functional.blocks import cached_encoder_block, encoder_block, residual
+from tlite.functional.blocks import (
+    cached_decoder_block,
+    cached_encoder_block,
+    decoder_block,
+    encoder_block,
+    residual,
+)
 from tlite.functional.layers import (
     dropout,
     embed,
@@ -32,6 +40,7 @@ from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy
 from tlite.functional.masks import causal_mask, combine_masks, padding_mask
 from tlite.functional.parameters import (
     AttentionParameters,
+    DecoderBlockParameters,
     EncoderBlockParameters,
     FeedForwardParameters,
     LinearParameters,

@@ -91,6 +91,31 @@ def cached_self_attention(
     return linear(params.output, merge_heads(output_BxHxTxK)), cache
 
 
+def project_memory(params, memory: Float[Array, "*batch S D"], *, num_heads: int) -> KeyValueCache:
+    """Keys and values of what a decoder looks at, made once for all of its steps."""
+    key, value = (linear(layer, memory) for layer in (params.key, params.value))
+    return KeyValueCache(split_heads(key, num_heads), split_heads(value, num_heads))
+
+
+def cached_cross_attention(
+    params,
+    x: Float[Array, "*batch T D"],
+    memory: KeyValueCache,
+    mask: Bool[Array, "..."] | None = None,
+    *,
+    num_heads: int,
+) -> Float[Array, "*batch T D"]:
+    """`multi_head_attention` of x on a memory that `project_memory` has made.
+
+    x may have more batch axes than the memory: what lies along them (the beams of a search) looks
+    at the same memory, as if it were further queries, so the memory is not repeated.
+    """
+    rows = x.reshape(*memory.key.shape[:-3], -1, x.shape[-1])
+    query = split_heads(linear(params.query, rows), num_heads)
+    output_BxHxTxK, _ = scaled_dot_product_attention(query, *memory, mask)
+    return linear(params.output, merge_heads(output_BxHxTxK)).reshape(x.shape)
+
+
 def _project(params, query, key, value, num_heads, angles):
     """Queries, keys and values by head (..., H, T, K), turned if there are angles."""
     query_BxHxTxK = split_heads(linear(params.query, query), num_heads)

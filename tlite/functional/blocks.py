@@ -6,7 +6,12 @@ from functools import partial
 import jax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite.functional.attention import KeyValueCache, cached_self_attention, multi_head_attention
+from tlite.functional.attention import (
+    KeyValueCache,
+    cached_cross_attention,
+    cached_self_attention,
+    multi_head_attention,
+)
 from tlite.functional.layers import dropout, feed_forward, layer_norm
 from tlite.functional.random import fold_in
 
@@ -33,28 +38,75 @@ def encoder_block(
     norm: Callable = layer_norm,
     angles: Float[Array, "L half_K"] | None = None,
     dropout_rate: float = 0.0,
+    hidden_dropout_rate: float = 0.0,
     key: Key[Array, "..."] | None = None,
 ) -> Float[Array, "*batch T D"]:
     """Self-attention, then feed-forward, each a `residual` with dropout on the layer's output.
 
     With a causal mask it is the block of a generator. `params` has the fields `attention`,
-    `attention_norm`, `feed_forward`, `feed_forward_norm`.
+    `attention_norm`, `feed_forward`, `feed_forward_norm`; `hidden_dropout_rate` is that between
+    the two layers of the feed-forward.
     """
-    attention_key, feed_forward_key = (
-        (None, None) if key is None else (fold_in(key, 0), fold_in(key, 1))
-    )
+    keys = _keys(key, 3)
 
     def attend(x):
         output, _ = multi_head_attention(
             params.attention, x, x, x, mask, num_heads=num_heads, angles=angles
         )
-        return dropout(attention_key, output, dropout_rate)
+        return dropout(keys[0], output, dropout_rate)
 
     def feed(x):
-        output = feed_forward(params.feed_forward, x, activation)
-        return dropout(feed_forward_key, output, dropout_rate)
+        hidden = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
+        output = feed_forward(params.feed_forward, x, activation, **hidden)
+        return dropout(keys[1], output, dropout_rate)
 
     x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
+    return residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+
+
+def decoder_block(
+    params,
+    x: Float[Array, "*batch T D"],
+    memory: Float[Array, "*batch S D"],
+    mask: Bool[Array, "..."] | None = None,
+    memory_mask: Bool[Array, "..."] | None = None,
+    *,
+    num_heads: int,
+    pre_norm: bool = False,
+    activation: Callable = jax.nn.relu,
+    norm: Callable = layer_norm,
+    angles: Float[Array, "L half_K"] | None = None,
+    dropout_rate: float = 0.0,
+    hidden_dropout_rate: float = 0.0,
+    key: Key[Array, "..."] | None = None,
+) -> Float[Array, "*batch T D"]:
+    """Self-attention, attention on the encoder's output, feed-forward, each a `residual`.
+
+    ("Attention is all you need", section 3.1.) `mask` (causal, and padding) is for the first,
+    `memory_mask` for the second. `params` has, beside the fields of an encoder block,
+    `cross_attention` and `cross_attention_norm`.
+    """
+    keys = _keys(key, 4)
+
+    def attend(x):
+        output, _ = multi_head_attention(
+            params.attention, x, x, x, mask, num_heads=num_heads, angles=angles
+        )
+        return dropout(keys[0], output, dropout_rate)
+
+    def look_across(x):
+        output, _ = multi_head_attention(
+            params.cross_attention, x, memory, memory, memory_mask, num_heads=num_heads
+        )
+        return dropout(keys[3], output, dropout_rate)
+
+    def feed(x):
+        hidden = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
+        output = feed_forward(params.feed_forward, x, activation, **hidden)
+        return dropout(keys[1], output, dropout_rate)
+
+    x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
+    x = residual(look_across, partial(norm, params.cross_attention_norm), x, pre_norm=pre_norm)
     return residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
 
 
@@ -85,3 +137,48 @@ def cached_encoder_block(
     x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
     x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
     return x, cache
+
+
+def cached_decoder_block(
+    params,
+    x: Float[Array, "*batch T D"],
+    cache: KeyValueCache,
+    memory: KeyValueCache,
+    start: Int[Array, "*batch"],
+    memory_mask: Bool[Array, "..."] | None = None,
+    *,
+    num_heads: int,
+    pre_norm: bool = False,
+    activation: Callable = jax.nn.relu,
+    norm: Callable = layer_norm,
+    angles: Float[Array, "*batch 1 T half_K"] | None = None,
+) -> tuple[Float[Array, "*batch T D"], KeyValueCache]:
+    """`decoder_block` with a causal mask, for T tokens at `start`, given the cache before them.
+
+    `memory` is what `project_memory` makes of the encoder's output for the cross-attention.
+    """
+
+    def attend(x):
+        nonlocal cache
+        output, cache = cached_self_attention(
+            params.attention, x, cache, start, num_heads=num_heads, angles=angles
+        )
+        return output
+
+    def look_across(x):
+        return cached_cross_attention(
+            params.cross_attention, x, memory, memory_mask, num_heads=num_heads
+        )
+
+    def feed(x):
+        return feed_forward(params.feed_forward, x, activation)
+
+    x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
+    x = residual(look_across, partial(norm, params.cross_attention_norm), x, pre_norm=pre_norm)
+    x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+    return x, cache
+
+
+def _keys(key: Key[Array, "..."] | None, number: int) -> list[Key[Array, "..."] | None]:
+    """A key for each place of noise; none without a key."""
+    return [None if key is None else fold_in(key, place) for place in range(number)]

@@ -55,10 +55,17 @@ def dropout(
 
 
 def feed_forward(
-    params, x: Float[Array, "*batch D"], activation: Callable = jax.nn.relu
+    params,
+    x: Float[Array, "*batch D"],
+    activation: Callable = jax.nn.relu,
+    *,
+    dropout_rate: float = 0.0,
+    key: Key[Array, "..."] | None = None,
 ) -> Float[Array, "*batch D"]:
     """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
 
-    `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D).
+    `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D); dropout, with
+    a key, is between them.
     """
-    return linear(params.output, activation(linear(params.hidden, x)))
+    hidden = activation(linear(params.hidden, x))
+    return linear(params.output, dropout(key, hidden, dropout_rate))

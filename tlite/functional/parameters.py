@@ -36,3 +36,12 @@ class EncoderBlockParameters(NamedTuple):
     attention_norm: NormParameters
     feed_forward: FeedForwardParameters
     feed_forward_norm: NormParameters
+
+
+class DecoderBlockParameters(NamedTuple):
+    attention: AttentionParameters
+    attention_norm: NormParameters
+    cross_attention: AttentionParameters
+    cross_attention_norm: NormParameters
+    feed_forward: FeedForwardParameters
+    feed_forward_norm: NormParameters

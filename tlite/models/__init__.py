@@ -2,6 +2,7 @@
 
 from tlite.models.classifier import ClassifierConfig, TransformerClassifier
 from tlite.models.config import BlocksConfig
-from tlite.models.encoder import Encoder
+from tlite.models.encoder import Decoder, Encoder
 from tlite.models.generator import GeneratorConfig, TransformerGenerator
 from tlite.models.logistic import LogisticConfig, LogisticRegression
+from tlite.models.seq2seq import Seq2SeqConfig, TransformerSeq2Seq

@@ -31,6 +31,8 @@ class BlocksConfig:
     """Width F of the feed-forward layer; 4 D unless given."""
     dropout: float = 0.1
     """Dropout rate after the embedding, the attention and the feed-forward layer."""
+    hidden_dropout: float = 0.0
+    """Dropout rate between the two layers of the feed-forward."""
     norm_first: bool = False
     """Norm before each layer (pre-norm, with a final norm) instead of after it (post-norm)."""
     norm: Literal["layer", "rms"] = "layer"
@@ -55,5 +57,16 @@ class BlocksConfig:
             raise ValueError(f"a width of {self.width} is not divisible by {self.num_heads} heads")
         if self.positions == "rotary" and (self.head_width or self.width // self.num_heads) % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"the dropout rate must be in [0, 1), not {self.dropout}")
+        for rate in (self.dropout, self.hidden_dropout):
+            if not 0 <= rate < 1:
+                raise ValueError(f"the dropout rate must be in [0, 1), not {rate}")
+
+    @property
+    def embedding_scale(self) -> float:
+        """What embeddings are multiplied by before positions are added."""
+        return 1.0
+
+    @property
+    def initial_deviation(self) -> float:
+        """Standard deviation of the embedding before training."""
+        return self.embedding_deviation

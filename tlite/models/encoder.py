@@ -1,65 +1,84 @@
 """What the models have in common: embedding, positions, dropout and a stack of blocks."""
 
+from collections.abc import Callable
+from typing import ClassVar
+
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.models.config import ACTIVATIONS, NORMS, BlocksConfig
-from tlite.modules import Embedding, EncoderBlock, summary
+from tlite.modules import DecoderBlock, Embedding, EncoderBlock, summary
 from tlite.modules.layers import make_norm
 
 
-class Encoder(nnx.Module):
-    """Tokens (..., T) to vectors (..., T, D). With a causal mask it is the body of a generator."""
+class Stack(nnx.Module):
+    """Embedding, positions, dropout, blocks and, after pre-norm blocks, a norm.
 
-    def __init__(self, config: BlocksConfig, *, key: Key[Array, ""]):
+    With `embedding` False the table belongs to someone else and is passed to `embed`.
+    """
+
+    block: ClassVar[type] = EncoderBlock
+
+    def __init__(self, config: BlocksConfig, *, embedding: bool = True, key: Key[Array, ""]):
         embedding_key, position_key, _, blocks_key = jax.random.split(
             key, 4
         )  # the third: for a head
-        self.embedding = Embedding(
-            config.vocabulary_size,
-            config.width,
-            deviation=config.embedding_deviation,
-            key=embedding_key,
-        )
+        if embedding:
+            self.embedding = Embedding(
+                config.vocabulary_size,
+                config.width,
+                deviation=config.initial_deviation,
+                key=embedding_key,
+            )
         if config.positions == "learned":
             self.positions = Embedding(config.context, config.width, key=position_key)
         self.blocks = nnx.List(
-            EncoderBlock(config, key=k) for k in jax.random.split(blocks_key, config.num_blocks)
+            self.block(config, key=k) for k in jax.random.split(blocks_key, config.num_blocks)
         )
         if config.norm_first:
             self.norm = make_norm(config)
         self.config = config
 
-    def encode(
+    def embed(
         self,
         tokens: Int[Array, "*batch T"],
-        mask: Bool[Array, "..."] | None,
+        start: Int[Array, "*batch"] | None = None,
         *,
-        key: Key[Array, "..."] | None = None,
-    ) -> Float[Array, "*batch T D"]:
-        """The last block's vectors, after the final norm. A key, or one a sample: dropout is on.
+        table: Float[Array, "V D"] | None = None,
+    ) -> tuple[Float[Array, "*batch T D"], Float[Array, "..."] | None]:
+        """Scaled embeddings with their positions (from `start` on), and rotary angles, if any.
 
         Raises:
             ValueError: more tokens than the model's context.
         """
         config = self.config
-        x, angles = self.embedding(tokens), None
+        x = F.embed(self.embedding.table[...] if table is None else table, tokens)
+        x = config.embedding_scale * x if config.embedding_scale != 1 else x
+        positions = None if start is None else start[..., None] + jnp.arange(tokens.shape[-1])
         if config.positions == "rotary":
             angles = F.rotary_angles(config.context, self.head_width)
-        else:
-            x = F.add_positions(self.position_table(), x)
+            return x, angles if start is None else angles[positions][..., None, :, :]
+        if start is None:
+            return F.add_positions(self.position_table(), x), None
+        return x + self.position_table()[positions], None
+
+    def run_blocks(self, block: Callable, x: Float[Array, "*batch T D"], key, *memory, **settings):
+        """Dropout, every block (a function of parameters, x and `memory`), and the final norm."""
+        config = self.config
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
-        for index, block in enumerate(self.blocks):
-            x = F.encoder_block(
-                block,
+        for index, parameters in enumerate(self.blocks):
+            x = block(
+                parameters,
                 x,
-                mask,
-                angles=angles,
+                *memory,
                 dropout_rate=config.dropout,
+                hidden_dropout_rate=config.hidden_dropout,
                 key=None if key is None else F.fold_in(key, index),
+                **settings,
                 **self.block_settings(),
             )
         return self.final_norm(x)
@@ -89,3 +108,42 @@ class Encoder(nnx.Module):
 
     def __str__(self) -> str:
         return summary(self)
+
+
+class Encoder(Stack):
+    """Tokens (..., T) to vectors (..., T, D). With a causal mask it is the body of a generator."""
+
+    def encode(
+        self,
+        tokens: Int[Array, "*batch T"],
+        mask: Bool[Array, "..."] | None,
+        *,
+        key: Key[Array, "..."] | None = None,
+    ) -> Float[Array, "*batch T D"]:
+        """The last block's vectors, after the final norm. A key, or one a sample: dropout is on.
+
+        Raises:
+            ValueError: more tokens than the model's context.
+        """
+        x, angles = self.embed(tokens)
+        return self.run_blocks(F.encoder_block, x, key, mask, angles=angles)
+
+
+class Decoder(Stack):
+    """Target tokens and an encoder's output to vectors (..., T, D)."""
+
+    block = DecoderBlock
+
+    def decode(
+        self,
+        tokens: Int[Array, "*batch T"],
+        memory: Float[Array, "*batch S D"],
+        memory_mask: Bool[Array, "..."] | None,
+        *,
+        table: Float[Array, "V D"] | None = None,
+        key: Key[Array, "..."] | None = None,
+    ) -> Float[Array, "*batch T D"]:
+        """The last block's vectors; each position sees itself, those before it, and the memory."""
+        x, angles = self.embed(tokens, table=table)
+        mask = F.causal_mask(tokens.shape[-1])
+        return self.run_blocks(F.decoder_block, x, key, memory, mask, memory_mask, angles=angles)

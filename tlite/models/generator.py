@@ -50,13 +50,7 @@ class TransformerGenerator(Encoder):
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
         start + T must not exceed the model's context.
         """
-        config = self.config
-        positions = start[..., None] + jnp.arange(tokens.shape[-1])
-        x, angles = self.embedding(tokens), None
-        if config.positions == "rotary":
-            angles = F.rotary_angles(config.context, self.head_width)[positions][..., None, :, :]
-        else:
-            x = x + self.position_table()[positions]
+        x, angles = self.embed(tokens, start)
         extended = []
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = F.cached_encoder_block(

@@ -1,6 +1,7 @@
 """Flax modules: they make and hold the parameters that `tlite.functional` computes with."""
 
 from tlite.modules.layers import (
+    DecoderBlock,
     Embedding,
     EncoderBlock,
     FeedForward,

@@ -116,14 +116,7 @@ class EncoderBlock(nnx.Module):
 
     def __init__(self, config, *, key):
         attention_key, feed_forward_key = jax.random.split(key)
-        self.attention = MultiHeadAttention(
-            config.width,
-            config.num_heads,
-            head_width=config.head_width,
-            qkv_bias=config.qkv_bias,
-            bias=config.bias,
-            key=attention_key,
-        )
+        self.attention = make_attention(config, attention_key)
         self.attention_norm = make_norm(config)
         self.feed_forward = FeedForward(
             config.width,
@@ -132,6 +125,28 @@ class EncoderBlock(nnx.Module):
             key=feed_forward_key,
         )
         self.feed_forward_norm = make_norm(config)
+
+
+class DecoderBlock(EncoderBlock):
+    """The parameters of `functional.decoder_block`: attention on the encoder's output comes in."""
+
+    def __init__(self, config, *, key):
+        block_key, cross_key = jax.random.split(key)
+        super().__init__(config, key=block_key)
+        self.cross_attention = make_attention(config, cross_key)
+        self.cross_attention_norm = make_norm(config)
+
+
+def make_attention(config, key) -> MultiHeadAttention:
+    """The attention layer that a model's config describes."""
+    return MultiHeadAttention(
+        config.width,
+        config.num_heads,
+        head_width=config.head_width,
+        qkv_bias=config.qkv_bias,
+        bias=config.bias,
+        key=key,
+    )
 
 
 def make_norm(config) -> LayerNorm | RMSNorm:

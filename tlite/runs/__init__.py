@@ -6,9 +6,10 @@ from tlite.experiment import Experiment
 from tlite.runs.classifier import ClassifierRun
 from tlite.runs.generator import GeneratorRun
 from tlite.runs.opened import OpenedRun, check_member, restore_checkpoint
+from tlite.runs.translator import TranslatorRun
 from tlite.training.runs import open_run
 
-RUN_TYPES = {kind.experiment_type: kind for kind in (GeneratorRun, ClassifierRun)}
+RUN_TYPES = {kind.experiment_type: kind for kind in (GeneratorRun, ClassifierRun, TranslatorRun)}
 
 
 def start(experiment: Experiment, folder: Path | None = None) -> OpenedRun:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import matplotlib
+import numpy as np
 
 from tlite.errors import UserError, program
 from tlite.modules import summary
@@ -69,6 +71,10 @@ class OpenedRun(ABC):
         """The members before their first step; None if their making was interrupted."""
         return self.trainer.init()
 
+    def measure(self, members: Member) -> dict[str, np.ndarray]:
+        """What a validation finds beside the task's own sums, by member (M,)."""
+        return {}
+
     @property
     @abstractmethod
     def tokens_per_example(self) -> int:
@@ -119,7 +125,8 @@ class OpenedRun(ABC):
             f"run folder {run.folder}"
         )
         batches = self.validation()
-        if fit(trainer, run.folder, batches, self.tokens_per_example, self.start_members) is None:
+        starts = self.tokens_per_example, self.start_members, self.measure
+        if fit(trainer, run.folder, batches, *starts) is None:
             print(f"go on: {program()} train --resume {run.folder}")
             return
         self.report(batches)
@@ -171,24 +178,40 @@ class OpenedRun(ABC):
 
 
 def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Member, int]:
-    """The members at a checkpoint of a run: "best", "last" or a step.
+    """The members at a checkpoint of a run: "best", "last" or a step; or the last ones' "average".
 
     Raises:
         UserError: the run has no such checkpoint.
     """
     checkpoints = Checkpoints(run.checkpoints)
-    steps = {str(step): step for step in checkpoints.steps()}
-    if not steps:
-        raise UserError(f"{run.folder} has no checkpoint yet")
-    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
-    if checkpoint not in known:
-        raise UserError(
-            f"there is no checkpoint {checkpoint}: choose best, last or one of {', '.join(steps)}"
-        )
     try:
+        steps = {str(step): step for step in checkpoints.steps()}
+        if not steps:
+            raise UserError(f"{run.folder} has no checkpoint yet")
+        if checkpoint == "average":
+            return average_last(trainer, checkpoints, run.experiment.training.keep)
+        known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
+        if checkpoint not in known:
+            raise UserError(
+                f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
+                f"{', '.join(steps)}"
+            )
         return restore(trainer, checkpoints, known[checkpoint])
     finally:
         checkpoints.close()
+
+
+def average_last(trainer: Trainer, checkpoints: Checkpoints, number: int) -> tuple[Member, int]:
+    """The mean of the parameters at the last `number` checkpoints, and the last one's step."""
+    chosen = checkpoints.steps()[-number:]
+    total = 0.0
+    for step in chosen:
+        members, found = restore(trainer, checkpoints, step)
+        if found != step:
+            raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+        total += np.asarray(members.parameters, np.float64)
+    mean = jnp.asarray(total / len(chosen), jnp.float32)
+    return members._replace(parameters=mean), chosen[-1]
 
 
 def check_member(member: int, number: int) -> None:

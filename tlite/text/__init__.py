@@ -2,5 +2,6 @@
 
 from tlite.text.characters import CharTokenizer
 from tlite.text.padding import PADDING, pad
+from tlite.text.pairs import PairTokenizer
 from tlite.text.subwords import SubwordTokenizer
 from tlite.text.words import IndexTokenizer, select_vocabulary, sentences, simplify, words

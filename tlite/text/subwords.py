@@ -1,5 +1,6 @@
 """Subwords learned from a text, through the `tokenizers` library: BPE or WordPiece."""
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -92,8 +93,12 @@ class SubwordTokenizer:
         self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
     ) -> np.ndarray:
         """The pieces of each text as ids (B, T); what is past a text's end is `pad_id`."""
-        rows = [e.ids[:max_length] for e in self._tokenizer.encode_batch_fast(list(texts))]
+        rows = [ids[:max_length] for ids in self.encode_ids(texts)]
         return pad(rows, max_length, pad_id)
+
+    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
+        """The pieces of each text as ids, as many as there are."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
     def decode(self, tokens) -> str:
         """The text of the ids (T,), without special pieces, padding and spaces in front."""
@@ -103,16 +108,31 @@ class SubwordTokenizer:
         """The pieces of a text as they are shown to a reader."""
         return self._tokenizer.encode(text).tokens
 
+    def to_dict(self) -> dict:
+        return json.loads(self._tokenizer.to_str())
+
+    @classmethod
+    def from_dict(cls, content: dict) -> "SubwordTokenizer":
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: the content is none of it.
+        """
+        with needs_extra("text"):
+            from tokenizers import Tokenizer
+        try:
+            return cls(Tokenizer.from_str(json.dumps(content)))
+        except Exception as error:  # the library raises plain Exception
+            raise ValueError(str(error)) from error
+
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self._tokenizer.to_str(pretty=True), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "SubwordTokenizer":
-        with needs_extra("text"):
-            from tokenizers import Tokenizer
         try:
-            return cls(Tokenizer.from_str(Path(path).read_text(encoding="utf-8")))
-        except Exception as error:  # the library raises plain Exception
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
             raise UserError(f"{path} is not a tokenizer that tlite has saved: {error}") from error
 
 

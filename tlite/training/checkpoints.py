@@ -27,17 +27,17 @@ logging.getLogger("absl").setLevel(
 
 
 class Checkpoints:
-    """The best checkpoint by its score on the validation part and the last two, in one folder.
+    """The best checkpoint by its score on the validation part and the last few, in one folder.
 
     Only the process that trains may have it open for `writing`, which clears what a kill left
     half written.
     """
 
-    def __init__(self, folder: Path, *, writing: bool = False):
+    def __init__(self, folder: Path, *, writing: bool = False, last: int = 2):
         self.folder = folder
         keep = policies.AnyPreservationPolicy(
             [
-                policies.LatestN(2),
+                policies.LatestN(last),
                 policies.BestN(get_metric_fn=lambda metrics: metrics["score"], n=1, reverse=True),
             ]
         )

@@ -12,15 +12,16 @@ class TrainingConfig:
     steps: int = 5000
     """Parameter updates."""
     batch_size: int = 32
-    """Examples in a batch."""
+    """Examples in a batch; of a translator tokens, padding among them."""
     accumulate: int = 1
     """Batches whose gradients are summed into one update."""
     learning_rate: float = 1e-3
     """Step size, or its peak."""
     learning_rates: tuple[float, ...] = ()
     """Several step sizes, trained side by side in one program; replaces learning_rate."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Learning rate after the warm-up: constant, or a half cosine down to the last step."""
+    schedule: Literal["constant", "cosine", "inverse_sqrt"] = "constant"
+    """Learning rate after the warm-up: constant, a half cosine down to the last step, or falling
+    with the inverse square root of the step."""
     warmup_steps: int = 0
     """Steps over which the learning rate rises linearly from 0."""
     final_learning_rate: float = 0.0
@@ -37,8 +38,12 @@ class TrainingConfig:
     """Scale the gradient down to this Euclidean norm; not at all unless given."""
     label_smoothing: float = 0.0
     """Part of each target that is spread evenly over all classes or tokens."""
-    select: Literal["loss", "accuracy"] = "loss"
-    """What the best checkpoint has the best of, on the validation part."""
+    select: Literal["loss", "accuracy", "bleu"] = "loss"
+    """What the best checkpoint has the best of, on the validation part; bleu is a translator's."""
+    patience: int = 0
+    """Stop after so many validations without a better one; 0: never."""
+    keep: int = 2
+    """The last checkpoints that are kept beside the best (to be averaged, say)."""
     seed: int = 0
     """The (first) seed of parameters, batches and dropout."""
     seeds: int = 1
@@ -49,12 +54,12 @@ class TrainingConfig:
     """Steps between validations; each is followed by a checkpoint."""
 
     def __post_init__(self):
-        for name in ("steps", "batch_size", "accumulate", "seeds", "evaluate_every"):
+        for name in ("steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         rates = {"learning_rate": [self.learning_rate], "learning_rates": self.learning_rates}
         rates |= {"warmup_steps": [self.warmup_steps], "weight_decay": [self.weight_decay]}
-        rates |= {"adam_epsilon": [self.adam_epsilon]}
+        rates |= {"adam_epsilon": [self.adam_epsilon], "patience": [self.patience]}
         for name, values in rates.items():
             if not all(0 <= value < math.inf for value in values):
                 raise ValueError(f"{name} must not be negative or infinite")

@@ -13,7 +13,7 @@ import numpy as np
 from tlite.errors import UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, summarise
+from tlite.training.metrics import MetricsFile, read_metrics, summarise
 from tlite.training.named import from_named, named_shapes, to_named
 from tlite.training.progress import TrainingProgress
 from tlite.training.step import Member
@@ -30,14 +30,16 @@ def fit(
     validation: Any,
     tokens_per_example: int,
     start: Callable[[], Member | None] | None = None,
+    measure: Callable[[Member], dict[str, np.ndarray]] | None = None,
 ) -> Member | None:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say, or None
-    if making them was interrupted.
+    if making them was interrupted. `measure` adds to what a validation finds, by member (M,).
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
-    validated and saved. Ctrl-C saves and stops. Nothing depends on where a run was cut.
+    validated and saved; after `patience` validations without a better one it ends. Ctrl-C saves
+    and stops. Nothing depends on where a run was cut.
 
     Returns:
         The trained members; None if interrupted.
@@ -45,8 +47,8 @@ def fit(
     Raises:
         UserError: a loss is not finite, or the disk is full.
     """
-    config = trainer.config
-    checkpoints = Checkpoints(folder / "checkpoints", writing=True)
+    config, patience = trainer.config, trainer.config.patience
+    checkpoints = Checkpoints(folder / "checkpoints", writing=True, last=config.keep)
     members, step = restore(trainer, checkpoints, start=start)
     if members is None:
         return None
@@ -55,8 +57,13 @@ def fit(
     tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
     tokens_per_step *= len(config.members)
     steps_per_call, perplexity = 1, trainer.task.perplexity
+    scores = [
+        selection_score(config, line)
+        for line in read_metrics(metrics.path)
+        if line["split"] == "validation" and line["step"] % config.evaluate_every == 0
+    ]
     with Interrupt() as interrupt, TrainingProgress(step, config.steps) as progress:
-        while step < config.steps and not interrupt.requested:
+        while step < config.steps and not interrupt.requested and not out_of(patience, scores):
             next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
             num_steps = min(steps_per_call, next_evaluation - step, config.steps - step)
             began = time.perf_counter()
@@ -79,6 +86,7 @@ def fit(
             steps_per_call = int(min(max(wanted, 1), 4 * steps_per_call + 8, MAX_STEPS_PER_CALL))
             if step == next_evaluation or step == config.steps or interrupt.requested:
                 means = validate(trainer, members, validation)
+                means |= measure(members) if measure else {}
                 _check_finite(
                     "validation", means["loss"][None], step - 1, config.members, checkpoints
                 )
@@ -86,19 +94,29 @@ def fit(
                 metrics.write([line])
                 progress.validated(line["loss"])
                 saved = to_named(trainer.model, host_copy(members))
-                checkpoints.save(step, saved, selection_score(config, line))
+                score = selection_score(config, line)
+                checkpoints.save(step, saved, score)
+                if step == next_evaluation:  # an interruption's own validation is not counted
+                    scores.append(score)
     checkpoints.wait()
     checkpoints.close()
     metrics.close()
-    if step < config.steps:
+    if out_of(patience, scores):
+        print(f"no better validation in the last {patience}: ended at step {step}")
+    elif step < config.steps:
         print(f"stopped and saved at step {step}")
         return None
     return members
 
 
+def out_of(patience: int, scores: list[float]) -> bool:
+    """Whether the best (least) of the scores is not among the last `patience`; never with 0."""
+    return 0 < patience < len(scores) - np.argmin(scores) if scores else False
+
+
 def selection_score(config: TrainingConfig, validation: dict) -> float:
     """What the best checkpoint has the least of, from a validation's line of metrics."""
-    return validation["loss"] if config.select == "loss" else -validation["accuracy"]
+    return validation["loss"] if config.select == "loss" else -validation[config.select]
 
 
 def restore(

@@ -12,6 +12,10 @@ def schedule(config: TrainingConfig, step: Int[Array, ""]) -> Float[Array, ""]:
     """The learning rate before update `step` (from 0), as a fraction of its peak."""
     if config.schedule == "constant":
         decay = optax.constant_schedule(1.0)
+    elif config.schedule == "inverse_sqrt":
+        # "Attention is all you need", eq. 3, as a fraction of the peak at the warm-up's end
+        first = max(config.warmup_steps, 1)
+        decay = lambda since: jnp.sqrt(first / (since + first))  # noqa: E731
     else:
         decay_steps = max(config.steps - config.warmup_steps, 1)
         decay = optax.cosine_decay_schedule(1.0, decay_steps, alpha=config.final_learning_rate)

@@ -1,6 +1,7 @@
 """A run is a folder: config.json, tokenizer, metrics.jsonl, checkpoints/, samples/, plots/."""
 
 import datetime
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +63,13 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
 def create_run(folder: Path, experiment, data: dict, tokenizer) -> Run:
     """Write the tokenizer and, last and at once, config.json: a folder with it is complete."""
     run = Run(folder, experiment, data)
-    content = json.dumps({"experiment": to_dict(experiment), "data": data}, indent=2)
     temporary = folder / "config.json.tmp"
     try:
-        tokenizer.save(folder / tokenizer.file_name)
+        path = folder / tokenizer.file_name
+        tokenizer.save(path)
+        token_file = {"file": path.name, "sha256": _sha256(path)}
+        content = {"experiment": to_dict(experiment), "data": data, "tokenizer": token_file}
+        content = json.dumps(content, indent=2)
         temporary.write_text(content)
         temporary.replace(folder / "config.json")
     except OSError as error:
@@ -91,9 +95,16 @@ def open_run(folder: Path, kind: Any) -> Run:
         saved = content["experiment"]["kind"]
         if isinstance(kind, type) and saved != kind.__name__:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
+        token_file = folder / Path(content["tokenizer"]["file"]).name
+        if _sha256(token_file) != content["tokenizer"]["sha256"]:
+            raise UserError(f"{token_file} is not the one that the run was trained with")
         return Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _nearby(folder: Path) -> str:

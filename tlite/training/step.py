@@ -1,6 +1,7 @@
 """One update of one model: a pure function of parameters, data, key and step number."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,15 @@ from tlite.training.precision import with_precision
 INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
 
 
+class Buckets(NamedTuple):
+    """Batches of several shapes; the number of a batch counts accumulated ones too."""
+
+    choose: Callable[[Any, Key[Array, ""], Int[Array, ""]], Int[Array, ""]]
+    """data, key, number of the batch -> which of the shapes it has"""
+    draws: tuple[Callable[[Any, Key[Array, ""], Int[Array, ""]], Any], ...]
+    """for each shape: data, key, number -> batch"""
+
+
 class Task(NamedTuple):
     """What training needs to know of a model and its data."""
 
@@ -30,6 +40,8 @@ class Task(NamedTuple):
     """model, batch -> sums over the batch"""
     perplexity: bool = False
     """Whether exp(loss) says something: the loss is a mean over tokens."""
+    buckets: Buckets | None = None
+    """Takes the place of `draw` where batches have different shapes."""
 
 
 class Member(NamedTuple):
@@ -59,24 +71,42 @@ def train_step(
     place in the whole batch, and sums are divided once, so the numbers do not depend on how many
     shards or accumulated parts there are.
     """
-    num_examples = config.accumulate * config.batch_size
-    batch = task.draw(data, fold_in(member.key, BATCH), step, num_examples)
+    batch_key = fold_in(member.key, BATCH)
     noise = fold_in(fold_in(member.key, DROPOUT), step)
-    keys = jax.vmap(lambda example: fold_in(noise, example))(jnp.arange(num_examples))
-    share = config.batch_size // num_shards
-    start = jax.lax.axis_index("data") * share
+    shard = jax.lax.axis_index("data")
 
-    def part_gradient(index):
-        first = index * config.batch_size + start
-        part = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, share), (batch, keys))
+    def gradient_of(batch, first, size):
+        """Of this shard's share of the `size` examples from `first` on; and the losses."""
+        share = size // num_shards
+        start = shard * share
+        batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, share), batch)
+        keys = jax.vmap(lambda place: fold_in(noise, place))(first + start + jnp.arange(share))
 
         def objective(model):
-            sums = task.loss(model, *part)
+            sums = task.loss(model, batch, keys)
             return sums["loss"][0], sums
 
         model = with_precision(unravel(member.parameters), config.precision)
         gradient, sums = jax.grad(objective, has_aux=True)(model)
         return ravel_pytree(with_precision(gradient, "float32"))[0], sums
+
+    def bucket_gradient(draw, index):
+        batch = draw(data, batch_key, step * config.accumulate + index)
+        size = jax.tree.leaves(batch)[0].shape[0]
+        return gradient_of(batch, index * config.batch_size, size)
+
+    if task.buckets is None:
+        size = config.batch_size
+        batches = task.draw(data, batch_key, step, config.accumulate * size)
+
+    def part_gradient(index):
+        if task.buckets is not None:
+            bucket = task.buckets.choose(data, batch_key, step * config.accumulate + index)
+            branches = [partial(bucket_gradient, draw) for draw in task.buckets.draws]
+            return jax.lax.switch(bucket, branches, index)
+        first = index * size
+        batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, size), batches)
+        return gradient_of(batch, first, size)
 
     if config.accumulate == 1:
         sums = part_gradient(0)

@@ -121,7 +121,8 @@ class Trainer:
                 self._optimizer,
                 self._unravel,
                 num_shards=self.mesh.shape["data"],
-            )
+            ),
+            in_turn=self.task.buckets is not None,
         )
 
         def body(index, carry):
@@ -147,10 +148,16 @@ class Trainer:
         return over_members(evaluate)(parameters, batches)
 
 
-def over_members(function: Callable) -> Callable:
-    """`jax.vmap` over the first argument's leading axis; without its cost for a single member."""
+def over_members(function: Callable, *, in_turn: bool = False) -> Callable:
+    """`jax.vmap` over the first argument's leading axis; without its cost for a single member.
+
+    With `in_turn` one member comes after the other: where they take different branches, `vmap`
+    would compute every branch for each.
+    """
 
     def mapped(members, *others):
+        if in_turn:
+            return jax.lax.map(lambda member: function(member, *others), members)
         if jax.tree.leaves(members)[0].shape[0] > 1:
             return jax.vmap(function, in_axes=(0,) + (None,) * len(others))(members, *others)
         result = function(jax.tree.map(lambda a: a[0], members), *others)

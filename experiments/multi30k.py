@@ -1,0 +1,61 @@
+"""Captions of pictures from English to German (Multi30k, Elliott et al. 2016), text only.
+
+The size and training of fairseq's `transformer_tiny` as published for this set: 4 + 4 blocks of
+width 128, one embedding for source, target and output, joint subwords, 8,000 updates of about
+2 x 4,096 tokens.
+
+command   make multi30k
+"""
+
+from tlite.data import ParallelText
+from tlite.data.download import data_folder
+from tlite.experiment import PairSubwords, TranslatorExperiment
+from tlite.models import Seq2SeqConfig
+from tlite.training import TrainingConfig
+
+
+def files(part: str) -> tuple[str, str]:
+    return f"multi30k/{part}.en.gz", f"multi30k/{part}.de.gz"
+
+
+here = ParallelText(
+    training=files("train"), validation=files("val"), test=files("test_2016_flickr")
+)
+hub = ParallelText(
+    hub="bentrevett/multi30k",
+    training=("train",),
+    validation=("validation",),
+    test=("test",),
+    source="en",
+    target="de",
+)
+
+experiment = TranslatorExperiment(
+    name="multi30k",
+    data=here if (data_folder() / "multi30k").is_dir() else hub,
+    tokenizer=PairSubwords(pieces=8000),
+    model=Seq2SeqConfig(
+        context=80,
+        width=128,
+        num_heads=4,
+        num_blocks=4,
+        hidden_width=256,
+        dropout=0.3,
+        hidden_dropout=0.0,
+        qkv_bias=True,
+    ),
+    training=TrainingConfig(
+        steps=8000,
+        batch_size=4096,
+        accumulate=2,
+        learning_rate=5e-3,
+        schedule="inverse_sqrt",
+        warmup_steps=2000,
+        beta2=0.98,
+        label_smoothing=0.1,
+        select="bleu",
+        precision="mixed",
+        evaluate_every=100,
+        keep=10,
+    ),
+)

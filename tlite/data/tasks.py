@@ -1,0 +1,86 @@
+"""Made-up translations that need no download: copying, reversing, numbers in words."""
+
+import random
+from dataclasses import dataclass
+
+from tlite.data.parallel import Pair
+from tlite.data.tables import Part
+from tlite.errors import UserError, needs_extra
+
+PLACES = {"training": 0, "validation": 1, "test": 2}
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Sequences of letters to be written again, backwards if asked; no sequence is in two parts."""
+
+    reverse: bool = False
+    """Write the sequence backwards."""
+    letters: int = 20
+    """Different letters."""
+    longest: int = 16
+    """Letters in the longest sequences; the shortest have 4."""
+    sequences: int = 20000
+    """How many to train on; a twentieth as many to validate, and to test."""
+
+    def pairs(self, part: Part) -> list[Pair]:
+        if not (2 <= self.letters <= 26 and self.longest >= 4 and self.sequences >= 20):
+            raise UserError("the copy task needs 2 to 26 letters, 4 or more of them, 20 sequences")
+        held = self.sequences // 20
+        sizes = {"training": self.sequences, "validation": held, "test": held}
+        if self.letters**self.longest < 4 * sum(sizes.values()):
+            raise UserError("there are not so many different sequences: more letters, or longer")
+        draw, seen = random.Random(0), {}
+        while len(seen) < sum(sizes.values()):
+            length = draw.randint(4, self.longest)
+            letters = (chr(ord("a") + draw.randrange(self.letters)) for _ in range(length))
+            seen[" ".join(letters)] = None
+        start = sum(size for name, size in sizes.items() if PLACES[name] < PLACES[part])
+        chosen = list(seen)[start : start + sizes[part]]
+        step = -1 if self.reverse else 1
+        return [Pair(text, text[::step], f"sequence {i}") for i, text in enumerate(chosen, 1)]
+
+
+@dataclass(frozen=True)
+class NumberWords:
+    """English number words to German ones; the parts are disjoint (by the package `num2words`)."""
+
+    below: int = 1_000_000
+    """The largest number, plus one."""
+    numbers: int = 20_000
+    """How many to train on, about half of them below a thousandth of the largest; 1,000 each are
+    held out for validation and test."""
+    source_language: str = "en"
+    """Language of the source, as num2words names it."""
+    target_language: str = "de"
+    """Language of the target."""
+
+    def pairs(self, part: Part) -> list[Pair]:
+        with needs_extra("text"):
+            from num2words import num2words
+        if self.below < 10_000 or not 0 < self.numbers <= self.below // 2:
+            raise UserError("numbers must be below 10,000 or more, and at most half are trained on")
+        # Evenly drawn numbers have six digits nine times in ten, so that a model would see few
+        # short ones: half of them get a random number of digits instead.
+        draw, chosen = random.Random(0), {}
+        digits = len(str(self.below - 1))
+        while len(chosen) < self.numbers + 2_000:
+            top = self.below if draw.random() < 0.5 else 10 ** draw.randint(1, digits)
+            chosen[draw.randrange(min(top, self.below))] = None
+        parts = {"validation": (0, 1000), "test": (1000, 2000), "training": (2000, None)}
+        # The held-out ones are spread evenly over all that were drawn.
+        order = list(chosen)
+        draw.shuffle(order)
+        try:
+            return [
+                Pair(
+                    num2words(number, lang=self.source_language),
+                    num2words(number, lang=self.target_language),
+                    str(number),
+                )
+                for number in order[slice(*parts[part])]
+            ]
+        except NotImplementedError as error:
+            raise UserError(
+                f"num2words has no language {self.source_language!r} or {self.target_language!r}"
+            ) from error

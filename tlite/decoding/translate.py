@@ -1,0 +1,92 @@
+"""Translation of many sentences: sorted by length, in batches of few shapes, over all devices."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from tlite.decoding.search import Hypotheses, beam_search, greedy_search
+from tlite.text.pairs import END_ID, START_ID, pad_tokens
+
+LENGTHS = 8  # source lengths are rounded up to a multiple of this: a program for each is compiled
+
+
+def translate(
+    model,
+    sources: Sequence[np.ndarray],
+    *,
+    beam: int = 5,
+    alpha: float = 0.6,
+    max_length: int | None = None,
+    batch_size: int = 64,
+) -> list[list[tuple[np.ndarray, float]]]:
+    """For each source the hypotheses of a search (one if `beam` is 1, which is greedy), best first.
+
+    Args:
+        sources: tokens of each sentence, up to its end symbol.
+        alpha: of the length penalty.
+        max_length: tokens of the longest target; unless given half as many again as the source
+            has, and ten more, at most the model's context.
+        batch_size: sentences that are translated at once.
+
+    Raises:
+        ValueError: a source is longer than the model's context, or a setting makes no sense.
+    """
+    context, config = model.config.context, model.config
+    check_search(config, beam, alpha, max_length)
+    if (longest := max(map(len, sources), default=0)) > context:
+        raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
+    devices = jax.local_devices()
+    batch_size = -(-batch_size // len(devices)) * len(devices)
+    order = np.argsort([len(source) for source in sources], kind="stable")
+    results: list = [None] * len(sources)
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
+        length = min(-(-len(sources[chosen[-1]]) // LENGTHS) * LENGTHS, context)
+        limit = max_length or min(length + length // 2 + 10, context)
+        rows = [sources[i] for i in chosen]
+        rows += rows[-1:] * (batch_size - len(rows))
+        search = _search(tuple(devices), beam, limit)
+        tokens, scores = jax.device_get(search(model, pad_tokens(rows, length), alpha))
+        for place, hypotheses in zip(chosen, zip(tokens, scores, strict=True), strict=False):
+            results[place] = list(zip(*hypotheses, strict=True))
+    return results
+
+
+def check_search(config, beam: int, alpha: float, max_length: int | None) -> None:
+    """Raises a ValueError where the settings of a search make no sense for a model's config."""
+    if not 1 <= beam <= config.vocabulary_size:
+        raise ValueError(
+            f"a beam of {beam} is not between 1 and the vocabulary's {config.vocabulary_size}"
+        )
+    if not 0 <= alpha < 10:
+        raise ValueError(f"the length penalty must be in [0, 10), not {alpha}")
+    if max_length is not None and not 1 <= max_length <= config.context:
+        raise ValueError(
+            f"the maximum length must be between 1 and the context of {config.context}, "
+            f"not {max_length}"
+        )
+
+
+@cache
+def _search(devices: tuple, beam: int, max_length: int) -> Callable[..., Hypotheses]:
+    """A search over a batch that is spread over the devices, each of which ends when it is done."""
+    settings = {"max_length": max_length, "start_id": START_ID, "end_id": END_ID}
+
+    def search(model, source, alpha):
+        if beam == 1:
+            return greedy_search(model, source, **settings)
+        return beam_search(model, source, beam=beam, alpha=alpha, **settings)
+
+    spec = PartitionSpec
+    return jax.jit(
+        jax.shard_map(
+            search,
+            mesh=Mesh(np.array(devices), ("data",)),
+            in_specs=(spec(), spec("data"), spec()),
+            out_specs=spec("data"),
+            check_vma=False,
+        )
+    )

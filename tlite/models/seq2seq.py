@@ -1,0 +1,158 @@
+"""The encoder-decoder: reads one sequence, writes another."""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from tlite import functional as F
+from tlite.models.config import BlocksConfig
+from tlite.models.encoder import Decoder, Encoder
+from tlite.modules import Linear, summary
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig(BlocksConfig):
+    """The switches of an encoder-decoder; `num_blocks` is for the encoder.
+
+    `vocabulary_size` is the target's. The defaults are the base model's of 2017 in small: the
+    embedding starts with deviation 1/sqrt(D) and is scaled by sqrt(D).
+    """
+
+    source_vocabulary_size: int = 0
+    """Number of source tokens; 0 takes it from the tokenizer."""
+    decoder_blocks: int | None = None
+    """Blocks of the decoder; as many as of the encoder unless given."""
+    embeddings: Literal["separate", "shared", "tied"] = "tied"
+    """Source and target have their own tables, or share one, or the output layer shares it too."""
+    positions: Literal["learned", "sinusoidal", "rotary"] = "sinusoidal"
+    """How positions enter: added to the embedding, or rotating queries and keys."""
+    hidden_dropout: float = 0.1
+    """Dropout rate between the two layers of the feed-forward."""
+    embedding_deviation: float | None = None
+    """Standard deviation of the embedding before training; 1/sqrt(D) unless given."""
+    pad_id: int = 0
+    """The token that fills up short sequences: nothing attends to it."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.decoder_blocks is not None and self.decoder_blocks < 1:
+            raise ValueError(f"decoder_blocks must be at least 1, not {self.decoder_blocks}")
+        sizes = self.vocabulary_size, self.source_vocabulary_size
+        if self.embeddings != "separate" and sizes[0] != sizes[1]:
+            raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
+
+    @property
+    def embedding_scale(self) -> float:
+        return math.sqrt(self.width)
+
+    @property
+    def initial_deviation(self) -> float:
+        given = self.embedding_deviation
+        return 1 / math.sqrt(self.width) if given is None else given
+
+
+class TransformerSeq2Seq(nnx.Module):
+    """Source (..., S) and target (..., T) to logits (..., T, V) of the target's next tokens."""
+
+    def __init__(self, config: Seq2SeqConfig, *, key: Key[Array, ""]):
+        encoder_key, decoder_key, head_key = jax.random.split(key, 3)
+        of_encoder = dataclasses.replace(
+            config, embeddings="separate", vocabulary_size=config.source_vocabulary_size
+        )
+        of_decoder = dataclasses.replace(
+            config, num_blocks=config.decoder_blocks or config.num_blocks
+        )
+        self.encoder = Encoder(of_encoder, key=encoder_key)
+        own = config.embeddings == "separate"
+        self.decoder = Decoder(of_decoder, embedding=own, key=decoder_key)
+        if config.embeddings != "tied":
+            self.head = Linear(config.width, config.vocabulary_size, bias=config.bias, key=head_key)
+        self.config = config
+
+    def __call__(
+        self,
+        source: Int[Array, "*batch S"],
+        target: Int[Array, "*batch T"],
+        *,
+        key: Key[Array, "..."] | None = None,
+    ) -> Float[Array, "*batch T V"]:
+        """Logits of the token after each of the target's. A key, or one a sample: dropout is on.
+
+        Raises:
+            ValueError: more tokens than the model's context.
+        """
+        keys = (None, None) if key is None else (F.fold_in(key, 0), F.fold_in(key, 1))
+        memory, mask = self.encode(source, key=keys[0])
+        x = self.decoder.decode(target, memory, mask, table=self.target_table(), key=keys[1])
+        return self.logits(x)
+
+    def encode(
+        self, source: Int[Array, "*batch S"], *, key: Key[Array, "..."] | None = None
+    ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
+        """What the decoder looks at, and the mask of what is no padding."""
+        mask = F.padding_mask(source, self.config.pad_id)
+        return self.encoder.encode(source, mask, key=key), mask
+
+    def memory_caches(self, memory: Float[Array, "*batch S D"]) -> list[F.KeyValueCache]:
+        """For each decoder block the keys and values of the encoder's output."""
+        heads = self.config.num_heads
+        return [
+            F.project_memory(block.cross_attention, memory, num_heads=heads)
+            for block in self.decoder.blocks
+        ]
+
+    def extend(
+        self,
+        tokens: Int[Array, "*batch T"],
+        caches: list[F.KeyValueCache],
+        memories: list[F.KeyValueCache],
+        memory_mask: Bool[Array, "..."] | None,
+        start: Int[Array, "*batch"],
+    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValueCache]]:
+        """Logits after T more tokens of a target whose first `start` tokens are in the caches.
+
+        The same as the rows of a call on the whole target, for the price of the new tokens. The
+        batch may have an axis of beams that the memories of `memory_caches` lack.
+        """
+        x, angles = self.decoder.embed(tokens, start, table=self.target_table())
+        extended = []
+        for block, cache, memory in zip(self.decoder.blocks, caches, memories, strict=True):
+            x, cache = F.cached_decoder_block(
+                block,
+                x,
+                cache,
+                memory,
+                start,
+                memory_mask,
+                angles=angles,
+                **self.decoder.block_settings(),
+            )
+            extended.append(cache)
+        return self.logits(self.decoder.final_norm(x)), extended
+
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValueCache]:
+        """For each decoder block a cache of zeros with room for `capacity` tokens, or a context."""
+        length = capacity or self.config.context
+        zeros = jnp.zeros((*batch, self.config.num_heads, length, self.decoder.head_width))
+        return [F.KeyValueCache(zeros, zeros) for _ in self.decoder.blocks]
+
+    def target_table(self) -> Float[Array, "V D"] | None:
+        """The embedding of target tokens where it is the source's; None if they have their own."""
+        return None if self.config.embeddings == "separate" else self.encoder.embedding.table[...]
+
+    def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
+        """The output layer: a linear one, or the products with the embedding."""
+        if self.config.embeddings == "tied":
+            # With thousands of tokens the largest product of all: bfloat16 if the others are.
+            like = self.decoder.blocks[0].feed_forward.output.kernel
+            return F.product(x, self.encoder.embedding.table[...].T.astype(like.dtype))
+        return self.head(x)
+
+    def __str__(self) -> str:
+        return summary(self)

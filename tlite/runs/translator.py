@@ -1,0 +1,220 @@
+"""Runs of a translator: pairs of sentences, their subwords, and how good the translations are."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.bleu import bleu, exact_match
+from tlite.data import Pair
+from tlite.decoding.translate import translate
+from tlite.errors import UserError, disk_errors, program
+from tlite.experiment import TranslatorExperiment
+from tlite.inspection import plot_curves
+from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.text import PairTokenizer
+from tlite.training import Trainer
+from tlite.training.loop import validate
+from tlite.training.metrics import read_metrics
+from tlite.training.runs import Run
+from tlite.training.translation import (
+    Bucket,
+    make_buckets,
+    padding_share,
+    pair_batches,
+    translation_task,
+)
+
+
+class ParallelData(NamedTuple):
+    training: list[Pair]
+    validation: list[Pair]
+
+
+class TranslatorRun(OpenedRun):
+    """A translator and the pairs of sentences that it learns from."""
+
+    experiment_type = TranslatorExperiment
+
+    @classmethod
+    def load_data(cls, experiment: TranslatorExperiment) -> ParallelData:
+        return ParallelData(*(experiment.data.pairs(p) for p in ("training", "validation")))
+
+    @classmethod
+    def settle(cls, experiment: TranslatorExperiment, data: ParallelData):
+        tokenizer = PairTokenizer.train(
+            [pair.source for pair in data.training],
+            [pair.target for pair in data.training],
+            experiment.tokenizer.pieces,
+            joint=experiment.tokenizer.joint,
+            lowercase=experiment.tokenizer.lowercase,
+        )
+        if not tokenizer.joint and experiment.model.embeddings != "separate":
+            raise UserError(
+                "a shared embedding needs joint subwords: --embeddings separate, or --joint"
+            )
+        sizes = {
+            "vocabulary_size": len(tokenizer),
+            "source_vocabulary_size": len(tokenizer.source),
+        }
+        for name, size in sizes.items():
+            if getattr(experiment.model, name) not in (0, size):
+                raise UserError(
+                    f"{name} is {getattr(experiment.model, name)}, but the tokenizer has {size}: "
+                    f"leave it out"
+                )
+        model = dataclasses.replace(experiment.model, **sizes)
+        experiment = dataclasses.replace(experiment, model=model)
+        for pairs in data:  # before anything is written
+            encode_pairs(experiment, tokenizer, pairs)
+        return experiment, tokenizer
+
+    @classmethod
+    def load_tokenizer(cls, run: Run) -> PairTokenizer:
+        return PairTokenizer.load(run.folder / PairTokenizer.file_name)
+
+    @classmethod
+    def record(cls, data: ParallelData) -> dict[str, Any]:
+        record = {}
+        for part, pairs in data._asdict().items():
+            text = "".join(f"{pair.source}\n{pair.target}\n" for pair in pairs)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            record |= {f"{part} pairs": len(pairs), f"SHA-256 of the {part} part": digest}
+        return record
+
+    def make_trainer(self) -> Trainer:
+        encoded = encode_pairs(self.experiment, self.tokenizer, self.data.training)
+        self.buckets = make_buckets(*encoded, self.experiment.buckets)
+        return make_trainer(self.experiment, self.buckets)
+
+    def validation(self):
+        return self.batches(self.data.validation)
+
+    def batches(self, pairs: list[Pair]):
+        """Every pair once: (sources, targets), each (N, B, ...)."""
+        encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
+        return pair_batches(*encoded, EVALUATION_BATCH, self.trainer.mesh.shape["data"])
+
+    @property
+    def tokens_per_example(self) -> int:
+        return 1  # a batch is counted in tokens
+
+    def train(self) -> None:
+        share = padding_share(self.buckets, self.experiment.model.pad_id)
+        lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
+        print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
+        super().train()
+
+    def measure(self, members) -> dict[str, np.ndarray]:
+        """BLEU of the greedy translations of the first validation sentences, by member."""
+        pairs = self.data.validation[: self.experiment.bleu_sentences]
+        if not pairs:
+            return {}
+        models = self.trainer.models(members.parameters)
+        return {"bleu": np.array([self.bleu(model, pairs, beam=1) for model in models])}
+
+    def bleu(self, model, pairs: list[Pair], **search) -> float:
+        """Cased BLEU of the model's translations."""
+        found = self.translations(model, [pair.source for pair in pairs], **search)
+        return bleu(found, [pair.target for pair in pairs])[0]
+
+    def translations(self, model, texts: Sequence[str], **search) -> list[str]:
+        """The best translation of each text."""
+        sources = encode_sources(self.experiment, self.tokenizer, texts)
+        return [self.tokenizer.decode(found[0][0]) for found in translate(model, sources, **search)]
+
+    def report(self, batches) -> None:
+        """Loss and BLEU on the validation part, a few translations, and the curves."""
+        self.print_scores("validation", self.data.validation, batches, "best")
+        lines = read_metrics(self.run.metrics)
+        with disk_errors(self.run.plots):
+            self.save_plots({n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu")})
+        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
+        print(f"{program()} evaluate {self.run.folder} --split test")
+
+    def print_scores(self, part: str, pairs: list[Pair], batches, checkpoint: str) -> None:
+        """Loss, and for greedy and beam search BLEU in two ways and exact matches, by member."""
+        members, step = self.restore(checkpoint)
+        means = validate(self.trainer, members, batches)
+        print(f"{checkpoint} checkpoint: step {step:,}")
+        print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
+        texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        models = self.trainer.models(members.parameters)
+        settings = self.experiment.beam, self.experiment.length_penalty
+        for beam, alpha in dict.fromkeys([(1, 0.0), settings]):
+            found = [self.translations(m, texts, beam=beam, alpha=alpha) for m in models]
+            name = f"beam {beam}, length penalty {alpha:g}" if beam > 1 else "greedy"
+            for lowercase in (True, False):
+                scores, signatures = zip(
+                    *(bleu(f, references, lowercase=lowercase) for f in found), strict=True
+                )
+                print(f"{name}: BLEU {spread(np.array(scores), '.2f')}  {signatures[0]}")
+            matches = 100 * np.array([exact_match(f, references) for f in found])
+            print(f"{name}: exact match {spread(matches, '.1f')} %")
+        for text, translation, reference in list(zip(texts, found[0], references, strict=True))[:3]:
+            print(f"\n  {text}\n  {translation}\n  ({reference})")
+
+
+def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:
+    sizes = [bucket.source.shape for bucket in buckets]
+    training, devices = experiment.training, jax.local_devices()
+    try:
+        task = translation_task(
+            experiment.model,
+            sizes,
+            training.batch_size,
+            multiple_of=len(devices),
+            label_smoothing=training.label_smoothing,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
+
+
+def encode_pairs(
+    experiment: TranslatorExperiment, tokenizer: PairTokenizer, pairs: list[Pair]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Sources with their end, targets with start and end.
+
+    Raises:
+        UserError: one is longer than the model's context, and is not to be cut.
+    """
+    places = [pair.where for pair in pairs]
+    sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], places)
+    targets = tokenizer.encode_targets(pair.target for pair in pairs)
+    return sources, fit_context(experiment, targets, places, experiment.model.context + 1)
+
+
+def encode_sources(
+    experiment: TranslatorExperiment,
+    tokenizer: PairTokenizer,
+    texts: Sequence[str],
+    places: Sequence[str] | None = None,
+) -> list[np.ndarray]:
+    """Tokens of each sentence and its end."""
+    places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
+    sources = tokenizer.encode_sources(texts)
+    return fit_context(experiment, sources, places, experiment.model.context)
+
+
+def fit_context(
+    experiment: TranslatorExperiment, rows: list[np.ndarray], places: Sequence[str], length: int
+) -> list[np.ndarray]:
+    """The rows, cut to `length` tokens (the end symbol stays) if the experiment says `truncate`."""
+    for row, place in zip(rows, places, strict=True):
+        if len(row) > length and not experiment.truncate:
+            raise UserError(
+                f"{place} has {len(row)} tokens, which is more than the context of "
+                f"{experiment.model.context}: raise --context, or cut it with --truncate"
+            )
+    return [row if len(row) <= length else np.r_[row[: length - 1], row[-1:]] for row in rows]
+
+
+def spread(values: np.ndarray, style: str) -> str:
+    """Mean and standard deviation over the members (M,)."""
+    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
+    return f"{values.mean():{style}}{deviation}"
