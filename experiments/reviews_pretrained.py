@@ -4,7 +4,9 @@ The classifier starts from the generator's embedding and blocks. From scratch, f
 OPTIONS="--pretraining-steps 0".
 
 command   make reviews-pretrained   (five seeds after one pre-training)
-result    not measured yet with these settings (a trial: experiments/LOG.md, 2026-11-21)
+machine   two cores of an AMD EPYC with AVX-512
+time      17 min beside other work
+result    test accuracy 44.7 +- 1.2 % (validation 46.3 +- 1.4), from scratch 46.8 +- 0.9 % (49.0 +- 1.7)
 """
 
 import dataclasses
