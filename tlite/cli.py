@@ -36,7 +36,7 @@ class Evaluate:
     run: Positional[Path]
     """The run folder."""
     checkpoint: str = "best"
-    """best, last, or a step."""
+    """best, last, average (of the last that are kept), or a step."""
     split: Literal["validation", "training", "test"] = "validation"
     """Which part of the data. A classifier's test part is there to be read once, at the end."""
     sampled: int = 0
@@ -93,7 +93,35 @@ class Classify:
     """best, last, or a step."""
 
 
-COMMANDS = ("train", "evaluate", "generate", "classify")
+@dataclass(frozen=True)
+class Translate:
+    """The translation of each text, or of each line of a file or of standard input."""
+
+    run: Positional[Path]
+    """The run folder."""
+    texts: Positional[tuple[str, ...]] = ()
+    """What is translated."""
+    input: Path | None = None
+    """A file with a sentence a line."""
+    beam: int | None = None
+    """Beams of the search, 1 for the greedy one; the experiment's unless given."""
+    length_penalty: float | None = None
+    """Above 0 longer translations are preferred; the experiment's unless given."""
+    max_length: int | None = None
+    """Tokens of the longest translation; from the source's length unless given."""
+    n_best: int = 1
+    """The best so many translations of each text, with their scores."""
+    truncate: bool = False
+    """Cut texts that are longer than the model's context."""
+    format: Literal["text", "jsonl"] = "text"
+    """A translation a line (n-best: place, score and translation), or JSON Lines."""
+    member: int = 0
+    """Which of the run's models, where several were trained side by side."""
+    checkpoint: str = "best"
+    """best, last, average (of the last that are kept), or a step."""
+
+
+COMMANDS = ("train", "evaluate", "generate", "classify", "translate")
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -101,6 +129,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite evaluate RUN [OPTIONS]         how good a run's models are
   tlite generate RUN [OPTIONS]         write text with a generator
   tlite classify RUN [TEXT ...]        the classes of texts by a classifier
+  tlite translate RUN [TEXT ...]       the translations of texts by a translator
 
 Each command lists its options with --help."""
 
@@ -125,6 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
             "evaluate": _evaluate,
             "generate": _generate,
             "classify": _classify,
+            "translate": _translate,
         }[command](rest)
         return 0
     except UserError as error:
@@ -192,6 +222,13 @@ def _classify(arguments: list[str]) -> None:
 
     options = vars(parse(Classify, arguments, "tlite classify"))
     commands.classify(options.pop("run"), list(options.pop("texts")), **options)
+
+
+def _translate(arguments: list[str]) -> None:
+    from tlite import commands
+
+    options = vars(parse(Translate, arguments, "tlite translate"))
+    commands.translate(options.pop("run"), list(options.pop("texts")), **options)
 
 
 def parse(kind: type, arguments: list[str], program: str) -> Any:

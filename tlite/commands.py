@@ -1,5 +1,6 @@
-"""What the commands of `tlite` do: train, evaluate, generate and classify on run folders."""
+"""What the commands of `tlite` do: train, evaluate, generate, classify, translate."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -9,11 +10,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite.decoding.translate import check_search
+from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
-from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
+from tlite.experiment import (
+    ClassifierExperiment,
+    Experiment,
+    GeneratorExperiment,
+    TranslatorExperiment,
+)
 from tlite.runs import (
     ClassifierRun,
     GeneratorRun,
+    TranslatorRun,
     check_member,
     open_any,
     restore_checkpoint,
@@ -22,6 +31,7 @@ from tlite.runs import (
 from tlite.runs.classifier import encode_texts, make_trainer, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
+from tlite.runs.translator import encode_sources, load_translator
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, language_task
 from tlite.training.runs import open_run
@@ -55,9 +65,14 @@ def evaluate(
         if beside or member:
             raise UserError("--beside and --member are for classifiers")
         run.evaluate(checkpoint, split, sampled)
+        return
+    if sampled:
+        raise UserError("--sampled is for generators")
+    if isinstance(run, TranslatorRun):
+        if beside or member:
+            raise UserError("--beside and --member are for classifiers")
+        run.evaluate(checkpoint, split)
     else:
-        if sampled:
-            raise UserError("--sampled is for generators")
         evaluate_classifier(run, checkpoint, split, member, beside)
 
 
@@ -122,7 +137,7 @@ def classify(
     trainer = make_trainer(run.experiment, ())  # the data itself is not needed
     members, _ = restore_checkpoint(run, trainer, checkpoint)
     model = trainer.models(members.parameters[member : member + 1])[0]
-    texts = texts or read_input()
+    texts = texts or read_input("classify")
     for number, text in enumerate(texts, 1):
         if not (tokenizer.encode_texts([text]) >= 0).any():
             print(f"warning: text {number} has no word in it", file=sys.stderr)
@@ -142,20 +157,71 @@ def classify(
         print("  ".join(f"{cell:>{width}}" for cell in cells) + f"  {shown}")
 
 
-def read_input() -> list[str]:
-    """The lines of standard input.
+def translate(
+    folder: Path,
+    texts: list[str],
+    *,
+    input: Path | None = None,
+    checkpoint: str = "best",
+    member: int = 0,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    max_length: int | None = None,
+    n_best: int = 1,
+    truncate: bool = False,
+    format: Literal["text", "jsonl"] = "text",
+) -> None:
+    """Print the translation of each text; without texts, of each line of a file or of the input."""
+    run = open_run(folder, TranslatorExperiment)
+    experiment = dataclasses.replace(run.experiment, truncate=truncate or run.experiment.truncate)
+    beam = experiment.beam if beam is None else beam
+    alpha = experiment.length_penalty if length_penalty is None else length_penalty
+    if not 1 <= n_best <= beam:
+        raise UserError(f"--n-best must be between 1 and the beam's {beam}, not {n_best}")
+    if texts and input:
+        raise UserError("give texts or --input, not both")
+    try:
+        check_search(experiment.model, beam, alpha, max_length)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    check_member(member, len(experiment.training.members))
+    tokenizer = TranslatorRun.load_tokenizer(run)
+    texts = texts or read_input("translate", input)
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            raise UserError(f"line {number} is empty: there is nothing to translate")
+    sources = encode_sources(experiment, tokenizer, texts)
+    model = load_translator(run, checkpoint, member)
+    settings = {"beam": beam, "alpha": alpha, "max_length": max_length}
+    for text, found in zip(texts, search_all(model, sources, **settings), strict=True):
+        chosen = [(tokenizer.decode(tokens), float(score)) for tokens, score in found[:n_best]]
+        if format == "jsonl":
+            best = [{"translation": t, "score": round(score, 4)} for t, score in chosen]
+            print(json.dumps({"text": text, "translations": best}, ensure_ascii=False))
+        elif n_best == 1:
+            print(chosen[0][0])
+        else:
+            for place, (translation, score) in enumerate(chosen, 1):
+                print(f"{place}\t{score:.4f}\t{translation}")
+
+
+def read_input(purpose: str, path: Path | None = None) -> list[str]:
+    """The lines of a file, or of standard input.
 
     Raises:
         UserError: there are none, or they are not UTF-8.
     """
-    if sys.stdin.isatty():
+    if path is None and sys.stdin.isatty():
         print("one text a line; end with Ctrl-D", file=sys.stderr)
-    content = sys.stdin.buffer.read()
+    name = "standard input" if path is None else str(path)
     try:
+        content = sys.stdin.buffer.read() if path is None else path.read_bytes()
         text = content.decode("utf-8").replace("\r\n", "\n").removesuffix("\n")
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"standard input is not UTF-8 text: see line {line}") from error
+        raise UserError(f"{name} is not UTF-8 text: see line {line}") from error
     if not text:
-        raise UserError("there is nothing to classify: give texts, or lines on standard input")
+        raise UserError(f"there is nothing to {purpose}: give texts, or lines on standard input")
     return text.split("\n")

@@ -51,6 +51,15 @@ def block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
     )
 
 
+def decoder_block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
+    """Those of an encoder block, and of attention on a memory."""
+    return F.DecoderBlockParameters(
+        cross_attention=attention_parameters(width, inner or width, seed=seed + 5),
+        cross_attention_norm=norm_parameters(width, norm_bias, seed + 4),
+        **block_parameters(width, hidden, inner, norm_bias, seed)._asdict(),
+    )
+
+
 def integers(high, *shape):
     return jnp.asarray(np.random.default_rng([high, *shape]).integers(0, high, shape))
 

@@ -99,6 +99,37 @@ def encoder_block(
     return norm(params.feed_forward_norm, x + feed(x))
 
 
+def decoder_block(
+    params,
+    x,
+    memory,
+    mask=None,
+    memory_mask=None,
+    *,
+    num_heads,
+    pre_norm=False,
+    activation=relu,
+    norm=layer_norm,
+    angles=None,
+):
+    def attend(x):
+        inputs = (params.attention, x, x, x, mask)
+        return multi_head_attention(*inputs, num_heads=num_heads, angles=angles)[0]
+
+    def look_across(x):
+        inputs = (params.cross_attention, x, memory, memory, memory_mask)
+        return multi_head_attention(*inputs, num_heads=num_heads)[0]
+
+    def feed(x):
+        return feed_forward(params.feed_forward, x, activation)
+
+    layers = {"attention": attend, "cross_attention": look_across, "feed_forward": feed}
+    for name, layer in layers.items():
+        normed = getattr(params, f"{name}_norm")
+        x = x + layer(norm(normed, x)) if pre_norm else norm(normed, x + layer(x))
+    return x
+
+
 def sinusoidal_positions(length, dim, base=10_000.0):
     table = np.zeros((length, dim))
     for p in range(length):

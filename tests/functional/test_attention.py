@@ -252,3 +252,47 @@ def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
             params, piece, cache, start, num_heads=H, angles=turned
         )
         assert_close(output, expected)
+
+
+# Attention on a memory
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("head_width", [D // H, 5])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_attention_on_a_projected_memory_is_attention_on_the_memory(batch, head_width, masked):
+    params = attention_parameters(D, H * head_width)
+    x, memory = normal(*batch, T, D), normal(*batch, S, D, seed=1)
+    mask = some_mask(*batch, 1, 1, S) if masked else None
+    projected = F.project_memory(params, memory, num_heads=H)
+    assert projected.key.shape == projected.value.shape == (*batch, H, S, head_width)
+    output = F.cached_cross_attention(params, x, projected, mask, num_heads=H)
+    expected, _ = F.multi_head_attention(params, x, memory, memory, mask, num_heads=H)
+    assert_close(output, expected)
+
+
+@pytest.mark.parametrize("length", [1, T])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_beams_look_at_one_memory_as_if_each_had_its_own(batch, length):
+    params, beams = attention_parameters(D, D), 3
+    x, memory = normal(*batch, beams, length, D), normal(*batch, S, D, seed=1)
+    mask = some_mask(*batch, 1, 1, S)
+    projected = F.project_memory(params, memory, num_heads=H)
+    together = F.cached_cross_attention(params, x, projected, mask, num_heads=H)
+    axis = len(batch)
+    repeated, masks = (jnp.repeat(jnp.expand_dims(a, axis), beams, axis) for a in (memory, mask))
+    expected, _ = F.multi_head_attention(params, x, repeated, repeated, masks, num_heads=H)
+    assert_close(together, expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(arrays(bool, S), st.sampled_from([1e30, -1e30]))
+def test_hidden_places_of_a_memory_have_no_influence_whatever_their_values(seen, huge):
+    params, x, memory = attention_parameters(D, D), normal(T, D), normal(S, D, seed=1)
+    projected = F.project_memory(params, memory, num_heads=H)
+    noisy = F.KeyValueCache(*(jnp.where(seen[:, None], a, huge) for a in projected))
+    plain, disturbed = (
+        F.cached_cross_attention(params, x, m, jnp.asarray(seen), num_heads=H)
+        for m in (projected, noisy)
+    )
+    assert_same(plain, disturbed)

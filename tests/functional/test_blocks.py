@@ -1,4 +1,4 @@
-"""The encoder block: equal to its formula in both orders of norm, causal, batched as single."""
+"""Both blocks: equal to their formulas in both orders of norm, causal, batched as single."""
 
 import functools
 
@@ -14,14 +14,16 @@ from tests.functional.helpers import (
     assert_gradients_are_differences,
     assert_same,
     block_parameters,
+    decoder_block_parameters,
     exact,
     normal,
     over_batch,
     some_mask,
 )
 from tlite import functional as F
+from tlite.functional import layers
 
-T, D, H = 3, 4, 2
+T, S, D, H = 3, 5, 4, 2
 NORMS = {"layer": (F.layer_norm, reference.layer_norm), "rms": (F.rms_norm, reference.rms_norm)}
 both_orders = pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
 
@@ -34,6 +36,20 @@ def block_and_formula(norm="layer", **options):
         functools.partial(reference.encoder_block, num_heads=H, norm=theirs, **options),
         block_parameters(D, 6, norm_bias=norm == "layer"),
     )
+
+
+def decoder_and_formula(norm="layer", inner=None, **options):
+    """The same for a decoder block."""
+    ours, theirs = NORMS[norm]
+    return (
+        functools.partial(F.decoder_block, num_heads=H, norm=ours, **options),
+        functools.partial(reference.decoder_block, num_heads=H, norm=theirs, **options),
+        decoder_block_parameters(D, 6, inner, norm_bias=norm == "layer"),
+    )
+
+
+def x_and_memory(*batch):
+    return normal(*batch, T, D), normal(*batch, S, D, seed=1)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -110,3 +126,159 @@ def test_attention_and_feed_forward_meet_different_noise():
     )
     assert 0.1 < dropped_twice < 0.4
     assert 0.1 < kept_twice < 0.4
+
+
+# The decoder block
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize("norm", NORMS)
+@both_orders
+def test_decoder_blocks_are_their_formula(pre_norm, norm, batch, masked):
+    block, formula, params = decoder_and_formula(norm, pre_norm=pre_norm)
+    inputs = x_and_memory(*batch)
+    if masked:
+        inputs = (*inputs, some_mask(*batch, H, T, T), some_mask(*batch, H, T, S))
+    expected = over_batch(batch, formula, *inputs, params=params)
+    assert_close(block(params, *inputs), expected, 2e-5)
+
+
+@both_orders
+def test_decoder_blocks_turn_only_their_own_queries_and_keys(pre_norm):
+    block, formula, params = decoder_and_formula(inner=H * 6, pre_norm=pre_norm)
+    inputs = x_and_memory()
+    expected = formula(*exact((params, *inputs)), angles=reference.rotary_angles(5, 6))
+    assert_close(block(params, *inputs, angles=F.rotary_angles(5, 6)), expected)
+
+
+@both_orders
+def test_gradients_of_decoder_blocks_are_their_differences(pre_norm):
+    block, formula, params = decoder_and_formula(pre_norm=pre_norm)
+    masks = jnp.tile(F.causal_mask(T), (H, 1, 1)), some_mask(H, T, S)
+    assert_gradients_are_differences(
+        lambda *inputs: block(*inputs, *masks),
+        lambda *inputs: formula(*inputs, *masks),
+        params,
+        *x_and_memory(),
+        tolerance=1e-4,
+    )
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@both_orders
+def test_gradients_of_a_decoder_never_reach_the_future_and_always_the_past(pre_norm, rotary):
+    angles = F.rotary_angles(T, D // H) if rotary else None
+    block, _, params = decoder_and_formula(pre_norm=pre_norm, angles=angles)
+    x, memory = x_and_memory()
+    assert_gradients_are_causal(lambda x: block(params, x, memory, F.causal_mask(T)), x)
+
+
+@both_orders
+def test_gradients_reach_what_is_seen_of_the_memory_and_nothing_else(pre_norm):
+    block, _, params = decoder_and_formula(pre_norm=pre_norm)
+    (x, memory), seen = x_and_memory(), jnp.array([True, False, True, True, False])
+    weights = normal(D)
+    gradients = jax.jacrev(lambda m: block(params, x, m, F.causal_mask(T), seen) @ weights)(memory)
+    assert_same(gradients.any(-1), jnp.tile(seen, (T, 1)))
+
+
+@both_orders
+def test_what_is_hidden_of_target_or_memory_changes_no_other_row(pre_norm):
+    block, _, params = decoder_and_formula(pre_norm=pre_norm)
+    x, memory = x_and_memory(2)
+    lengths, seen = jnp.array([1, 3]), F.padding_mask(jnp.array([[1, 1, 0, 0, 0], [1] * 5]), 0)
+    mask = F.combine_masks(F.causal_mask(T), (jnp.arange(T) < lengths[:, None])[:, None, None])
+    noise = 100 * normal(2, S, D, seed=2)
+    real = (jnp.arange(T) < lengths[:, None])[..., None]
+    plain = block(params, x, memory, mask, seen)
+    noisy = block(
+        params,
+        jnp.where(real, x, noise[:, :T]),
+        jnp.where(seen[:, 0, 0, :, None], memory, noise),
+        mask,
+        seen,
+    )
+    assert_same(jnp.where(real, plain, 0), jnp.where(real, noisy, 0))
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@both_orders
+def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm, rotary):
+    angles = F.rotary_angles(8, 6) if rotary else None
+    settings = {"num_heads": H, "pre_norm": pre_norm}
+    params = decoder_block_parameters(D, 6, H * 6)
+    x, memory = normal(2, 5, D), normal(2, S, D, seed=1)
+    seen = some_mask(2, 1, 1, S)
+    whole = F.decoder_block(params, x, memory, F.causal_mask(5), seen, angles=angles, **settings)
+    projected = F.project_memory(params.cross_attention, memory, num_heads=H)
+    cache = F.KeyValueCache(normal(2, H, 8, 6), normal(2, H, 8, 6))
+    # The last piece starts anew at another place for each sample.
+    for starts, length in [((0, 0), 2), ((2, 2), 1), ((3, 3), 2), ((3, 1), 1)]:
+        start = jnp.array(starts)
+        rows = start[:, None] + jnp.arange(length)
+        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
+        turned = angles[rows][:, None] if rotary else None
+        output, cache = F.cached_decoder_block(
+            params, piece, cache, projected, start, seen, angles=turned, **settings
+        )
+        assert_close(output, expected)
+
+
+@both_orders
+def test_beams_in_a_decoder_block_share_a_memory(pre_norm):
+    params, beams = decoder_block_parameters(D, 6), 3
+    x, memory, seen = normal(2, beams, T, D), normal(2, S, D, seed=1), some_mask(2, 1, 1, S)
+    empty = jnp.zeros((2, beams, H, T, D // H))
+    settings = {"num_heads": H, "pre_norm": pre_norm}
+    output, _ = F.cached_decoder_block(
+        params,
+        x,
+        F.KeyValueCache(empty, empty),
+        F.project_memory(params.cross_attention, memory, num_heads=H),
+        jnp.zeros((2, beams), int),
+        seen,
+        **settings,
+    )
+    repeated, masks = (jnp.repeat(a[:, None], beams, 1) for a in (memory, seen))
+    expected = F.decoder_block(params, x, repeated, F.causal_mask(T), masks, **settings)
+    assert_close(output, expected)
+
+
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.3, 0.5)])
+@both_orders
+def test_decoder_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm, rates):
+    rates = dict(zip(("dropout_rate", "hidden_dropout_rate"), rates, strict=True))
+    block, _, params = decoder_and_formula(pre_norm=pre_norm, **rates)
+    (x, memory), keys = x_and_memory(3), jax.random.split(jax.random.key(0), 3)
+
+    def whole(x, memory, key):
+        return block(params, x, memory, F.causal_mask(T), key=key)
+
+    assert_close(jax.jit(jax.vmap(whole))(x, memory, keys), whole(x, memory, keys))
+
+
+@pytest.mark.parametrize("rate", ["dropout_rate", "hidden_dropout_rate"])
+@pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
+def test_each_rate_of_dropout_is_that_of_the_key(decoder, rate):
+    make = decoder_and_formula if decoder else block_and_formula
+    block, _, params = make(**{rate: 0.5})
+    inputs = x_and_memory()[: 1 + decoder]
+    first, second = jax.random.split(jax.random.key(0))
+    assert_same(block(params, *inputs, key=first), block(params, *inputs, key=first))
+    for other in (block(params, *inputs, key=second), block(params, *inputs)):
+        assert np.abs(block(params, *inputs, key=first) - other).max() > 1e-3
+    assert_same(block(params, *inputs), make()[0](params, *inputs))
+
+
+def test_every_place_of_dropout_in_a_decoder_has_noise_of_its_own(monkeypatch):
+    keys = []
+
+    def random_bits(key, shape):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return F.random_bits(key, shape)
+
+    monkeypatch.setattr(layers, "random_bits", random_bits)
+    block, _, params = decoder_and_formula(dropout_rate=0.5, hidden_dropout_rate=0.5)
+    block(params, *x_and_memory(), key=jax.random.key(0))
+    assert len(set(keys)) == len(keys) == 4

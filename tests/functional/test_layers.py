@@ -126,6 +126,33 @@ def test_gradients_of_dropout_are_its_scale_where_it_keeps():
     assert_same(gradient, F.dropout(key, x, 0.2))
 
 
+def test_dropout_in_a_feed_forward_falls_on_what_its_hidden_layer_gives():
+    params, x, key = feed_forward_parameters(50, 50), normal(T, 50), jax.random.key(0)
+    shown = params._replace(output=F.LinearParameters(jnp.eye(50)))
+    hidden = F.feed_forward(shown, x)
+    dropped = F.feed_forward(shown, x, dropout_rate=0.5, key=key)
+    assert_close(dropped, F.dropout(key, hidden, 0.5))
+    assert 0.2 < (np.asarray(dropped) == 0)[np.asarray(hidden) > 0].mean() < 0.8
+    output = F.feed_forward(params, x, dropout_rate=0.5, key=key)
+    assert_close(output, F.linear(params.output, dropped))
+
+
+@pytest.mark.parametrize("settings", [{"dropout_rate": 0.5}, {"key": jax.random.key(0)}])
+def test_a_feed_forward_without_key_or_rate_drops_nothing(settings):
+    params, x = feed_forward_parameters(D, 6), normal(T, D)
+    assert_same(F.feed_forward(params, x, **settings), F.feed_forward(params, x))
+
+
+def test_a_feed_forward_takes_a_key_for_each_sample():
+    params, x = feed_forward_parameters(D, 6), normal(3, T, D)
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    def feed(x, key):
+        return F.feed_forward(params, x, dropout_rate=0.5, key=key)
+
+    assert_close(jax.jit(jax.vmap(feed))(x, keys), feed(x, keys))
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_dropout_rate_outside_0_to_1_is_named(rate):
     with pytest.raises(ValueError, match=f"not {rate}"):

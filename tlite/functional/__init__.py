@@ -38,6 +38,7 @@ from tlite.functional.logistic import (
 )
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
 from tlite.functional.masks import causal_mask, combine_masks, padding_mask
+from tlite.functional.observe import Observe, unobserved, within
 from tlite.functional.parameters import (
     AttentionParameters,
     DecoderBlockParameters,

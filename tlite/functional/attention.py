@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from tlite.functional.fast_attention import mixed_attention
 from tlite.functional.layers import linear
+from tlite.functional.observe import Observe, unobserved
 from tlite.functional.positions import rotate
 
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
@@ -19,6 +20,8 @@ def scaled_dot_product_attention(
     key: Float[Array, "*batch S K"],
     value: Float[Array, "*batch S Kv"],
     mask: Bool[Array, "..."] | None = None,
+    *,
+    observe: Observe = unobserved,
 ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V (eq. 1); returns the output and the softmax's weights.
 
@@ -26,7 +29,7 @@ def scaled_dot_product_attention(
     to nothing gets weights and output 0, with finite gradients.
     """
     scores = jnp.einsum("...tk,...sk->...ts", query, key) / math.sqrt(query.shape[-1])
-    weights = jax.nn.softmax(scores, axis=-1, where=mask)
+    weights = observe("weights", jax.nn.softmax(scores, axis=-1, where=mask))
     return jnp.einsum("...ts,...sv->...tv", weights, value), weights
 
 
@@ -39,23 +42,27 @@ def multi_head_attention(
     *,
     num_heads: int,
     angles: Float[Array, "L half_K"] | None = None,
+    observe: Observe = unobserved,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O with head_h = attention(q W_Q, k W_K, v W_V) (section 3.2.2).
 
     `params` has the linear layers `query`, `key`, `value` (D, H*K) and `output` (H*K, D); the
     head width K is theirs to choose. `mask` broadcasts to (..., H, T, S). `angles` from
     `rotary_angles` turns queries and keys by their positions. Returns the output and the weights.
+    Observed are `query`, `key`, `value`, `weights`, `heads` (each head's output) and `output`.
 
     Raises:
         ValueError: the layers' width is not divisible by `num_heads`.
     """
     heads = _project(params, query, key, value, num_heads, angles)
-    output_BxHxTxK, weights = scaled_dot_product_attention(*heads, mask)
+    heads = [observe(n, x) for n, x in zip(("query", "key", "value"), heads, strict=True)]
+    output_BxHxTxK, weights = scaled_dot_product_attention(*heads, mask, observe=observe)
     mixed = jnp.asarray(params.query.kernel).dtype == jnp.bfloat16
-    if mixed and key.shape[-2] >= MIXED_FROM_LENGTH:
+    if mixed and observe is unobserved and key.shape[-2] >= MIXED_FROM_LENGTH:
         # Nobody who asks only for the output pays for the weights: the compiler drops them.
         output_BxHxTxK = mixed_attention(*heads, mask)
-    return linear(params.output, merge_heads(output_BxHxTxK)), weights
+    output_BxHxTxK = observe("heads", output_BxHxTxK)
+    return observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
 
 
 class KeyValueCache(NamedTuple):

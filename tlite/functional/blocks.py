@@ -13,6 +13,7 @@ from tlite.functional.attention import (
     multi_head_attention,
 )
 from tlite.functional.layers import dropout, feed_forward, layer_norm
+from tlite.functional.observe import Observe, unobserved, within
 from tlite.functional.random import fold_in
 
 
@@ -40,28 +41,34 @@ def encoder_block(
     dropout_rate: float = 0.0,
     hidden_dropout_rate: float = 0.0,
     key: Key[Array, "..."] | None = None,
+    observe: Observe = unobserved,
 ) -> Float[Array, "*batch T D"]:
     """Self-attention, then feed-forward, each a `residual` with dropout on the layer's output.
 
     With a causal mask it is the block of a generator. `params` has the fields `attention`,
     `attention_norm`, `feed_forward`, `feed_forward_norm`; `hidden_dropout_rate` is that between
-    the two layers of the feed-forward.
+    the two layers of the feed-forward. Observed are `attention_residual`, `residual` (what comes
+    out) and, by their places, what `multi_head_attention` and `feed_forward` offer.
     """
     keys = _keys(key, 3)
 
     def attend(x):
+        seen = {"angles": angles, "observe": within(observe, "attention")}
         output, _ = multi_head_attention(
-            params.attention, x, x, x, mask, num_heads=num_heads, angles=angles
+            params.attention, x, x, x, mask, num_heads=num_heads, **seen
         )
         return dropout(keys[0], output, dropout_rate)
 
     def feed(x):
         hidden = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
-        output = feed_forward(params.feed_forward, x, activation, **hidden)
+        seen = {"observe": within(observe, "feed_forward")}
+        output = feed_forward(params.feed_forward, x, activation, **hidden, **seen)
         return dropout(keys[1], output, dropout_rate)
 
     x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
-    return residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+    x = observe("attention_residual", x)
+    x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+    return observe("residual", x)
 
 
 def decoder_block(
@@ -79,6 +86,7 @@ def decoder_block(
     dropout_rate: float = 0.0,
     hidden_dropout_rate: float = 0.0,
     key: Key[Array, "..."] | None = None,
+    observe: Observe = unobserved,
 ) -> Float[Array, "*batch T D"]:
     """Self-attention, attention on the encoder's output, feed-forward, each a `residual`.
 
@@ -89,25 +97,31 @@ def decoder_block(
     keys = _keys(key, 4)
 
     def attend(x):
+        seen = {"angles": angles, "observe": within(observe, "attention")}
         output, _ = multi_head_attention(
-            params.attention, x, x, x, mask, num_heads=num_heads, angles=angles
+            params.attention, x, x, x, mask, num_heads=num_heads, **seen
         )
         return dropout(keys[0], output, dropout_rate)
 
     def look_across(x):
+        seen = {"num_heads": num_heads, "observe": within(observe, "cross_attention")}
         output, _ = multi_head_attention(
-            params.cross_attention, x, memory, memory, memory_mask, num_heads=num_heads
+            params.cross_attention, x, memory, memory, memory_mask, **seen
         )
         return dropout(keys[3], output, dropout_rate)
 
     def feed(x):
         hidden = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
-        output = feed_forward(params.feed_forward, x, activation, **hidden)
+        seen = {"observe": within(observe, "feed_forward")}
+        output = feed_forward(params.feed_forward, x, activation, **hidden, **seen)
         return dropout(keys[1], output, dropout_rate)
 
     x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
+    x = observe("attention_residual", x)
     x = residual(look_across, partial(norm, params.cross_attention_norm), x, pre_norm=pre_norm)
-    return residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+    x = observe("cross_attention_residual", x)
+    x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
+    return observe("residual", x)
 
 
 def cached_encoder_block(

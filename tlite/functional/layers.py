@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from tlite.functional.observe import Observe, unobserved
 from tlite.functional.products import product
 from tlite.functional.random import random_bits
 
@@ -61,11 +62,12 @@ def feed_forward(
     *,
     dropout_rate: float = 0.0,
     key: Key[Array, "..."] | None = None,
+    observe: Observe = unobserved,
 ) -> Float[Array, "*batch D"]:
     """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
 
     `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D); dropout, with
-    a key, is between them.
+    a key, is between them. Observed are `hidden`, after the activation, and `output`.
     """
-    hidden = activation(linear(params.hidden, x))
-    return linear(params.output, dropout(key, hidden, dropout_rate))
+    hidden = observe("hidden", activation(linear(params.hidden, x)))
+    return observe("output", linear(params.output, dropout(key, hidden, dropout_rate)))

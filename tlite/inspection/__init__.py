@@ -11,3 +11,4 @@ from tlite.inspection.plots import (
     plot_loss_by_position,
     plot_next_token_probabilities,
 )
+from tlite.inspection.translation import plot_alignment, plot_bleu_by_length, plot_schedule

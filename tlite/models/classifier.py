@@ -63,7 +63,11 @@ class TransformerClassifier(Encoder):
             )
 
     def __call__(
-        self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch C"]:
         """Logits of the classes. A key, or one a sample, turns dropout on.
 
@@ -75,8 +79,9 @@ class TransformerClassifier(Encoder):
         if key is not None and config.word_dropout:
             bits = F.random_bits(F.fold_in(key, config.num_blocks + 1), tokens.shape[key.ndim :])
             mask &= bits >= jnp.uint32(config.word_dropout * 2**32)
-        x = self.encode(jnp.maximum(tokens, 0), mask[..., None, None, :], key=key)
-        pooled = self.aggregate(x, mask)
+        noise = {"key": key, "observe": observe}
+        x = self.encode(jnp.maximum(tokens, 0), mask[..., None, None, :], **noise)
+        pooled = observe("pooled", self.aggregate(x, mask))
         if key is not None:
             pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
         logits = self.head(pooled)

@@ -65,9 +65,18 @@ class Stack(nnx.Module):
             return F.add_positions(self.position_table(), x), None
         return x + self.position_table()[positions], None
 
-    def run_blocks(self, block: Callable, x: Float[Array, "*batch T D"], key, *memory, **settings):
+    def run_blocks(
+        self,
+        block: Callable,
+        x: Float[Array, "*batch T D"],
+        *memory,
+        key: Key[Array, "..."] | None,
+        observe: F.Observe,
+        angles: Float[Array, "L half_K"] | None,
+    ) -> Float[Array, "*batch T D"]:
         """Dropout, every block (a function of parameters, x and `memory`), and the final norm."""
         config = self.config
+        x = observe("embedding", x)
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
         for index, parameters in enumerate(self.blocks):
@@ -78,10 +87,11 @@ class Stack(nnx.Module):
                 dropout_rate=config.dropout,
                 hidden_dropout_rate=config.hidden_dropout,
                 key=None if key is None else F.fold_in(key, index),
-                **settings,
+                observe=F.within(observe, f"blocks.{index}"),
+                angles=angles,
                 **self.block_settings(),
             )
-        return self.final_norm(x)
+        return observe("final", self.final_norm(x))
 
     def position_table(self) -> Float[Array, "L D"]:
         """What is added to the embedding of each position."""
@@ -119,6 +129,7 @@ class Encoder(Stack):
         mask: Bool[Array, "..."] | None,
         *,
         key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T D"]:
         """The last block's vectors, after the final norm. A key, or one a sample: dropout is on.
 
@@ -126,7 +137,7 @@ class Encoder(Stack):
             ValueError: more tokens than the model's context.
         """
         x, angles = self.embed(tokens)
-        return self.run_blocks(F.encoder_block, x, key, mask, angles=angles)
+        return self.run_blocks(F.encoder_block, x, mask, key=key, observe=observe, angles=angles)
 
 
 class Decoder(Stack):
@@ -142,8 +153,9 @@ class Decoder(Stack):
         *,
         table: Float[Array, "V D"] | None = None,
         key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T D"]:
         """The last block's vectors; each position sees itself, those before it, and the memory."""
         x, angles = self.embed(tokens, table=table)
-        mask = F.causal_mask(tokens.shape[-1])
-        return self.run_blocks(F.decoder_block, x, key, memory, mask, memory_mask, angles=angles)
+        inputs = x, memory, F.causal_mask(tokens.shape[-1]), memory_mask
+        return self.run_blocks(F.decoder_block, *inputs, key=key, observe=observe, angles=angles)

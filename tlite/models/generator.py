@@ -30,14 +30,19 @@ class TransformerGenerator(Encoder):
             self.head = Linear(config.width, config.vocabulary_size, bias=config.bias, key=head_key)
 
     def __call__(
-        self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T V"]:
         """Logits of the next token at every position. A key, or one a sample, turns dropout on.
 
         Raises:
             ValueError: more tokens than the model's context.
         """
-        return self.logits(self.encode(tokens, F.causal_mask(tokens.shape[-1]), key=key))
+        mask = F.causal_mask(tokens.shape[-1])
+        return self.logits(self.encode(tokens, mask, key=key, observe=observe))
 
     def extend(
         self,

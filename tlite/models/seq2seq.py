@@ -81,6 +81,7 @@ class TransformerSeq2Seq(nnx.Module):
         target: Int[Array, "*batch T"],
         *,
         key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T V"]:
         """Logits of the token after each of the target's. A key, or one a sample: dropout is on.
 
@@ -88,16 +89,27 @@ class TransformerSeq2Seq(nnx.Module):
             ValueError: more tokens than the model's context.
         """
         keys = (None, None) if key is None else (F.fold_in(key, 0), F.fold_in(key, 1))
-        memory, mask = self.encode(source, key=keys[0])
-        x = self.decoder.decode(target, memory, mask, table=self.target_table(), key=keys[1])
+        memory, mask = self.encode(source, key=keys[0], observe=F.within(observe, "encoder"))
+        x = self.decoder.decode(
+            target,
+            memory,
+            mask,
+            table=self.target_table(),
+            key=keys[1],
+            observe=F.within(observe, "decoder"),
+        )
         return self.logits(x)
 
     def encode(
-        self, source: Int[Array, "*batch S"], *, key: Key[Array, "..."] | None = None
+        self,
+        source: Int[Array, "*batch S"],
+        *,
+        key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
         """What the decoder looks at, and the mask of what is no padding."""
         mask = F.padding_mask(source, self.config.pad_id)
-        return self.encoder.encode(source, mask, key=key), mask
+        return self.encoder.encode(source, mask, key=key, observe=observe), mask
 
     def memory_caches(self, memory: Float[Array, "*batch S D"]) -> list[F.KeyValueCache]:
         """For each decoder block the keys and values of the encoder's output."""

@@ -14,9 +14,16 @@ from tlite.data import Pair
 from tlite.decoding.translate import translate
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import TranslatorExperiment
-from tlite.inspection import plot_curves
-from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.inspection import (
+    capture,
+    plot_alignment,
+    plot_bleu_by_length,
+    plot_curves,
+    plot_schedule,
+)
+from tlite.runs.opened import EVALUATION_BATCH, OpenedRun, restore_checkpoint
 from tlite.text import PairTokenizer
+from tlite.text.pairs import START_ID
 from tlite.training import Trainer
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
@@ -110,17 +117,17 @@ class TranslatorRun(OpenedRun):
         super().train()
 
     def measure(self, members) -> dict[str, np.ndarray]:
-        """BLEU of the greedy translations of the first validation sentences, by member."""
+        """Of the greedy translations of the first validation sentences, by member."""
         pairs = self.data.validation[: self.experiment.bleu_sentences]
         if not pairs:
             return {}
+        texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
         models = self.trainer.models(members.parameters)
-        return {"bleu": np.array([self.bleu(model, pairs, beam=1) for model in models])}
-
-    def bleu(self, model, pairs: list[Pair], **search) -> float:
-        """Cased BLEU of the model's translations."""
-        found = self.translations(model, [pair.source for pair in pairs], **search)
-        return bleu(found, [pair.target for pair in pairs])[0]
+        found = [self.translations(model, texts, beam=1) for model in models]
+        return {
+            "bleu": np.array([bleu(f, references)[0] for f in found]),
+            "exact_match": np.array([exact_match(f, references) for f in found]),
+        }
 
     def translations(self, model, texts: Sequence[str], **search) -> list[str]:
         """The best translation of each text."""
@@ -132,12 +139,48 @@ class TranslatorRun(OpenedRun):
         self.print_scores("validation", self.data.validation, batches, "best")
         lines = read_metrics(self.run.metrics)
         with disk_errors(self.run.plots):
-            self.save_plots({n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu")})
+            self.save_plots(
+                {n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu", "exact_match")}
+                | {"schedule": lambda: plot_schedule(self.experiment.training)}
+            )
         print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
         print(f"{program()} evaluate {self.run.folder} --split test")
 
-    def print_scores(self, part: str, pairs: list[Pair], batches, checkpoint: str) -> None:
-        """Loss, and for greedy and beam search BLEU in two ways and exact matches, by member."""
+    def evaluate(self, checkpoint: str, split: str) -> None:
+        """Print the scores on a part, and draw BLEU by length and an alignment."""
+        pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
+        found = self.print_scores(split, pairs, self.batches(pairs), checkpoint)
+        model = self.trainer.models(self.restore(checkpoint)[0].parameters)[0]
+        with disk_errors(self.run.plots):
+            self.save_plots(
+                {
+                    f"{split}-bleu-by-length": lambda: plot_bleu_by_length(
+                        [len(pair.source.split()) for pair in pairs],
+                        found,
+                        [pair.target for pair in pairs],
+                    ),
+                    f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source),
+                }
+            )
+        print(f"drawn in {self.run.plots}: {split}-bleu-by-length.png, {split}-alignment.png")
+
+    def plot_alignment(self, model, text: str):
+        """Where each piece of the translation of a text looks at it, by block."""
+        (source,) = encode_sources(self.experiment, self.tokenizer, [text])
+        target = translate(model, [source], beam=self.experiment.beam)[0][0][0]
+        target = np.r_[START_ID, target[target != self.experiment.model.pad_id]]
+        pattern = "decoder.blocks.*.cross_attention.weights"
+        _, captured = capture.run(model, jnp.asarray(source), jnp.asarray(target), capture=pattern)
+        weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
+        pieces = [self.tokenizer.source.piece_of(t) for t in source]
+        written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
+        return plot_alignment(weights[:, : len(written)], pieces, written)
+
+    def print_scores(self, part: str, pairs: list[Pair], batches, checkpoint: str) -> list[str]:
+        """Loss, and for greedy and beam search BLEU in two ways and exact matches.
+
+        Returns the last search's translations by the first member.
+        """
         members, step = self.restore(checkpoint)
         means = validate(self.trainer, members, batches)
         print(f"{checkpoint} checkpoint: step {step:,}")
@@ -148,7 +191,8 @@ class TranslatorRun(OpenedRun):
         for beam, alpha in dict.fromkeys([(1, 0.0), settings]):
             found = [self.translations(m, texts, beam=beam, alpha=alpha) for m in models]
             name = f"beam {beam}, length penalty {alpha:g}" if beam > 1 else "greedy"
-            for lowercase in (True, False):
+            # A word alone has no four words in a row for BLEU to count.
+            for lowercase in (True, False) if max(map(len, map(str.split, references))) > 3 else ():
                 scores, signatures = zip(
                     *(bleu(f, references, lowercase=lowercase) for f in found), strict=True
                 )
@@ -157,6 +201,15 @@ class TranslatorRun(OpenedRun):
             print(f"{name}: exact match {spread(matches, '.1f')} %")
         for text, translation, reference in list(zip(texts, found[0], references, strict=True))[:3]:
             print(f"\n  {text}\n  {translation}\n  ({reference})")
+        return found[0]
+
+
+def load_translator(run: Run, checkpoint: str, member: int):
+    """The model of a run, without its data."""
+    empty = Bucket(*(np.zeros((1, length), np.int32) for length in (1, 2)))
+    trainer = make_trainer(run.experiment, (empty,))
+    members, _ = restore_checkpoint(run, trainer, checkpoint)
+    return trainer.models(members.parameters[member : member + 1])[0]
 
 
 def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:

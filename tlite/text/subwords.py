@@ -85,6 +85,10 @@ class SubwordTokenizer:
             raise KeyError(piece)
         return index
 
+    def piece_of(self, index: int) -> str:
+        """The piece of an id, as it is shown to a reader."""
+        return self._tokenizer.id_to_token(int(index))
+
     def encode(self, text: str) -> np.ndarray:
         """Ids (T,) of the pieces of a text."""
         return np.array(self._tokenizer.encode(text).ids, np.int32)

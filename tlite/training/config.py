@@ -38,8 +38,9 @@ class TrainingConfig:
     """Scale the gradient down to this Euclidean norm; not at all unless given."""
     label_smoothing: float = 0.0
     """Part of each target that is spread evenly over all classes or tokens."""
-    select: Literal["loss", "accuracy", "bleu"] = "loss"
-    """What the best checkpoint has the best of, on the validation part; bleu is a translator's."""
+    select: Literal["loss", "accuracy", "bleu", "exact_match"] = "loss"
+    """What the best checkpoint has the best of, on the validation part; the last two are a
+    translator's."""
     patience: int = 0
     """Stop after so many validations without a better one; 0: never."""
     keep: int = 2

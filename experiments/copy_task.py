@@ -1,0 +1,28 @@
+"""Write a sequence of letters again; `--reverse` backwards. Nothing to download.
+
+command   make copy
+"""
+
+from tlite.data import CopyTask
+from tlite.experiment import PairSubwords, TranslatorExperiment
+from tlite.models import Seq2SeqConfig
+from tlite.training import TrainingConfig
+
+experiment = TranslatorExperiment(
+    name="copy",
+    data=CopyTask(),
+    tokenizer=PairSubwords(pieces=100),
+    model=Seq2SeqConfig(context=24, width=64, num_heads=4, num_blocks=2, dropout=0.0),
+    training=TrainingConfig(
+        steps=2500,
+        batch_size=1024,
+        learning_rate=2e-3,
+        schedule="cosine",
+        warmup_steps=200,
+        beta2=0.98,
+        select="exact_match",
+        precision="mixed",
+        evaluate_every=500,
+    ),
+    buckets=2,
+)

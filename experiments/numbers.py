@@ -1,0 +1,33 @@
+"""English number words to German ones, up to a million; nothing to download.
+
+"three hundred and forty-two" becomes "dreihundertzweiundvierzig"; numbers of training, validation
+and test are disjoint, the words come from the package num2words.
+
+command   make numbers
+"""
+
+from tlite.data import NumberWords
+from tlite.experiment import PairSubwords, TranslatorExperiment
+from tlite.models import Seq2SeqConfig
+from tlite.training import TrainingConfig
+
+experiment = TranslatorExperiment(
+    name="numbers",
+    data=NumberWords(),
+    tokenizer=PairSubwords(pieces=150),
+    model=Seq2SeqConfig(
+        context=64, width=96, num_heads=4, num_blocks=2, dropout=0.05, hidden_dropout=0.0
+    ),
+    training=TrainingConfig(
+        steps=1200,
+        batch_size=2048,
+        learning_rate=2e-3,
+        schedule="cosine",
+        warmup_steps=200,
+        beta2=0.98,
+        select="exact_match",
+        precision="mixed",
+        evaluate_every=200,
+    ),
+    buckets=3,
+)

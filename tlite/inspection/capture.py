@@ -1,0 +1,87 @@
+"""Take values out of a model by their names, and change them, as a pure function.
+
+The names are those of the places in the model: `embedding`, `blocks.2.attention.weights`,
+`blocks.1.residual`, `final`, ...; an encoder-decoder's begin with `encoder.` or `decoder.`. In a
+pattern `*` stands for anything: `blocks.*.attention.weights`.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from tlite.models import TransformerSeq2Seq
+
+
+def run(
+    model,
+    *inputs: Array,
+    capture: Iterable[str] = (),
+    edit: Mapping[str, Callable[[Array], Array]] | None = None,
+) -> tuple[Array, dict[str, Array]]:
+    """The model's logits for its inputs, and the captured values by name.
+
+    Works under `jit`, `grad` and `vmap`. Without `capture` and `edit` it compiles to the same
+    program as the model alone.
+
+    Args:
+        inputs: tokens; of an encoder-decoder those of the source and of the target.
+        capture: names or patterns.
+        edit: for names or patterns a function of the value, whose result the model goes on with.
+            A captured value is the one after its edit.
+
+    Raises:
+        ValueError: there is no such name (the nearest are listed), or an edit changes a shape.
+    """
+    capture, edit = [capture] if isinstance(capture, str) else list(capture), dict(edit or {})
+    if not capture and not edit:
+        return model(*inputs), {}
+    known = names(model)
+    wanted = {name for pattern in capture for name in matching(pattern, known)}
+    edits = {name: edit[pattern] for pattern in edit for name in matching(pattern, known)}
+    captured = {}
+
+    def observe(name: str, value: Array) -> Array:
+        if name in edits:
+            changed = jnp.asarray(edits[name](value))
+            if changed.shape != value.shape:
+                raise ValueError(
+                    f"the edit of {name} makes {changed.shape} of a value of shape {value.shape}"
+                )
+            value = changed
+        if name in wanted:
+            captured[name] = value
+        return value
+
+    logits = model(*inputs, observe=observe)
+    return logits, {name: captured[name] for name in known if name in captured}
+
+
+def names(model) -> list[str]:
+    """The names of all values that can be captured or edited, in the order they are computed."""
+    found = []
+
+    def observe(name: str, value: Array) -> Array:
+        found.append(name)
+        return value
+
+    tokens = jax.ShapeDtypeStruct((1,), jnp.int32)
+    inputs: list[Any] = [tokens] * (2 if isinstance(model, TransformerSeq2Seq) else 1)
+    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *inputs)
+    return found
+
+
+def matching(pattern: str, known: list[str]) -> list[str]:
+    """The known names that a pattern stands for.
+
+    Raises:
+        ValueError: there are none; the nearest names are listed.
+    """
+    if found := [name for name in known if fnmatchcase(name, pattern)]:
+        return found
+    nearest = difflib.get_close_matches(pattern, known, n=4, cutoff=0.0)
+    raise ValueError(f"nothing in the model is called {pattern!r}; near it: {', '.join(nearest)}")
