@@ -17,6 +17,7 @@ from tests.functional.helpers import (
     assert_close,
     assert_gradients_are_causal,
     assert_same,
+    exact,
     normal,
 )
 from tlite import functional as F
@@ -93,11 +94,6 @@ def drawn(config):
     return jax.tree.unflatten(structure, arrays)
 
 
-@jax.jit
-def logits_of(model, source, target, key=None):
-    return model(source, target, key=key)
-
-
 # Counts
 
 
@@ -107,8 +103,9 @@ def test_switches_change_the_count_as_by_hand_and_give_logits(switches, change):
         lambda: TransformerSeq2Seq(dataclasses.replace(SMALL, **switches), key=KEY)
     )
     assert count_parameters(model) == SMALL_COUNT + change
-    shapes = jax.eval_shape(model, jnp.zeros((3, 2, S), int), jnp.zeros((3, 2, T), int))
-    assert shapes.shape == (3, 2, T, V)
+    sides = jnp.zeros((3, 2, S), int), jnp.zeros((3, 2, T), int)
+    logits = jax.eval_shape(lambda model: model(*sides), model)
+    assert logits.shape == (3, 2, T, V)
 
 
 def test_the_base_model_of_2017_holds_as_many_parameters_as_counted_by_hand():
@@ -131,8 +128,8 @@ def test_the_base_model_of_2017_holds_as_many_parameters_as_counted_by_hand():
     "name", [name for name, (_, change) in SWITCHES.items() if change == 0][1:]
 )
 def test_switches_that_keep_the_count_change_the_logits(name):
-    changed = logits_of(small(**SWITCHES[name][0]), SOURCE, TARGET)
-    assert np.abs(changed - logits_of(small(), SOURCE, TARGET)).max() > 1e-3
+    changed = small(**SWITCHES[name][0])(SOURCE, TARGET)
+    assert np.abs(changed - small()(SOURCE, TARGET)).max() > 1e-3
 
 
 @pytest.mark.parametrize("width", [16, 256])
@@ -221,7 +218,7 @@ def test_logits_are_their_formula(name):
     model = small(**SWITCHES[name][0])
     params = plain(model)
     expected = [formula(params, *pair) for pair in zip(SOURCE, TARGET, strict=True)]
-    assert_close(logits_of(model, SOURCE, TARGET), np.stack(expected), 2e-5)
+    assert_close(model(SOURCE, TARGET), np.stack(expected), 2e-5)
 
 
 @both_orders
@@ -234,21 +231,16 @@ def test_gradients_along_a_direction_are_differences_of_the_formula(norm_first):
     def total(model):
         return (weights * model(SOURCE[1], TARGET[1])).sum()
 
-    gradients = jax.tree.leaves(jax.jit(jax.grad(total))(model))
+    gradients = jax.tree.leaves(jax.grad(total)(model))
     slope = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True))
-    step, around = 1e-5, []
-    for sign in (1, -1):
-        moved = plain(
-            jax.tree.unflatten(
-                structure,
-                [
-                    np.asarray(a, np.float64) + sign * step * np.asarray(d, np.float64)
-                    for a, d in zip(arrays, directions, strict=True)
-                ],
-            )
-        )
-        around.append((weights * formula(moved, SOURCE[1], TARGET[1])).sum())
-    assert slope == pytest.approx((around[0] - around[1]) / (2 * step), rel=1e-4)
+    arrays, directions, weights = exact((arrays, directions, weights))
+
+    def moved(step):
+        pairs = zip(arrays, directions, strict=True)
+        params = plain(jax.tree.unflatten(structure, [a + step * d for a, d in pairs]))
+        return (weights * formula(params, SOURCE[1], TARGET[1])).sum()
+
+    assert slope == pytest.approx((moved(1e-5) - moved(-1e-5)) / 2e-5, rel=1e-4)
 
 
 # PyTorch
@@ -310,7 +302,6 @@ def test_logits_and_gradients_are_those_of_pytorch(norm_first, embeddings):
     changes = {"qkv_bias": True, "decoder_blocks": 2, "embeddings": embeddings}
     model = small(norm_first=norm_first, **changes)
 
-    @jax.jit
     @functools.partial(jax.grad, has_aux=True)
     def ours(model):
         logits, expected = model(SOURCE, TARGET[:, :-1]), TARGET[:, 1:]
@@ -339,7 +330,9 @@ def test_logits_and_gradients_are_those_of_pytorch(norm_first, embeddings):
     carried = {name: torch.tensor(np.asarray(a)) for name, a in of_stacks(model).items()}
     transformer.load_state_dict(carried)
     ends = {name: tensor(array) for name, array in of_ends(model).items()}
-    source, target = (torch.tensor(np.asarray(tokens)) for tokens in (SOURCE, TARGET))
+    source, target = (
+        torch.tensor(np.asarray(tokens), dtype=torch.int64) for tokens in (SOURCE, TARGET)
+    )
     table = ends["source table"]
     positions = tensor(reference.sinusoidal_positions(S, D))
 
@@ -374,9 +367,9 @@ def test_logits_and_gradients_are_those_of_pytorch(norm_first, embeddings):
 @pytest.mark.parametrize("name", ["defaults", "separate", "norm_first", "learned", "rotary"])
 def test_later_tokens_do_not_change_earlier_logits_by_a_bit(name):
     model = small(**SWITCHES[name][0])
-    logits = logits_of(model, SOURCE, TARGET)
+    logits = model(SOURCE, TARGET)
     for t in range(1, T):
-        changed = logits_of(model, SOURCE, TARGET.at[:, t:].set((TARGET[:, t:] + 1) % V))
+        changed = model(SOURCE, TARGET.at[:, t:].set((TARGET[:, t:] + 1) % V))
         assert_same(changed[:, :t], logits[:, :t])
         assert (changed[:, t] != logits[:, t]).any()
 
@@ -395,7 +388,6 @@ def test_gradients_never_reach_later_tokens_and_always_earlier_ones(norm_first, 
     model = small(norm_first=norm_first, positions=positions, embeddings="separate")
     each_token_once = jnp.arange(T)
 
-    @jax.jit
     def logits(rows):
         return with_rows(model, model.decoder, rows)(SOURCE[0], each_token_once)
 
@@ -407,7 +399,6 @@ def test_gradients_reach_every_token_of_the_source_and_no_padding(norm_first):
     model = small(norm_first=norm_first, embeddings="separate")
     source, weights = jnp.array([1, 4, 2, 3, 0, 0]), normal(V)
 
-    @jax.jit
     @jax.jacrev
     def gradients(rows):
         return with_rows(model, model.encoder, rows)(source, TARGET[0]) @ weights
@@ -420,8 +411,8 @@ def test_gradients_reach_every_token_of_the_source_and_no_padding(norm_first):
 @both_orders
 def test_padding_of_either_side_does_not_change_what_is_written(norm_first, positions):
     model = small(norm_first=norm_first, positions=positions)
-    logits = logits_of(model, SOURCE, TARGET)
-    alone = logits_of(model, SOURCE[1, :4], TARGET[1, :3])
+    logits = model(SOURCE, TARGET)
+    alone = model(SOURCE[1, :4], TARGET[1, :3])
     assert_close(logits[1, :3], alone)
 
 
@@ -429,7 +420,7 @@ def test_a_source_of_nothing_but_padding_has_finite_logits_and_gradients():
     def total(model):
         return (model(jnp.zeros(S, int), TARGET[0]) ** 2).sum()
 
-    value, gradients = jax.jit(jax.value_and_grad(total))(small())
+    value, gradients = jax.value_and_grad(total)(small())
     assert_all_finite((value, gradients))
 
 
@@ -437,16 +428,11 @@ def test_a_source_of_nothing_but_padding_has_finite_logits_and_gradients():
 def test_the_order_of_the_source_matters(positions):
     model = small(positions=positions)
     swapped = SOURCE.at[:, :2].set(SOURCE[:, 1::-1])
-    difference = logits_of(model, swapped, TARGET) - logits_of(model, SOURCE, TARGET)
+    difference = model(swapped, TARGET) - model(SOURCE, TARGET)
     assert np.abs(difference).max() > 1e-3
 
 
 # Caches
-
-
-@jax.jit
-def extend(model, tokens, caches, memories, mask, start):
-    return model.extend(tokens, caches, memories, mask, start)
 
 
 @pytest.mark.parametrize(
@@ -464,11 +450,11 @@ def test_logits_of_a_target_extended_piece_by_piece_are_those_of_the_whole(switc
     memory, mask = model.encode(SOURCE)
     memories, caches = model.memory_caches(memory), model.empty_caches(2)
     for start, stop in [(0, 3), (3, 4), (4, T)]:
-        logits, caches = extend(
-            model, TARGET[:, start:stop], caches, memories, mask, jnp.full(2, start)
+        logits, caches = model.extend(
+            TARGET[:, start:stop], caches, memories, mask, jnp.full(2, start)
         )
         pieces.append(logits)
-    assert_close(jnp.concatenate(pieces, axis=1), logits_of(model, SOURCE, TARGET))
+    assert_close(jnp.concatenate(pieces, axis=1), model(SOURCE, TARGET))
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
@@ -477,10 +463,10 @@ def test_beams_are_extended_as_targets_of_a_repeated_source(positions):
     memory, mask = model.encode(SOURCE)
     memories, caches = model.memory_caches(memory), model.empty_caches(2, beams, capacity=T)
     targets = (TARGET[:, None] + jnp.arange(beams)[:, None]) % V
-    expected = logits_of(model, jnp.repeat(SOURCE[:, None], beams, axis=1), targets)
+    expected = model(jnp.repeat(SOURCE[:, None], beams, axis=1), targets)
     for t in range(T):
         start = jnp.full((2, beams), t)
-        logits, caches = extend(model, targets[..., t : t + 1], caches, memories, mask, start)
+        logits, caches = model.extend(targets[..., t : t + 1], caches, memories, mask, start)
         assert_close(logits[..., 0, :], expected[..., t, :])
 
 
@@ -499,19 +485,19 @@ def test_caches_are_as_long_as_asked_for_or_as_the_context():
 def test_a_pair_is_the_same_alone_batched_or_mapped(dropout):
     model = small(norm_first=True)
     keys = jax.random.split(KEY, 2) if dropout else None
-    batched = logits_of(model, SOURCE, TARGET, keys)
+    batched = model(SOURCE, TARGET, key=keys)
     mapped = jax.jit(jax.vmap(lambda s, t, key: model(s, t, key=key)))
     assert_close(mapped(SOURCE, TARGET, keys), batched)
     for i in range(2):
-        alone = logits_of(model, SOURCE[i], TARGET[i], keys[i] if dropout else None)
+        alone = model(SOURCE[i], TARGET[i], key=keys[i] if dropout else None)
         assert_close(alone, batched[i])
 
 
 def test_dropout_repeats_with_its_key_and_differs_without():
     model, keys = small(), jax.random.split(KEY)
-    first, second = (logits_of(model, SOURCE, TARGET, key) for key in keys)
-    assert_same(logits_of(model, SOURCE, TARGET, keys[0]), first)
-    for other in (second, logits_of(model, SOURCE, TARGET)):
+    first, second = (model(SOURCE, TARGET, key=key) for key in keys)
+    assert_same(model(SOURCE, TARGET, key=keys[0]), first)
+    for other in (second, model(SOURCE, TARGET)):
         assert np.abs(first - other).max() > 1e-3
 
 
@@ -529,7 +515,6 @@ def test_every_dropout_of_a_call_has_a_key_of_its_own(monkeypatch):
 
 @pytest.mark.parametrize("name", ["defaults", "separate", "shared", "learned", "all"])
 def test_gradients_reach_every_parameter_and_are_finite(name):
-    @jax.jit
     @jax.grad
     def gradient(model):
         total, count = F.cross_entropy(model(SOURCE, TARGET), jnp.roll(TARGET, 1, axis=1))

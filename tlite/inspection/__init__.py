@@ -1,5 +1,7 @@
 """Looking inside a model and at the course of its training."""
 
+from tlite.inspection.attention import plot_attention
+from tlite.inspection.capture import names, run
 from tlite.inspection.classification import (
     plot_confusion,
     plot_learning_curves,
@@ -10,5 +12,21 @@ from tlite.inspection.plots import (
     plot_curves,
     plot_loss_by_position,
     plot_next_token_probabilities,
+)
+from tlite.inspection.positions import (
+    cosine_similarity,
+    plot_position_curves,
+    plot_positions,
+    plot_similarity,
+    rotary_similarity,
+)
+from tlite.inspection.tools import (
+    ablate_heads,
+    gradient_times_input,
+    head_scores,
+    logit_lens,
+    patch_residual,
+    repeated_tokens,
+    score_heads,
 )
 from tlite.inspection.translation import plot_alignment, plot_bleu_by_length, plot_schedule

@@ -15,11 +15,11 @@ from tlite.decoding.translate import translate
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import TranslatorExperiment
 from tlite.inspection import (
-    capture,
     plot_alignment,
     plot_bleu_by_length,
     plot_curves,
     plot_schedule,
+    run,
 )
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun, restore_checkpoint
 from tlite.text import PairTokenizer
@@ -170,7 +170,7 @@ class TranslatorRun(OpenedRun):
         target = translate(model, [source], beam=self.experiment.beam)[0][0][0]
         target = np.r_[START_ID, target[target != self.experiment.model.pad_id]]
         pattern = "decoder.blocks.*.cross_attention.weights"
-        _, captured = capture.run(model, jnp.asarray(source), jnp.asarray(target), capture=pattern)
+        _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=pattern)
         weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
         pieces = [self.tokenizer.source.piece_of(t) for t in source]
         written = [self.tokenizer.target.piece_of(t) for t in target[1:]]

@@ -1,0 +1,142 @@
+"""Tools to study a small model with: logit lens, head scores, ablation, patching, saliency.
+
+Each is built on `run`, so it is a pure function and works under `jit` and `vmap`.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from tlite.inspection.capture import matching, names, run
+
+
+def logit_lens(model, tokens: Int[Array, "T"]) -> Float[Array, "L1 T V"]:
+    """What the model would predict if it ended after the embedding, after block 0, after block 1...
+
+    softmax(head(norm(x_l))) for the residual stream x_l at each depth (nostalgebraist 2020); the
+    last row is the model's own prediction.
+    """
+    _, captured = run(model, tokens, capture=["embedding", "blocks.*.residual"])
+    streams = jnp.stack(list(captured.values()))
+    return jax.nn.softmax(model.logits(model.final_norm(streams)), axis=-1)
+
+
+def repeated_tokens(
+    key: Key[Array, ""], length: int, vocabulary_size: int, batch: int = 1
+) -> Int[Array, "B two_length"]:
+    """Random sequences, each written twice: after its first half a model can only copy."""
+    once = jax.random.randint(key, (batch, length), 0, vocabulary_size)
+    return jnp.concatenate([once, once], axis=1)
+
+
+def head_scores(
+    weights: Float[Array, "*batch H T T"], tokens: Int[Array, "*batch T"]
+) -> dict[str, Float[Array, "H"]]:
+    """How much of a causal head's attention goes where a known kind of head looks.
+
+    Means over the queries for which there is such a place, from 0 to 1:
+
+    previous   the token before this one
+    duplicate  earlier tokens that are the same as this one
+    induction  the tokens that came after those (Olsson et al. 2022): what to copy next
+    """
+    length = tokens.shape[-1]
+    before = jnp.tril(jnp.ones((length, length), bool), -1)
+    same = (tokens[..., :, None] == tokens[..., None, :]) & before
+    after_same = jnp.concatenate([jnp.zeros_like(same[..., :1]), same[..., :-1]], axis=-1)
+    places = {
+        "previous": jnp.broadcast_to(jnp.eye(length, k=-1, dtype=bool), same.shape),
+        "duplicate": same,
+        "induction": after_same & jnp.tril(jnp.ones((length, length), bool)),
+    }
+    scores = {}
+    for name, place in places.items():
+        there = place.any(-1)  # (..., T)
+        looked = jnp.where(place[..., None, :, :], weights, 0).sum(-1)  # (..., H, T)
+        total = jnp.where(there[..., None, :], looked, 0).sum(-1)
+        axes = tuple(range(total.ndim - 1))
+        scores[name] = total.sum(axes) / jnp.maximum(there.sum(), 1)
+    return scores
+
+
+def score_heads(model, tokens: Int[Array, "B T"]) -> dict[str, Float[Array, "L H"]]:
+    """`head_scores` of every layer and head of a generator."""
+    _, captured = run(model, tokens, capture="blocks.*.attention.weights")
+    by_layer = [head_scores(weights, tokens) for weights in captured.values()]
+    return {name: jnp.stack([scores[name] for scores in by_layer]) for name in by_layer[0]}
+
+
+def ablate_heads(
+    model, *inputs: Array, metric: Callable[[Array], Array], pattern: str = "blocks.*"
+) -> Float[Array, "L H"]:
+    """metric(logits) with each head's output in turn set to 0, all of them in one `vmap`.
+
+    Args:
+        metric: a number from the model's logits.
+        pattern: the blocks whose `attention.heads` are ablated.
+    """
+    layers = matching(f"{pattern}.attention.heads", names(model))
+    num_heads = model.config.num_heads
+
+    def ablated(layer: Int[Array, ""], head: Int[Array, ""]) -> Float[Array, ""]:
+        def silence(index):
+            def edit(heads):  # (..., H, T, K)
+                off = (jnp.arange(num_heads) == head) & (index == layer)
+                return jnp.where(off[:, None, None], 0, heads)
+
+            return edit
+
+        edits = {name: silence(index) for index, name in enumerate(layers)}
+        return metric(run(model, *inputs, edit=edits)[0])
+
+    over_heads = jax.vmap(ablated, in_axes=(None, 0))
+    return jax.vmap(over_heads, in_axes=(0, None))(jnp.arange(len(layers)), jnp.arange(num_heads))
+
+
+def patch_residual(
+    model,
+    clean: Int[Array, "T"],
+    corrupted: Int[Array, "T"],
+    metric: Callable[[Array], Array],
+    name: str = "blocks.*.residual",
+) -> Float[Array, "L T"]:
+    """metric(logits) of the corrupted text with one value, at one position, from the clean text.
+
+    Activation patching (Meng et al. 2022): where it restores the metric of the clean text, what
+    counts is there, at that depth and position. One `vmap` over both.
+    """
+    layers = matching(name, names(model))
+    _, saved = run(model, clean, capture=layers)
+
+    def patched(layer: Int[Array, ""], position: Int[Array, ""]) -> Float[Array, ""]:
+        def restore(index, value):
+            def edit(x):  # (..., T, D)
+                here = (jnp.arange(x.shape[-2]) == position) & (index == layer)
+                return jnp.where(here[:, None], value, x)
+
+            return edit
+
+        edits = {n: restore(index, saved[n]) for index, n in enumerate(layers)}
+        return metric(run(model, corrupted, edit=edits)[0])
+
+    over_positions = jax.vmap(patched, in_axes=(None, 0))
+    places = jnp.arange(clean.shape[-1])
+    return jax.vmap(over_positions, in_axes=(0, None))(jnp.arange(len(layers)), places)
+
+
+def gradient_times_input(
+    model, tokens: Int[Array, "T"], index: int | Int[Array, ""]
+) -> Float[Array, "T"]:
+    """For each token x_t . d logit / d x_t, x_t its embedding: how much it speaks for the class.
+
+    (Shrikumar et al. 2016.) Of a model linear in its embeddings the sum is the logit itself.
+    """
+    _, captured = run(model, tokens, capture="embedding")
+    embedded = captured["embedding"]
+
+    def logit(x):
+        return run(model, tokens, edit={"embedding": lambda _: x})[0][..., index]
+
+    return (jax.grad(logit)(embedded) * embedded).sum(-1)
