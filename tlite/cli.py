@@ -121,7 +121,21 @@ class Translate:
     """best, last, average (of the last that are kept), or a step."""
 
 
-COMMANDS = ("train", "evaluate", "generate", "classify", "translate")
+@dataclass(frozen=True)
+class Inspect:
+    """Pictures of what a run has learned, and one HTML page with all of them."""
+
+    run: Positional[Path]
+    """The run folder."""
+    text: str | None = None
+    """What attention and predictions are drawn for; a part of the validation data unless given."""
+    member: int = 0
+    """Which of the run's models, where several were trained side by side."""
+    checkpoint: str = "best"
+    """best, last, average, or a step."""
+
+
+COMMANDS = ("train", "evaluate", "generate", "classify", "translate", "inspect")
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -130,6 +144,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite generate RUN [OPTIONS]         write text with a generator
   tlite classify RUN [TEXT ...]        the classes of texts by a classifier
   tlite translate RUN [TEXT ...]       the translations of texts by a translator
+  tlite inspect RUN                    pictures of what a run has learned, on one page
 
 Each command lists its options with --help."""
 
@@ -155,6 +170,7 @@ def main(arguments: list[str] | None = None) -> int:
             "generate": _generate,
             "classify": _classify,
             "translate": _translate,
+            "inspect": _inspect,
         }[command](rest)
         return 0
     except UserError as error:
@@ -229,6 +245,13 @@ def _translate(arguments: list[str]) -> None:
 
     options = vars(parse(Translate, arguments, "tlite translate"))
     commands.translate(options.pop("run"), list(options.pop("texts")), **options)
+
+
+def _inspect(arguments: list[str]) -> None:
+    from tlite import commands
+
+    options = vars(parse(Inspect, arguments, "tlite inspect"))
+    commands.inspect(options.pop("run"), options.pop("text"), **options)
 
 
 def parse(kind: type, arguments: list[str], program: str) -> Any:

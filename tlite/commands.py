@@ -1,4 +1,4 @@
-"""What the commands of `tlite` do: train, evaluate, generate, classify, translate."""
+"""What the commands of `tlite` do: train, evaluate, generate, classify, translate, inspect."""
 
 import dataclasses
 import json
@@ -31,6 +31,7 @@ from tlite.runs import (
 from tlite.runs.classifier import encode_texts, make_trainer, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
+from tlite.runs.looking import inspect_run
 from tlite.runs.translator import encode_sources, load_translator
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, language_task
@@ -203,6 +204,17 @@ def translate(
         else:
             for place, (translation, score) in enumerate(chosen, 1):
                 print(f"{place}\t{score:.4f}\t{translation}")
+
+
+def inspect(
+    folder: Path, text: str | None = None, *, checkpoint: str = "best", member: int = 0
+) -> None:
+    """Draw every picture of a run into its folder, and write one page with all of them."""
+    run = open_any(folder)
+    check_member(member, len(run.experiment.training.members))
+    path = inspect_run(run, checkpoint, member, text)
+    number = len(list(path.parent.glob("*.png")))
+    print(f"{number} pictures in {path.parent}; all of them on one page: {path}")
 
 
 def read_input(purpose: str, path: Path | None = None) -> list[str]:

@@ -18,7 +18,7 @@ class Hypotheses(NamedTuple):
     scores: Float[Array, "*batch K"]
 
 
-def length_penalty(length, alpha: float):
+def length_penalty(length, alpha: float | Float[Array, ""]):
     """((5 + n) / 6)^alpha (Wu et al. 2016, eq. 14): what a log-probability is divided by."""
     return ((5 + length) / 6) ** alpha
 
@@ -78,7 +78,7 @@ def beam_search(
     max_length: int,
     start_id: int,
     end_id: int,
-    alpha: float = 0.6,
+    alpha: float | Float[Array, ""] = 0.6,
 ) -> Hypotheses:
     """The `beam` best targets by log p / `length_penalty`, the length counting the end symbol.
 

@@ -50,7 +50,9 @@ def translate(
         rows += rows[-1:] * (batch_size - len(rows))
         search = _search(tuple(devices), beam, limit)
         tokens, scores = jax.device_get(search(model, pad_tokens(rows, length), alpha))
-        for place, hypotheses in zip(chosen, zip(tokens, scores, strict=True), strict=False):
+        for place, hypotheses in zip(
+            chosen, zip(tokens, scores.tolist(), strict=True), strict=False
+        ):
             results[place] = list(zip(*hypotheses, strict=True))
     return results
 

@@ -8,6 +8,14 @@ from tlite.inspection.classification import (
     plot_predictions_by_value,
     plot_probability_by_value,
 )
+from tlite.inspection.heads import (
+    plot_heads,
+    plot_logit_lens,
+    plot_patches,
+    plot_saliency,
+    plot_scores_by_step,
+)
+from tlite.inspection.page import heads_view, page, picture
 from tlite.inspection.plots import (
     plot_curves,
     plot_loss_by_position,
@@ -19,6 +27,13 @@ from tlite.inspection.positions import (
     plot_positions,
     plot_similarity,
     rotary_similarity,
+)
+from tlite.inspection.texts import (
+    coloured_by_loss,
+    plot_embedding,
+    plot_frequencies,
+    plot_lengths,
+    plot_text_losses,
 )
 from tlite.inspection.tools import (
     ablate_heads,

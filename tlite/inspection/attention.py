@@ -20,7 +20,7 @@ def plot_attention(
     """A small heat map for each head: a row for each query, a column for each key it looks at."""
     keys = queries if keys is None else keys
     number = len(weights)
-    columns = min(number, 4)
+    columns = min(number, 4 if len(keys) <= 16 else 2)
     rows = math.ceil(number / columns)
     longest = max(len(visible(token)) for token in [*queries, *keys])
     # Room for each mark, and for words along the edges.

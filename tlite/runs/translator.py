@@ -164,11 +164,16 @@ class TranslatorRun(OpenedRun):
             )
         print(f"drawn in {self.run.plots}: {split}-bleu-by-length.png, {split}-alignment.png")
 
+    def best_target(self, model, source: np.ndarray) -> np.ndarray:
+        """[START] and the tokens of the best translation."""
+        settings = {"beam": self.experiment.beam, "alpha": self.experiment.length_penalty}
+        target = translate(model, [source], **settings)[0][0][0]
+        return np.r_[START_ID, target[target != self.experiment.model.pad_id]]
+
     def plot_alignment(self, model, text: str):
         """Where each piece of the translation of a text looks at it, by block."""
         (source,) = encode_sources(self.experiment, self.tokenizer, [text])
-        target = translate(model, [source], beam=self.experiment.beam)[0][0][0]
-        target = np.r_[START_ID, target[target != self.experiment.model.pad_id]]
+        target = self.best_target(model, source)
         pattern = "decoder.blocks.*.cross_attention.weights"
         _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=pattern)
         weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])

@@ -1,0 +1,187 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Attention, from one dot product up
+#
+# Attention is a look-up that can be differentiated: a query is compared with keys, and what comes
+# back is an average of the values, most of it from the keys that fit best.
+
+# %%
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+from tlite import functional as F
+from tlite.inspection import plot_attention
+
+random = np.random.default_rng(0)
+
+# %% [markdown]
+# ## One query
+#
+# The dot product $q \cdot k_s$ says how well key $s$ fits, softmax makes weights of the scores
+# (positive, sum 1), and the output is the sum of the values under these weights.
+
+# %%
+query = jnp.array([2.0, 1.0])
+keys = jnp.array([[2.0, 0.0], [0.0, 2.0], [-1.0, -1.0]])
+values = jnp.array([[10.0], [20.0], [30.0]])
+scores = keys @ query / jnp.sqrt(2)
+weights = jax.nn.softmax(scores)
+output = weights @ values
+print("scores", scores, "weights", weights, "output", output)
+
+# %% [markdown]
+# The library's function does this for a matrix of queries $Q$, one a row (Vaswani et al. 2017,
+# eq. 1): $\mathrm{Attention}(Q, K, V) = \mathrm{softmax}(Q K^\top / \sqrt{d_k})\, V$. It returns
+# the weights too. The width $d_k$ of queries and keys is the letter K in this library's shapes.
+
+# %%
+outputs, _ = F.scaled_dot_product_attention(query[None], keys, values)
+np.testing.assert_allclose(outputs[0], output, rtol=1e-5)
+
+# %% [markdown]
+# ## Why divide by the square root of the width?
+#
+# If the components of $q$ and $k$ are independent with mean 0 and variance 1, then
+# $q \cdot k = \sum_{i=1}^{d_k} q_i k_i$ has mean 0 and variance $d_k$ (section 3.2.1, footnote 4).
+# Large scores saturate softmax: one weight is almost 1, and the derivative
+# $\partial w_s / \partial z_r = w_s (\delta_{sr} - w_r)$ is almost 0, so nothing can be learned.
+
+# %%
+widths = [4, 16, 64, 256]
+largest, derivative = np.zeros((2, 2, len(widths)))  # by row: plain, divided
+for n, width in enumerate(widths):
+    q, k = random.normal(size=(200, 1, width)), random.normal(size=(200, 32, width))
+    scores = (q * k).sum(-1)  # of 200 queries with 32 keys each
+    print(f"width {width:3}: deviation {scores.std():4.1f}, its square root {width**0.5:4.1f}")
+    assert abs(scores.std() / width**0.5 - 1) < 0.05
+    for row, z in enumerate((scores, scores / width**0.5)):
+        jacobians = np.asarray(jax.vmap(jax.jacobian(jax.nn.softmax))(z))
+        largest[row, n] = np.median(np.asarray(jax.nn.softmax(z)).max(-1))
+        derivative[row, n] = np.median(np.linalg.norm(jacobians, axis=(1, 2)))
+assert derivative[0, -1] < 0.1 * derivative[1, -1]
+
+# %%
+figure, panels = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+for axes, curves in zip(panels, (largest, derivative), strict=True):
+    axes.plot(widths, curves.T, marker="o", label=["$q \\cdot k$", "$q \\cdot k / \\sqrt{d_k}$"])
+    axes.set(xlabel="width $d_k$", ylim=(0, None))
+    axes.grid(alpha=0.3)
+panels[0].set_ylabel("largest weight (median)")
+panels[1].set_ylabel("norm of derivative (median)")
+panels[0].legend()
+
+# %% [markdown]
+# ## Batches
+#
+# Leading axes are free: B batch, T queries, S keys. Each query is on its own: the matrix product
+# gives what one query at a time gives.
+
+# %%
+q = jnp.asarray(random.normal(size=(2, 3, 8)))  # (B, T, K)
+k, v = jnp.asarray(random.normal(size=(2, 2, 5, 8)))  # (B, S, K) each
+output, weights = F.scaled_dot_product_attention(q, k, v)
+print("output", output.shape, "weights", weights.shape)
+alone, _ = F.scaled_dot_product_attention(q[1, 2:], k[1], v[1])
+np.testing.assert_allclose(alone[0], output[1, 2], rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# ## Masks
+#
+# A mask is boolean, and True means "may attend". It is the same as a score of $-\infty$ where it
+# is False (section 3.2.3). A text that is written from left to right has a causal mask:
+
+# %%
+x = jnp.asarray(random.normal(size=(4, 8)))
+causal = F.causal_mask(4)
+_, weights = F.scaled_dot_product_attention(x, x, x, causal)
+scores = jnp.where(causal, x @ x.T / jnp.sqrt(8), -jnp.inf)
+np.testing.assert_allclose(weights, jax.nn.softmax(scores), atol=1e-6)
+print(np.asarray(weights).round(2))
+
+# %% [markdown]
+# Texts of a batch are filled up to one length, here with the id -1, and nothing attends to that.
+# The second text begins with padding. Under both masks its first query sees nothing, and it gets
+# zeros; the minus infinities would make that 0 / 0.
+
+# %%
+tokens = jnp.array([[5, 3, 7, -1], [-1, 4, 2, 9]])
+both = F.combine_masks(causal, F.padding_mask(tokens, pad_id=-1))  # (B, 1, T, S)
+heads = jnp.broadcast_to(x, (2, 1, 4, 8))
+output, weights = F.scaled_dot_product_attention(heads, heads, heads, both)
+print(np.asarray(weights[1, 0]).round(2))
+assert (output[1, 0, 0] == 0).all()
+assert (weights[0, 0, :, 3] == 0).all()
+assert jnp.isnan(jax.nn.softmax(jnp.full(4, -jnp.inf))).all()
+
+# %% [markdown]
+# ## Many heads
+#
+# $\mathrm{MultiHead}(Q, K, V) = \mathrm{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_H) W^O$ with
+# $\mathrm{head}_h = \mathrm{Attention}(Q W^Q_h, K W^K_h, V W^V_h)$ (section 3.2.2): each head has
+# projections of its own and so looks for something of its own. The $W^Q_h$ of all heads lie side by
+# side in one matrix; `split_heads` takes its result apart, `merge_heads` is the Concat.
+
+# %%
+width, num_heads = 8, 2
+kernels = jnp.asarray(random.normal(size=(4, width, width)) / width**0.5)
+params = F.AttentionParameters(*map(F.LinearParameters, kernels))  # query, key, value, output
+
+projected = [F.linear(layer, x) for layer in params[:3]]  # (T, D) each
+q, k, v = (F.split_heads(y, num_heads) for y in projected)  # (H, T, D/H) each
+heads, weights = F.scaled_dot_product_attention(q, k, v, causal)
+by_hand = F.linear(params.output, F.merge_heads(heads))
+output, _ = F.multi_head_attention(params, x, x, x, causal, num_heads=num_heads)
+np.testing.assert_allclose(by_hand, output, rtol=1e-5, atol=1e-6)
+
+# Head 1 is attention with the last half of the columns:
+alone, _ = F.scaled_dot_product_attention(*(x @ kernel[:, 4:] for kernel in kernels[:3]), causal)
+np.testing.assert_allclose(alone, heads[1], rtol=1e-5, atol=1e-6)
+
+# %% [markdown]
+# What a head looks at is what its two matrices make match. Here are two written by hand, over
+# vectors that have a 1 for the word and a 1 for the position: head 0 compares words, head 1 moves
+# the query's position back by one. Training finds such heads by itself.
+
+# %%
+words = ["to", "be", "or", "not", "to", "be"]
+word = np.eye(4)[[0, 1, 2, 3, 0, 1]]  # a 1 for each of the four words
+marked = jnp.concatenate([word, np.eye(6)], axis=-1)  # and one for the position: (T, D) = (6, 10)
+same = jax.scipy.linalg.block_diag(np.eye(4, 6), np.eye(6))  # (D, H*K) = (10, 12)
+back = jax.scipy.linalg.block_diag(np.eye(4, 6), np.eye(6, k=-1))
+kernels = 10 * back, same, same, same.T
+by_design = F.AttentionParameters(*map(F.LinearParameters, kernels))
+_, weights = F.multi_head_attention(
+    by_design, marked, marked, marked, F.causal_mask(6), num_heads=2
+)
+plot_attention(np.asarray(weights), words)
+assert weights[0, 5, 1] > 0.45  # the second "be" looks at the first, and as much at itself
+assert (np.diagonal(weights[1], -1) > 0.9).all()  # each word looks at the one before
+
+# %% [markdown]
+# ## Causality, seen by a gradient
+#
+# That no output depends on a later input need not be believed: the Jacobian
+# $\partial y_t / \partial x_s$ is exactly 0 for $s > t$, and only there.
+
+
+# %%
+def attend(x):
+    return F.multi_head_attention(params, x, x, x, causal, num_heads=num_heads)[0]
+
+
+jacobian = np.asarray(jax.jacobian(attend)(x))  # (T, D, T, D)
+depends = np.abs(jacobian).sum((1, 3))
+print(depends.round(1))
+assert ((depends > 0) == causal).all()

@@ -1,0 +1,208 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A character generator in fifty lines
+#
+# A model that writes is one function $f_\theta(x_1, \dots, x_t)$: from the characters so far to a
+# score for each character that may come next. Here it is put together from `tlite.functional`
+# alone, so that nothing is out of sight: the parameters are a dictionary, training is a function.
+
+# %%
+import time
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+
+from tlite import functional as F
+from tlite.data import BuiltinText, draw_windows, split_tokens
+from tlite.text import CharTokenizer
+
+# %% [markdown]
+# ## The text
+#
+# Python's help topics, which every Python carries. A character becomes a number; the last twentieth
+# is kept to measure the model by.
+
+# %%
+text = BuiltinText().load()[:200_000]
+tokenizer = CharTokenizer(text)
+training, held_out = split_tokens(tokenizer.encode(text), 0.05)
+training = jnp.asarray(training)
+print(f"{len(training):,} characters to learn from, {len(tokenizer)} different ones")
+print(text[2000:2200])
+
+# %% [markdown]
+# How good is a given loss? A model that knows nothing gives each of $V$ characters $1/V$: a loss of
+# $\ln V$. The best that does not look at the text before a character is its frequency $p_c$; its
+# loss on this text is the entropy $-\sum_c p_c \ln p_c$. Below that, the model uses what it has
+# read.
+
+# %%
+p = np.bincount(held_out) / len(held_out)
+entropy = -(p[p > 0] * np.log(p[p > 0])).sum()
+print(f"ln V {np.log(len(tokenizer)):.2f}, entropy of the held-out text {entropy:.2f} nats")
+
+# %% [markdown]
+# ## The parameters
+#
+# Glorot's uniform numbers for the kernels, zeros for the biases, ones for the norms' scales.
+
+# %%
+width, num_heads, num_blocks, context = 48, 4, 2, 32
+draw = jax.nn.initializers.glorot_uniform()
+
+
+def linear(key, inputs, outputs):
+    return F.LinearParameters(draw(key, (inputs, outputs)), jnp.zeros(outputs))
+
+
+def block(key):
+    keys = jax.random.split(key, 6)
+    norm = F.NormParameters(jnp.ones(width), jnp.zeros(width))
+    attention = F.AttentionParameters(*(linear(k, width, width) for k in keys[:4]))
+    hidden, output = linear(keys[4], width, 4 * width), linear(keys[5], 4 * width, width)
+    return F.EncoderBlockParameters(attention, norm, F.FeedForwardParameters(hidden, output), norm)
+
+
+def init(key):
+    keys = jax.random.split(key, num_blocks + 3)
+    return {
+        "embedding": 0.02 * jax.random.normal(keys[0], (len(tokenizer), width)),
+        "positions": 0.02 * jax.random.normal(keys[1], (context, width)),
+        "blocks": [block(k) for k in keys[3:]],
+        "norm": F.NormParameters(jnp.ones(width), jnp.zeros(width)),
+        "output": linear(keys[2], width, len(tokenizer)),
+    }
+
+
+params = init(jax.random.key(0))
+print(f"{sum(x.size for x in jax.tree.leaves(params)):,} parameters")
+
+# %% [markdown]
+# ## The model
+#
+# With a row of the table $E$ for each character and one of $P$ for each position,
+#
+# $$x_t = E_{c_t} + P_t, \qquad
+# x \leftarrow x + \mathrm{attention}(\mathrm{norm}(x)), \qquad
+# x \leftarrow x + \mathrm{feed\ forward}(\mathrm{norm}(x)),$$
+#
+# the last two once a block, and the logits are $\mathrm{norm}(x)\, W + b$. The causal mask lets a
+# position see itself and what came before, so that one pass answers for every position at once.
+
+
+# %%
+def forward(params, tokens):
+    x = F.add_positions(params["positions"], F.embed(params["embedding"], tokens))
+    mask = F.causal_mask(tokens.shape[-1])
+    for block in params["blocks"]:
+        x = F.encoder_block(block, x, mask, num_heads=num_heads, pre_norm=True)
+    return F.linear(params["output"], F.layer_norm(params["norm"], x))
+
+
+def loss(params, tokens, targets):
+    total, count = F.cross_entropy(forward(params, tokens), targets)
+    return total / count
+
+
+# %%
+before = training[:context]
+after = before.at[20].set((before[20] + 1) % len(tokenizer))  # another character at place 20
+changed = jnp.abs(forward(params, before) - forward(params, after)).max(-1) > 0
+assert not changed[:20].any()
+assert changed[20:].all()
+print("places whose logits change:", np.flatnonzero(changed))
+
+# %% [markdown]
+# ## Training
+#
+# A step draws windows that start anywhere and moves the parameters against the gradient, by Adam.
+# What it draws is a function of its number, so that a run can be repeated and continued exactly.
+# `scan` makes one compiled call of many steps.
+
+# %%
+num_steps, batch_size = 800, 32
+optimizer = optax.adam(optax.cosine_decay_schedule(5e-3, num_steps))
+
+
+@jax.jit
+def train(params, state, numbers):
+    def step(carry, number):
+        params, state = carry
+        key = jax.random.fold_in(jax.random.key(1), number)
+        windows = draw_windows(key, training, context, batch_size)
+        value, gradient = jax.value_and_grad(loss)(params, *windows)
+        updates, state = optimizer.update(gradient, state)
+        return (optax.apply_updates(params, updates), state), value
+
+    return jax.lax.scan(step, (params, state), numbers)
+
+
+# %%
+inputs, targets = draw_windows(jax.random.key(2), jnp.asarray(held_out), context, 256)
+measure = jax.jit(loss)
+state, losses, measured = optimizer.init(params), [], {0: measure(params, inputs, targets)}
+start = time.perf_counter()
+for numbers in jnp.arange(num_steps).reshape(-1, 200):
+    (params, state), values = train(params, state, numbers)
+    losses.extend(values.tolist())
+    measured[len(losses)] = measure(params, inputs, targets)
+    seconds = time.perf_counter() - start
+    print(f"step {len(losses):4}, held-out loss {measured[len(losses)]:.3f}, {seconds:4.1f} s")
+
+# %%
+axes = plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
+axes.plot(losses, alpha=0.6, label="training, a batch")
+axes.plot(measured.keys(), measured.values(), "o-", label="held out")
+axes.axhline(entropy, color="gray", linestyle="--", label="entropy of single characters")
+axes.set(xlabel="step", ylabel="loss (nats per character)")
+axes.grid(alpha=0.3)
+axes.legend()
+
+final = float(measured[num_steps])
+print(f"held-out loss {final:.2f} nats, entropy {entropy:.2f} nats")
+assert final < entropy - 0.5
+
+# %% [markdown]
+# ## Writing
+#
+# Take the last `context` characters, draw the next from
+# $\mathrm{softmax}(\mathrm{logits} / \tau)$, append it, move the window on by one. A temperature
+# $\tau$ below 1 makes the probable more probable.
+
+
+# %%
+@jax.jit
+def write(params, key, written, temperature):
+    def step(t, written):
+        window = jax.lax.dynamic_slice(written, (t - context,), (context,))
+        logits = forward(params, window)[-1]
+        drawn = F.sample(jax.random.fold_in(key, t), logits, temperature)
+        return written.at[t].set(drawn)
+
+    return jax.lax.fori_loop(context, len(written), step, written)
+
+
+prompt = jnp.asarray(held_out[:context])
+written = jnp.concatenate([prompt, jnp.zeros(400, prompt.dtype)])
+for temperature in (0.5, 1.0):
+    sample = tokenizer.decode(write(params, jax.random.key(3), written, temperature))
+    assert sample.startswith(tokenizer.decode(prompt))
+    print(f"--- temperature {temperature}\n{sample}\n")
+
+# %% [markdown]
+# What is missing for serious work is around these lines, not in them: `tlite.training` trains many
+# seeds on many cores and goes on where it was killed, and `tlite.decoding.generate` keeps the keys
+# and values of what it has seen instead of going over the window again for each character.

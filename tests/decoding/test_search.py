@@ -1,0 +1,193 @@
+"""Searches: what a plain search without caches finds, alone, batched and however padded."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import normal
+from tlite.decoding.search import beam_search, greedy_search, length_penalty
+from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+
+V, CONTEXT, START, END = 8, 12, 2, 3
+CONFIG = Seq2SeqConfig(
+    vocabulary_size=V,
+    source_vocabulary_size=V,
+    context=CONTEXT,
+    width=8,
+    num_heads=2,
+    num_blocks=1,
+    embeddings="separate",
+    positions="learned",
+)
+SOURCES = jnp.array([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]], jnp.int32)
+SYMBOLS = {"start_id": START, "end_id": END}
+
+
+@functools.cache
+def make_model(seed):
+    """Far from 0, so that what is written depends on all of the source and the target."""
+    model = jax.jit(lambda key: TransformerSeq2Seq(CONFIG, key=key))(jax.random.key(seed))
+    arrays, structure = jax.tree.flatten(model)
+    arrays = [2 * (a + 0.3 * normal(*a.shape, seed=100 * seed + i)) for i, a in enumerate(arrays)]
+    model = jax.tree.unflatten(structure, arrays)
+    model.decoder.positions.table[...] = 4 * normal(CONTEXT, CONFIG.width, seed=seed)
+    model.head.bias[...] = jnp.zeros(V).at[0].set(-20.0)  # padding is not written
+    return model
+
+
+@jax.jit
+def log_probabilities(model, source, target):
+    return jax.nn.log_softmax(model(source, target))
+
+
+@functools.cache
+def next_token(seed, row, target):
+    """log p of each token after a target, by a call on all of it; padded to one shape."""
+    padded = jnp.array([START, *target] + [0] * (CONTEXT - 1 - len(target)), jnp.int32)
+    rows = log_probabilities(make_model(seed), SOURCES[row], padded)
+    return np.asarray(rows)[len(target)].tolist()
+
+
+def plain_greedy(seed, row, max_length):
+    target, score = (), 0.0
+    while len(target) < max_length and target[-1:] != (END,):
+        log_p = next_token(seed, row, target)
+        token = max(range(V), key=lambda v: log_p[v])
+        target, score = (*target, token), score + log_p[token]
+    return target, score
+
+
+def plain_beam(seed, row, beam, max_length, alpha):
+    """Lists of (target, score), best first; a target ends with its end symbol."""
+    live, finished = [((), 0.0)], []
+
+    def penalised(score, length):
+        return score / ((5 + length) / 6) ** alpha
+
+    for length in range(1, max_length + 1):
+        grown = [
+            ((*target, token), score + log_p)
+            for target, score in live
+            for token, log_p in enumerate(next_token(seed, row, target))
+        ]
+        grown = sorted(grown, key=lambda pair: -pair[1])[: 2 * beam]
+        ended = [(t, penalised(score, length)) for t, score in grown if t[-1] == END]
+        finished = sorted(finished + ended, key=lambda pair: -pair[1])[:beam]
+        live = [pair for pair in grown if pair[0][-1] != END][:beam]
+        worst = finished[-1][1] if len(finished) == beam else -math.inf
+        if penalised(live[0][1], max_length) <= worst:
+            break
+    return finished or [(t, penalised(score, max_length)) for t, score in live]
+
+
+def as_lists(hypotheses):
+    """For each source a list of (target without padding, score) of those there are."""
+    tokens, scores = jax.device_get(hypotheses)
+    assert (np.sort(scores, axis=-1)[:, ::-1] == scores).all()
+    found = []
+    for rows, values in zip(tokens, scores, strict=True):
+        kept = [(row, float(value)) for row, value in zip(rows, values, strict=True)]
+        found.append([(shorten(row), v) for row, v in kept if np.isfinite(v)])
+    return found
+
+
+def shorten(row):
+    """The tokens up to the end symbol; all that follows it is padding."""
+    row = row.tolist()
+    length = row.index(END) + 1 if END in row else len(row)
+    assert not any(row[length:])
+    return tuple(row[:length])
+
+
+def assert_found(found, expected):
+    assert [target for target, _ in found] == [target for target, _ in expected]
+    np.testing.assert_allclose(
+        [score for _, score in found], [score for _, score in expected], atol=1e-4
+    )
+
+
+SEEDS = range(3)
+
+
+@pytest.mark.parametrize("max_length", [5, CONTEXT])
+def test_greedy_search_takes_the_most_probable_token_each_time(max_length):
+    targets = []
+    for seed in SEEDS:
+        hypotheses = greedy_search(make_model(seed), SOURCES, max_length=max_length, **SYMBOLS)
+        assert hypotheses.tokens.shape == (len(SOURCES), 1, max_length)
+        for row, found in enumerate(as_lists(hypotheses)):
+            expected = plain_greedy(seed, row, max_length)
+            assert_found(found, [expected])
+            targets.append(expected[0])
+    if max_length == CONTEXT:
+        assert {len(target) for target in targets} >= {max_length}
+        assert any(target[-1] == END for target in targets)
+
+
+@pytest.mark.parametrize(("beam", "max_length"), [(1, 5), (2, 1), (3, 5), (4, CONTEXT), (V, 3)])
+def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
+    ended = []
+    for seed in SEEDS:
+        for alpha in (0.0, 0.6, 2.0):
+            hypotheses = beam_search(
+                make_model(seed), SOURCES, beam=beam, max_length=max_length, alpha=alpha, **SYMBOLS
+            )
+            assert hypotheses.tokens.shape == (len(SOURCES), beam, max_length)
+            for row, found in enumerate(as_lists(hypotheses)):
+                assert_found(found, plain_beam(seed, row, beam, max_length, alpha))
+                ended.append(found[0][0][-1] == END)
+    assert any(ended)
+
+
+def test_a_wider_beam_finds_targets_that_are_no_less_probable():
+    for seed in SEEDS:
+        best = [
+            beam_search(make_model(seed), SOURCES, beam=b, max_length=5, alpha=0.0, **SYMBOLS)
+            for b in (1, 3)
+        ]
+        for row in range(len(SOURCES)):
+            every = [as_lists(hypotheses)[row] for hypotheses in best]
+            greedy = plain_greedy(seed, row, 5)
+            if greedy[0][-1] == END and all(found[0][0][-1] == END for found in every):
+                assert every[-1][0][1] >= greedy[1] - 1e-4
+
+
+def test_the_length_penalty_is_that_of_wu_and_is_one_without_alpha():
+    assert length_penalty(7, 0.5) == pytest.approx(math.sqrt(2))
+    assert length_penalty(1, 3.0) == 1
+    assert length_penalty(50, 0.0) == 1
+
+
+def test_a_large_alpha_prefers_longer_targets():
+    lengths = []
+    for alpha in (0.0, 9.0):
+        found = [
+            as_lists(
+                beam_search(make_model(seed), SOURCES, beam=3, max_length=5, alpha=alpha, **SYMBOLS)
+            )
+            for seed in SEEDS
+        ]
+        lengths.append(np.mean([len(row[0][0]) for rows in found for row in rows]))
+    assert lengths[1] > lengths[0]
+
+
+def searches(model, sources):
+    return (
+        greedy_search(model, sources, max_length=5, **SYMBOLS),
+        beam_search(model, sources, beam=3, max_length=5, **SYMBOLS),
+    )
+
+
+def test_a_source_is_translated_the_same_in_any_batch_and_with_any_padding():
+    model = make_model(0)
+    together = [as_lists(hypotheses) for hypotheses in searches(model, SOURCES)]
+    order = [2, 0, 3, 1]
+    padded = jnp.pad(SOURCES[jnp.array(order)], [(0, 0), (0, 3)])
+    shuffled = [as_lists(hypotheses) for hypotheses in searches(model, padded)]
+    for row in range(len(SOURCES)):
+        for kind in (0, 1):
+            assert_found(shuffled[kind][order.index(row)], together[kind][row])

@@ -1,0 +1,90 @@
+"""Translation of many sentences: in their order, whatever their lengths, batch and devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.decoding.test_search import CONFIG, CONTEXT, END, SYMBOLS, V, make_model
+from tlite.decoding.search import beam_search, greedy_search
+from tlite.decoding.translate import LENGTHS, check_search, translate
+
+SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "alpha": 0.7}}
+each_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+
+
+def sentences(number, longest=CONTEXT, seed=0):
+    """Tokens of sources of different lengths, each with its end symbol."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(0, longest, number)
+    return [np.r_[random.integers(4, V, n), END].astype(np.int32) for n in lengths]
+
+
+def alone(source, beam, alpha=0.6, max_length=6):
+    """Targets and scores of a search for one source that is padded to the context."""
+    tokens = jnp.asarray(np.pad(source, (0, CONTEXT - len(source))))[None]
+    settings = {"max_length": max_length, **SYMBOLS}
+    if beam == 1:
+        found = greedy_search(make_model(0), tokens, **settings)
+    else:
+        found = beam_search(make_model(0), tokens, beam=beam, alpha=alpha, **settings)
+    return jax.device_get(found)
+
+
+@each_search
+def test_translations_are_in_the_order_of_their_sources(search):
+    sources = sentences(11)
+    assert {len(source) <= LENGTHS for source in sources} == {True, False}
+    found = translate(make_model(0), sources, max_length=6, batch_size=4, **search)
+    assert len(found) == len(sources)
+    for source, hypotheses in zip(sources, found, strict=True):
+        tokens, scores = alone(source, **search)
+        assert len(hypotheses) == search["beam"]
+        for place, (target, score) in enumerate(hypotheses):
+            np.testing.assert_array_equal(target, tokens[0, place])
+            np.testing.assert_allclose(score, scores[0, place], atol=1e-4)
+
+
+def test_the_size_of_the_batch_changes_nothing():
+    sources = sentences(5, longest=LENGTHS)
+    whole, cut = (translate(make_model(1), sources, beam=1, batch_size=n) for n in (64, 1))
+    for one, other in zip(whole, cut, strict=True):
+        np.testing.assert_array_equal(one[0][0], other[0][0])
+        np.testing.assert_allclose(one[0][1], other[0][1], atol=1e-4)
+
+
+def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
+    sources = sentences(3, longest=LENGTHS)
+    for max_length, length in ((4, 4), (None, CONTEXT)):
+        found = translate(make_model(0), sources, beam=1, max_length=max_length)
+        assert {len(target) for hypotheses in found for target, _ in hypotheses} == {length}
+
+
+def test_nothing_to_translate_is_nothing():
+    assert translate(make_model(0), []) == []
+
+
+def test_a_source_longer_than_the_context_is_refused_with_both_lengths():
+    source = np.r_[np.full(CONTEXT, 4), END].astype(np.int32)
+    with pytest.raises(ValueError, match="13 tokens is longer than the context of 12"):
+        translate(make_model(0), [source])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam": 0}, "a beam of 0 is not between 1 and the vocabulary's 8"),
+        ({"beam": V + 1}, "a beam of 9"),
+        ({"alpha": -0.1}, "not -0.1"),
+        ({"alpha": 10.0}, "not 10.0"),
+        ({"alpha": float("nan")}, "not nan"),
+        ({"max_length": 0}, "between 1 and the context of 12, not 0"),
+        ({"max_length": CONTEXT + 1}, "not 13"),
+    ],
+)
+def test_settings_of_a_search_that_make_no_sense_are_named(wrong, message):
+    settings = {"beam": 5, "alpha": 0.6, "max_length": None} | wrong
+    with pytest.raises(ValueError, match=message):
+        check_search(CONFIG, **settings)
+    with pytest.raises(ValueError, match=message):
+        translate(make_model(0), sentences(1), **settings)

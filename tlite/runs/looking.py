@@ -1,0 +1,353 @@
+"""`tlite inspect`: every picture of a run, and one HTML page with all of them."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+from tlite import functional as F
+from tlite import inspection as I
+from tlite.baseline import tfidf_logistic_regression
+from tlite.data import every_window
+from tlite.errors import UserError, disk_errors
+from tlite.inspection.translation import plot_alignment
+from tlite.models import BlocksConfig
+from tlite.runs.classifier import ClassifierRun, encode_texts
+from tlite.runs.generator import GeneratorRun
+from tlite.runs.opened import OpenedRun
+from tlite.runs.translator import TranslatorRun, encode_sources
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.metrics import read_metrics
+
+SHOWN = 40  # tokens of a text whose attention is drawn
+MARKS = 120  # tokens in a picture of an embedding
+
+
+class Gallery:
+    """Draws pictures into a folder and collects them, by section, for the page."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.sections = folder, {}
+        folder.mkdir(exist_ok=True)
+        matplotlib.use("Agg")
+
+    def draw(self, section: str, name: str, caption: str, plot: Callable) -> None:
+        figure = plot().figure
+        path = self.folder / f"{name}.png"
+        figure.savefig(path, dpi=110)
+        matplotlib.pyplot.close("all")
+        self.add(section, I.picture(path, caption))
+
+    def add(self, section: str, content: str) -> None:
+        self.sections.setdefault(section, []).append(content)
+
+    def write(self, title: str) -> Path:
+        path = self.folder / "index.html"
+        path.write_text(
+            I.page(title, [(name, "".join(parts)) for name, parts in self.sections.items()]),
+            encoding="utf-8",
+        )
+        return path
+
+
+def inspect_run(
+    run: OpenedRun, checkpoint: str = "best", member: int = 0, text: str | None = None
+) -> Path:
+    """Draw all pictures of a run into its folder `inspection`; returns the page's path."""
+    members, step = run.restore(checkpoint)
+    model = run.trainer.models(members.parameters)[member]
+    if text is not None and not text.strip():
+        raise UserError("the text to look at is empty")
+    with disk_errors(run.run.folder / "inspection"):
+        gallery = Gallery(run.run.folder / "inspection")
+        curves = read_metrics(run.run.metrics)
+        for name in ("loss", "accuracy", "bleu"):
+            if any(line.get(name) is not None for line in curves):
+                plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
+                gallery.draw("Training", f"curve-{name}", f"{name} by step", plot)
+        draw = {
+            GeneratorRun: look_at_generator,
+            ClassifierRun: look_at_classifier,
+            TranslatorRun: look_at_translator,
+        }
+        draw[type(run)](run, model, gallery, text)
+        return gallery.write(f"{run.run.folder}: step {step:,}")
+
+
+def look_at_generator(run: GeneratorRun, model, gallery: Gallery, text: str | None) -> None:
+    tokenizer, config = run.tokenizer, model.config
+    characters = list(tokenizer.characters)
+    beginning = tokenizer.decode(run.validation_tokens[:SHOWN])
+    shown = (text or beginning)[: min(SHOWN, config.context)]
+    tokens = jnp.asarray(tokenizer.encode(shown))
+    look_at_positions(gallery, config, model)
+    marks, pattern = list(shown), "blocks.*.attention.weights"
+    weights = look_at_attention(gallery, model, (tokens,), pattern, marks)
+    gallery.add("Attention", I.heads_view(weights, marks, marks))
+    look_at_embedding(gallery, model.embedding.table, characters)
+    heads = model.blocks[0].attention.value.kernel[...].reshape(config.width, -1)
+    values = np.asarray(model.embedding.table[...] @ heads)
+    look_at_embedding(gallery, values, characters, "values-of-block-0")
+
+    probabilities = jax.device_get(jax.nn.softmax(model(tokens), axis=-1))
+    gallery.draw(
+        "Predictions",
+        "next-token",
+        "the most probable next characters",
+        lambda: I.plot_next_token_probabilities(probabilities[:24], marks[:24], characters),
+    )
+    lens = np.asarray(I.logit_lens(model, tokens))
+    gallery.draw(
+        "Predictions",
+        "logit-lens",
+        "logit lens: what would be written if the model ended here",
+        lambda: I.plot_logit_lens(lens[:, :24], marks[:24], characters),
+    )
+    sums = run.trainer.evaluate(run.restore("best")[0].parameters, run.validation())
+    gallery.draw(
+        "Predictions",
+        "loss-by-position",
+        "validation loss by the number of characters seen",
+        lambda: I.plot_loss_by_position(sums["loss"] / sums["count"]),
+    )
+    inputs, targets, _ = (a[:6] for a in every_window(run.validation_tokens, config.context))
+    losses = F.token_cross_entropy(model(jnp.asarray(inputs)), jnp.asarray(targets)).ravel()
+    coloured = list(tokenizer.decode(targets.ravel()))
+    gallery.draw(
+        "Predictions",
+        "text-loss",
+        "each character on a ground of its loss",
+        lambda: I.plot_text_losses(coloured, np.asarray(losses)),
+    )
+    gallery.add("Predictions", I.coloured_by_loss(coloured, np.asarray(losses)))
+    look_at_heads(run, model, gallery, tokens)
+
+    lines = [line for line in run.data.split("\n") if line]
+    passages = [passage for passage in re.split(r"\n\s*\n", run.data) if passage.strip()]
+    look_at_corpus(gallery, run.data, {"line": map(len, lines), "passage": map(len, passages)})
+
+
+def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens) -> None:
+    """Scores of the heads, now and over the run; what each is worth; where a character counts."""
+    config = model.config
+    half = config.context // 2
+    twice = I.repeated_tokens(jax.random.key(0), half, config.vocabulary_size, 16)
+    scores = jax.jit(I.score_heads)
+    for name, table in scores(model, twice).items():
+        gallery.draw(
+            "Heads",
+            f"head-{name}",
+            f"{name}-token score on random characters written twice",
+            lambda table=table, name=name: I.plot_heads(np.asarray(table), f"{name} score"),
+        )
+    steps = Checkpoints(run.run.checkpoints).steps()
+    if len(steps) > 1:
+        models = [run.trainer.models(run.restore(str(s))[0].parameters)[0] for s in steps]
+        table = np.stack([np.asarray(scores(m, twice)["induction"]) for m in models])
+        gallery.draw(
+            "Heads",
+            "induction-by-step",
+            "induction score at the checkpoints of the run",
+            lambda: I.plot_scores_by_step(steps, table, "induction score"),
+        )
+    expected = tokens[1:]
+
+    def loss(logits):
+        return F.token_cross_entropy(logits[:-1], expected).mean()
+
+    whole = loss(model(tokens))
+    change = np.asarray(I.ablate_heads(model, tokens, metric=loss) - whole)
+    gallery.draw(
+        "Heads",
+        "ablation",
+        f"by how much the loss on the text ({float(whole):.2f} nats) rises without a head",
+        lambda: I.plot_heads(change, "loss added (nats)", low=None, high=None),
+    )
+    if len(tokens) < 4:
+        return
+    middle = len(tokens) // 2
+    corrupted = tokens.at[middle].set((tokens[middle] + 1) % config.vocabulary_size)
+
+    def truth(logits):  # the character after the changed one
+        return jax.nn.log_softmax(logits[middle])[tokens[middle + 1]]
+
+    table = np.asarray(I.patch_residual(model, tokens, corrupted, truth))
+    shown = list(run.tokenizer.decode(np.asarray(corrupted)))
+    gallery.draw(
+        "Heads",
+        "patching",
+        f"activation patching: character {middle} was changed (log-probability of the next one "
+        f"{float(truth(model(tokens))):.2f} before, {float(truth(model(corrupted))):.2f} after); "
+        "where the clean text's value restores it",
+        lambda: I.plot_patches(table, shown, "log-probability (nats)"),
+    )
+
+
+def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | None) -> None:
+    examples = [e for e in run.data.training if e.label is not None]
+    texts = [example.text for example in examples]
+    if not hasattr(model, "blocks"):
+        raise UserError("a logistic regression has no attention to look at: inspect a classifier")
+    chosen = text or next(iter(run.data.validation)).text
+    tokenizer, experiment = run.tokenizer, run.experiment
+    if experiment.sentences:
+        raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
+    tokens = encode_texts(experiment, tokenizer, [chosen])[0]
+    length = int((tokens >= 0).sum())
+    if not length:
+        raise UserError("the text to look at has no word in it")
+    pieces = tokenizer.pieces(chosen)[:length]
+    words, tokens = pieces[:SHOWN], jnp.asarray(tokens[:length])
+    look_at_positions(gallery, model.config, model)
+    weights = look_at_attention(gallery, model, (tokens,), "blocks.*.attention.weights", words)
+    gallery.add("Attention", I.heads_view([w[:, :SHOWN, :SHOWN] for w in weights], words, words))
+    names = [str(tokenizer.decode(np.array([i]))) for i in range(MARKS)]
+    names = [n.strip("[]'") for n in names]
+    look_at_embedding(gallery, model.embedding.table[:MARKS], names)
+
+    predicted = int(model(tokens).argmax())
+    name = experiment.data.classes[predicted]
+    speaks = np.asarray(I.gradient_times_input(model, tokens, predicted))
+    columns = {f"gradient x input\nfor {name!r}": speaks}
+    baseline = tfidf_logistic_regression(texts, [example.label for example in examples])
+    columns[f"TF-IDF + logistic regression,\nweight for {name!r}"] = word_weights(
+        baseline, pieces, predicted
+    )
+    gallery.draw(
+        "Saliency",
+        "saliency",
+        f"what speaks for {name!r} in: {chosen[:200]}",
+        lambda: I.plot_saliency(pieces, columns),
+    )
+    look_at_corpus(gallery, "\n".join(texts), {"text": (len(t.split()) for t in texts)}, "word")
+
+
+def word_weights(pipeline, words: list[str], label: int) -> np.ndarray:
+    """The weights of single words in a fitted TF-IDF and logistic regression; 0 for others."""
+    vectorizer, regression = (step for _, step in pipeline.steps)
+    rows = regression.coef_
+    row = rows[label] if len(rows) > 1 else rows[0] * (1 if label else -1)
+    known = vectorizer.vocabulary_
+    return np.array([row[known[word]] if word in known else 0.0 for word in words])
+
+
+def look_at_translator(run: TranslatorRun, model, gallery: Gallery, text: str | None) -> None:
+    tokenizer, config = run.tokenizer, model.config
+    chosen = text or run.data.validation[0].source
+    (source,) = encode_sources(run.experiment, tokenizer, [chosen])
+    target = run.best_target(model, source)
+    read = [tokenizer.source.piece_of(t) for t in source]
+    fed = [tokenizer.target.piece_of(t) for t in target]
+    inputs = jnp.asarray(source), jnp.asarray(target)
+    gallery.draw(
+        "Training",
+        "schedule",
+        "learning rate",
+        lambda: I.plot_schedule(run.experiment.training),
+    )
+    look_at_positions(gallery, config, model.encoder)
+    for name, queries, keys in (
+        ("encoder.blocks.*.attention", read, read),
+        ("decoder.blocks.*.attention", fed, fed),
+        ("decoder.blocks.*.cross_attention", fed, read),
+    ):
+        look_at_attention(gallery, model, inputs, f"{name}.weights", queries, keys)
+    _, captured = I.run(model, *inputs, capture="decoder.blocks.*.cross_attention.weights")
+    weights = [np.asarray(w) for w in captured.values()]
+    gallery.add("Attention", I.heads_view(weights, fed, read))
+    gallery.draw(
+        "Attention",
+        "alignment",
+        f"alignment of {chosen!r}",
+        lambda: plot_alignment(np.stack([w.mean(0)[:-1] for w in weights]), read, fed[1:]),
+    )
+    names = [tokenizer.source.piece_of(i) for i in range(len(tokenizer.source))][:MARKS]
+    look_at_embedding(gallery, model.encoder.embedding.table[:MARKS], names)
+    sides = {
+        f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
+        for side in ("source", "target")
+    }
+    look_at_corpus(gallery, "\n".join(p.source for p in run.data.training), sides, "word")
+
+
+def look_at_positions(gallery: Gallery, config: BlocksConfig, model) -> None:
+    """The encodings, and how alike those of two positions are, by the three schemes."""
+    length, section = min(config.context, 128), "Positions"
+    sinusoidal = np.asarray(F.sinusoidal_positions(length, config.width))
+    tables = {"sinusoidal": sinusoidal}
+    if config.positions == "learned":
+        tables["learned"] = np.asarray(model.positions.table[...])[:length]
+    for name, table in tables.items():
+        gallery.draw(
+            section, f"positions-{name}", f"{name} positions", lambda t=table: I.plot_positions(t)
+        )
+        gallery.draw(
+            section,
+            f"position-curves-{name}",
+            f"columns of the {name} table",
+            lambda t=table: I.plot_position_curves(t),
+        )
+    angles = np.asarray(F.rotary_angles(length, 2 * (config.width // config.num_heads // 2)))
+    similar = {name: I.cosine_similarity(table) for name, table in tables.items()}
+    for name, table in (similar | {"rotary": I.rotary_similarity(angles)}).items():
+        used = " (this run's)" if name == config.positions else ""
+        gallery.draw(
+            section,
+            f"similarity-{name}",
+            f"cosine similarity of positions, {name}{used}",
+            lambda t=table, n=name: I.plot_similarity(t, n),
+        )
+
+
+def look_at_attention(
+    gallery: Gallery, model, inputs: tuple, pattern: str, queries: list[str], keys=None
+) -> list[np.ndarray]:
+    """The weights of all heads, a picture for each block."""
+    _, captured = I.run(model, *inputs, capture=pattern)
+    for name, weights in captured.items():
+        place = name.removesuffix(".weights")
+        shown = np.asarray(weights)[:, : len(queries), : len(keys or queries)]
+        gallery.draw(
+            "Attention",
+            place.replace(".", "-"),
+            place,
+            lambda w=shown: I.plot_attention(w, queries, keys),
+        )
+    return [np.asarray(weights) for weights in captured.values()]
+
+
+def look_at_embedding(gallery: Gallery, table, names: list[str], what: str = "embedding") -> None:
+    table = np.asarray(table)[: len(names)]
+    if len(table) < 4:
+        return
+    for method, title in (("pca", "PCA"), ("tsne", "t-SNE")):
+        gallery.draw(
+            "Embeddings",
+            f"{what}-{method}",
+            f"{title} of the {what.replace('-', ' ')}",
+            lambda m=method: I.plot_embedding(table, names, m),
+        )
+
+
+def look_at_corpus(gallery: Gallery, text: str, lengths: dict, unit: str = "character") -> None:
+    """Frequencies of characters and words, and how long lines, passages or sentences are."""
+    for kind, tokens in (("character", text), ("word", re.findall(r"\w+", text))):
+        counts = Counter(tokens)
+        gallery.draw(
+            "Corpus",
+            f"frequencies-{kind}",
+            f"the most frequent {kind}s",
+            lambda c=counts, k=kind: I.plot_frequencies(c, k),
+        )
+    for kind, values in lengths.items():
+        gallery.draw(
+            "Corpus",
+            f"lengths-{kind.replace(' ', '-')}",
+            f"lengths of the {kind}s",
+            lambda v=list(values), k=kind: I.plot_lengths(v, k, unit),
+        )
