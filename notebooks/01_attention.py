@@ -30,7 +30,9 @@ random = np.random.default_rng(0)
 # ## One query
 #
 # The dot product $q \cdot k_s$ says how well key $s$ fits, softmax makes weights of the scores
-# (positive, sum 1), and the output is the sum of the values under these weights.
+# (positive, sum 1), and the output is the sum of the values under these weights. For a matrix of
+# queries, one a row, that is $\mathrm{softmax}(Q K^\top / \sqrt{d_k})\, V$ (Vaswani et al. 2017,
+# eq. 1). The library returns the weights too; $d_k$ is the K in its shapes.
 
 # %%
 query = jnp.array([2.0, 1.0])
@@ -40,13 +42,6 @@ scores = keys @ query / jnp.sqrt(2)
 weights = jax.nn.softmax(scores)
 output = weights @ values
 print("scores", scores, "weights", weights, "output", output)
-
-# %% [markdown]
-# The library's function does this for a matrix of queries $Q$, one a row (Vaswani et al. 2017,
-# eq. 1): $\mathrm{Attention}(Q, K, V) = \mathrm{softmax}(Q K^\top / \sqrt{d_k})\, V$. It returns
-# the weights too. The width $d_k$ of queries and keys is the letter K in this library's shapes.
-
-# %%
 outputs, _ = F.scaled_dot_product_attention(query[None], keys, values)
 np.testing.assert_allclose(outputs[0], output, rtol=1e-5)
 
@@ -55,8 +50,8 @@ np.testing.assert_allclose(outputs[0], output, rtol=1e-5)
 #
 # If the components of $q$ and $k$ are independent with mean 0 and variance 1, then
 # $q \cdot k = \sum_{i=1}^{d_k} q_i k_i$ has mean 0 and variance $d_k$ (section 3.2.1, footnote 4).
-# Large scores saturate softmax: one weight is almost 1, and the derivative
-# $\partial w_s / \partial z_r = w_s (\delta_{sr} - w_r)$ is almost 0, so nothing can be learned.
+# Large scores saturate softmax: one weight is almost 1, and with the derivative
+# $\partial w_s / \partial z_r = w_s (\delta_{sr} - w_r)$ almost 0 hardly any gradient gets through.
 
 # %%
 widths = [4, 16, 64, 256]
@@ -73,14 +68,14 @@ for n, width in enumerate(widths):
 assert derivative[0, -1] < 0.1 * derivative[1, -1]
 
 # %%
-figure, panels = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+_, panels = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
 for axes, curves in zip(panels, (largest, derivative), strict=True):
     axes.plot(widths, curves.T, marker="o", label=["$q \\cdot k$", "$q \\cdot k / \\sqrt{d_k}$"])
     axes.set(xlabel="width $d_k$", ylim=(0, None))
     axes.grid(alpha=0.3)
+    axes.legend()
 panels[0].set_ylabel("largest weight (median)")
-panels[1].set_ylabel("norm of derivative (median)")
-panels[0].legend()
+panels[1].set_ylabel("norm of the derivative (median)")
 
 # %% [markdown]
 # ## Batches
@@ -112,14 +107,14 @@ print(np.asarray(weights).round(2))
 
 # %% [markdown]
 # Texts of a batch are filled up to one length, here with the id -1, and nothing attends to that.
-# The second text begins with padding. Under both masks its first query sees nothing, and it gets
-# zeros; the minus infinities would make that 0 / 0.
+# The second text begins with padding. Under both masks its first query sees nothing and gets
+# zeros; with scores of $-\infty$ softmax would be 0 / 0.
 
 # %%
 tokens = jnp.array([[5, 3, 7, -1], [-1, 4, 2, 9]])
 both = F.combine_masks(causal, F.padding_mask(tokens, pad_id=-1))  # (B, 1, T, S)
-heads = jnp.broadcast_to(x, (2, 1, 4, 8))
-output, weights = F.scaled_dot_product_attention(heads, heads, heads, both)
+texts = jnp.broadcast_to(x, (2, 1, 4, 8))  # (B, H, T, K) with one head
+output, weights = F.scaled_dot_product_attention(texts, texts, texts, both)
 print(np.asarray(weights[1, 0]).round(2))
 assert (output[1, 0, 0] == 0).all()
 assert (weights[0, 0, :, 3] == 0).all()
@@ -144,15 +139,13 @@ heads, weights = F.scaled_dot_product_attention(q, k, v, causal)
 by_hand = F.linear(params.output, F.merge_heads(heads))
 output, _ = F.multi_head_attention(params, x, x, x, causal, num_heads=num_heads)
 np.testing.assert_allclose(by_hand, output, rtol=1e-5, atol=1e-6)
-
-# Head 1 is attention with the last half of the columns:
 alone, _ = F.scaled_dot_product_attention(*(x @ kernel[:, 4:] for kernel in kernels[:3]), causal)
-np.testing.assert_allclose(alone, heads[1], rtol=1e-5, atol=1e-6)
+np.testing.assert_allclose(alone, heads[1], atol=1e-5)  # the last four columns are head 1
 
 # %% [markdown]
-# What a head looks at is what its two matrices make match. Here are two written by hand, over
-# vectors that have a 1 for the word and a 1 for the position: head 0 compares words, head 1 moves
-# the query's position back by one. Training finds such heads by itself.
+# A head looks where its two matrices make query and key match. Here are two written by hand, over
+# vectors with a 1 for the word and a 1 for the position: head 0 compares words, head 1 moves the
+# query's position back by one (the first word has nothing before it and can only see itself).
 
 # %%
 words = ["to", "be", "or", "not", "to", "be"]
@@ -162,9 +155,8 @@ same = jax.scipy.linalg.block_diag(np.eye(4, 6), np.eye(6))  # (D, H*K) = (10, 1
 back = jax.scipy.linalg.block_diag(np.eye(4, 6), np.eye(6, k=-1))
 kernels = 10 * back, same, same, same.T
 by_design = F.AttentionParameters(*map(F.LinearParameters, kernels))
-_, weights = F.multi_head_attention(
-    by_design, marked, marked, marked, F.causal_mask(6), num_heads=2
-)
+inputs = marked, marked, marked, F.causal_mask(6)
+_, weights = F.multi_head_attention(by_design, *inputs, num_heads=2)
 plot_attention(np.asarray(weights), words)
 assert weights[0, 5, 1] > 0.45  # the second "be" looks at the first, and as much at itself
 assert (np.diagonal(weights[1], -1) > 0.9).all()  # each word looks at the one before

@@ -110,7 +110,7 @@ def assert_found(found, expected):
     )
 
 
-SEEDS = range(3)
+SEEDS = (1, 3, 5)
 
 
 @pytest.mark.parametrize("max_length", [5, CONTEXT])
@@ -183,7 +183,7 @@ def searches(model, sources):
 
 
 def test_a_source_is_translated_the_same_in_any_batch_and_with_any_padding():
-    model = make_model(0)
+    model = make_model(1)
     together = [as_lists(hypotheses) for hypotheses in searches(model, SOURCES)]
     order = [2, 0, 3, 1]
     padded = jnp.pad(SOURCES[jnp.array(order)], [(0, 0), (0, 3)])

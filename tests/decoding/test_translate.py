@@ -25,9 +25,9 @@ def alone(source, beam, alpha=0.6, max_length=6):
     tokens = jnp.asarray(np.pad(source, (0, CONTEXT - len(source))))[None]
     settings = {"max_length": max_length, **SYMBOLS}
     if beam == 1:
-        found = greedy_search(make_model(0), tokens, **settings)
+        found = greedy_search(make_model(1), tokens, **settings)
     else:
-        found = beam_search(make_model(0), tokens, beam=beam, alpha=alpha, **settings)
+        found = beam_search(make_model(1), tokens, beam=beam, alpha=alpha, **settings)
     return jax.device_get(found)
 
 
@@ -35,7 +35,7 @@ def alone(source, beam, alpha=0.6, max_length=6):
 def test_translations_are_in_the_order_of_their_sources(search):
     sources = sentences(11)
     assert {len(source) <= LENGTHS for source in sources} == {True, False}
-    found = translate(make_model(0), sources, max_length=6, batch_size=4, **search)
+    found = translate(make_model(1), sources, max_length=6, batch_size=4, **search)
     assert len(found) == len(sources)
     for source, hypotheses in zip(sources, found, strict=True):
         tokens, scores = alone(source, **search)
@@ -56,18 +56,18 @@ def test_the_size_of_the_batch_changes_nothing():
 def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
     sources = sentences(3, longest=LENGTHS)
     for max_length, length in ((4, 4), (None, CONTEXT)):
-        found = translate(make_model(0), sources, beam=1, max_length=max_length)
+        found = translate(make_model(1), sources, beam=1, max_length=max_length)
         assert {len(target) for hypotheses in found for target, _ in hypotheses} == {length}
 
 
 def test_nothing_to_translate_is_nothing():
-    assert translate(make_model(0), []) == []
+    assert translate(make_model(1), []) == []
 
 
 def test_a_source_longer_than_the_context_is_refused_with_both_lengths():
     source = np.r_[np.full(CONTEXT, 4), END].astype(np.int32)
     with pytest.raises(ValueError, match="13 tokens is longer than the context of 12"):
-        translate(make_model(0), [source])
+        translate(make_model(1), [source])
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_settings_of_a_search_that_make_no_sense_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         check_search(CONFIG, **settings)
     with pytest.raises(ValueError, match=message):
-        translate(make_model(0), sentences(1), **settings)
+        translate(make_model(1), sentences(1), **settings)

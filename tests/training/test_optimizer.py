@@ -35,6 +35,24 @@ def test_a_constant_schedule_is_constant_after_its_warm_up():
     assert [rate(step, config) for step in (4, 9, 10, 99)] == pytest.approx([0.5, 1, 1, 1])
 
 
+@pytest.mark.parametrize("warmup", [1, 10, 400])
+def test_the_inverse_square_root_is_that_of_2017_as_a_fraction_of_its_peak(warmup):
+    config = dataclasses.replace(CONFIG, schedule="inverse_sqrt", warmup_steps=warmup)
+
+    def original(number):  # "Attention is all you need", eq. 3; updates are counted from 1
+        return min(number**-0.5, number * warmup**-1.5)
+
+    # The peak is met twice: at the warm-up's last update and at the one after it.
+    for step in (0, warmup - 1, warmup, 2 * warmup, 3 * warmup, 16 * warmup):
+        number = step + 1 if step < warmup else step
+        assert rate(step, config) == pytest.approx(original(number) / original(warmup), rel=1e-5)
+
+
+def test_the_inverse_square_root_without_a_warm_up_begins_at_its_peak():
+    config = dataclasses.replace(CONFIG, schedule="inverse_sqrt", warmup_steps=0)
+    assert [rate(step, config) for step in (0, 3, 99)] == pytest.approx([1, 0.5, 0.1])
+
+
 @pytest.mark.parametrize("clip_norm", [None, 0.5])
 def test_updates_of_the_flat_vector_equal_adamw_on_the_tree(clip_norm):
     config = dataclasses.replace(CONFIG, weight_decay=0.1, clip_norm=clip_norm)

@@ -82,7 +82,8 @@ class ParallelText:
             return
         paths = [find(name) for name in names]
         # A file without a known ending (train.en) has a sentence a line, like one in .txt.
-        is_text = [path.suffixes[-1 - (path.suffix == ".gz")] not in TABLES for path in paths]
+        unpacked = [path.with_suffix("") if path.suffix == ".gz" else path for path in paths]
+        is_text = [path.suffix not in TABLES for path in unpacked]
         if not any(is_text):
             for path in paths:
                 kind_of(path)

@@ -72,7 +72,9 @@ def plot_lengths(lengths: Sequence[int], kind: str, unit: str, axes: Axes | None
     axes = axes or plt.subplots(figsize=(6, 3.5), layout="constrained")[1]
     lengths = np.asarray(lengths)
     top = max(int(np.quantile(lengths, 0.99)), 1)
-    axes.hist(lengths[lengths <= top], bins=min(top, 60), color="tab:blue")
+    width = max(-(-top // 60), 1)  # whole tokens, so that no bar is wider than its neighbours
+    bins = np.arange(lengths.min(), top + width + 1, width) - 0.5
+    axes.hist(lengths[lengths <= top], bins=bins, color="tab:blue")
     median = np.median(lengths)
     axes.axvline(median, color="tab:orange", label=f"median {median:g}")
     axes.set(xlabel=f"length of a {kind} in {unit}s", ylabel=f"number of {kind}s")

@@ -23,7 +23,7 @@ def plot_alignment(
         squeeze=False,
         layout="constrained",
     )
-    for number, (axes, table) in enumerate(zip(grid[0], weights, strict=True), 1):
+    for number, (axes, table) in enumerate(zip(grid[0], weights, strict=True)):
         image = axes.imshow(table, cmap="viridis", vmin=0, vmax=1)
         axes.set_xticks(range(len(source)), source, rotation=90)
         axes.set_yticks(range(len(target)), target)

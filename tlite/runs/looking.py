@@ -168,21 +168,21 @@ def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens) -> None:
         f"by how much the loss on the text ({float(whole):.2f} nats) rises without a head",
         lambda: I.plot_heads(change, "loss added (nats)", low=None, high=None),
     )
-    if len(tokens) < 4:
+    if len(tokens) < 6:
         return
     middle = len(tokens) // 2
     corrupted = tokens.at[middle].set((tokens[middle] + 1) % config.vocabulary_size)
 
-    def truth(logits):  # the character after the changed one
-        return jax.nn.log_softmax(logits[middle])[tokens[middle + 1]]
+    def truth(logits):  # two characters after the changed one
+        return jax.nn.log_softmax(logits[middle + 1])[tokens[middle + 2]]
 
     table = np.asarray(I.patch_residual(model, tokens, corrupted, truth))
     shown = list(run.tokenizer.decode(np.asarray(corrupted)))
     gallery.draw(
         "Heads",
         "patching",
-        f"activation patching: character {middle} was changed (log-probability of the next one "
-        f"{float(truth(model(tokens))):.2f} before, {float(truth(model(corrupted))):.2f} after); "
+        f"activation patching: character {middle} was changed (log-probability of the next but "
+        f"one {float(truth(model(tokens))):.2f} before, {float(truth(model(corrupted))):.2f} after); "
         "where the clean text's value restores it",
         lambda: I.plot_patches(table, shown, "log-probability (nats)"),
     )

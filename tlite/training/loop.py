@@ -111,7 +111,7 @@ def fit(
 
 def out_of(patience: int, scores: list[float]) -> bool:
     """Whether the best (least) of the scores is not among the last `patience`; never with 0."""
-    return 0 < patience < len(scores) - np.argmin(scores) if scores else False
+    return 0 < patience < len(scores) - int(np.argmin(scores)) if scores else False
 
 
 def selection_score(config: TrainingConfig, validation: dict) -> float:

@@ -1,0 +1,232 @@
+"""Pairs of sentences: the same from every kind of file, and one sentence on a bad one."""
+
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tlite.data import Pair, ParallelText
+from tlite.errors import UserError
+
+pytest.importorskip("datasets")
+
+PAIRS = [
+    ("A man sleeps.", "Ein Mann schläft."),
+    ("null", "NA"),
+    ('"No", he said', "„Nein“, sagte er"),
+    (" a space before", "ein Zeichen\u2028mitten drin "),
+    ("007", "1e5"),
+    ("True", "☕"),
+]
+COLUMNS = {"source": "en", "target": "de"}
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """Files and the copies that `datasets` makes of them lie in a folder of the test's own."""
+    import datasets
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+def write(name: str, content: str | bytes) -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return name
+
+
+def lines(name: str, sentences) -> str:
+    return write(name, "".join(f"{sentence}\n" for sentence in sentences))
+
+
+def sides(*names: str, pairs=PAIRS) -> tuple[str, ...]:
+    """Two text files with a sentence a line."""
+    return tuple(
+        lines(name, side) for name, side in zip(names, zip(*pairs, strict=True), strict=True)
+    )
+
+
+def table(name: str, pairs=PAIRS) -> str:
+    """A table of the kind that its name promises."""
+    kind = name.removesuffix(".gz").rpartition(".")[2]
+    if kind == "jsonl":
+        rows = [json.dumps({"en": s, "de": t, "n": 1}, ensure_ascii=False) for s, t in pairs]
+        return lines(name, rows)
+    if kind == "tsv":
+        return lines(name, [f"{s}\t{t}" for s, t in [("en", "de"), *pairs]])
+    with Path(name).open("w", newline="") as file:
+        csv.writer(file).writerows([("en", "de"), *pairs])
+    return name
+
+
+def read(part="training", **settings) -> list[Pair]:
+    return ParallelText(**COLUMNS | settings).pairs(part)
+
+
+def whole(*names: str, **settings) -> list[tuple[str, str]]:
+    """All pairs of these files: none is held out where validation files are given."""
+    return texts(read(training=names, validation=names, **settings))
+
+
+def texts(pairs) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+def complaint(action, *arguments, **settings) -> str:
+    """The one line that a user error says."""
+    with pytest.raises(UserError) as caught:
+        action(*arguments, **settings)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+# What is read
+
+
+@pytest.mark.parametrize(
+    "names", [("a.en", "a.de"), ("a.txt", "b.txt"), ("a.en.gz", "a.de.gz"), ("a", "b.gz")], ids=str
+)
+def test_two_text_files_have_a_sentence_a_line(names):
+    assert whole(*sides(*names)) == PAIRS
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv", "a.csv", "a.jsonl.gz", "a.tsv.gz"])
+def test_every_kind_of_table_gives_the_same_pairs(name):
+    assert whole(table(name)) == PAIRS
+
+
+def test_a_set_in_a_folder_is_read_by_its_splits():
+    for split, pairs in (("train", PAIRS), ("test", PAIRS[:2])):
+        Path("set").mkdir(exist_ok=True)
+        table(f"set/{split}.jsonl", pairs)
+    splits = {"hub": "set", "training": ("train",), "validation": ("test",), "test": ("test",)}
+    assert texts(read("training", **splits)) == PAIRS
+    assert texts(read("validation", **splits)) == texts(read("test", **splits)) == PAIRS[:2]
+
+
+def test_several_files_follow_each_other():
+    assert whole(*sides("a.en", "a.de"), *sides("b.en", "b.de", pairs=PAIRS[:2])) == [
+        *PAIRS,
+        *PAIRS[:2],
+    ]
+    assert whole(table("a.jsonl"), table("b.tsv")) == 2 * PAIRS
+
+
+def test_files_are_found_in_the_data_folder():
+    sides("data/set/a.en", "data/set/a.de")
+    assert whole("set/a.en", "set/a.de") == PAIRS
+
+
+def test_columns_are_named_where_the_first_line_does_not():
+    name = lines("a.tsv", [f"{s}\t{t}" for s, t in PAIRS])
+    assert whole(name, columns=("en", "de")) == PAIRS
+
+
+def test_sentences_are_read_in_their_encoding():
+    pairs = [("Grüße", "salué")]
+    names = [
+        write(name, (side + "\n").encode("latin-1"))
+        for name, side in zip(("a.en", "a.de"), pairs[0], strict=True)
+    ]
+    assert whole(*names, encoding="latin-1") == pairs
+
+
+def test_lines_that_end_as_on_windows_are_the_same():
+    names = write("a.en", "one\r\ntwo\r\n"), write("a.de", "eins\nzwei")
+    assert whole(*names) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_a_pair_says_where_it_was_read():
+    names = sides("a.en", "a.de")
+    assert read(training=names, validation=names)[1].where == "line 2 of a.en and a.de"
+    name = table("a.jsonl")
+    assert read(training=(name,), validation=(name,))[2].where == "row 3 of a.jsonl"
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
+def test_the_held_out_pairs_and_the_rest_are_disjoint_and_complete(fraction):
+    pairs = [(f"number {i}", f"Nummer {i}") for i in range(20)]
+    settings = {"training": sides("a.en", "a.de", pairs=pairs), "validation_fraction": fraction}
+    training, held = (texts(read(part, **settings)) for part in ("training", "validation"))
+    assert len(held) == 20 * fraction
+    assert not set(training) & set(held)
+    assert sorted([*training, *held]) == sorted(pairs)
+
+
+# What is wrong
+
+
+def test_files_of_different_lengths_are_both_named_with_their_lines():
+    names = lines("a.en", ["x"] * 1234), lines("a.de", ["y"] * 1233)
+    assert complaint(whole, *names) == "a.en has 1,234 lines, but a.de has 1,233"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("a\n\nc\n", "a\nb\nc\n", "line 2 of a.en and a.de has an empty source sentence"),
+        ("a\nb\nc\n", "a\nb\n \t\n", "line 3 of a.en and a.de has an empty target sentence"),
+    ],
+)
+def test_an_empty_line_is_named(source, target, message):
+    assert complaint(whole, write("a.en", source), write("a.de", target)) == message
+
+
+@pytest.mark.parametrize("value", ['""', "null", '"  "'])
+def test_an_empty_sentence_of_a_table_is_named(value):
+    name = lines("a.jsonl", ['{"en": "x", "de": "y"}', f'{{"en": "x", "de": {value}}}'])
+    assert complaint(whole, name) == "row 2 of a.jsonl has an empty target sentence"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv", "a.csv"])
+def test_a_column_that_is_not_there_is_named_with_those_that_are(name):
+    message = complaint(whole, table(name), target="fr")
+    assert re.match(rf"{name} has no column 'fr': it has en, de", message)
+
+
+@pytest.mark.parametrize("names", [("a.en",), ("a.en", "a.de", "b.en"), ("a.en", "a.jsonl")])
+def test_text_files_that_make_no_pairs_are_told(names):
+    for name in names:
+        lines(name, ["x"])
+    message = complaint(whole, *names)
+    assert "text files by twos, a source and its target" in message
+    assert message.endswith(", ".join(names))
+
+
+def test_bytes_of_another_encoding_are_named_with_their_line():
+    names = write("a.en", "one\ntwo\n"), write("a.de", b"eins\nzw\xe9i\n")
+    assert re.search(r"a.de is not utf-8 text: line 2 .*0xe9.*latin-1", complaint(whole, *names))
+
+
+def test_a_missing_file_is_named_with_the_data_folder(tmp_path):
+    message = complaint(whole, lines("a.en", ["x"]), "nowhere.de")
+    assert "there is no file nowhere.de" in message
+    assert str(tmp_path / "data") in message
+
+
+@pytest.mark.parametrize("part", ["training", "validation", "test"])
+def test_a_part_that_no_file_is_named_for_is_told_by_its_option(part):
+    option = "--test" if part == "test" else "--training"
+    assert option in complaint(read, part)
+
+
+def test_a_set_that_cannot_be_read_is_named():
+    assert "'no/where'" in complaint(read, hub="no/where", training=("train",))
+
+
+def test_files_without_a_line_are_told():
+    names = write("a.en", ""), write("a.de", "")
+    assert "the training part has no sentences" in complaint(whole, *names)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
+def test_a_validation_fraction_outside_its_bounds_is_told(fraction):
+    settings = {"training": sides("a.en", "a.de"), "validation_fraction": fraction}
+    assert f"between 0 and 1, not {fraction}" in complaint(read, **settings)
