@@ -36,8 +36,8 @@ from tlite import functional as F
 # $$dX_i = \sum_j dY_j \, \frac{\partial Y_j}{\partial X_i}.$$
 #
 # That is all: each piece turns $dY$ into $dX$ and never asks what $L$ is. The Jacobian
-# $J_{ji} = \partial Y_j / \partial X_i$ is never written out, only its product $dX = J^\top dY$. If $X$
-# is used twice, its $dX$ is the sum of both.
+# $J_{ji} = \partial Y_j / \partial X_i$ is never written out, only its product $dX = J^\top dY$. If
+# $X$ is used twice, its $dX$ is the sum of both.
 #
 # Every function below takes `(saved, gradient)`: what the forward pass kept, and $dY$. A gradient
 # with respect to parameters comes back in the tuple that holds the parameters. `agree` compares two
@@ -432,8 +432,6 @@ model = {
     "block": params,
     "output": linear_parameters(width, 7),
 }
-
-
 tokens = jnp.array([[3, 1, 4, 1], [5, 2, 6, 5]])
 targets = jnp.array([[1, 4, 1, 5], [2, 6, 5, 3]])
 
@@ -466,8 +464,8 @@ value, saved = loss_forward(model)
 agree(loss_backward(saved, 1.0), jax.grad(loss)(model))
 
 # %% [markdown]
-# And it trains. With `jax.custom_vjp` a function brings its own backward pass, which `jax.grad` then
-# uses (the library does so for products in bfloat16, `tlite/functional/products.py`). Gradient
+# And it trains. With `jax.custom_vjp` a function brings its own backward pass, which `jax.grad`
+# then uses (the library does so for products in bfloat16, `tlite/functional/products.py`). Gradient
 # descent goes the same way with either.
 
 # %%

@@ -12,7 +12,7 @@
 # %% [markdown]
 # # A character generator out of functions
 #
-# A model that writes is one function $f_\theta(x_1, \dots, x_t)$: from the characters so far to a
+# A model that writes is one function $f_\theta(c_1, \dots, c_t)$: from the characters so far to a
 # score for each character that may come next. Here it is put together from `tlite.functional`
 # alone, so that nothing is out of sight: the parameters are a dictionary, training is a function,
 # and so is writing. Parameters, model, training and writing are about fifty lines.
@@ -48,7 +48,8 @@ print(text[:300])
 # How good is a given loss? A model that knows nothing gives each of $V$ characters $1/V$: a loss of
 # $\ln V$. The best that sees nothing of the text before a character gives it its frequency $p_c$;
 # its loss is the entropy $-\sum_c p_c \ln p_c$ of the characters. The best that sees one character
-# reaches the entropy of pairs less that of characters. Below both, a model uses more of what it has read.
+# reaches the entropy of pairs less that of characters. Below both, a model uses more of what it
+# has read.
 
 
 # %%

@@ -40,7 +40,7 @@ from tlite.inspection import (
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, language_task
 
-VOCABULARY, CONTEXT = 20, 32
+VOCABULARY, CONTEXT = 32, 32
 
 # %% [markdown]
 # ## The task
@@ -62,7 +62,7 @@ def draw(data, key, step, size):
 print(draw(None, jax.random.key(0), 0, 1)[0])
 
 # %% [markdown]
-# The generator of the library, two blocks of two heads, and its training loop; only where examples
+# The generator of the library, two blocks of four heads, and its training loop; only where examples
 # come from is new.
 
 # %%
@@ -70,7 +70,7 @@ config = GeneratorConfig(
     vocabulary_size=VOCABULARY,
     context=CONTEXT,
     width=64,
-    num_heads=2,
+    num_heads=4,
     num_blocks=2,
     positions="rotary",
     norm_first=True,
@@ -133,7 +133,7 @@ plot_attention(np.asarray(weights)[head : head + 1], marks, title=f"block {block
 # ## Taking it out
 #
 # The loss over the second round, as it is, and with each head silenced in turn (`ablate_heads`: all
-# of them are one `vmap`). Guessing costs $\ln 20$ nats.
+# of them are one `vmap`). Guessing costs $\ln 32$ nats.
 
 
 # %%

@@ -37,5 +37,5 @@ def test_lower_case_counts_where_it_is_not_told_to_be_ignored():
 
 def test_exact_matches_are_the_share_that_is_the_same_to_the_letter():
     assert exact_match(["a", "b ", "c", "D"], ["a", "b", "c", "d"]) == 0.5
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="longer"):
         exact_match(["a"], ["a", "b"])

@@ -85,7 +85,7 @@ class SubwordTokenizer:
             raise KeyError(piece)
         return index
 
-    def piece_of(self, index: int) -> str:
+    def piece_of(self, index: int | np.integer) -> str:
         """The piece of an id, as it is shown to a reader."""
         return self._tokenizer.id_to_token(int(index))
 

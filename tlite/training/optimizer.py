@@ -2,13 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
 from tlite.training.config import TrainingConfig
 
 
-def schedule(config: TrainingConfig, step: Int[Array, ""]) -> Float[Array, ""]:
+def schedule(config: TrainingConfig, step: Int[Array, ""] | np.integer) -> Float[Array, ""]:
     """The learning rate before update `step` (from 0), as a fraction of its peak."""
     if config.schedule == "constant":
         decay = optax.constant_schedule(1.0)
