@@ -2,7 +2,7 @@
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
 
-.PHONY: help setup demo test lint bench shakespeare shakespeare-post tiny-shakespeare logistic \
+.PHONY: help setup demo test lint bench notebooks copy numbers multi30k shakespeare shakespeare-post tiny-shakespeare logistic \
 	reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec
 
 help:
@@ -13,6 +13,9 @@ help:
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
+	@echo "make copy, make numbers  an encoder-decoder in a minute; nothing to download"
+	@echo "make multi30k           English to German captions (hours on a laptop)"
+	@echo "make notebooks          run the notebooks, into notebooks/built"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
 	@echo "make lint               check style"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
@@ -43,6 +46,18 @@ setup: .venv/core
 bench: .venv/bench
 	.venv/bin/python -m experiments.benchmarks.bench $(OPTIONS)
 
+.venv/notebooks: .venv/core
+	.venv/bin/pip install --quiet -e ".[notebooks,text]"
+	@touch $@
+
+notebooks: .venv/notebooks
+	@mkdir -p notebooks/built
+	@for file in notebooks/*.py; do \
+		echo "$$file"; \
+		.venv/bin/jupytext --quiet --to ipynb --execute \
+			--output notebooks/built/$$(basename $$file .py).ipynb $$file || exit 1; \
+	done
+
 demo: .venv/core
 	$(TLITE) train demo
 
@@ -55,6 +70,12 @@ lint: .venv/test
 
 shakespeare shakespeare-post tiny-shakespeare: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
+
+copy: .venv/text
+	$(TLITE) train copy_task $(OPTIONS)
+
+numbers multi30k: .venv/text
+	$(TLITE) train $@ $(OPTIONS)
 
 logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

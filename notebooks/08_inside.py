@@ -62,34 +62,35 @@ def draw(data, key, step, size):
 print(draw(None, jax.random.key(0), 0, 1)[0])
 
 # %% [markdown]
-# The generator of the library, two blocks of four heads, and its training loop; only where examples
-# come from is new.
+# The generator of the library with one head in each of two blocks, and its training loop; only
+# where examples come from is new.
 
 # %%
 config = GeneratorConfig(
     vocabulary_size=VOCABULARY,
     context=CONTEXT,
     width=64,
-    num_heads=4,
+    num_heads=1,
     num_blocks=2,
+    hidden_width=64,
     positions="rotary",
     norm_first=True,
     dropout=0.0,
     embedding_deviation=1.0,
 )
 training = TrainingConfig(
-    steps=1000, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
+    steps=600, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
 )
 trainer = Trainer(language_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
 twice = repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
 
 members, scores, losses = trainer.init(), [], []
-steps = list(range(0, training.steps + 1, 50))
+steps = list(range(0, training.steps + 1, 25))
 for step in steps:
     (model,) = trainer.models(members.parameters)
     scores.append(jax.device_get(score_heads(model, twice)))
     if step < training.steps:
-        members, history = trainer.train(members, step, 50)
+        members, history = trainer.train(members, step, 25)
         losses.extend(history["loss"][:, 0])
 
 # %%

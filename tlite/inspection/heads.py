@@ -52,7 +52,7 @@ def plot_heads(
 ) -> Axes:
     """A number for each layer and head."""
     layers, heads = table.shape
-    size = (0.75 * heads + 2.2, 0.5 * layers + 1.3)
+    size = (0.75 * heads + 2.2, max(0.5 * layers + 1.3, 3.2))
     axes = axes or plt.subplots(figsize=size, layout="constrained")[1]
     image = axes.imshow(table, cmap="viridis", vmin=low, vmax=high, aspect="auto")
     middle = (image.norm.vmin + image.norm.vmax) / 2

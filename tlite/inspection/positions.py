@@ -28,7 +28,8 @@ def plot_position_curves(
             axes.plot(table[:, column], label=f"column {column}")
     axes.set(xlabel="position", ylabel="value")
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper right")
+    axes.margins(y=0.25)  # room for the legend over curves that fill -1 to 1
+    axes.legend(loc="upper center", ncols=len(columns), fontsize=8)
     return axes
 
 

@@ -176,14 +176,14 @@ def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens) -> None:
     def truth(logits):  # two characters after the changed one
         return jax.nn.log_softmax(logits[middle + 1])[tokens[middle + 2]]
 
+    before, after = (float(truth(model(text))) for text in (tokens, corrupted))
     table = np.asarray(I.patch_residual(model, tokens, corrupted, truth))
     shown = list(run.tokenizer.decode(np.asarray(corrupted)))
     gallery.draw(
         "Heads",
         "patching",
-        f"activation patching: character {middle} was changed (log-probability of the next but "
-        f"one {float(truth(model(tokens))):.2f} before, {float(truth(model(corrupted))):.2f} after); "
-        "where the clean text's value restores it",
+        f"activation patching: character {middle} was changed, and the log-probability of the next "
+        f"but one fell from {before:.2f} to {after:.2f}; where the clean text's value restores it",
         lambda: I.plot_patches(table, shown, "log-probability (nats)"),
     )
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class SubwordTokenizer:
         return json.loads(self._tokenizer.to_str())
 
     @classmethod
-    def from_dict(cls, content: dict) -> "SubwordTokenizer":
+    def from_dict(cls, content: Any) -> "SubwordTokenizer":
         """The inverse of `to_dict`.
 
         Raises:

@@ -1,0 +1,164 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The encoder-decoder
+#
+# A translator reads all of a sentence before it writes. The encoder turns the source into one
+# vector a token; the decoder writes the target token by token, and looks in each block at what it
+# has written so far (causal self-attention) and at the encoder's vectors (cross-attention)
+# ("Attention is all you need", figure 1). Here it learns to write letters backwards, which takes
+# half a minute and shows in a picture what cross-attention is.
+
+# %%
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+from tlite import functional as F
+from tlite.data import CopyTask
+from tlite.decoding.search import length_penalty
+from tlite.decoding.translate import translate
+from tlite.inspection import plot_alignment, run
+from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.text import PairTokenizer
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.translation import make_buckets, padding_share, translation_task
+
+# %% [markdown]
+# ## Pairs, tokens, buckets
+
+# %%
+data = CopyTask(reverse=True, letters=12, longest=10, sequences=5000)
+pairs, held_out = data.pairs("training"), data.pairs("test")
+sources, targets = [p.source for p in pairs], [p.target for p in pairs]
+tokenizer = PairTokenizer.train(sources, targets, pieces=60)
+print(f"{sources[0]!r} -> {targets[0]!r}")
+print(tokenizer.encode_sources(sources[:1])[0], "ends with [END], and the target begins with")
+print(tokenizer.encode_targets(targets[:1])[0], "[START]")
+
+# %% [markdown]
+# Sentences of similar length go into one bucket, so that little of a batch is padding and each
+# bucket's program is compiled once.
+
+# %%
+encoded = tokenizer.encode_sources(sources), tokenizer.encode_targets(targets)
+for number in (1, 2, 4):
+    buckets = make_buckets(*encoded, number)
+    lengths = [bucket.source.shape[1] for bucket in buckets]
+    print(f"{number} bucket(s) of up to {lengths} tokens: {padding_share(buckets, 0):.0%} padding")
+
+# %% [markdown]
+# ## One decoder block by hand
+#
+# `F.decoder_block` is three residual layers. The mask of the first is causal, that of the second
+# hides the source's padding.
+
+# %%
+config = Seq2SeqConfig(
+    vocabulary_size=len(tokenizer),
+    source_vocabulary_size=len(tokenizer),
+    context=16,
+    width=64,
+    num_heads=4,
+    num_blocks=1,
+    dropout=0.0,
+    hidden_dropout=0.0,
+)
+model = TransformerSeq2Seq(config, key=jax.random.key(0))
+source, target = (jnp.asarray(side[0]) for side in encoded)
+memory, memory_mask = model.encode(source)
+x, _ = model.decoder.embed(target, table=model.target_table())
+block, causal = model.decoder.blocks[0], F.causal_mask(len(target))
+
+attended, _ = F.multi_head_attention(block.attention, x, x, x, causal, num_heads=4)
+y = F.layer_norm(block.attention_norm, x + attended)
+looked, _ = F.multi_head_attention(
+    block.cross_attention, y, memory, memory, memory_mask, num_heads=4
+)
+y = F.layer_norm(block.cross_attention_norm, y + looked)
+y = F.layer_norm(block.feed_forward_norm, y + F.feed_forward(block.feed_forward, y))
+
+whole = F.decoder_block(block, x, memory, causal, memory_mask, num_heads=4)
+print("largest difference", jnp.abs(whole - y).max())
+assert jnp.allclose(whole, y, atol=1e-5)
+
+# %% [markdown]
+# ## Training
+#
+# The learning rate rises, then falls with the inverse square root of the step (eq. 3); each target
+# is worth $1 - \epsilon$, and $\epsilon = 0.1$ is spread over all tokens (section 5.4).
+
+# %%
+training = TrainingConfig(
+    steps=600,
+    batch_size=512,
+    learning_rate=4e-3,
+    schedule="inverse_sqrt",
+    warmup_steps=100,
+    beta2=0.98,
+    label_smoothing=0.1,
+)
+buckets = make_buckets(*encoded, 2)
+devices = jax.local_devices()[:1]
+task = translation_task(
+    config, [b.source.shape for b in buckets], training.batch_size, label_smoothing=0.1
+)
+trainer = Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
+members, history = trainer.train(trainer.init(), 0, training.steps)
+(model,) = trainer.models(members.parameters)
+
+axes = plt.subplots(figsize=(6, 3), layout="constrained")[1]
+axes.plot(history["loss"][:, 0])
+axes.set(xlabel="step", ylabel="smoothed loss (nats per token)")
+axes.grid(alpha=0.3)
+
+# %% [markdown]
+# ## Search
+#
+# Greedy search takes the most probable token at each step. Beam search keeps several targets and
+# ranks those that have ended by $\log p \,/\, ((5 + n) / 6)^\alpha$ (Wu et al. 2016, eq. 14), for
+# $\log p$ alone favours short ones.
+
+# %%
+tests = tokenizer.encode_sources(p.source for p in held_out)
+right = {}
+for beam in (1, 5):
+    found = translate(model, tests, beam=beam)
+    written = [tokenizer.decode(hypotheses[0][0]) for hypotheses in found]
+    right[beam] = np.mean([w == p.target for w, p in zip(written, held_out, strict=True)])
+    print(f"beam {beam}: {right[beam]:.1%} of {len(held_out)} held-out sequences are right")
+assert min(right.values()) > 0.9
+
+print("\nthe best five of", held_out[0].source)
+for tokens, score in found[0]:
+    print(f"{score:8.3f}  {tokenizer.decode(tokens)}")
+print("\na log-probability of -2 with 5 and with 20 tokens:", -2 / length_penalty(5, 0.6), end=" ")
+print(-2 / length_penalty(20, 0.6))
+
+# %% [markdown]
+# ## Alignment
+#
+# Nobody told the decoder that the target is the source backwards. Its cross-attention says so.
+
+# %%
+source = tests[0]
+target = found[0][0][0]
+target = np.r_[tokenizer.target.id_of("[START]"), target[target != config.pad_id]]
+name = "decoder.blocks.0.cross_attention.weights"
+_, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=name)
+weights = np.asarray(captured[name]).mean(0)[None, :-1]
+plot_alignment(
+    weights,
+    [tokenizer.source.piece_of(t) for t in source],
+    [tokenizer.target.piece_of(t) for t in target[1:]],
+)
