@@ -9,6 +9,9 @@ from jax.experimental.compilation_cache import compilation_cache
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 jax.config.update("jax_num_cpu_devices", 4)
+# Most of the time of a test is compilation: do less of it, here and in the processes tests start.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+jax.config.update("jax_disable_most_optimizations", True)
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def greedy_search(
         index, last, tokens, scores, caches = carry
         start = jnp.full(size, index)
         logits, caches = model.extend(last[:, None], caches, memories, mask, start)
-        log_probabilities = jax.nn.log_softmax(logits[:, 0])
+        log_probabilities = jax.nn.log_softmax(logits[:, 0]).at[:, pad].set(-jnp.inf)
         token, going = F.greedy(log_probabilities), (last != end_id) & (last != pad)
         scores += jnp.where(going, log_probabilities.max(-1), 0)
         token = jnp.where(going, token, pad)
@@ -100,7 +100,8 @@ def beam_search(
         last = jnp.where(index > 0, live.tokens[:, :, index - 1], start_id)
         start = jnp.full((size, beam), index)
         logits, caches = model.extend(last[..., None], caches, memories, mask, start)
-        scores = live.scores[..., None] + jax.nn.log_softmax(logits[:, :, 0])
+        log_probabilities = jax.nn.log_softmax(logits[:, :, 0]).at[..., pad].set(-jnp.inf)
+        scores = live.scores[..., None] + log_probabilities
         # First the best of each beam: a sort of beam * V numbers would take longer.
         number = min(2 * beam, scores.shape[-1])
         scores, token = jax.lax.top_k(scores, number)

@@ -1,5 +1,6 @@
 """Translation of many sentences: sorted by length, in batches of few shapes, over all devices."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -23,6 +24,8 @@ def translate(
     batch_size: int = 64,
 ) -> list[list[tuple[np.ndarray, float]]]:
     """For each source the hypotheses of a search (one if `beam` is 1, which is greedy), best first.
+
+    There may be fewer than `beam`, where no more have ended.
 
     Args:
         sources: tokens of each sentence, up to its end symbol.
@@ -53,7 +56,8 @@ def translate(
         for place, hypotheses in zip(
             chosen, zip(tokens, scores.tolist(), strict=True), strict=False
         ):
-            results[place] = list(zip(*hypotheses, strict=True))
+            found = zip(*hypotheses, strict=True)
+            results[place] = [(t, score) for t, score in found if score > -math.inf]
     return results
 
 

@@ -1,0 +1,111 @@
+"""How fast a translator decodes, with its caches and without.
+
+command   .venv/bin/python -m experiments.benchmarks.translate RUN
+
+All are the beam search of `tlite.decoding`, on the same sentences of the test part, in turn.
+Without caches the search calls the model's forward pass on the source and all that is written
+(rounded up to eight tokens) at every step for every beam; "decoder only" is a less plain one that
+keeps the encoder's output and computes the logits of the last token alone.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+from tlite.devices import prepare_devices
+
+prepare_devices()
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+from flax import nnx  # noqa: E402
+
+from tlite.decoding.translate import translate  # noqa: E402
+from tlite.experiment import TranslatorExperiment  # noqa: E402
+from tlite.runs.translator import TranslatorRun, encode_sources, load_translator  # noqa: E402
+from tlite.training.runs import open_run  # noqa: E402
+
+ROUND = 8
+
+
+class Uncached(nnx.Module):
+    """A model whose "cache" is the tokens so far, (B, K, L)."""
+
+    def __init__(self, model, decoder_only: bool):
+        self.model, self.config, self.decoder_only = model, model.config, decoder_only
+
+    def encode(self, source):
+        memory, mask = self.model.encode(source)
+        return (memory, mask) if self.decoder_only else source, mask
+
+    def memory_caches(self, memory):
+        return memory
+
+    def empty_caches(self, *batch, capacity):
+        return jnp.zeros((*batch, capacity), jnp.int32)
+
+    def extend(self, tokens, written, memory, mask, start):
+        index = start[0, 0]
+        written = written.at[:, :, index].set(tokens[..., 0])
+        beams, capacity = written.shape[1:]
+        memory = jax.tree.map(lambda a: jnp.repeat(a[:, None], beams, axis=1), memory)
+        table = self.model.target_table()
+
+        def forward(length):
+            def run():
+                if not self.decoder_only:
+                    logits = self.model(memory, written[..., :length])
+                    return jnp.take(logits, jnp.minimum(index, length - 1), axis=-2)[..., None, :]
+                memory_, mask = memory
+                x = self.model.decoder.decode(written[..., :length], memory_, mask, table=table)
+                last = jnp.take(x, jnp.minimum(index, length - 1), axis=-2)
+                return self.model.logits(last)[..., None, :]
+
+            return run
+
+        lengths = [min(length, capacity) for length in range(ROUND, capacity + ROUND, ROUND)]
+        logits = jax.lax.switch(index // ROUND, [forward(length) for length in lengths])
+        return logits, written
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--uncached", type=int, default=200, help="sentences without caches")
+    options = parser.parse_args()
+    run = open_run(options.run, TranslatorExperiment)
+    texts = [pair.source for pair in run.experiment.data.pairs("test")]
+    sources = encode_sources(run.experiment, TranslatorRun.load_tokenizer(run), texts)
+    model = load_translator(run, "last", 0)
+    few = sources[:: max(len(sources) // options.uncached, 1)]
+    works = {
+        f"{len(sources):,} sentences": (model, sources),
+        f"{len(few):,} sentences": (model, few),
+        f"{len(few):,} sentences, without caches": (Uncached(model, False), few),
+        f"{len(few):,} sentences, without caches, decoder only": (Uncached(model, True), few),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in works}
+    found = {}
+    for round_number in range(options.rounds + 1):
+        for name, (searched, chosen) in works.items():
+            began = time.perf_counter()
+            found[name] = translate(searched, chosen, beam=options.beam)
+            if round_number:  # the first compiles
+                rates[name].append(len(chosen) / (time.perf_counter() - began))
+    for name, values in rates.items():
+        spread = f"{min(values):.1f} to {max(values):.1f}"
+        print(f"{name}: {statistics.median(values):.1f} sentences/s ({spread})")
+    cached, *uncached = list(rates)[1:]
+    for name in uncached:
+        ratios = [a / b for a, b in zip(rates[cached], rates[name], strict=True)]
+        spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
+        pairs = zip(found[cached], found[name], strict=True)
+        same = sum((a[0][0] == b[0][0]).all() for a, b in pairs)
+        print(f"{statistics.median(ratios):.1f} x ({spread}) as fast as {name}, {same} the same")
+
+
+if __name__ == "__main__":
+    main()

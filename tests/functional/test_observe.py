@@ -1,0 +1,149 @@
+"""Values by name: what observes sees every value once, and its answer is what is gone on with."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.functional.helpers import (
+    assert_close,
+    assert_same,
+    attention_parameters,
+    block_parameters,
+    decoder_block_parameters,
+    feed_forward_parameters,
+    normal,
+)
+from tlite import functional as F
+
+T, S, D, HEADS = 5, 3, 8, 2
+X, MEMORY = normal(T, D), normal(S, D, seed=1)
+ATTENTION = ["query", "key", "value", "weights", "heads", "output"]
+FEED_FORWARD = ["hidden", "output"]
+ENCODER_BLOCK = [
+    *(f"attention.{name}" for name in ATTENTION),
+    "attention_residual",
+    *(f"feed_forward.{name}" for name in FEED_FORWARD),
+    "residual",
+]
+DECODER_BLOCK = [
+    *ENCODER_BLOCK[:7],
+    *(f"cross_attention.{name}" for name in ATTENTION),
+    "cross_attention_residual",
+    *ENCODER_BLOCK[7:],
+]
+
+
+def attention(observe=F.unobserved):
+    params = attention_parameters(D, D)
+    return F.multi_head_attention(params, X, MEMORY, MEMORY, num_heads=HEADS, observe=observe)[0]
+
+
+def feed_forward(observe=F.unobserved):
+    return F.feed_forward(feed_forward_parameters(D, 6), X, observe=observe)
+
+
+def encoder_block(observe=F.unobserved, pre_norm=False):
+    settings = {"num_heads": HEADS, "pre_norm": pre_norm, "observe": observe}
+    return F.encoder_block(block_parameters(D, 6), X, F.causal_mask(T), **settings)
+
+
+def decoder_block(observe=F.unobserved):
+    return F.decoder_block(
+        decoder_block_parameters(D, 6), X, MEMORY, num_heads=HEADS, observe=observe
+    )
+
+
+FUNCTIONS = {
+    "attention": (attention, ATTENTION),
+    "feed_forward": (feed_forward, FEED_FORWARD),
+    "encoder_block": (encoder_block, ENCODER_BLOCK),
+    "decoder_block": (decoder_block, DECODER_BLOCK),
+}
+each_function = pytest.mark.parametrize(("function", "names"), FUNCTIONS.values(), ids=FUNCTIONS)
+
+
+class Recorder:
+    """Keeps what it sees, and goes on with `change` of the values called `name`."""
+
+    def __init__(self, name=None, change=None):
+        self.seen, self.name, self.change = {}, name, change
+
+    def __call__(self, name, value):
+        assert name not in self.seen
+        self.seen[name] = value
+        return self.change(value) if name == self.name else value
+
+
+def test_unobserved_gives_back_the_very_value():
+    assert F.unobserved("anything", X) is X
+    assert F.within(F.unobserved, "blocks.0") is F.unobserved
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4))
+def test_a_name_tells_every_place_it_is_within(places):
+    def observe(name, value):
+        return name, value
+
+    *outer, last = places
+    for place in outer:
+        observe = F.within(observe, place)
+    assert observe(last, X) == (".".join(places), X)
+
+
+@each_function
+def test_every_value_is_seen_once_in_the_order_of_computation(function, names):
+    recorder = Recorder()
+    assert_close(function(recorder), function(), 1e-6)
+    assert list(recorder.seen) == names
+
+
+@each_function
+def test_the_last_value_seen_is_the_result(function, names):
+    recorder = Recorder()
+    assert_same(function(recorder), recorder.seen[names[-1]])
+
+
+@each_function
+def test_a_change_shows_in_the_result_and_not_before(function, names):
+    plain = Recorder()
+    before = function(plain)
+    for place, name in enumerate(names):
+        changed = Recorder(name, lambda value: value + normal(*value.shape))
+        assert jnp.abs(function(changed) - before).max() > 1e-3, name
+        for earlier in names[: place + 1]:
+            assert_same(changed.seen[earlier], plain.seen[earlier])
+
+
+@each_function
+def test_what_is_seen_can_be_taken_out_of_a_compiled_program(function, names):
+    def captured():
+        recorder = Recorder()
+        function(recorder)
+        return recorder.seen
+
+    assert_close(jax.jit(captured)(), captured(), 1e-5)
+
+
+def test_attention_goes_on_with_the_weights_it_is_given_back():
+    query, key, value = normal(T, D), normal(S, D, seed=1), normal(S, 4, seed=2)
+    uniform = jnp.full((T, S), 1 / S)
+    recorder = Recorder("weights", lambda _: uniform)
+    output, weights = F.scaled_dot_product_attention(query, key, value, observe=recorder)
+    assert_close(output, jnp.broadcast_to(value.mean(0), (T, 4)))
+    assert_same(weights, uniform)
+    _, expected = F.scaled_dot_product_attention(query, key, value)
+    assert_same(recorder.seen["weights"], expected)
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_a_block_without_its_layers_is_its_residuals(pre_norm):
+    def nothing(name, value):
+        return 0 * value if name.endswith(".output") else value
+
+    params = block_parameters(D, 6)
+    x = X
+    if not pre_norm:
+        x = F.layer_norm(params.feed_forward_norm, F.layer_norm(params.attention_norm, X))
+    assert_close(encoder_block(nothing, pre_norm), x)

@@ -1,0 +1,464 @@
+"""Capture and edit: in every model the values are those of the equations, and cost nothing."""
+
+import dataclasses
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_close, assert_same, integers, normal
+from tlite import functional as F
+from tlite.functional import attention
+from tlite.inspection import names, run
+from tlite.inspection.capture import matching
+from tlite.models import (
+    ClassifierConfig,
+    GeneratorConfig,
+    Seq2SeqConfig,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+)
+from tlite.models.config import NORMS
+from tlite.training.precision import with_precision
+
+KEY = jax.random.key(0)
+V, T, S = 7, 6, 5
+SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
+TOKENS = integers(V, T)
+TEXT = TOKENS.at[4:].set(-1)
+SOURCE, TARGET = integers(V - 4, S).at[3:].set(-4) + 4, integers(V - 4, T) + 4
+
+MODELS = {
+    "generator": (TransformerGenerator, GeneratorConfig(**SIZES), (TOKENS,)),
+    "generator, rotary": (
+        TransformerGenerator,
+        GeneratorConfig(**SIZES, positions="rotary", norm_first=True, norm="rms", tied_head=True),
+        (TOKENS,),
+    ),
+    **{
+        f"classifier, {aggregation}": (
+            TransformerClassifier,
+            ClassifierConfig(**SIZES, num_classes=3, aggregation=aggregation, norm_first=first),
+            (TEXT,),
+        )
+        for aggregation, first in (("dense", False), ("mean", True), ("attention", False))
+    },
+    "seq2seq": (
+        TransformerSeq2Seq,
+        Seq2SeqConfig(**SIZES, source_vocabulary_size=V, decoder_blocks=1),
+        (SOURCE, TARGET),
+    ),
+    "seq2seq, pre-norm": (
+        TransformerSeq2Seq,
+        Seq2SeqConfig(
+            **SIZES, source_vocabulary_size=V, positions="rotary", norm_first=True, qkv_bias=True
+        ),
+        (SOURCE, TARGET),
+    ),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+ONE_OF_EACH = ["generator", "classifier, dense", "seq2seq"]
+one_of_each = pytest.mark.parametrize("name", ONE_OF_EACH)
+
+
+@functools.cache
+def model_and_inputs(name):
+    """A model none of whose numbers is 0 or 1, and what it reads."""
+    kind, config, inputs = MODELS[name]
+    arrays, structure = jax.tree.flatten(kind(config, key=KEY))
+    arrays = [a + 0.3 * normal(*a.shape, seed=i) for i, a in enumerate(arrays)]
+    return jax.tree.unflatten(structure, arrays), inputs
+
+
+@functools.cache
+def captured_all(name):
+    """The logits and every value, in the order in which `run` gives them."""
+    model, inputs = model_and_inputs(name)
+    order = []
+
+    @jax.jit
+    def everything(model, *inputs):
+        logits, captured = run(model, *inputs, capture="*")
+        order.extend(captured)  # what leaves a compiled function is sorted
+        return logits, captured
+
+    logits, captured = everything(model, *inputs)
+    return logits, {place: captured[place] for place in order}
+
+
+def lowered(function, *arguments):
+    text = jax.jit(function).lower(*arguments).as_text()
+    return re.sub(r"module @\w+", "module", text)
+
+
+def stacks(model):
+    """Each stack of blocks with the place that its names begin with."""
+    if isinstance(model, TransformerSeq2Seq):
+        return {"encoder.": model.encoder, "decoder.": model.decoder}
+    return {"": model}
+
+
+def self_mask(model, place, inputs):
+    if isinstance(model, TransformerClassifier):
+        return (inputs[0] >= 0)[None, None]
+    if place == "encoder.":
+        return (inputs[0] != 0)[None, None]
+    return F.causal_mask(len(inputs[-1]))
+
+
+# Names
+
+
+ATTENTION = [
+    f"attention.{name}" for name in ("query", "key", "value", "weights", "heads", "output")
+]
+FEED_FORWARD = ["feed_forward.hidden", "feed_forward.output", "residual"]
+BLOCK = [*ATTENTION, "attention_residual", *FEED_FORWARD]
+DECODER_BLOCK = [
+    *BLOCK[:7],
+    *(f"cross_{name}" for name in ATTENTION),
+    "cross_attention_residual",
+    *FEED_FORWARD,
+]
+
+
+def stack_names(place, block, number):
+    inside = [f"{place}blocks.{i}.{name}" for i in range(number) for name in block]
+    return [f"{place}embedding", *inside, f"{place}final"]
+
+
+@each_model
+def test_names_list_every_value_in_the_order_of_computation(name):
+    model, _ = model_and_inputs(name)
+    if isinstance(model, TransformerSeq2Seq):
+        expected = stack_names("encoder.", BLOCK, 2)
+        expected += stack_names("decoder.", DECODER_BLOCK, len(model.decoder.blocks))
+    else:
+        pooled = ["pooled"] if isinstance(model, TransformerClassifier) else []
+        expected = stack_names("", BLOCK, 2) + pooled
+    assert names(model) == expected
+    assert list(captured_all(name)[1]) == expected
+
+
+@one_of_each
+def test_patterns_stand_for_all_they_match_in_the_order_of_computation(name):
+    model, inputs = model_and_inputs(name)
+    chosen = ["*final", "*blocks.*.attention.weights", "*blocks.0.*.heads"]
+    _, captured = run(model, *inputs, capture=chosen)
+    ends = r".*final|.*blocks\..*\.attention\.weights|.*blocks\.0\..*\.heads"
+    assert list(captured) == [n for n in names(model) if re.fullmatch(ends, n)]
+    assert len(captured) > 3
+    for key, value in captured.items():
+        assert_close(value, captured_all(name)[1][key], 1e-5)
+
+
+def test_one_name_need_not_be_in_a_list():
+    model, inputs = model_and_inputs("generator")
+    assert list(run(model, *inputs, capture="blocks.1.residual")[1]) == ["blocks.1.residual"]
+
+
+@pytest.mark.parametrize("use", ["capture", "edit"])
+def test_an_unknown_name_is_told_with_the_nearest(use):
+    model, inputs = model_and_inputs("generator")
+    wrong = "blocks.1.atention.weights"
+    given = {"capture": [wrong]} if use == "capture" else {"edit": {wrong: lambda x: x}}
+    with pytest.raises(ValueError, match=re.escape(repr(wrong))) as caught:
+        run(model, *inputs, **given)
+    assert "near it: blocks.1.attention.weights, " in str(caught.value)
+
+
+def test_what_resembles_nothing_is_told_with_some_names_too():
+    with pytest.raises(ValueError, match=r"near it: \w+"):
+        matching("§", ["embedding", "final"])
+
+
+# The values
+
+
+@each_model
+def test_logits_are_the_models(name):
+    model, inputs = model_and_inputs(name)
+    assert_close(captured_all(name)[0], jax.jit(model.__call__)(*inputs), 1e-5)
+
+
+@each_model
+def test_weights_are_those_of_the_equation_on_the_captured_residuals(name):
+    model, inputs = model_and_inputs(name)
+    captured = captured_all(name)[1]
+    for place, stack in stacks(model).items():
+        config = stack.config
+        norm = NORMS[config.norm] if config.norm_first else lambda params, x: x
+        angles = F.rotary_angles(8, 4) if config.positions == "rotary" else None
+        x = captured[f"{place}embedding"]
+        for index, block in enumerate(stack.blocks):
+            here = f"{place}blocks.{index}"
+            q = norm(block.attention_norm, x)
+            mask = self_mask(model, place, inputs)
+            output, weights = F.multi_head_attention(
+                block.attention, q, q, q, mask, num_heads=2, angles=angles
+            )
+            np.testing.assert_allclose(captured[f"{here}.attention.weights"], weights, atol=1e-6)
+            assert_close(captured[f"{here}.attention.output"], output, 1e-5)
+            if place == "decoder.":
+                q = norm(block.cross_attention_norm, captured[f"{here}.attention_residual"])
+                memory, mask = captured["encoder.final"], (inputs[0] != 0)[None, None]
+                output, weights = F.multi_head_attention(
+                    block.cross_attention, q, memory, memory, mask, num_heads=2
+                )
+                found = captured[f"{here}.cross_attention.weights"]
+                np.testing.assert_allclose(found, weights, atol=1e-6)
+                assert_close(captured[f"{here}.cross_attention.output"], output, 1e-5)
+            x = captured[f"{here}.residual"]
+
+
+@each_model
+def test_weights_sum_to_1_and_padding_gets_none(name):
+    model, inputs = model_and_inputs(name)
+    for place, weights in captured_all(name)[1].items():
+        if place.endswith("weights"):
+            assert weights.shape[0] == 2
+            np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+            if weights.shape[-1] == len(inputs[0]):
+                hidden = inputs[0] == (0 if isinstance(model, TransformerSeq2Seq) else -1)
+                assert_same(weights[..., hidden], 0 * weights[..., hidden])
+
+
+@each_model
+def test_the_logits_follow_from_the_last_value(name):
+    model, _ = model_and_inputs(name)
+    logits, captured = captured_all(name)
+    last = captured[names(model)[-1]]
+    head = model.head if isinstance(model, TransformerClassifier) else model.logits
+    assert_close(head(last), logits, 1e-5)
+
+
+@one_of_each
+def test_a_batch_is_captured_as_its_samples_are(name):
+    model, inputs = model_and_inputs(name)
+    batch = [jnp.stack([tokens, tokens[::-1]]) for tokens in inputs]
+    pattern = ["*.weights", "*residual"]
+    logits, together = run(model, *batch, capture=pattern)
+    one_logits, one = run(model, *inputs, capture=pattern)
+    assert_close(logits[0], one_logits, 1e-5)
+    assert list(together) == list(one)
+    for key in one:
+        assert_close(together[key][0], one[key], 1e-5)
+
+
+# Edits
+
+
+@each_model
+def test_an_edit_that_changes_nothing_changes_nothing(name):
+    model, inputs = model_and_inputs(name)
+
+    def edited(model, *inputs):
+        return run(model, *inputs, edit={"*": lambda x: x})[0]
+
+    assert lowered(edited, model, *inputs) == lowered(type(model).__call__, model, *inputs)
+
+
+@each_model
+def test_an_edit_is_seen_in_the_capture_and_downstream_only(name):
+    model, inputs = model_and_inputs(name)
+    before = captured_all(name)[1]
+    known = list(before)
+    place = "decoder.blocks.0.cross_attention.heads" if "seq2seq" in name else known[5]
+
+    @jax.jit
+    def edited(model, *inputs):
+        return run(model, *inputs, capture="*", edit={place: lambda x: x + 1})
+
+    logits, after = edited(model, *inputs)
+    at = known.index(place)
+    assert_close({n: after[n] for n in known[:at]}, {n: before[n] for n in known[:at]}, 1e-5)
+    assert_close(after[place], before[place] + 1, 1e-5)
+    for later in (known[at + 1], known[-1]):
+        assert jnp.abs(after[later] - before[later]).max() > 1e-3
+    assert jnp.abs(logits - captured_all(name)[0]).max() > 1e-3
+
+
+@one_of_each
+def test_a_pattern_edits_all_it_matches(name):
+    model, inputs = model_and_inputs(name)
+    _, captured = run(model, *inputs, capture="*weights", edit={"*weights": lambda x: 0 * x})
+    assert len(captured) >= 2
+    assert not any(weights.any() for weights in captured.values())
+
+
+@one_of_each
+def test_a_value_of_another_run_can_be_put_in(name):
+    model, inputs = model_and_inputs(name)
+    final = [n for n in names(model) if n.endswith("final")][-1]
+    value = normal(*captured_all(name)[1][final].shape)
+    logits, captured = run(model, *inputs, capture=final, edit={final: lambda _: value})
+    assert_same(captured[final], value)
+    if name != "classifier, dense":
+        assert_close(logits, model.logits(value), 1e-6)
+
+
+def test_an_edit_that_changes_a_shape_is_an_error():
+    model, inputs = model_and_inputs("generator")
+    with pytest.raises(ValueError, match=r"edit of final makes \(8,\) of .* shape \(6, 8\)"):
+        run(model, *inputs, edit={"final": lambda x: x[0]})
+
+
+# Under JAX's transforms
+
+
+@one_of_each
+def test_gradients_through_an_edit_are_the_head_s_and_differences(name):
+    model, inputs = model_and_inputs(name)
+    place = "pooled" if "classifier" in name else [n for n in names(model) if "final" in n][-1]
+    value = captured_all(name)[1][place]
+    weights = normal(*captured_all(name)[0].shape)
+
+    def loss(delta):
+        return (weights * run(model, *inputs, edit={place: lambda x: x + delta})[0]).sum()
+
+    def by_hand(x):
+        head = model.head if "classifier" in name else model.logits
+        return (weights * head(x)).sum()
+
+    gradient = jax.grad(loss)(jnp.zeros_like(value))
+    assert_close(gradient, jax.grad(by_hand)(value), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["generator", "seq2seq"])
+def test_gradients_through_an_edit_in_the_middle_are_differences(name):
+    kind, config, inputs = MODELS[name]
+    smooth = dataclasses.replace(config, activation="gelu")
+    structure = jax.tree.structure(jax.eval_shape(lambda: kind(smooth, key=KEY)))
+    model = jax.tree.unflatten(structure, jax.tree.leaves(model_and_inputs(name)[0]))
+    place = next(n for n in names(model) if n.endswith("blocks.0.attention.weights"))
+    weights = normal(*captured_all(name)[0].shape)
+    direction = normal(*captured_all(name)[1][place].shape, seed=3)
+
+    @jax.jit
+    def loss(size):
+        edit = {place: lambda x: x + size * direction}
+        return (weights * run(model, *inputs, edit=edit)[0]).sum()
+
+    step = 4e-3
+    difference = (loss(step) - loss(-step)) / (2 * step)
+    assert float(jax.grad(loss)(0.0)) == pytest.approx(float(difference), rel=0.01)
+
+
+@one_of_each
+def test_captured_values_have_gradients_with_respect_to_the_model(name):
+    model, inputs = model_and_inputs(name)
+    place = next(n for n in names(model) if n.endswith("blocks.1.attention.weights"))
+
+    @jax.jit
+    @jax.grad
+    def gradient(model):
+        return run(model, *inputs, capture=place)[1][place][0, :, 0].sum()
+
+    gradients = gradient(model)
+    stack = gradients.encoder if "seq2seq" in name else gradients
+    for block, reached in ((0, True), (1, False)):
+        values = jnp.asarray(stack.blocks[block].attention.value.kernel[...])
+        assert bool(values.any()) == reached
+    assert jnp.asarray(stack.blocks[1].attention.query.kernel[...]).any()
+
+
+@pytest.mark.parametrize("name", ["generator", "seq2seq"])
+def test_many_edits_side_by_side_are_each_alone(name):
+    model, inputs = model_and_inputs(name)
+    place = next(n for n in names(model) if n.endswith("blocks.0.residual"))
+
+    @jax.jit
+    def edited(size):
+        return run(model, *inputs, capture="*blocks.1.*", edit={place: lambda x: size * x})
+
+    sizes = jnp.array([0.0, 1.0, 2.0])
+    together = jax.vmap(edited)(sizes)
+    for index, size in enumerate(sizes):
+        assert_close(jax.tree.map(lambda x, i=index: x[i], together), edited(size), 1e-5)
+
+
+@each_model
+def test_without_capture_or_edit_the_program_is_the_models(name):
+    model, inputs = model_and_inputs(name)
+    plain = lowered(type(model).__call__, model, *inputs)
+    assert lowered(lambda model, *inputs: run(model, *inputs)[0], model, *inputs) == plain
+    assert "exponential" in plain
+
+
+@one_of_each
+def test_what_is_captured_and_not_used_costs_nothing(name):
+    model, inputs = model_and_inputs(name)
+
+    def observed(model, *inputs):
+        return run(model, *inputs, capture="*")[0]
+
+    assert lowered(observed, model, *inputs) == lowered(type(model).__call__, model, *inputs)
+
+
+@one_of_each
+def test_gradients_without_capture_are_the_models(name):
+    model, inputs = model_and_inputs(name)
+    plain = jax.grad(lambda model: model(*inputs).sum())
+    ours = jax.grad(lambda model: run(model, *inputs)[0].sum())
+    assert lowered(ours, model) == lowered(plain, model)
+
+
+# Mixed precision: the fast attention has no weights to show
+
+
+LONG = attention.MIXED_FROM_LENGTH
+
+
+@functools.cache
+def mixed(name):
+    """A model of two narrow blocks with bfloat16 kernels, and inputs that are long enough."""
+    kind, config, inputs = MODELS[name]
+    model = kind(dataclasses.replace(config, context=LONG), key=KEY)
+    long = [jnp.resize(tokens, LONG) for tokens in inputs]
+    return with_precision(model, "mixed"), long
+
+
+@pytest.fixture
+def fast_attention(monkeypatch):
+    """How often the fast attention is called, and with how many keys."""
+    calls = []
+
+    def counted(query, key, value, mask, original=attention.mixed_attention):
+        calls.append(key.shape[-2])
+        return original(query, key, value, mask)
+
+    monkeypatch.setattr(attention, "mixed_attention", counted)
+    return calls
+
+
+@one_of_each
+def test_the_fast_attention_is_taken_only_where_nobody_looks(name, fast_attention):
+    model, inputs = mixed(name)
+    layers = sum("weights" in n for n in names(model))
+    jax.eval_shape(model, *inputs)
+    assert fast_attention == [LONG] * layers
+    jax.eval_shape(lambda *inputs: run(model, *inputs)[0], *inputs)
+    assert len(fast_attention) == 2 * layers
+    jax.eval_shape(lambda *inputs: run(model, *inputs, capture="*final"), *inputs)
+    jax.eval_shape(model, *(tokens[: LONG - 1] for tokens in inputs))
+    assert len(fast_attention) == 2 * layers
+
+
+@pytest.mark.parametrize("name", ["generator", "seq2seq"])
+def test_in_mixed_precision_the_weights_and_logits_agree_with_float32(name):
+    model, inputs = mixed(name)
+    exact = with_precision(model, "float32")
+    compiled = jax.jit(lambda model, *inputs: run(model, *inputs, capture="*weights"))
+    logits, captured = compiled(model, *inputs)
+    expected_logits, expected = compiled(exact, *inputs)
+    assert list(captured) == list(expected)
+    for key in expected:
+        np.testing.assert_allclose(captured[key].sum(-1), 1, atol=1e-5)
+        np.testing.assert_allclose(captured[key], expected[key], atol=0.02)
+    scale = float(jnp.abs(expected_logits).max())
+    np.testing.assert_allclose(logits, expected_logits, atol=0.03 * scale)
+    np.testing.assert_allclose(jax.jit(model)(*inputs), logits, atol=0.03 * scale)

@@ -1,0 +1,383 @@
+"""The tools: each equals what loops over heads, positions and layers find one by one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.functional.helpers import assert_close, assert_same, exact, integers, normal
+from tlite import functional as F
+from tlite.inspection import (
+    ablate_heads,
+    gradient_times_input,
+    head_scores,
+    logit_lens,
+    patch_residual,
+    repeated_tokens,
+    run,
+    score_heads,
+)
+from tlite.models import (
+    ClassifierConfig,
+    GeneratorConfig,
+    Seq2SeqConfig,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+)
+
+KEY = jax.random.key(0)
+V, T, L, H = 7, 6, 2, 2
+SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": H, "num_blocks": L}
+TOKENS = integers(V, T)
+KINDS = ["previous", "duplicate", "induction"]
+
+
+@functools.cache
+def generator(**switches):
+    return drawn(TransformerGenerator(GeneratorConfig(**SIZES | switches), key=KEY))
+
+
+def drawn(model):
+    """The model with no number that is 0 or 1."""
+    arrays, structure = jax.tree.flatten(model)
+    arrays = [a + 0.3 * normal(*a.shape, seed=i) for i, a in enumerate(arrays)]
+    return jax.tree.unflatten(structure, arrays)
+
+
+# Logit lens
+
+
+@pytest.mark.parametrize("tied_head", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+def test_the_lens_ends_with_the_models_own_prediction(norm_first, tied_head):
+    model = generator(norm_first=norm_first, tied_head=tied_head)
+    lens, own = jax.jit(lambda m: (logit_lens(m, TOKENS), jax.nn.softmax(m(TOKENS))))(model)
+    assert lens.shape == (L + 1, T, V)
+    assert_close(lens[-1], own)
+    assert_close(lens.sum(-1), jnp.ones((L + 1, T)))
+
+
+@pytest.mark.parametrize("norm_first", [False, True], ids=["post-norm", "pre-norm"])
+def test_a_row_of_the_lens_is_what_a_model_without_the_later_blocks_predicts(norm_first):
+    @jax.jit
+    def rows(model):
+        x, _ = model.embed(TOKENS)
+        streams = [x]
+        for block in model.blocks:
+            x = F.encoder_block(block, x, F.causal_mask(T), **model.block_settings())
+            streams.append(x)
+        shorter = [jax.nn.softmax(model.head(model.final_norm(x))) for x in streams]
+        return logit_lens(model, TOKENS), jnp.stack(shorter)
+
+    assert_close(*rows(generator(norm_first=norm_first)))
+
+
+# Head scores
+
+
+@given(st.sampled_from([1, 4]), st.integers(1, 5), st.just(2), st.integers(0, 99))
+@settings(deadline=None, max_examples=10)
+def test_repeated_tokens_are_written_twice(length, size, batch, seed):
+    tokens = repeated_tokens(jax.random.key(seed), length, size, batch)
+    assert tokens.shape == (batch, 2 * length)
+    assert_same(tokens[:, :length], tokens[:, length:])
+    assert ((tokens >= 0) & (tokens < size)).all()
+
+
+def test_repeated_tokens_are_drawn_from_the_whole_vocabulary_by_the_key():
+    tokens = repeated_tokens(KEY, 20, 4, 10)
+    assert set(np.asarray(tokens).ravel().tolist()) == {0, 1, 2, 3}
+    assert (tokens[0] != tokens[1]).any()
+    assert (tokens != repeated_tokens(jax.random.key(1), 20, 4, 10)).any()
+
+
+def looks(kind, tokens, query, key):
+    """Whether a head of a kind looks from a position to another."""
+    if kind == "previous":
+        return key == query - 1
+    if kind == "duplicate":
+        return key < query and tokens[key] == tokens[query]
+    return 0 < key <= query and tokens[key - 1] == tokens[query]
+
+
+def scores_by_loops(weights, tokens):
+    """Of weights (B, H, T, T) and tokens (B, T)."""
+    batch, heads, length, _ = weights.shape
+    scores = {}
+    for kind in KINDS:
+        scores[kind] = np.zeros(heads)
+        for head in range(heads):
+            found = []
+            for sample in range(batch):
+                for query in range(length):
+                    keys = [k for k in range(length) if looks(kind, tokens[sample], query, k)]
+                    if keys:
+                        found.append(sum(weights[sample, head, query, k] for k in keys))
+            scores[kind][head] = np.mean(found) if found else 0
+    return scores
+
+
+def causal_weights(draw, *shape):
+    """Random weights that sum to 1 over the keys up to the query."""
+    scores = draw.normal(size=shape)
+    weights = np.exp(3 * scores) * np.tril(np.ones(shape[-2:]))
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4))
+@settings(deadline=None, max_examples=25)
+def test_scores_are_those_that_loops_find(seed, alphabet):
+    draw = np.random.default_rng(seed)
+    weights, tokens = causal_weights(draw, 2, H, T, T), draw.integers(0, alphabet, (2, T))
+    scores = head_scores(jnp.asarray(weights), jnp.asarray(tokens))
+    assert list(scores) == KINDS
+    assert_close(scores, scores_by_loops(weights, tokens))
+    assert all(((s >= 0) & (s <= 1 + 1e-6)).all() for s in scores.values())
+
+
+def test_one_sequence_is_scored_as_a_batch_of_one():
+    draw = np.random.default_rng(0)
+    weights, tokens = jnp.asarray(causal_weights(draw, 1, H, T, T)), integers(3, 1, T)
+    assert_close(head_scores(weights[0], tokens[0]), head_scores(weights, tokens))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_that_looks_nowhere_else_scores_1(kind):
+    tokens = repeated_tokens(KEY, 5, 4, 3)
+    weights = np.zeros((3, 2, 10, 10), np.float32)
+    for sample, query in np.ndindex(3, 10):
+        keys = [k for k in range(10) if looks(kind, tokens[sample], query, k)] or [0]
+        weights[sample, 0, query, keys] = 1 / len(keys)
+        weights[sample, 1, query, query] = 1
+    perfect, itself = head_scores(jnp.asarray(weights), tokens)[kind]
+    assert perfect == pytest.approx(1)
+    assert itself < 0.9
+
+
+def test_where_nothing_is_repeated_only_the_previous_token_can_score():
+    weights = jnp.asarray(causal_weights(np.random.default_rng(0), H, T, T))
+    scores = head_scores(weights, jnp.arange(T))
+    assert_same(scores["duplicate"], jnp.zeros(H))
+    assert_same(scores["induction"], jnp.zeros(H))
+    assert_close(scores["previous"], jnp.stack([jnp.diag(w, -1).mean() for w in weights]))
+
+
+def test_the_heads_of_a_model_are_scored_by_their_weights():
+    model, tokens = generator(), repeated_tokens(KEY, T // 2, V, 2)
+    scores = jax.jit(score_heads)(model, tokens)
+    _, captured = jax.jit(functools.partial(run, capture="blocks.*.attention.weights"))(
+        model, tokens
+    )
+    assert sorted(scores) == sorted(KINDS)
+    for layer, weights in enumerate(captured.values()):
+        expected = scores_by_loops(np.asarray(weights), np.asarray(tokens))
+        for kind in KINDS:
+            assert scores[kind].shape == (L, H)
+            assert_close(scores[kind][layer], expected[kind])
+
+
+# Ablation
+
+
+@functools.cache
+def seq2seq():
+    config = Seq2SeqConfig(**SIZES, source_vocabulary_size=V)
+    return drawn(TransformerSeq2Seq(config, key=KEY))
+
+
+ABLATED = {
+    "generator": (generator, (TOKENS,), "blocks.*", lambda m: m.blocks),
+    "encoder": (
+        seq2seq,
+        (TOKENS, TOKENS[:4]),
+        "encoder.blocks.*",
+        lambda m: m.encoder.blocks,
+    ),
+    "decoder": (
+        seq2seq,
+        (TOKENS, TOKENS[:4]),
+        "decoder.blocks.*",
+        lambda m: m.decoder.blocks,
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ABLATED)
+def test_ablation_equals_silencing_each_head_alone(place):
+    make, inputs, pattern, blocks = ABLATED[place]
+    model = make()
+    weights = normal(*jax.eval_shape(model, *inputs).shape)
+
+    def metric(logits):
+        return (weights * logits).sum()
+
+    ablate = functools.partial(ablate_heads, metric=metric, pattern=pattern)
+    table = jax.jit(ablate)(model, *inputs)
+    assert table.shape == (L, H)
+
+    @jax.jit
+    def without_rows(model, inputs):
+        return metric(model(*inputs))
+
+    whole = without_rows(model, inputs)
+    for layer, head in np.ndindex(L, H):
+        rows = slice(4 * head, 4 * head + 4)
+        leaves, structure = jax.tree.flatten(model)
+        kernel = blocks(model)[layer].attention.output.kernel[...]
+        (at,) = (i for i, leaf in enumerate(leaves) if leaf is kernel)
+        leaves[at] = kernel.at[rows].set(0)
+        expected = without_rows(jax.tree.unflatten(structure, leaves), inputs)
+        assert_close(table[layer, head], expected, 1e-4)
+        assert abs(expected - whole) > 1e-3
+
+
+def test_ablation_equals_an_edit_that_sets_the_head_to_0():
+    model = generator()
+
+    def metric(logits):
+        return F.token_cross_entropy(logits[:-1], TOKENS[1:]).mean()
+
+    @jax.jit
+    def both(model):
+        one_by_one = [
+            metric(run(model, TOKENS, edit={f"blocks.{layer}.attention.heads": edit})[0])
+            for layer in range(L)
+            for edit in (lambda x, h=head: x.at[h].set(0) for head in range(H))
+        ]
+        table = ablate_heads(model, TOKENS, metric=metric)
+        return table, jnp.stack(one_by_one).reshape(L, H)
+
+    assert_close(*both(model))
+
+
+# Patching
+
+
+CORRUPTED = TOKENS.at[2].set((TOKENS[2] + 1) % V)
+WEIGHTS = normal(V)
+
+
+@functools.partial(jax.jit, static_argnames="name")
+def patch(model, clean, corrupted, name="blocks.*.residual"):
+    return patch_residual(model, clean, corrupted, at_the_end, name)
+
+
+@functools.cache
+def patched(norm_first=True):
+    """The table, and the metric of the clean and of the corrupted text."""
+    model = generator(norm_first=norm_first)
+    table = patch(model, TOKENS, CORRUPTED)
+    return table, *(at_the_end(model(tokens)) for tokens in (TOKENS, CORRUPTED))
+
+
+def at_the_end(logits):
+    return (WEIGHTS * logits[-1]).sum()
+
+
+def test_a_patch_of_the_last_block_restores_its_own_position_only():
+    table, clean, corrupted = patched()
+    assert abs(clean - corrupted) > 1e-3
+    assert table.shape == (L, T)
+    assert_close(table[-1, -1], clean)
+    assert_close(table[-1, :-1], jnp.full(T - 1, corrupted))
+
+
+def test_what_precedes_the_corruption_restores_nothing():
+    table, _, corrupted = patched()
+    assert_close(table[:, :2], jnp.full((L, 2), corrupted))
+
+
+def test_a_patch_equals_an_edit_of_one_row():
+    model, (table, _, _) = generator(norm_first=True), patched()
+    for layer in range(L):
+        name = f"blocks.{layer}.residual"
+        clean = jax.jit(functools.partial(run, capture=name))(model, TOKENS)[1][name]
+
+        @jax.jit
+        def edited(model, position, name=name, clean=clean):
+            edit = {name: lambda x: x.at[position].set(clean[position])}
+            return at_the_end(run(model, CORRUPTED, edit=edit)[0])
+
+        for position in range(T):
+            assert_close(table[layer, position], edited(model, position))
+
+
+def test_the_clean_embedding_at_the_corrupted_position_restores_everything():
+    model, (_, clean, corrupted) = generator(norm_first=True), patched()
+    table = patch(model, TOKENS, CORRUPTED, "embedding")
+    assert_close(table[0, 2], clean)
+    assert_close(jnp.delete(table[0], 2), jnp.full(T - 1, corrupted))
+
+
+def test_patching_a_text_with_itself_changes_nothing():
+    model = generator(norm_first=True)
+    table = patch(model, TOKENS, TOKENS)
+    assert_close(table, jnp.full((L, T), patched()[1]))
+
+
+# Saliency
+
+
+@functools.cache
+def classifier(**switches):
+    config = ClassifierConfig(**SIZES | {"num_blocks": 1}, num_classes=3, **switches)
+    return drawn(TransformerClassifier(config, key=KEY))
+
+
+AGGREGATIONS = ["dense", "mean", "attention"]
+
+
+saliency = jax.jit(gradient_times_input)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_padding_speaks_for_nothing(aggregation):
+    model = classifier(aggregation=aggregation)
+    padded = saliency(model, TOKENS.at[4:].set(-1), 1)
+    assert_same(padded[4:], jnp.zeros(2))
+    assert (padded[:4] != 0).all()
+    assert_close(padded[:4], saliency(model, TOKENS[:4], 1), 1e-4)
+
+
+@pytest.mark.parametrize("aggregation", ["dense", "mean"])
+def test_of_a_model_linear_in_its_embeddings_the_sum_is_the_logit(aggregation, monkeypatch):
+    """Pre-norm blocks whose layers give 0 pass on what they read."""
+    model = classifier(aggregation=aggregation, norm_first=True, bias=False, norm="rms")
+    leaves, structure = jax.tree.flatten_with_path(model)
+    silenced = [0 * a if "output" in jax.tree_util.keystr(path) else a for path, a in leaves]
+    model = jax.tree.unflatten(structure, silenced)
+    monkeypatch.setattr(TransformerClassifier, "final_norm", lambda model, x: x)
+    logits = model(TOKENS)
+    for index in range(3):
+        total = jax.jit(lambda *inputs: gradient_times_input(*inputs).sum())(model, TOKENS, index)
+        assert float(total) == pytest.approx(float(logits[index]), rel=1e-4)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_saliency_is_the_slope_along_each_embedding(aggregation):
+    model, index = classifier(aggregation=aggregation, activation="gelu"), 2
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def logit(model, scales):
+        edit = {"embedding": lambda x: scales[:, None] * x}
+        return run(model, TOKENS, edit=edit)[0][index]
+
+    step = 3e-3
+    around = [exact(logit(model, 1 + sign * step * jnp.eye(T))) for sign in (1, -1)]
+    difference = (around[0] - around[1]) / (2 * step)
+    np.testing.assert_allclose(saliency(model, TOKENS, index), difference, rtol=0.02, atol=2e-3)
+
+
+def test_the_saliencies_of_all_classes_are_each_their_own():
+    model = classifier(aggregation="mean", activation="gelu")
+    together = jax.jit(jax.vmap(gradient_times_input, (None, None, 0)))(
+        model, TOKENS, jnp.arange(3)
+    )
+    for index in range(3):
+        assert_close(together[index], saliency(model, TOKENS, index))

@@ -1,0 +1,389 @@
+"""`tlite inspect`: every picture of a run, on a page that needs no network and works."""
+
+import dataclasses
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.runs.helpers import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
+from tlite import inspection
+from tlite.data import CopyTask
+from tlite.data.sources import TextFile
+from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
+from tlite.models import GeneratorConfig, Seq2SeqConfig
+from tlite.runs import looking
+from tlite.runs.looking import Gallery, inspect_run, word_weights
+from tlite.training import TrainingConfig
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("sacrebleu")
+pytest.importorskip("sklearn")
+
+TRAINING = TrainingConfig(
+    steps=2, batch_size=4, learning_rate=1e-2, evaluate_every=1, seeds=2, precision="float32"
+)
+SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
+TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
+POSITIONS = [
+    "positions-sinusoidal",
+    "position-curves-sinusoidal",
+    "similarity-sinusoidal",
+    "similarity-rotary",
+]
+LEARNED = ["positions-learned", "position-curves-learned", "similarity-learned"]
+EMBEDDING = ["embedding-pca", "embedding-tsne"]
+PICTURES = {
+    "learned": [
+        *("curve-loss", "curve-accuracy", *POSITIONS, *LEARNED, "blocks-0-attention", *EMBEDDING),
+        *("values-of-block-0-pca", "values-of-block-0-tsne", "next-token", "logit-lens"),
+        *("loss-by-position", "text-loss", "head-previous", "head-duplicate", "head-induction"),
+        *("induction-by-step", "ablation", "patching", "frequencies-character"),
+        *("frequencies-word", "lengths-line", "lengths-passage"),
+    ],
+    "classifier": [
+        *("curve-loss", "curve-accuracy", *POSITIONS, "blocks-0-attention", *EMBEDDING),
+        *("saliency", "frequencies-character", "frequencies-word", "lengths-text"),
+    ],
+    "translator": [
+        *("curve-loss", "curve-accuracy", "curve-bleu", "schedule", *POSITIONS, "alignment"),
+        *("encoder-blocks-0-attention", "decoder-blocks-0-attention", *EMBEDDING),
+        *("decoder-blocks-0-cross_attention", "frequencies-character", "frequencies-word"),
+        *("lengths-source-sentence", "lengths-target-sentence"),
+    ],
+}
+PICTURES["rotary"] = [name for name in PICTURES["learned"] if name not in LEARNED]
+HEADS = {"learned": 2, "rotary": 2, "classifier": 2, "translator": 2}
+each_kind = pytest.mark.parametrize("kind", PICTURES)
+
+
+def generator(folder, **switches) -> GeneratorExperiment:
+    (folder / "text.txt").write_text(TEXT)
+    data = TextFile(str(folder / "text.txt"), validation_fraction=0.2)
+    config = GeneratorConfig(context=16, **SMALL | switches)
+    return GeneratorExperiment("tiny", data, config, TRAINING, prompt="The ")
+
+
+def experiment(kind, folder):
+    if kind in ("learned", "rotary"):
+        return generator(folder, positions=kind, norm_first=kind == "rotary")
+    if kind == "classifier":
+        data = labelled(folder / "texts.jsonl", 4 * TEXTS)
+        return dataclasses.replace(TRANSFORMER, data=data, training=TRAINING)
+    return TranslatorExperiment(
+        "tiny",
+        CopyTask(letters=4, longest=5, sequences=40),
+        PairSubwords(pieces=20),
+        Seq2SeqConfig(context=8, **SMALL),
+        dataclasses.replace(TRAINING, batch_size=128),
+        buckets=1,
+        beam=2,
+        bleu_sentences=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compiled_once):
+    """The run of a kind, made when it is first asked for."""
+    runs = {}
+
+    def run(kind):
+        if kind not in runs:
+            folder = tmp_path_factory.mktemp(kind)
+            runs[kind] = train(experiment(kind, folder), folder / "run")
+        return runs[kind]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def pages(trained):
+    """The page of a run, drawn when it is first asked for."""
+    drawn = {}
+
+    def page(kind) -> Path:
+        if kind not in drawn:
+            drawn[kind] = inspect_run(trained(kind))
+        return drawn[kind]
+
+    return page
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What `inspect_run` would draw, by name, without drawing it: (section, caption, Axes maker)."""
+    plots = {}
+
+    def draw(gallery, section, name, caption, plot):
+        plots[name] = (section, caption, plot)
+
+    monkeypatch.setattr(Gallery, "draw", draw)
+    return plots
+
+
+# The page
+
+
+@each_kind
+def test_every_picture_of_the_kind_is_drawn(pages, kind):
+    page = pages(kind)
+    assert page.name == "index.html"
+    assert {path.stem for path in page.parent.glob("*.png")} == set(PICTURES[kind])
+    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in page.parent.glob("*.png"))
+    assert {path.suffix for path in page.parent.iterdir()} == {".png", ".html"}
+
+
+@each_kind
+def test_the_page_holds_every_picture_once_and_names_no_network(pages, kind):
+    page = pages(kind)
+    content = page.read_text(encoding="utf-8")
+    sources = re.findall(r'<img alt="([^"]+)" src="([^"]+)"', content)
+    assert len(sources) == content.count("<img") == len(PICTURES[kind])
+    for path in page.parent.glob("*.png"):
+        caption = inspection.picture(path, "")
+        assert re.search(r'src="([^"]+)"', caption)[1] in {source for _, source in sources}
+    without = re.sub(r'"data:image/png;base64,[^"]*"', '""', content)
+    assert not re.search(r"https?:|//[a-z]|<link|@import|url\(|<script[^>]+src|<iframe", without)
+
+
+@each_kind
+def test_the_page_shows_the_weights_of_the_model_on_the_text(pages, trained, kind):
+    run, content = trained(kind), pages(kind).read_text(encoding="utf-8")
+    (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
+    data = json.loads(view)
+    members, _ = run.restore("best")
+    model = run.trainer.models(members.parameters)[0]
+    weights = np.asarray(data["weights"])
+    assert weights.shape == (1, 2, len(data["queries"]), len(data["keys"]))
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=0.01)
+    if kind in ("learned", "rotary"):
+        beginning = run.tokenizer.decode(run.validation_tokens[:16])
+        assert "".join(data["queries"]) == "".join(data["keys"]) == beginning
+        tokens = jnp.asarray(run.tokenizer.encode(beginning))
+        _, captured = inspection.run(model, tokens, capture="*.weights")
+        np.testing.assert_allclose(weights[0], *captured.values(), atol=6e-4)
+    elif kind == "translator":
+        assert data["queries"][0] == "[START]"
+        assert data["keys"][-1] == "[END]"
+    else:
+        assert data["queries"] == "it is good i like it very good sound".split()[: weights.shape[2]]
+
+
+def test_a_text_of_ones_own_is_looked_at(trained, drawn):
+    run = trained("learned")
+    content = inspect_run(run, text="fox & <dog>").read_text(encoding="utf-8")
+    (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
+    assert "".join(json.loads(view)["queries"]) == "fox & <dog>"
+    assert set(drawn) == set(PICTURES["learned"])
+
+
+@pytest.mark.parametrize("text", ["T", "fox"])
+def test_a_text_too_short_for_a_patch_is_looked_at_without(trained, drawn, text):
+    inspect_run(trained("learned"), text=text)
+    assert "patching" not in drawn
+    for name in {"ablation", "next-token", "logit-lens", "blocks-0-attention"} & set(drawn):
+        drawn[name][2]()
+        assert "nan" not in drawn[name][1]
+    looking.matplotlib.pyplot.close("all")
+
+
+def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
+    run, found = trained("learned"), []
+    for member, checkpoint in ((0, "1"), (1, "1"), (0, "2"), (1, "2")):
+        path = inspect_run(run, checkpoint, member)
+        assert f"step {checkpoint}" in path.read_text(encoding="utf-8")
+        scores = drawn["induction-by-step"][2]()
+        lines = np.array([line.get_ydata() for line in scores.lines])
+        looking.matplotlib.pyplot.close("all")
+        table = drawn["head-induction"][2]().images[0].get_array()
+        looking.matplotlib.pyplot.close("all")
+        np.testing.assert_allclose(lines[:, int(checkpoint) - 1], table.ravel(), atol=1e-6)
+        found.append(lines)
+    np.testing.assert_allclose(found[0], found[2])
+    np.testing.assert_allclose(found[1], found[3])
+    assert np.abs(found[0] - found[1]).max() > 1e-4
+
+
+def test_the_loss_by_position_is_that_of_the_checkpoint(trained, drawn):
+    run, curves = trained("learned"), []
+    for checkpoint in ("1", "2"):
+        inspect_run(run, checkpoint)
+        curves.append(drawn["loss-by-position"][2]().lines[0].get_ydata())
+    looking.matplotlib.pyplot.close("all")
+    assert np.abs(curves[0] - curves[1]).max() > 1e-4
+
+
+def test_the_coloured_text_is_the_beginning_of_the_validation_part(pages, trained):
+    content = pages("learned").read_text(encoding="utf-8")
+    (text,) = re.findall(r'<p class="text">(.*?)</p>', content)
+    shown = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
+    run = trained("learned")
+    assert len(shown) == 6 * 16
+    assert shown == run.tokenizer.decode(run.validation_tokens[1 : 1 + 6 * 16])
+
+
+def test_only_the_characters_of_a_short_validation_part_are_shown(tmp_path, drawn):
+    run = train(generator(tmp_path, context=64), tmp_path / "run")
+    content = inspect_run(run).read_text(encoding="utf-8")
+    (text,) = re.findall(r'<p class="text">(.*?)</p>', content)
+    shown = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
+    assert shown == run.tokenizer.decode(run.validation_tokens[1 : 1 + 6 * 64])
+
+
+# Of classifiers
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_weight_of_a_word_is_that_of_the_regression(classes):
+    texts = ["good good", "bad thing", "so so", "good thing", "bad bad", "so thing"]
+    labels = [label % classes for label in (1, 0, 2, 1, 0, 2)]
+    pipeline = looking.tfidf_logistic_regression(texts, labels)
+    vectorizer, regression = (step for _, step in pipeline.steps)
+    names = [*vectorizer.get_feature_names_out()]
+    for label in range(classes):
+        found = word_weights(pipeline, ["good", "nowhere", "bad"], label)
+        assert found[1] == 0
+        for word, weight in zip(("good", "bad"), found[[0, 2]], strict=True):
+            column = regression.coef_[:, names.index(word)]
+            expected = column[label] if classes > 2 else (2 * label - 1) * column[0]
+            assert weight == pytest.approx(expected)
+    assert word_weights(pipeline, ["good"], 1) > 0 > word_weights(pipeline, ["good"], 0)
+
+
+def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothing(trained, drawn):
+    for text, number in (("It is good. " * 9, 12), ("A bad lamp", 3)):
+        page = inspect_run(trained("classifier"), text=text).read_text(encoding="utf-8")
+        data = json.loads(re.search(r'application/json">(.*?)</script>', page)[1])
+        assert len(data["queries"]) == len(data["weights"][0][0]) == number
+        assert drawn["saliency"][2]().get_yticks().size in (number, len(text.split()))
+    looking.matplotlib.pyplot.close("all")
+
+
+# Mistakes
+
+
+@each_kind
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_is_told(trained, kind, text):
+    assert "the text to look at is empty" in complaint(inspect_run, trained(kind), text=text)
+
+
+def test_a_text_without_a_word_is_told(trained, drawn):
+    message = complaint(inspect_run, trained("classifier"), text="☕ ... 12")
+    assert message == "the text to look at has no word in it"
+
+
+def test_without_a_word_there_is_nothing_to_look_at_among_unknown_padding_either(tmp_path, drawn):
+    experiment_ = dataclasses.replace(
+        TRANSFORMER,
+        data=labelled(tmp_path / "texts.jsonl", 4 * TEXTS),
+        training=TRAINING,
+        padding="unknown",
+    )
+    run = train(experiment_, tmp_path / "run")
+    assert "no word in it" in complaint(inspect_run, run, text="☕ ... 12")
+    page = inspect_run(run, text="A bad lamp").read_text(encoding="utf-8")
+    data = json.loads(re.search(r'application/json">(.*?)</script>', page)[1])
+    assert data["queries"] == ["bad", "lamp"] or data["queries"] == ["a", "bad", "lamp"]
+
+
+def test_a_text_longer_than_a_translators_context_is_told(trained, drawn):
+    message = complaint(inspect_run, trained("translator"), text="a b c d " * 9)
+    assert "more than the context of 8" in message
+
+
+def test_a_logistic_regression_has_nothing_to_look_at(tmp_path, drawn):
+    training = dataclasses.replace(LOGISTIC.training, steps=1, seeds=1)
+    data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
+    experiment_ = dataclasses.replace(LOGISTIC, data=data, training=training)
+    run = train(experiment_, tmp_path / "run")
+    assert "a logistic regression has no attention" in complaint(inspect_run, run)
+
+
+def test_a_run_that_reads_sentence_by_sentence_is_told(tmp_path, drawn):
+    training = dataclasses.replace(TRAINING, steps=1, seeds=1)
+    data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
+    experiment_ = dataclasses.replace(TRANSFORMER, data=data, training=training, sentences=2)
+    run = train(experiment_, tmp_path / "run")
+    assert "sentence by sentence" in complaint(inspect_run, run)
+
+
+# In a browser
+
+
+CHROMIUM = shutil.which("chromium")
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --virtual-time-budget=2000 "
+    "--dump-dom"
+).split()
+
+
+def dumped(page: Path, folder: Path) -> str:
+    """The document after the page's scripts have run."""
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", page.resolve().as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def rows(dom: str) -> list[tuple[str, list[dict]]]:
+    """The rows of the head view: its name and its tokens' texts, classes, styles and titles."""
+    (view,) = re.findall(r'<div class="heads">(.*?)</div></div>', dom, re.S)
+    found = []
+    for row in re.findall(r'<div class="row [a-z]+">(.*?)(?:</div>|$)', view, re.S):
+        (name,) = re.findall(r'<span class="name">(.*?)</span>', row)
+        tokens = re.findall(r'<span class="(token[^"]*)"([^>]*)>(.*?)</span>', row)
+        found.append((name, [{"class": c, "rest": r, "text": t} for c, r, t in tokens]))
+    return found
+
+
+def shade(token: dict) -> float:
+    """How opaque the ground of a token is."""
+    colour = re.search(r"background: rgba?\(([^)]*)\)", token["rest"])[1].split(", ")
+    assert colour[:3] == ["31", "119", "180"]
+    return float(colour[3]) if len(colour) > 3 else 1.0
+
+
+def assert_shows(dom: str, data: dict, query: int) -> None:
+    """The head view is whole, `query` is chosen and each ground is as strong as its weight."""
+    (name, queries), *heads = rows(dom)
+    assert name == "hover here"
+    mark = {" ": "␣", "\n": "↵"}
+    marks = ["".join(mark.get(c, c) for c in text) for text in data["queries"]]
+    assert [html.unescape(token["text"]) for token in queries] == marks
+    chosen = [index for index, token in enumerate(queries) if "chosen" in token["class"].split()]
+    assert chosen == [query]
+    layers, number = np.shape(data["weights"])[:2]
+    expected = [f"block {layer} head {head}" for layer in range(layers) for head in range(number)]
+    assert [name for name, _ in heads] == expected
+    tables = [table for layer in data["weights"] for table in layer]
+    for (_, tokens), table in zip(heads, tables, strict=True):
+        assert len(tokens) == len(data["keys"])
+        np.testing.assert_allclose([shade(t) for t in tokens], table[query], atol=3e-3)
+        titles = [float(re.search(r'title="([\d.]+)"', t["rest"])[1]) for t in tokens]
+        np.testing.assert_allclose(titles, table[query], atol=1e-6)
+
+
+@in_a_browser
+@pytest.mark.parametrize("kind", ["learned", "translator"])
+def test_the_head_view_follows_the_mouse(pages, kind, tmp_path):
+    page = pages(kind)
+    content = page.read_text(encoding="utf-8")
+    data = json.loads(re.search(r'application/json">(.*?)</script>', content)[1])
+    assert_shows(dumped(page, tmp_path / "first"), data, len(data["queries"]) - 1)
+    script = (
+        '<script>document.querySelectorAll(".queries .token")[2]'
+        '.dispatchEvent(new MouseEvent("mouseover"))</script>'
+    )
+    moved = tmp_path / "moved.html"
+    moved.write_text(content.replace("</body>", f"{script}</body>"), encoding="utf-8")
+    assert_shows(dumped(moved, tmp_path / "second"), data, 2)
