@@ -52,7 +52,7 @@ def write(name: str, rows=ROWS) -> str:
     records = [{"text": text, "label": value} for text, value in rows]
     if path.suffix == ".gz":
         plain = Path(write(str(path.with_suffix("")), rows))
-        path.write_bytes(gzip.compress(plain.read_bytes()))
+        path.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
         plain.unlink()
     elif path.suffix in (".jsonl", ".json"):
         path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records))
@@ -120,7 +120,7 @@ def test_a_text_may_have_lines_and_tabs_where_its_kind_of_file_allows_them(kind)
 )
 def test_columns_are_named_where_the_first_line_does_not(name, separator):
     content = f"fine{separator}5\npoor{separator}1\n".encode()
-    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    Path(name).write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
     assert whole(name, columns=("text", "label")) == [("fine", "5", 1), ("poor", "1", 0)]
 
 
@@ -251,12 +251,18 @@ BAD_FILES = {
     "bad.txt.gz": [("1 a\n", UNPACKED)],
     "bad.csv.gz": [
         ("text,label\na,1\n", UNPACKED),
-        (gzip.compress(b"text,label\n\xe9,1\n"), "bad.csv.gz is not utf-8 text: line 2 .*0xe9"),
+        (
+            gzip.compress(b"text,label\n\xe9,1\n", mtime=0),
+            "bad.csv.gz is not utf-8 text: line 2 .*0xe9",
+        ),
     ],
     "bad.jsonl.gz": [
         (ROW, UNPACKED),
-        (gzip.compress(ROW.encode() * 999)[:-12], "can't read bad.jsonl.gz: Compressed file ended"),
-        (gzip.compress(b"hello\n"), "bad.jsonl.gz is not JSON Lines: line 1 "),
+        (
+            gzip.compress(ROW.encode() * 999, mtime=0)[:-12],
+            "can't read bad.jsonl.gz: Compressed file ended",
+        ),
+        (gzip.compress(b"hello\n", mtime=0), "bad.jsonl.gz is not JSON Lines: line 1 "),
     ],
 }
 
