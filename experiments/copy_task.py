@@ -9,7 +9,7 @@ from tlite.models import Seq2SeqConfig
 from tlite.training import TrainingConfig
 
 experiment = TranslatorExperiment(
-    name="copy",
+    name="copy_task",
     data=CopyTask(),
     tokenizer=PairSubwords(pieces=100),
     model=Seq2SeqConfig(context=24, width=64, num_heads=4, num_blocks=2, dropout=0.0),

@@ -300,7 +300,7 @@ def test_a_model_writes_where_its_text_is_not(works, copied):
     [
         ("--help", "generate"),
         ("", "generate"),
-        ("train --help", "experiments: demo"),
+        ("train --help", "experiments: copy_task"),
         ("train text --help", "--learning-rate"),
         ("evaluate --help", "--sampled"),
         ("generate --help", "--temperature"),

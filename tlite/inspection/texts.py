@@ -28,12 +28,15 @@ def plot_embedding(
     with needs_extra("text"):
         from sklearn.decomposition import PCA
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
     table = np.asarray(table)
     if method == "pca":
         places = PCA(n_components=2, random_state=0).fit_transform(table)
     else:
         perplexity = min(30.0, (len(table) - 1) / 3)
-        places = TSNE(perplexity=perplexity, random_state=0, init="pca").fit_transform(table)
+        # Threads would wait for each other: on a busy machine it took a hundred times as long.
+        with threadpool_limits(1):
+            places = TSNE(perplexity=perplexity, random_state=0, init="pca").fit_transform(table)
     axes = axes or plt.subplots(figsize=(6, 6), layout="constrained")[1]
     axes.scatter(*places.T, s=0)  # sets the limits
     for (x, y), token in zip(places, tokens, strict=True):
@@ -83,7 +86,7 @@ def plot_lengths(lengths: Sequence[int], kind: str, unit: str, axes: Axes | None
     return axes
 
 
-def coloured_by_loss(tokens: Sequence[str], losses: Sequence[float]) -> str:
+def coloured_by_loss(tokens: Sequence[str], losses: Float[np.ndarray, "N"]) -> str:
     """HTML of a text whose tokens are the redder the less the model expected them (-log2 p)."""
     spans = []
     for token, loss in zip(tokens, losses, strict=True):
@@ -98,7 +101,10 @@ def coloured_by_loss(tokens: Sequence[str], losses: Sequence[float]) -> str:
 
 
 def plot_text_losses(
-    tokens: Sequence[str], losses: Sequence[float], width: int = 64, axes: Axes | None = None
+    tokens: Sequence[str],
+    losses: Float[np.ndarray, "N"],
+    width: int = 64,
+    axes: Axes | None = None,
 ) -> Axes:
     """The text in lines of `width` tokens, each on a ground coloured by its loss."""
     rows = -(-len(tokens) // width)

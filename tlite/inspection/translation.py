@@ -1,11 +1,16 @@
 """Pictures of a translator: alignment, schedule, BLEU by length."""
 
+from functools import partial
+
+import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from tlite.bleu import bleu
+from tlite.inspection.plots import visible
 from tlite.training.config import TrainingConfig
 from tlite.training.optimizer import schedule
 
@@ -25,8 +30,8 @@ def plot_alignment(
     )
     for number, (axes, table) in enumerate(zip(grid[0], weights, strict=True)):
         image = axes.imshow(table, cmap="viridis", vmin=0, vmax=1)
-        axes.set_xticks(range(len(source)), source, rotation=90)
-        axes.set_yticks(range(len(target)), target)
+        axes.set_xticks(range(len(source)), [visible(piece) for piece in source], rotation=90)
+        axes.set_yticks(range(len(target)), [visible(piece) for piece in target])
         axes.set(title=f"decoder block {number}", xlabel="source")
     grid[0, 0].set_ylabel("written piece")
     figure.colorbar(image, ax=grid[0].tolist(), label="attention weight (mean of the heads)")
@@ -37,9 +42,9 @@ def plot_schedule(config: TrainingConfig, axes: Axes | None = None) -> Axes:
     """The learning rate of every update."""
     axes = axes or plt.subplots(figsize=(6, 4), layout="constrained")[1]
     steps = np.unique(np.linspace(0, config.steps - 1, 500).astype(int))
+    fractions = np.asarray(jax.vmap(partial(schedule, config))(jnp.asarray(steps)))
     for rate in config.learning_rates or (config.learning_rate,):
-        rates = [rate * float(schedule(config, step)) for step in steps]
-        axes.plot(steps + 1, rates, label=f"peak {rate:g}")
+        axes.plot(steps + 1, rate * fractions, label=f"peak {rate:g}")
     axes.set(xlabel="step", ylabel="learning rate")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -71,7 +72,7 @@ def inspect_run(
                 plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
                 gallery.draw("Training", f"curve-{name}", f"{name} by step", plot)
         draw = {
-            GeneratorRun: look_at_generator,
+            GeneratorRun: partial(look_at_generator, parameters=members.parameters, member=member),
             ClassifierRun: look_at_classifier,
             TranslatorRun: look_at_translator,
         }
@@ -79,7 +80,9 @@ def inspect_run(
         return gallery.write(f"{run.run.folder}: step {step:,}")
 
 
-def look_at_generator(run: GeneratorRun, model, gallery: Gallery, text: str | None) -> None:
+def look_at_generator(
+    run: GeneratorRun, model, gallery: Gallery, text: str | None, *, parameters, member: int
+) -> None:
     tokenizer, config = run.tokenizer, model.config
     characters = list(tokenizer.characters)
     beginning = tokenizer.decode(run.validation_tokens[:SHOWN])
@@ -108,31 +111,33 @@ def look_at_generator(run: GeneratorRun, model, gallery: Gallery, text: str | No
         "logit lens: what would be written if the model ended here",
         lambda: I.plot_logit_lens(lens[:, :24], marks[:24], characters),
     )
-    sums = run.trainer.evaluate(run.restore("best")[0].parameters, run.validation())
+    sums = run.trainer.evaluate(parameters, run.validation())
     gallery.draw(
         "Predictions",
         "loss-by-position",
         "validation loss by the number of characters seen",
         lambda: I.plot_loss_by_position(sums["loss"] / sums["count"]),
     )
-    inputs, targets, _ = (a[:6] for a in every_window(run.validation_tokens, config.context))
-    losses = F.token_cross_entropy(model(jnp.asarray(inputs)), jnp.asarray(targets)).ravel()
-    coloured = list(tokenizer.decode(targets.ravel()))
+    windows = every_window(run.validation_tokens, config.context)
+    inputs, targets, weights = (a[:6] for a in windows)
+    losses = F.token_cross_entropy(model(jnp.asarray(inputs)), jnp.asarray(targets))
+    losses = np.asarray(losses)[weights > 0]
+    coloured = list(tokenizer.decode(targets[weights > 0]))
     gallery.draw(
         "Predictions",
         "text-loss",
         "each character on a ground of its loss",
-        lambda: I.plot_text_losses(coloured, np.asarray(losses)),
+        lambda: I.plot_text_losses(coloured, losses),
     )
-    gallery.add("Predictions", I.coloured_by_loss(coloured, np.asarray(losses)))
-    look_at_heads(run, model, gallery, tokens)
+    gallery.add("Predictions", I.coloured_by_loss(coloured, losses))
+    look_at_heads(run, model, gallery, tokens, member)
 
     lines = [line for line in run.data.split("\n") if line]
     passages = [passage for passage in re.split(r"\n\s*\n", run.data) if passage.strip()]
     look_at_corpus(gallery, run.data, {"line": map(len, lines), "passage": map(len, passages)})
 
 
-def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens) -> None:
+def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens, member: int) -> None:
     """Scores of the heads, now and over the run; what each is worth; where a character counts."""
     config = model.config
     half = config.context // 2
@@ -147,7 +152,7 @@ def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens) -> None:
         )
     steps = Checkpoints(run.run.checkpoints).steps()
     if len(steps) > 1:
-        models = [run.trainer.models(run.restore(str(s))[0].parameters)[0] for s in steps]
+        models = [run.trainer.models(run.restore(str(s))[0].parameters)[member] for s in steps]
         table = np.stack([np.asarray(scores(m, twice)["induction"]) for m in models])
         gallery.draw(
             "Heads",
@@ -155,6 +160,8 @@ def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens) -> None:
             "induction score at the checkpoints of the run",
             lambda: I.plot_scores_by_step(steps, table, "induction score"),
         )
+    if len(tokens) < 2:  # nothing to predict
+        return
     expected = tokens[1:]
 
     def loss(logits):
@@ -199,14 +206,14 @@ def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | 
         raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
     tokens = encode_texts(experiment, tokenizer, [chosen])[0]
     length = int((tokens >= 0).sum())
-    if not length:
-        raise UserError("the text to look at has no word in it")
     pieces = tokenizer.pieces(chosen)[:length]
+    if not pieces:
+        raise UserError("the text to look at has no word in it")
     words, tokens = pieces[:SHOWN], jnp.asarray(tokens[:length])
     look_at_positions(gallery, model.config, model)
     weights = look_at_attention(gallery, model, (tokens,), "blocks.*.attention.weights", words)
     gallery.add("Attention", I.heads_view([w[:, :SHOWN, :SHOWN] for w in weights], words, words))
-    names = [str(tokenizer.decode(np.array([i]))) for i in range(MARKS)]
+    names = [str(tokenizer.decode(np.array([i]))) for i in range(min(MARKS, len(tokenizer)))]
     names = [n.strip("[]'") for n in names]
     look_at_embedding(gallery, model.embedding.table[:MARKS], names)
 

@@ -165,10 +165,11 @@ class TranslatorRun(OpenedRun):
         print(f"drawn in {self.run.plots}: {split}-bleu-by-length.png, {split}-alignment.png")
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:
-        """[START] and the tokens of the best translation."""
+        """[START] and the tokens of the best translation, as far as the model can read them."""
         settings = {"beam": self.experiment.beam, "alpha": self.experiment.length_penalty}
         target = translate(model, [source], **settings)[0][0][0]
-        return np.r_[START_ID, target[target != self.experiment.model.pad_id]]
+        config = self.experiment.model
+        return np.r_[START_ID, target[target != config.pad_id]][: config.context]
 
     def plot_alignment(self, model, text: str):
         """Where each piece of the translation of a text looks at it, by block."""

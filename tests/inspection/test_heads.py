@@ -1,0 +1,128 @@
+"""Pictures of what the tools find: the numbers drawn are those that were given."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from tlite.inspection import (
+    plot_heads,
+    plot_logit_lens,
+    plot_patches,
+    plot_saliency,
+    plot_scores_by_step,
+)
+from tlite.inspection.plots import visible
+
+VOCABULARY = ["a", "$", " ", "\n", "<b>"]
+TOKENS = ["a", "$", " ", "\n"]
+DRAW = np.random.default_rng(0)
+LENS = DRAW.dirichlet(np.full(len(VOCABULARY), 0.3), size=(3, len(TOKENS)))
+TABLE = DRAW.random((2, 3))
+PATCHES = DRAW.normal(size=(2, len(TOKENS)))
+SCORES = DRAW.random((4, 2, 3))
+PLOTS = {
+    "lens": lambda axes=None: plot_logit_lens(LENS, TOKENS, VOCABULARY, axes),
+    "heads": lambda axes=None: plot_heads(TABLE, "score", axes=axes),
+    "steps": lambda axes=None: plot_scores_by_step([1, 2, 5, 9], SCORES, "score", axes),
+    "patches": lambda axes=None: plot_patches(PATCHES, TOKENS, "log-probability", axes),
+}
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def texts(axes):
+    return {text.get_position(): text for text in axes.texts}
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, tmp_path):
+    axes = PLOTS[plot]()
+    assert axes.get_xlabel()
+    assert axes.get_ylabel()
+    axes.figure.savefig(tmp_path / "plot.png")
+    mine = plt.figure().add_subplot()
+    assert PLOTS[plot](mine) is mine
+
+
+def test_the_lens_shows_the_most_probable_token_on_its_probability():
+    axes = PLOTS["lens"]()
+    np.testing.assert_allclose(axes.images[0].get_array(), LENS.max(-1))
+    shown = {place: text.get_text() for place, text in texts(axes).items()}
+    assert shown == {
+        (position, depth): visible(VOCABULARY[LENS[depth, position].argmax()])
+        for depth, position in np.ndindex(3, len(TOKENS))
+    }
+    assert ticks(axes.xaxis) == ["a", r"\$", "␣", "↵"]
+    assert ticks(axes.yaxis) == ["embedding", "block 0", "block 1"]
+
+
+def test_a_table_of_heads_has_each_number_where_it_can_be_read():
+    axes = plot_heads(TABLE, "induction score")
+    np.testing.assert_array_equal(axes.images[0].get_array(), TABLE)
+    assert axes.images[0].get_clim() == (0, 1)
+    for (head, layer), text in texts(axes).items():
+        assert text.get_text() == f"{TABLE[layer, head]:.2f}"
+        assert text.get_color() == ("white" if TABLE[layer, head] < 0.5 else "black")
+    assert len(axes.texts) == TABLE.size
+    assert (ticks(axes.xaxis), ticks(axes.yaxis)) == (["0", "1", "2"], ["0", "1"])
+    assert any("induction score" in panel.get_ylabel() for panel in axes.figure.axes)
+
+
+@pytest.mark.parametrize("table", [5 * PATCHES, np.zeros((1, 1))])
+def test_a_table_without_bounds_takes_those_of_its_numbers(table, tmp_path):
+    axes = plot_heads(table, "loss added", low=None, high=None)
+    axes.figure.savefig(tmp_path / "plot.png")
+    low, high = axes.images[0].get_clim()
+    assert low <= table.min() <= table.max() <= high
+
+
+def test_every_head_has_a_curve_of_its_score():
+    axes = PLOTS["steps"]()
+    curves = {line.get_label(): line for line in axes.lines}
+    assert sorted(curves) == [f"{layer}.{head}" for layer, head in np.ndindex(2, 3)]
+    for layer, head in np.ndindex(2, 3):
+        np.testing.assert_array_equal(curves[f"{layer}.{head}"].get_xdata(), [1, 2, 5, 9])
+        np.testing.assert_array_equal(curves[f"{layer}.{head}"].get_ydata(), SCORES[:, layer, head])
+
+
+def test_patches_stand_at_their_block_and_token():
+    axes = PLOTS["patches"]()
+    np.testing.assert_array_equal(axes.images[0].get_array(), PATCHES)
+    assert ticks(axes.xaxis) == ["a", r"\$", "␣", "↵"]
+    assert ticks(axes.yaxis) == ["block 0", "block 1"]
+    assert any("log-probability" in panel.get_ylabel() for panel in axes.figure.axes)
+
+
+def test_saliency_has_a_bar_for_each_word_in_each_column():
+    columns = {"model": np.array([0.5, -1.0, 0.0]), "baseline": np.array([1.0, 2.0, -3.0])}
+    axes = plot_saliency(["good", "$", "a b"], columns)
+    panels = axes.figure.axes
+    assert panels[0] is axes
+    assert ticks(axes.yaxis) == ["good", r"\$", "a␣b"]
+    for panel, (title, values) in zip(panels, columns.items(), strict=True):
+        assert panel.get_title() == title
+        np.testing.assert_array_equal([bar.get_width() for bar in panel.patches], values)
+        colours = ["tab:green" if value > 0 else "tab:red" for value in values]
+        expected = [matplotlib.colors.to_rgba(colour) for colour in colours]
+        assert [bar.get_facecolor() for bar in panel.patches] == expected
+    low, high = axes.get_ylim()
+    assert low > high
+
+
+def test_only_the_first_words_of_a_long_text_are_drawn():
+    values = np.arange(9.0)
+    axes = plot_saliency([f"word{i}" for i in range(9)], {"model": values}, most=4)
+    assert [bar.get_width() for bar in axes.patches] == [0, 1, 2, 3]
+    assert ticks(axes.yaxis) == ["word0", "word1", "word2", "word3"]

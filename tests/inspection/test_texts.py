@@ -1,0 +1,170 @@
+"""Pictures of texts: what is counted, coloured and placed is what was given."""
+
+import html
+import re
+from collections import Counter
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlite.inspection import (
+    coloured_by_loss,
+    plot_embedding,
+    plot_frequencies,
+    plot_lengths,
+    plot_text_losses,
+)
+from tlite.inspection.plots import visible
+from tlite.inspection.texts import colour_of
+
+TOKENS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
+TABLE = np.random.default_rng(0).normal(size=(len(TOKENS), 5)).astype(np.float32)
+LOSSES = np.linspace(0, 7, len(TOKENS))
+COUNTS = Counter({"a": 5, " ": 3, "$": 2})
+LENGTHS = [3, 4, 4, 5, 9]
+PLOTS = {
+    "pca": lambda axes=None: plot_embedding(TABLE, TOKENS, axes=axes),
+    "frequencies": lambda axes=None: plot_frequencies(COUNTS, "character", axes=axes),
+    "lengths": lambda axes=None: plot_lengths(LENGTHS, "line", "character", axes),
+}
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, tmp_path):
+    axes = PLOTS[plot]()
+    assert axes.get_xlabel()
+    assert axes.get_ylabel()
+    axes.figure.savefig(tmp_path / "plot.png")
+    mine = plt.figure().add_subplot()
+    assert PLOTS[plot](mine) is mine
+
+
+def test_pca_places_tokens_by_the_directions_of_the_largest_variance():
+    pytest.importorskip("sklearn")
+    axes = PLOTS["pca"]()
+    centred = TABLE - TABLE.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    places = np.array([text.get_position() for text in axes.texts])
+    np.testing.assert_allclose(np.abs(places), np.abs(centred @ directions[:2].T), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_every_token_is_placed_as_a_mark_of_its_colour_within_the_limits(method, tmp_path):
+    pytest.importorskip("sklearn")
+    axes = plot_embedding(TABLE, TOKENS, method, title="embedding")
+    assert [text.get_text() for text in axes.texts] == [visible(token) for token in TOKENS]
+    assert [text.get_color() for text in axes.texts] == [colour_of(token) for token in TOKENS]
+    places = np.array([text.get_position() for text in axes.texts])
+    for values, limits in zip(places.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
+        assert limits[0] < values.min() <= values.max() < limits[1]
+    assert axes.get_title() == "embedding"
+    axes.figure.savefig(tmp_path / "plot.png")
+
+
+def test_tsne_is_the_same_each_time():
+    pytest.importorskip("sklearn")
+    first, again = (plot_embedding(TABLE, TOKENS, "tsne") for _ in range(2))
+    for a, b in zip(first.texts, again.texts, strict=True):
+        assert a.get_position() == b.get_position()
+
+
+def test_tokens_are_coloured_by_their_first_letter():
+    pieces = {"The": "blue", "▁The": "blue", "the": "green", "##ing": "green", "3rd": "red"}
+    pieces |= {"$": "gray", " ": "gray", "\n": "gray", "Ä": "blue", "▁": "gray"}
+    assert {piece: colour_of(piece) for piece in pieces} == {
+        piece: f"tab:{colour}" for piece, colour in pieces.items()
+    }
+
+
+def test_frequencies_are_shares_in_falling_order():
+    axes = PLOTS["frequencies"]()
+    assert [bar.get_height() for bar in axes.patches] == [50, 30, 20]
+    assert ticks(axes.xaxis) == ["a", "␣", r"\$"]
+    assert "characters" in axes.get_ylabel()
+    assert len(plot_frequencies(COUNTS, "word", most=2).patches) == 2
+
+
+def test_lengths_are_counted_with_their_median():
+    axes = PLOTS["lengths"]()
+    bars = {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in axes.patches}
+    assert {int(x): n for x, n in bars.items() if n} == Counter(LENGTHS[:-1])
+    assert axes.get_legend().get_texts()[0].get_text() == "median 4"
+    assert axes.lines[0].get_xdata()[0] == 4
+
+
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=30))
+def test_all_lengths_but_the_longest_hundredth_are_counted(lengths):
+    axes = plot_lengths(lengths, "text", "word")
+    kept = sum(n <= max(int(np.quantile(lengths, 0.99)), 1) for n in lengths)
+    counted = sum(bar.get_height() for bar in axes.patches)
+    plt.close("all")
+    assert counted == kept
+
+
+# Coloured text
+
+
+SPAN = re.compile(
+    r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bits">(.*?)</span>', re.S
+)
+
+
+def spans(page):
+    assert page.startswith('<p class="text">')
+    assert page.endswith("</p>")
+    inside = page.removeprefix('<p class="text">').removesuffix("</p>")
+    assert SPAN.sub("", inside) == ""
+    return SPAN.findall(inside)
+
+
+@given(st.lists(st.text(alphabet=st.one_of(st.sampled_from("<>&\"'\n/ $"), st.characters()))))
+def test_no_token_is_read_as_html(tokens):
+    found = spans(coloured_by_loss(tokens, np.zeros(len(tokens))))
+    assert len(found) == len(tokens)
+    for token, (_, _, text) in zip(tokens, found, strict=True):
+        plain = text.replace("&#8629;<br>", "\n")
+        assert not re.search(r"[<>\"]|&(?!(amp|lt|gt|quot|#x27);)", plain)
+        restored = re.sub("&(amp|lt|gt|quot|#x27);", lambda m: html.unescape(m[0]), plain)
+        assert restored == token
+
+
+@given(st.lists(st.floats(0, 30, width=32), min_size=1, max_size=5))
+def test_the_ground_is_the_redder_the_larger_the_loss(losses):
+    found = spans(coloured_by_loss(["a"] * len(losses), np.array(losses)))
+    for loss, (shade, bits, _) in zip(losses, found, strict=True):
+        assert float(bits) == pytest.approx(loss / np.log(2), abs=0.051)
+        assert float(shade) == pytest.approx(min(loss / np.log(2) / 8, 1), abs=0.0051)
+
+
+@pytest.mark.parametrize("width", [3, 4, 8, 64])
+def test_a_text_is_drawn_in_lines_of_tokens_on_their_loss(width, tmp_path):
+    axes = plot_text_losses(TOKENS, LOSSES, width)
+    places = {text.get_position(): text.get_text() for text in axes.texts}
+    assert places == {(i % width, i // width): visible(t) for i, t in enumerate(TOKENS)}
+    drawn = axes.images[0].get_array().ravel()
+    np.testing.assert_allclose(drawn[: len(TOKENS)], LOSSES)
+    assert np.ma.getmaskarray(drawn)[len(TOKENS) :].all()
+    axes.figure.savefig(tmp_path / "plot.png")
+    assert axes.get_xlabel()
+
+
+def test_a_text_is_drawn_where_wanted():
+    mine = plt.figure().add_subplot()
+    assert plot_text_losses(TOKENS, LOSSES, 4, mine) is mine

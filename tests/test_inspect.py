@@ -1,0 +1,123 @@
+"""`tlite inspect`: where it draws, and each mistake with exit code 2. (tests/runs/test_looking.py
+has what is drawn.)"""
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from tlite.cli import main
+from tlite.runs.looking import Gallery
+
+pytest.importorskip("sklearn")
+
+TINY = (
+    "--reviews 60 --context 12 --width 8 --num-heads 2 --num-blocks 1 --steps 2 --batch-size 8 "
+    "--evaluate-every 1 --seeds 2 --precision float32"
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, compiled_once):
+    """A run of `tlite train reviews_demo`."""
+    run = tmp_path_factory.mktemp("cli") / "run"
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+        patch.setattr("tlite.devices.prepare_devices", lambda: None)
+        assert main(shlex.split(f"train reviews_demo --run {run} {TINY}")) == 0
+    return SimpleNamespace(run=run)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def empty_pictures(monkeypatch):
+    """Pictures are files with nothing in them: to draw them takes long."""
+
+    def draw(gallery, section, name, caption, plot):
+        (gallery.folder / f"{name}.png").touch()
+
+    monkeypatch.setattr(Gallery, "draw", draw)
+
+
+@pytest.fixture
+def tlite(trained, capsys):
+    """A command line, with {run} filled in, to (exit code, stdout, stderr)."""
+
+    def call(line, **names):
+        try:
+            code = main(shlex.split(line.format(run=trained.run, **names)))
+        except SystemExit as stop:
+            code = stop.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def fails(tlite):
+    """The one line on stderr of a command that ends badly."""
+
+    def call(line, **names):
+        code, out, err = tlite(line, **names)
+        assert (code, out) == (2, "")
+        assert re.fullmatch(r"tlite: .+\n", err)
+        return err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "options", ["", " --text 'The sound is superb.'", " --member 1", " --checkpoint 1"]
+)
+def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, trained, options):
+    code, out, err = tlite("inspect {run}" + options)
+    assert (code, err) == (0, "")
+    folder = trained.run / "inspection"
+    number = len(list(folder.glob("*.png")))
+    assert number > 5
+    page = folder / "index.html"
+    assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
+    assert page.stat().st_size > 1000
+
+
+def test_help_names_the_options(tlite):
+    code, out, _ = tlite("inspect --help")
+    assert code == 0
+    assert all(option in out for option in ("--text", "--member", "--checkpoint"))
+
+
+MISTAKES = {
+    "inspekt {run}": "did you mean inspect?",
+    "inspect": "run folder",
+    "inspect nowhere": "nowhere does not exist",
+    "inspect .": "not a run folder",
+    "inspect {run} --text ''": "the text to look at is empty",
+    "inspect {run} --text ' '": "the text to look at is empty",
+    "inspect {run} --text ☕": "no word in it",
+    "inspect {run} --member 2": "no member 2: the run has 2",
+    "inspect {run} --member -1": "no member -1",
+    "inspect {run} --checkpoint 3": "no checkpoint 3: .*1, 2",
+    "inspect {run} --txt good": "--txt: did you mean --text?",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, tmp_path):
+    assert re.search(MISTAKES[line].replace("?", r"\?"), fails(line))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(fails, trained, tmp_path):
+    copied = shutil.copytree(trained.run, tmp_path / "copied")
+    shutil.rmtree(copied / "inspection", ignore_errors=True)
+    (copied / "inspection").touch()
+    assert "inspection" in fails("inspect {copied}", copied=copied)
