@@ -4,7 +4,10 @@ The size and training of fairseq's `transformer_tiny` as published for this set:
 width 128, one embedding for source, target and output, joint subwords, 8,000 updates of about
 2 x 4,096 tokens.
 
-command   make multi30k
+command   make multi30k   (train --resume RUN goes on)
+machine   two cores of an AMD EPYC with AVX-512
+time      2 h for 4,000 of the 8,000 updates, beside other work
+result    there, the average of the last ten: test BLEU 39.76 lower-cased, 39.39 cased (beam 5)
 """
 
 from tlite.data import ParallelText

@@ -151,18 +151,16 @@ class TranslatorRun(OpenedRun):
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
         found = self.print_scores(split, pairs, self.batches(pairs), checkpoint)
         model = self.trainer.models(self.restore(checkpoint)[0].parameters)[0]
-        with disk_errors(self.run.plots):
-            self.save_plots(
-                {
-                    f"{split}-bleu-by-length": lambda: plot_bleu_by_length(
-                        [len(pair.source.split()) for pair in pairs],
-                        found,
-                        [pair.target for pair in pairs],
-                    ),
-                    f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source),
-                }
+        plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
+        references = [pair.target for pair in pairs]
+        if has_bleu(references):
+            lengths = [len(pair.source.split()) for pair in pairs]
+            plots[f"{split}-bleu-by-length"] = lambda: plot_bleu_by_length(
+                lengths, found, references
             )
-        print(f"drawn in {self.run.plots}: {split}-bleu-by-length.png, {split}-alignment.png")
+        with disk_errors(self.run.plots):
+            self.save_plots(plots)
+        print(f"drawn in {self.run.plots}: {', '.join(f'{name}.png' for name in plots)}")
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:
         """[START] and the tokens of the best translation, as far as the model can read them."""
@@ -197,8 +195,7 @@ class TranslatorRun(OpenedRun):
         for beam, alpha in dict.fromkeys([(1, 0.0), settings]):
             found = [self.translations(m, texts, beam=beam, alpha=alpha) for m in models]
             name = f"beam {beam}, length penalty {alpha:g}" if beam > 1 else "greedy"
-            # A word alone has no four words in a row for BLEU to count.
-            for lowercase in (True, False) if max(map(len, map(str.split, references))) > 3 else ():
+            for lowercase in (True, False) if has_bleu(references) else ():
                 scores, signatures = zip(
                     *(bleu(f, references, lowercase=lowercase) for f in found), strict=True
                 )
@@ -271,6 +268,11 @@ def fit_context(
                 f"{experiment.model.context}: raise --context, or cut it with --truncate"
             )
     return [row if len(row) <= length else np.r_[row[: length - 1], row[-1:]] for row in rows]
+
+
+def has_bleu(references: Sequence[str]) -> bool:
+    """Whether any has four words in a row, for BLEU to count."""
+    return any(len(reference.split()) > 3 for reference in references)
 
 
 def spread(values: np.ndarray, style: str) -> str:
