@@ -2,8 +2,10 @@
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
 
-.PHONY: help setup demo test lint bench notebooks copy numbers multi30k shakespeare shakespeare-post tiny-shakespeare logistic \
-	reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec
+.PHONY: help setup demo test lint bench notebooks
+.PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
+.PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
+.PHONY: reviews-demo sst2 trec
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
@@ -13,7 +15,7 @@ help:
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
-	@echo "make copy, make numbers  an encoder-decoder in a minute; nothing to download"
+	@echo "make copy, make numbers  an encoder-decoder in two minutes; nothing to download"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make notebooks          run the notebooks, into notebooks/built"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
