@@ -43,24 +43,23 @@ class Uncached(nnx.Module):
         return memory
 
     def empty_caches(self, *batch, capacity):
-        return jnp.zeros((*batch, capacity), jnp.int32)
+        return jnp.zeros((*batch, capacity, 1), jnp.int32)
 
     def extend(self, tokens, written, memory, mask, start):
         index = start[0, 0]
-        written = written.at[:, :, index].set(tokens[..., 0])
-        beams, capacity = written.shape[1:]
+        written = written.at[:, :, index].set(tokens)
+        beams, capacity = written.shape[1:3]
         memory = jax.tree.map(lambda a: jnp.repeat(a[:, None], beams, axis=1), memory)
         table = self.model.target_table()
 
         def forward(length):
             def run():
+                target = written[..., :length, 0]
                 if not self.decoder_only:
-                    logits = self.model(memory, written[..., :length])
-                    return jnp.take(logits, jnp.minimum(index, length - 1), axis=-2)[..., None, :]
-                memory_, mask = memory
-                x = self.model.decoder.decode(written[..., :length], memory_, mask, table=table)
-                last = jnp.take(x, jnp.minimum(index, length - 1), axis=-2)
-                return self.model.logits(last)[..., None, :]
+                    logits = self.model(memory, target)
+                    return jax.lax.dynamic_slice_in_dim(logits, index, 1, axis=-2)
+                x = self.model.decoder.decode(target, *memory, table=table)
+                return self.model.logits(jax.lax.dynamic_slice_in_dim(x, index, 1, axis=-2))
 
             return run
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.functional.helpers import normal
-from tlite.decoding.search import beam_search, greedy_search, length_penalty
+from tlite.decoding import search
+from tlite.decoding.search import beam_search, greedy_search, largest, length_penalty
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 
 V, CONTEXT, START, END = 8, 12, 2, 3
@@ -25,6 +26,13 @@ CONFIG = Seq2SeqConfig(
 )
 SOURCES = jnp.array([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]], jnp.int32)
 SYMBOLS = {"start_id": START, "end_id": END}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def caches_that_grow_within_the_context():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "ROOM", 5)
+        yield
 
 
 @functools.cache
@@ -191,3 +199,14 @@ def test_a_source_is_translated_the_same_in_any_batch_and_with_any_padding():
     for row in range(len(SOURCES)):
         for kind in (0, 1):
             assert_found(shuffled[kind][order.index(row)], together[kind][row])
+
+
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200, 1000])
+@pytest.mark.parametrize("number", [1, 2, 10])
+def test_the_largest_are_those_of_a_whole_sort_and_of_equal_ones_the_first(size, number):
+    number = min(number, size)
+    for values in (normal(3, size), jnp.round(normal(3, size)), jnp.full((3, size), -jnp.inf)):
+        found, places = largest(values, number)
+        order = np.argsort(-np.asarray(values), axis=-1, kind="stable")[:, :number]
+        np.testing.assert_array_equal(places, order)
+        np.testing.assert_array_equal(found, np.take_along_axis(np.asarray(values), order, -1))

@@ -1,5 +1,6 @@
 """Search for the best target of a source: greedy, and with a beam; batched, with caches."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -8,6 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from tlite import functional as F
+
+ROOM = 16  # by which caches grow, as each step reads, and a beam search reorders, all of them
+GROUP = 64
 
 
 class Hypotheses(NamedTuple):
@@ -23,6 +27,17 @@ def length_penalty(length, alpha: float | Float[Array, ""]):
     return ((5 + length) / 6) ** alpha
 
 
+class Line(NamedTuple):
+    """Where a greedy search stands."""
+
+    index: Int[Array, ""]
+    """Tokens that have been written."""
+    last: Int[Array, "B"]
+    tokens: Int[Array, "B N"]
+    scores: Float[Array, "B"]
+    caches: list[F.KeyValueCache]
+
+
 @partial(jax.jit, static_argnames=("max_length", "start_id", "end_id"))
 def greedy_search(
     model, source: Int[Array, "B S"], *, max_length: int, start_id: int, end_id: int
@@ -32,29 +47,29 @@ def greedy_search(
     The one hypothesis' score is its log-probability.
     """
     memory, mask = model.encode(source)
-    memories, size = model.memory_caches(memory), source.shape[0]
-    pad = model.config.pad_id
+    memories, size, pad = model.memory_caches(memory), source.shape[0], model.config.pad_id
 
-    def step(carry):
-        index, last, tokens, scores, caches = carry
-        start = jnp.full(size, index)
-        logits, caches = model.extend(last[:, None], caches, memories, mask, start)
+    def going(line):
+        return (line.last != end_id) & (line.last != pad)
+
+    def step(line):
+        start = jnp.full(size, line.index)
+        logits, caches = model.extend(line.last[:, None], line.caches, memories, mask, start)
         log_probabilities = jax.nn.log_softmax(logits[:, 0]).at[:, pad].set(-jnp.inf)
-        token, going = F.greedy(log_probabilities), (last != end_id) & (last != pad)
-        scores += jnp.where(going, log_probabilities.max(-1), 0)
-        token = jnp.where(going, token, pad)
-        return index + 1, token, tokens.at[:, index].set(token), scores, caches
+        token = jnp.where(going(line), F.greedy(log_probabilities), pad)
+        scores = line.scores + jnp.where(going(line), log_probabilities.max(-1), 0)
+        tokens = line.tokens.at[:, line.index].set(token)
+        return Line(line.index + 1, token, tokens, scores, caches)
 
-    def goes_on(carry):
-        index, last, *_ = carry
-        return (index < max_length) & jnp.any((last != end_id) & (last != pad))
-
-    first = jnp.full(size, start_id, source.dtype)
-    empty = jnp.full((size, max_length), pad, source.dtype)
-    caches = model.empty_caches(size, capacity=max_length)
-    state = 0, first, empty, jnp.zeros(size), caches
-    _, _, tokens, scores, _ = jax.lax.while_loop(goes_on, step, state)
-    return Hypotheses(tokens[:, None], scores[:, None])
+    line = Line(
+        jnp.int32(0),
+        jnp.full(size, start_id, source.dtype),
+        jnp.full((size, max_length), pad, source.dtype),
+        jnp.zeros(size),
+        model.empty_caches(size, capacity=0),
+    )
+    line = _while(lambda line: jnp.any(going(line)), step, line, max_length)
+    return Hypotheses(line.tokens[:, None], line.scores[:, None])
 
 
 class Beams(NamedTuple):
@@ -102,12 +117,9 @@ def beam_search(
         logits, caches = model.extend(last[..., None], caches, memories, mask, start)
         log_probabilities = jax.nn.log_softmax(logits[:, :, 0]).at[..., pad].set(-jnp.inf)
         scores = live.scores[..., None] + log_probabilities
-        # First the best of each beam: a sort of beam * V numbers would take longer.
-        number = min(2 * beam, scores.shape[-1])
-        scores, token = jax.lax.top_k(scores, number)
-        scores, places = jax.lax.top_k(scores.reshape(size, -1), min(2 * beam, beam * number))
-        token = jnp.take_along_axis(token.reshape(size, -1), places, axis=1)
-        parent = places // number
+        vocabulary = scores.shape[-1]
+        scores, places = largest(scores.reshape(size, -1), min(2 * beam, beam * vocabulary))
+        parent, token = places // vocabulary, places % vocabulary
         tokens = take(live.tokens, parent).at[:, :, index].set(token)
         ended = token == end_id
         penalised = jnp.where(ended, scores / length_penalty(index + 1, alpha), -jnp.inf)
@@ -129,7 +141,7 @@ def beam_search(
     def goes_on(beams):
         # Scores are negative, so that the longest target has the least penalty.
         hope = beams.live.scores[:, 0] / length_penalty(max_length, alpha)
-        return (beams.index < max_length) & jnp.any(hope > beams.finished.scores[:, -1])
+        return jnp.any(hope > beams.finished.scores[:, -1])
 
     empty = jnp.full((size, beam, max_length), pad, source.dtype)
     nothing = jnp.full((size, beam), -jnp.inf)
@@ -137,15 +149,48 @@ def beam_search(
         jnp.int32(0),
         Hypotheses(empty, nothing.at[:, 0].set(0.0)),  # one beam to begin with
         Hypotheses(empty, nothing),
-        model.empty_caches(size, beam, capacity=max_length),
+        model.empty_caches(size, beam, capacity=0),
     )
-    beams = jax.lax.while_loop(goes_on, step, beams)
+    beams = _while(goes_on, step, beams, max_length)
     found = jnp.isfinite(beams.finished.scores[:, :1])
     unended = beams.live.scores / length_penalty(max_length, alpha)
     return Hypotheses(
         jnp.where(found[..., None], beams.finished.tokens, beams.live.tokens),
         jnp.where(found, beams.finished.scores, unended),
     )
+
+
+def _while(goes_on: Callable, step: Callable, state, max_length: int):
+    """`step` while `goes_on`, at most `max_length` times, with caches that grow with the text."""
+    for capacity in (*range(ROOM, max_length, ROOM), max_length):
+        state = state._replace(caches=jax.tree.map(partial(_grow, capacity), state.caches))
+
+        def has_room(state, capacity=capacity):
+            return (state.index < capacity) & goes_on(state)
+
+        state = jax.lax.while_loop(has_room, step, state)
+    return state
+
+
+def _grow(capacity: int, cache: Float[Array, "*batch C K"]) -> Float[Array, "*batch L K"]:
+    *batch, length, _ = cache.shape
+    return jnp.pad(cache, [(0, 0)] * len(batch) + [(0, capacity - length), (0, 0)])
+
+
+def largest(
+    x: Float[Array, "*batch N"], number: int
+) -> tuple[Float[Array, "*batch K"], Int[Array, "*batch K"]]:
+    """`jax.lax.top_k`, faster: they are in the `number` groups with the largest maxima."""
+    *batch, size = x.shape
+    if size <= GROUP * number:
+        return tuple(jax.lax.top_k(x, number))
+    missing = [(0, 0)] * len(batch) + [(0, -size % GROUP)]
+    groups = jnp.pad(x, missing, constant_values=-jnp.inf).reshape(*batch, -1, GROUP)
+    _, chosen = jax.lax.top_k(groups.max(-1), number)
+    chosen = jnp.sort(chosen)  # so that of equal numbers the first is taken, as in top_k
+    candidates = jnp.take_along_axis(groups, chosen[..., None], axis=-2)
+    values, places = jax.lax.top_k(candidates.reshape(*batch, -1), number)
+    return values, jnp.take_along_axis(chosen, places // GROUP, -1) * GROUP + places % GROUP
 
 
 def take(tree, places: Int[Array, "B K"]):

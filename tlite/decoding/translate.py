@@ -21,7 +21,7 @@ def translate(
     beam: int = 5,
     alpha: float = 0.6,
     max_length: int | None = None,
-    batch_size: int = 64,
+    batch_size: int = 32,
 ) -> list[list[tuple[np.ndarray, float]]]:
     """For each source the hypotheses of a search (one if `beam` is 1, which is greedy), best first.
 

@@ -53,17 +53,12 @@ def encoder_block(
     keys = _keys(key, 3)
 
     def attend(x):
-        seen = {"angles": angles, "observe": within(observe, "attention")}
-        output, _ = multi_head_attention(
-            params.attention, x, x, x, mask, num_heads=num_heads, **seen
-        )
-        return dropout(keys[0], output, dropout_rate)
+        settings = {"angles": angles, "observe": within(observe, "attention")}
+        return _attend(params.attention, x, x, mask, num_heads, dropout_rate, keys[0], **settings)
 
     def feed(x):
-        hidden = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
-        seen = {"observe": within(observe, "feed_forward")}
-        output = feed_forward(params.feed_forward, x, activation, **hidden, **seen)
-        return dropout(keys[1], output, dropout_rate)
+        rates, seen = (dropout_rate, hidden_dropout_rate), within(observe, "feed_forward")
+        return _feed(params.feed_forward, x, activation, rates, keys[1:3], seen)
 
     x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
     x = observe("attention_residual", x)
@@ -97,24 +92,17 @@ def decoder_block(
     keys = _keys(key, 4)
 
     def attend(x):
-        seen = {"angles": angles, "observe": within(observe, "attention")}
-        output, _ = multi_head_attention(
-            params.attention, x, x, x, mask, num_heads=num_heads, **seen
-        )
-        return dropout(keys[0], output, dropout_rate)
+        settings = {"angles": angles, "observe": within(observe, "attention")}
+        return _attend(params.attention, x, x, mask, num_heads, dropout_rate, keys[0], **settings)
 
     def look_across(x):
-        seen = {"num_heads": num_heads, "observe": within(observe, "cross_attention")}
-        output, _ = multi_head_attention(
-            params.cross_attention, x, memory, memory, memory_mask, **seen
-        )
-        return dropout(keys[3], output, dropout_rate)
+        inputs = x, memory, memory_mask, num_heads, dropout_rate, keys[3]
+        seen = within(observe, "cross_attention")
+        return _attend(params.cross_attention, *inputs, observe=seen)
 
     def feed(x):
-        hidden = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
-        seen = {"observe": within(observe, "feed_forward")}
-        output = feed_forward(params.feed_forward, x, activation, **hidden, **seen)
-        return dropout(keys[1], output, dropout_rate)
+        rates, seen = (dropout_rate, hidden_dropout_rate), within(observe, "feed_forward")
+        return _feed(params.feed_forward, x, activation, rates, keys[1:3], seen)
 
     x = residual(attend, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
     x = observe("attention_residual", x)
@@ -191,6 +179,20 @@ def cached_decoder_block(
     x = residual(look_across, partial(norm, params.cross_attention_norm), x, pre_norm=pre_norm)
     x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
     return x, cache
+
+
+def _attend(params, x, memory, mask, num_heads, rate, key, **settings):
+    """Attention of x on a memory, and dropout."""
+    settings["num_heads"] = num_heads
+    output, _ = multi_head_attention(params, x, memory, memory, mask, **settings)
+    return dropout(key, output, rate)
+
+
+def _feed(params, x, activation, rates, keys, observe):
+    """The feed-forward layer, with dropout on its output and inside, by these rates and keys."""
+    inside = {"dropout_rate": rates[1], "key": keys[1]}
+    output = feed_forward(params, x, activation, **inside, observe=observe)
+    return dropout(keys[0], output, rates[0])
 
 
 def _keys(key: Key[Array, "..."] | None, number: int) -> list[Key[Array, "..."] | None]:

@@ -150,7 +150,7 @@ class TransformerSeq2Seq(nnx.Module):
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValueCache]:
         """For each decoder block a cache of zeros with room for `capacity` tokens, or a context."""
-        length = capacity or self.config.context
+        length = self.config.context if capacity is None else capacity
         zeros = jnp.zeros((*batch, self.config.num_heads, length, self.decoder.head_width))
         return [F.KeyValueCache(zeros, zeros) for _ in self.decoder.blocks]
 
