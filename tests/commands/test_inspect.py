@@ -1,16 +1,11 @@
 """`tlite inspect`: where it draws, and each mistake with exit code 2. (tests/runs/test_looking.py
 has what is drawn.)"""
 
-import contextlib
-import io
 import re
-import shlex
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
-from tlite.cli import main
 from tlite.runs.looking import Gallery
 
 pytest.importorskip("sklearn")
@@ -22,20 +17,8 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compiled_once):
-    """A run of `tlite train reviews_demo`."""
-    run = tmp_path_factory.mktemp("cli") / "run"
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
-        patch.setattr("tlite.devices.prepare_devices", lambda: None)
-        assert main(shlex.split(f"train reviews_demo --run {run} {TINY}")) == 0
-    return SimpleNamespace(run=run)
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
+def trained(train):
+    return train(f"reviews_demo {TINY}")
 
 
 @pytest.fixture(autouse=True)
@@ -46,33 +29,6 @@ def empty_pictures(monkeypatch):
         (gallery.folder / f"{name}.png").touch()
 
     monkeypatch.setattr(Gallery, "draw", draw)
-
-
-@pytest.fixture
-def tlite(trained, capsys):
-    """A command line, with {run} filled in, to (exit code, stdout, stderr)."""
-
-    def call(line, **names):
-        try:
-            code = main(shlex.split(line.format(run=trained.run, **names)))
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def fails(tlite):
-    """The one line on stderr of a command that ends badly."""
-
-    def call(line, **names):
-        code, out, err = tlite(line, **names)
-        assert (code, out) == (2, "")
-        assert re.fullmatch(r"tlite: .+\n", err)
-        return err
-
-    return call
 
 
 @pytest.mark.parametrize(

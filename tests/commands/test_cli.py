@@ -1,20 +1,15 @@
 """The commands: what they print and write, and one sentence for each mistake, with exit code 2."""
 
-import contextlib
-import io
 import json
 import math
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from tlite.cli import main
 from tlite.training.metrics import read_metrics
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
@@ -25,68 +20,13 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compiled_once):
+def trained(train, tmp_path_factory):
     """A text, the run that `tlite train` made of it, and what was printed."""
-    folder = tmp_path_factory.mktemp("cli")
-    text, run = folder / "text.txt", folder / "run"
+    text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text(TEXT)
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setattr("tlite.devices.prepare_devices", lambda: None)
-        assert main(shlex.split(f"train text --path {text} --run {run} {TINY}")) == 0
-    return SimpleNamespace(text=text, run=run, printed=printed.getvalue())
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
-
-
-@pytest.fixture
-def tlite(trained, capsys):
-    """A command line, with {text} and {run} filled in, to (exit code, stdout, stderr)."""
-
-    def call(line, **names):
-        try:
-            code = main(shlex.split(line.format(**vars(trained) | names)))
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def works(tlite):
-    """What a command prints that ends well."""
-
-    def call(line, **names):
-        code, out, err = tlite(line, **names)
-        assert (code, err) == (0, "")
-        return out
-
-    return call
-
-
-@pytest.fixture
-def fails(tlite):
-    """The one line on stderr of a command that ends badly."""
-
-    def call(line, **names):
-        code, out, err = tlite(line, **names)
-        assert (code, out) == (2, "")
-        assert re.fullmatch(r"tlite: .+\n", err)
-        return err
-
-    return call
-
-
-@pytest.fixture
-def copied(trained, tmp_path):
-    """A copy of the run, to be spoiled."""
-    return shutil.copytree(trained.run, tmp_path / "copied")
+    trained = train(f"text --path {text} {TINY}")
+    trained.text = text
+    return trained
 
 
 TRAIN = "train text --path {text} "

@@ -1,16 +1,12 @@
 """`tlite translate`: what it prints, from where it reads, and each mistake."""
 
-import contextlib
-import io
 import json
 import re
 import shlex
 import shutil
-from types import SimpleNamespace
 
 import pytest
 
-from tlite.cli import main
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.runs import start
@@ -30,67 +26,8 @@ LONG = "a b c d a b c d a b c d"
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compiled_once):
-    """A run of `tlite train copy_task`, and what was printed."""
-    run = tmp_path_factory.mktemp("cli") / "run"
-    printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-        patch.setattr("tlite.devices.prepare_devices", lambda: None)
-        assert main(shlex.split(f"train copy_task --run {run} {TINY}")) == 0
-    return SimpleNamespace(run=run, printed=printed.getvalue())
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Nothing is written into the repository, nor set in a JAX that other tests have started."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
-
-
-@pytest.fixture
-def tlite(trained, capsys, monkeypatch):
-    """A command line, with {run} filled in, and standard input to (exit code, stdout, stderr)."""
-
-    def call(line, given=b"", **names):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given)))
-        try:
-            code = main(shlex.split(line.format(run=trained.run, **names)))
-        except SystemExit as stop:
-            code = stop.code
-        return code, *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def works(tlite):
-    """What a command prints that ends well."""
-
-    def call(line, given=b"", **names):
-        code, out, err = tlite(line, given, **names)
-        assert (code, err) == (0, "")
-        return out
-
-    return call
-
-
-@pytest.fixture
-def fails(tlite):
-    """The one line on stderr of a command that ends badly."""
-
-    def call(line, given=b"", **names):
-        code, out, err = tlite(line, given, **names)
-        assert (code, out) == (2, "")
-        assert re.fullmatch(r"tlite: .+\n", err)
-        return err
-
-    return call
-
-
-@pytest.fixture
-def copied(trained, tmp_path):
-    """A copy of the run, to be spoiled."""
-    return shutil.copytree(trained.run, tmp_path / "copied")
+def trained(train):
+    return train(f"copy_task {TINY}")
 
 
 def records(out):
