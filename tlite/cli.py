@@ -298,7 +298,8 @@ def _first_sentence(box: str) -> str:
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()]
     rules = [index for index, line in enumerate(lines[1:], 1) if not line]
     sentence = " ".join(lines[1 : rules[0]] if rules else lines).removesuffix(" .")
-    sentence = re.sub(r"^Missing from (.*): (.*)", r"\1 needs a \2", sentence)
+    if missing := re.match(r"Missing from (.*): [A-Z]+ (.*)\. \(required\)", sentence):
+        return f"{missing[1]} needs {missing[2][0].lower()}{missing[2][1:]}"
     return re.sub(r"^Error parsing experiment\.\w+: ", "", sentence)
 
 

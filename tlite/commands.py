@@ -177,14 +177,14 @@ def translate(
     experiment = dataclasses.replace(run.experiment, truncate=truncate or run.experiment.truncate)
     beam = experiment.beam if beam is None else beam
     alpha = experiment.length_penalty if length_penalty is None else length_penalty
-    if not 1 <= n_best <= beam:
-        raise UserError(f"--n-best must be between 1 and the beam's {beam}, not {n_best}")
     if texts and input:
         raise UserError("give texts or --input, not both")
     try:
         check_search(experiment.model, beam, alpha, max_length)
     except ValueError as error:
         raise UserError(str(error)) from error
+    if not 1 <= n_best <= beam:
+        raise UserError(f"--n-best must be between 1 and the beam's {beam}, not {n_best}")
     check_member(member, len(experiment.training.members))
     tokenizer = TranslatorRun.load_tokenizer(run)
     texts = texts or read_input("translate", input)

@@ -265,7 +265,8 @@ def fit_context(
         if len(row) > length and not experiment.truncate:
             raise UserError(
                 f"{place} has {len(row)} tokens, which is more than the context of "
-                f"{experiment.model.context}: raise --context, or cut it with --truncate"
+                f"{experiment.model.context}: cut it (--truncate of tlite train and translate), or "
+                "train with a larger --context"
             )
     return [row if len(row) <= length else np.r_[row[: length - 1], row[-1:]] for row in rows]
 
