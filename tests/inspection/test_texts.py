@@ -16,21 +16,17 @@ from hypothesis import strategies as st
 
 from tlite.inspection import (
     coloured_by_loss,
-    plot_embedding,
     plot_frequencies,
     plot_lengths,
     plot_text_losses,
 )
 from tlite.inspection.plots import visible
-from tlite.inspection.texts import colour_of
 
 TOKENS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
-TABLE = np.random.default_rng(0).normal(size=(len(TOKENS), 5)).astype(np.float32)
 LOSSES = np.linspace(0, 7, len(TOKENS))
 COUNTS = Counter({"a": 5, " ": 3, "$": 2})
 LENGTHS = [3, 4, 4, 5, 9]
 PLOTS = {
-    "pca": lambda axes=None: plot_embedding(TABLE, TOKENS, axes=axes),
     "frequencies": lambda axes=None: plot_frequencies(COUNTS, "character", axes=axes),
     "lengths": lambda axes=None: plot_lengths(LENGTHS, "line", "character", axes),
 }
@@ -54,43 +50,6 @@ def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, tmp_path
     axes.figure.savefig(tmp_path / "plot.png")
     mine = plt.figure().add_subplot()
     assert PLOTS[plot](mine) is mine
-
-
-def test_pca_places_tokens_by_the_directions_of_the_largest_variance():
-    pytest.importorskip("sklearn")
-    axes = PLOTS["pca"]()
-    centred = TABLE - TABLE.mean(0)
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    places = np.array([text.get_position() for text in axes.texts])
-    np.testing.assert_allclose(np.abs(places), np.abs(centred @ directions[:2].T), atol=1e-5)
-
-
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_every_token_is_placed_as_a_mark_of_its_colour_within_the_limits(method, tmp_path):
-    pytest.importorskip("sklearn")
-    axes = plot_embedding(TABLE, TOKENS, method, title="embedding")
-    assert [text.get_text() for text in axes.texts] == [visible(token) for token in TOKENS]
-    assert [text.get_color() for text in axes.texts] == [colour_of(token) for token in TOKENS]
-    places = np.array([text.get_position() for text in axes.texts])
-    for values, limits in zip(places.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
-        assert limits[0] < values.min() <= values.max() < limits[1]
-    assert axes.get_title() == "embedding"
-    axes.figure.savefig(tmp_path / "plot.png")
-
-
-def test_tsne_is_the_same_each_time():
-    pytest.importorskip("sklearn")
-    first, again = (plot_embedding(TABLE, TOKENS, "tsne") for _ in range(2))
-    for a, b in zip(first.texts, again.texts, strict=True):
-        assert a.get_position() == b.get_position()
-
-
-def test_tokens_are_coloured_by_their_first_letter():
-    pieces = {"The": "blue", "▁The": "blue", "the": "green", "##ing": "green", "3rd": "red"}
-    pieces |= {"$": "gray", " ": "gray", "\n": "gray", "Ä": "blue", "▁": "gray"}
-    assert {piece: colour_of(piece) for piece in pieces} == {
-        piece: f"tab:{colour}" for piece, colour in pieces.items()
-    }
 
 
 def test_frequencies_are_shares_in_falling_order():

@@ -8,6 +8,7 @@ from tlite.inspection.classification import (
     plot_predictions_by_value,
     plot_probability_by_value,
 )
+from tlite.inspection.embeddings import plot_embedding
 from tlite.inspection.heads import (
     plot_heads,
     plot_logit_lens,
@@ -30,7 +31,6 @@ from tlite.inspection.positions import (
 )
 from tlite.inspection.texts import (
     coloured_by_loss,
-    plot_embedding,
     plot_frequencies,
     plot_lengths,
     plot_text_losses,

@@ -1,4 +1,4 @@
-"""Pictures of texts and of the tokens in them."""
+"""Pictures of texts: their losses, frequencies and lengths."""
 
 import collections
 import html
@@ -9,50 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from tlite.errors import needs_extra
 from tlite.inspection.plots import visible
-
-
-def plot_embedding(
-    table: Float[np.ndarray, "V D"],
-    tokens: Sequence[str],
-    method: str = "pca",
-    title: str = "",
-    axes: Axes | None = None,
-) -> Axes:
-    """The rows of a matrix in two dimensions, by "pca" or "tsne", with the tokens as marks.
-
-    PCA keeps the two directions of the largest variance; t-SNE (van der Maaten and Hinton 2008)
-    keeps neighbours together.
-    """
-    with needs_extra("text"):
-        from sklearn.decomposition import PCA
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
-    table = np.asarray(table)
-    if method == "pca":
-        places = PCA(n_components=2, random_state=0).fit_transform(table)
-    else:
-        perplexity = min(30.0, (len(table) - 1) / 3)
-        # Threads would wait for each other: on a busy machine it took a hundred times as long.
-        with threadpool_limits(1):
-            places = TSNE(perplexity=perplexity, random_state=0, init="pca").fit_transform(table)
-    axes = axes or plt.subplots(figsize=(6, 6), layout="constrained")[1]
-    axes.scatter(*places.T, s=0)  # sets the limits
-    for (x, y), token in zip(places, tokens, strict=True):
-        axes.text(x, y, visible(token), ha="center", va="center", color=colour_of(token))
-    names = {"pca": "principal component", "tsne": "t-SNE dimension"}
-    axes.set(xlabel=f"{names[method]} 1", ylabel=f"{names[method]} 2", title=title)
-    axes.margins(0.08)
-    return axes
-
-
-def colour_of(token: str) -> str:
-    """Upper case blue, lower case green, digits red, everything else grey."""
-    letters = token.strip("\u2581# ")
-    if letters[:1].isalpha():
-        return "tab:blue" if letters[0].isupper() else "tab:green"
-    return "tab:red" if letters[:1].isdigit() else "tab:gray"
 
 
 def plot_frequencies(

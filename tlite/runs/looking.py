@@ -27,6 +27,7 @@ from tlite.training.metrics import read_metrics
 
 SHOWN = 40  # tokens of a text whose attention is drawn
 MARKS = 120  # tokens in a picture of an embedding
+WINDOWS = 1000  # of the validation part, for one with many letters
 
 
 class Gallery:
@@ -85,8 +86,10 @@ def look_at_generator(
 ) -> None:
     tokenizer, config = run.tokenizer, model.config
     characters = list(tokenizer.characters)
-    beginning = tokenizer.decode(run.validation_tokens[:SHOWN])
-    shown = (text or beginning)[: min(SHOWN, config.context)]
+    length = min(SHOWN, config.context)
+    windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
+    with_most_letters = max(map(tokenizer.decode, windows), key=lambda w: sum(map(str.isalpha, w)))
+    shown = (text or with_most_letters)[:length]
     tokens = jnp.asarray(tokenizer.encode(shown))
     look_at_positions(gallery, config, model)
     marks, pattern = list(shown), "blocks.*.attention.weights"
@@ -273,8 +276,10 @@ def look_at_translator(run: TranslatorRun, model, gallery: Gallery, text: str | 
         f"alignment of {chosen!r}",
         lambda: plot_alignment(np.stack([w.mean(0)[:-1] for w in weights]), read, fed[1:]),
     )
-    names = [tokenizer.source.piece_of(i) for i in range(len(tokenizer.source))][:MARKS]
-    look_at_embedding(gallery, model.encoder.embedding.table[:MARKS], names)
+    names = [tokenizer.source.piece_of(i) for i in range(len(tokenizer.source))]
+    words = [i for i, name in enumerate(names) if name[0] == "\u2581" and len(name) > 3]
+    shown = np.array(words if len(words) >= MARKS else range(len(names)))[:MARKS]
+    look_at_embedding(gallery, model.encoder.embedding.table[shown], [names[i] for i in shown])
     sides = {
         f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
         for side in ("source", "target")

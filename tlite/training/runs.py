@@ -100,7 +100,8 @@ def open_run(folder: Path, kind: Any) -> Run:
             raise UserError(f"{token_file} is not the one that the run was trained with")
         return Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path} is not a config that this tlite can read: {reason}") from error
 
 
 def _sha256(path: Path) -> str:

@@ -1,0 +1,105 @@
+"""Pictures of embeddings: where the marks stand."""
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.text import Text
+
+from tlite.inspection import plot_embedding
+from tlite.inspection.embeddings import colour_of, spread_out
+from tlite.inspection.plots import visible
+
+TOKENS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
+TABLE = np.random.default_rng(0).normal(size=(len(TOKENS), 5)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def test_it_can_be_drawn_where_wanted():
+    pytest.importorskip("sklearn")
+    wanted = plt.subplots(1, 2, layout="constrained")[1][1]
+    axes = plot_embedding(TABLE, TOKENS, axes=wanted)
+    assert axes is wanted
+    assert axes.get_xlabel() == "principal component 1"
+    assert axes.get_ylabel() == "principal component 2"
+
+
+def test_pca_places_tokens_by_the_directions_of_the_largest_variance():
+    pytest.importorskip("sklearn")
+    axes = plot_embedding(TABLE, TOKENS)
+    centred = TABLE - TABLE.mean(0)
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    places = np.array([text.xy for text in axes.texts])
+    np.testing.assert_allclose(np.abs(places), np.abs(centred @ directions[:2].T), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_every_token_is_placed_as_a_mark_of_its_colour_within_the_limits(method, tmp_path):
+    pytest.importorskip("sklearn")
+    axes = plot_embedding(TABLE, TOKENS, method, title="embedding")
+    assert [text.get_text() for text in axes.texts] == [visible(token) for token in TOKENS]
+    assert [text.get_color() for text in axes.texts] == [colour_of(token) for token in TOKENS]
+    places = np.array([text.xy for text in axes.texts])
+    for values, limits in zip(places.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
+        assert limits[0] < values.min() <= values.max() < limits[1]
+    assert axes.get_title() == "embedding"
+    axes.figure.savefig(tmp_path / "plot.png")
+
+
+def test_tsne_is_the_same_each_time():
+    pytest.importorskip("sklearn")
+    first, again = (plot_embedding(TABLE, TOKENS, "tsne") for _ in range(2))
+    for a, b in zip(first.texts, again.texts, strict=True):
+        assert (a.xy, a.get_position()) == (b.xy, b.get_position())
+
+
+def test_tokens_are_coloured_by_their_first_letter():
+    pieces = {"The": "blue", "▁The": "blue", "the": "green", "##ing": "green", "3rd": "red"}
+    pieces |= {"$": "gray", " ": "gray", "\n": "gray", "Ä": "blue", "▁": "gray"}
+    assert {piece: colour_of(piece) for piece in pieces} == {
+        piece: f"tab:{colour}" for piece, colour in pieces.items()
+    }
+
+
+def overlaps(centres, sizes):
+    apart = np.abs(centres[:, None] - centres)
+    return ((apart < (sizes[:, None] + sizes) / 2).all(-1) & ~np.eye(len(sizes), dtype=bool)).sum()
+
+
+@given(st.integers(1, 40), st.integers(0, 99))
+def test_boxes_are_spread_out_until_none_overlap(number, seed):
+    random = np.random.default_rng(seed)
+    sizes = random.uniform(5, 40, size=(number, 2))
+    centres = random.uniform(0, 300, size=(number, 2))
+    centres[: number // 4] = centres[0]  # some at one place
+    assert overlaps(spread_out(centres, sizes), sizes) == 0
+
+
+def test_boxes_that_do_not_overlap_stay():
+    centres = np.array([[0.0, 0.0], [11.0, 0.0], [0.0, 11.0]])
+    np.testing.assert_array_equal(spread_out(centres, np.full((3, 2), 10.0)), centres)
+
+
+def test_marks_of_near_rows_do_not_overlap_and_have_a_line_to_their_place():
+    pytest.importorskip("sklearn")
+    tokens = ["word", "other", "third", "far", "up"]
+    table = np.array([[0.0, 0.0], [0.01, 0.0], [0.0, 0.01], [9.0, 0.0], [0.0, 7.0]], np.float32)
+    axes = plot_embedding(table, tokens)
+    axes.figure.canvas.draw()
+    boxes = [Text.get_window_extent(mark).extents for mark in axes.texts]
+    centres = np.array([[(a + c) / 2, (b + d) / 2] for a, b, c, d in boxes])
+    sizes = np.array([[c - a, d - b] for a, b, c, d in boxes])
+    assert overlaps(centres, sizes - 1) == 0
+    lines = [mark.arrow_patch.get_visible() for mark in axes.texts]
+    assert sum(lines[:3]) >= 2
+    assert not any(lines[3:])
