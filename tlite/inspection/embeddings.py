@@ -58,7 +58,8 @@ def plot_embedding(
     figure = axes.get_figure(root=True)
     figure.draw_without_rendering()  # so that all is where it will be
     centres = axes.transData.transform(places)
-    sizes = np.array([Text.get_window_extent(mark).size for mark in marks]) + [4, 0]
+    sizes = np.array([Text.get_window_extent(mark).size for mark in marks])
+    sizes[:, 0] += 4  # a space between marks side by side
     moved = (spread_out(centres, sizes) - centres) * 72 / figure.dpi
     for mark, offset in zip(marks, moved, strict=True):
         mark.set_position(offset)
