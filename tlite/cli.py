@@ -8,132 +8,13 @@ import io
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
 from tlite.errors import UserError, pass_over_late_writes
-
-Positional = tyro.conf.Positional
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a run from its last checkpoint."""
-
-    resume: Path
-    """The run folder."""
-    member: int | None = None
-    """Take this one of the run's models (from 0) into a run of its own."""
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """How a run's models do on a part of its data."""
-
-    run: Positional[Path]
-    """The run folder."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-    split: Literal["validation", "training", "test"] = "validation"
-    """Which part of the data. A classifier's test part is there to be read once, at the end."""
-    sampled: int = 0
-    """Of a generator: also print an estimate from this many random windows."""
-    member: int = 0
-    """Of a classifier: whose scores by class, confusions and texts are shown."""
-    beside: Path | None = None
-    """Of a classifier: another run, whose learning curves are drawn beside."""
-
-
-@dataclass(frozen=True)
-class Generate:
-    """Write text with the model of a run."""
-
-    run: Positional[Path]
-    """The run folder."""
-    prompt: str | None = None
-    """What the text starts with; the experiment's own prompt unless given."""
-    tokens: int = 500
-    """Characters to write."""
-    temperature: float = 1.0
-    """Below 1 safer, above 1 wilder."""
-    top_k: int | None = None
-    """Draw from the k most probable characters only."""
-    top_p: float | None = None
-    """Draw from the most probable characters that sum to p."""
-    greedy: bool = False
-    """Always the most probable character."""
-    seed: int = 0
-    """Of the drawing; sample i uses seed + i."""
-    samples: int = 1
-    """How many texts."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
-    checkpoint: str = "best"
-    """best, last, or a step."""
-    unknown: bool = False
-    """Read characters the model does not know as the unknown symbol."""
-
-
-@dataclass(frozen=True)
-class Classify:
-    """The class of each text, with probabilities; the lines of standard input without texts."""
-
-    run: Positional[Path]
-    """The run folder."""
-    texts: Positional[tuple[str, ...]] = ()
-    """What is classified."""
-    format: Literal["table", "jsonl"] = "table"
-    """A table, or JSON Lines."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
-    checkpoint: str = "best"
-    """best, last, or a step."""
-
-
-@dataclass(frozen=True)
-class Translate:
-    """The translation of each text, or of each line of a file or of standard input."""
-
-    run: Positional[Path]
-    """The run folder."""
-    texts: Positional[tuple[str, ...]] = ()
-    """What is translated."""
-    input: Path | None = None
-    """A file with a sentence a line."""
-    beam: int | None = None
-    """Beams of the search, 1 for the greedy one; the experiment's unless given."""
-    length_penalty: float | None = None
-    """Above 0 longer translations are preferred; the experiment's unless given."""
-    max_length: int | None = None
-    """Tokens of the longest translation; from the source's length unless given."""
-    n_best: int = 1
-    """The best so many translations of each text, with their scores."""
-    truncate: bool = False
-    """Cut texts that are longer than the model's context."""
-    format: Literal["text", "jsonl"] = "text"
-    """A translation a line (n-best: place, score and translation), or JSON Lines."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-
-
-@dataclass(frozen=True)
-class Inspect:
-    """Pictures of what a run has learned, and one HTML page with all of them."""
-
-    run: Positional[Path]
-    """The run folder."""
-    text: str | None = None
-    """What attention and predictions are drawn for; a part of the validation data unless given."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
-    checkpoint: str = "best"
-    """best, last, average, or a step."""
-
+from tlite.options import Classify, Evaluate, Generate, Inspect, Resume, Translate
 
 COMMANDS = ("train", "evaluate", "generate", "classify", "translate", "inspect")
 USAGE = """tlite: transformers as short pure functions

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tlite.runs.looking import Gallery
+from tlite.runs.pictures import Gallery
 
 pytest.importorskip("sklearn")
 

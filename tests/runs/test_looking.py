@@ -20,7 +20,8 @@ from tlite.data.sources import TextFile
 from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
 from tlite.models import GeneratorConfig, Seq2SeqConfig
 from tlite.runs import looking, start
-from tlite.runs.looking import Gallery, inspect_run, word_weights
+from tlite.runs.looking import inspect_run, word_weights
+from tlite.runs.pictures import Gallery
 from tlite.training import TrainingConfig
 
 pytest.importorskip("tokenizers")
