@@ -106,7 +106,7 @@ def as_lists(hypotheses):
 def shorten(row):
     """The tokens up to the end symbol; all that follows it is padding."""
     row = row.tolist()
-    length = row.index(END) + 1 if END in row else len(row)
+    length = row.index(END) + 1 if END in row else len(np.trim_zeros(row, "b"))
     assert not any(row[length:])
     return tuple(row[:length])
 
@@ -210,3 +210,14 @@ def test_the_largest_are_those_of_a_whole_sort_and_of_equal_ones_the_first(size,
         order = np.argsort(-np.asarray(values), axis=-1, kind="stable")[:, :number]
         np.testing.assert_array_equal(places, order)
         np.testing.assert_array_equal(found, np.take_along_axis(np.asarray(values), order, -1))
+
+
+def test_each_source_has_its_own_limit_as_if_it_were_alone():
+    limits = [1, 4, 7, CONTEXT]
+    settings = {"max_length": CONTEXT, "limits": jnp.array(limits)} | SYMBOLS
+    for seed in SEEDS:
+        greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
+        found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, alpha=2.0, **settings))
+        for row, limit in enumerate(limits):
+            assert_found(greedy[row], [plain_greedy(seed, row, limit)])
+            assert_found(found[row], plain_beam(seed, row, 3, limit, 2.0))

@@ -1,5 +1,7 @@
 """Translation of many sentences: in their order, whatever their lengths, batch and devices."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from tests.decoding.test_search import CONFIG, CONTEXT, END, SYMBOLS, V, make_model
 from tlite.decoding.search import beam_search, greedy_search
 from tlite.decoding.translate import LENGTHS, check_search, translate
+from tlite.models import TransformerSeq2Seq
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "alpha": 0.7}}
 each_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -51,6 +54,20 @@ def test_the_size_of_the_batch_changes_nothing():
     for one, other in zip(whole, cut, strict=True):
         np.testing.assert_array_equal(one[0][0], other[0][0])
         np.testing.assert_allclose(one[0][1], other[0][1], atol=1e-4)
+
+
+@each_search
+def test_a_longer_neighbour_changes_nothing(search):
+    config = dataclasses.replace(CONFIG, context=60)
+    model = jax.jit(lambda key: TransformerSeq2Seq(config, key=key))(jax.random.key(0))
+    model.head.bias[...] = jnp.zeros(V).at[END].set(-20.0)  # so that targets are long
+    short, long = (np.r_[np.full(n, 4), END].astype(np.int32) for n in (2, 30))
+    (alone, *_), (long_alone, *_) = (translate(model, [x], **search)[0] for x in (short, long))
+    (beside, *_), (long_beside, *_) = translate(model, [short, long], **search)
+    for (tokens, score), (again, score_again) in ((beside, alone), (long_beside, long_alone)):
+        np.testing.assert_array_equal(np.trim_zeros(tokens, "b"), np.trim_zeros(again, "b"))
+        np.testing.assert_allclose(score, score_again, atol=1e-4)
+    assert np.count_nonzero(alone[0]) == 3 + 1 + 10 < np.count_nonzero(long_alone[0])
 
 
 def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
 
-ROOM = 16  # by which caches grow, as each step reads, and a beam search reorders, all of them
+ROOM = 16  # tokens, at least, by which caches grow: each step reads and reorders all of them
 GROUP = 64
 
 
@@ -40,17 +40,25 @@ class Line(NamedTuple):
 
 @partial(jax.jit, static_argnames=("max_length", "start_id", "end_id"))
 def greedy_search(
-    model, source: Int[Array, "B S"], *, max_length: int, start_id: int, end_id: int
+    model,
+    source: Int[Array, "B S"],
+    *,
+    max_length: int,
+    start_id: int,
+    end_id: int,
+    limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
     """The most probable token, step by step, up to the end symbol or `max_length` tokens.
 
-    The one hypothesis' score is its log-probability.
+    The one hypothesis' score is its log-probability. `limits` are those of each source's target,
+    where they are less than `max_length`.
     """
     memory, mask = model.encode(source)
     memories, size, pad = model.memory_caches(memory), source.shape[0], model.config.pad_id
+    limits = jnp.full(size, max_length) if limits is None else limits
 
     def going(line):
-        return (line.last != end_id) & (line.last != pad)
+        return (line.index < limits) & (line.last != end_id) & (line.last != pad)
 
     def step(line):
         start = jnp.full(size, line.index)
@@ -94,16 +102,19 @@ def beam_search(
     start_id: int,
     end_id: int,
     alpha: float | Float[Array, ""] = 0.6,
+    limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
     """The `beam` best targets by log p / `length_penalty`, the length counting the end symbol.
 
     At each step the 2 * beam best continuations of the live beams are made, which always leaves
     `beam` that have not ended. The search stops when no live beam can get better than the worst of
-    `beam` finished ones, or after `max_length` tokens; a source none of whose beams has ended by
-    then gets the live ones.
+    `beam` finished ones, or after `max_length` tokens (`limits`: fewer, for each source); a source
+    none of whose beams has ended by then gets the live ones.
     """
     memory, mask = model.encode(source)
     memories, size, pad = model.memory_caches(memory), source.shape[0], model.config.pad_id
+    limits = jnp.full(size, max_length) if limits is None else limits
+    longest = length_penalty(limits, alpha)[:, None]
 
     def best(number, scores, *trees):
         """The `number` best along the axis of beams."""
@@ -131,17 +142,20 @@ def beam_search(
         live_scores, live_tokens, parent = best(
             beam, jnp.where(ended, -jnp.inf, scores), tokens, parent
         )
-        return Beams(
-            index + 1,
+        made = (
             Hypotheses(live_tokens, live_scores),
             Hypotheses(finished_tokens, finished_scores),
-            take(caches, parent),
         )
+        # A source whose limit is reached waits, as it is, for the others.
+        going = index < limits
+        made = jax.tree.map(partial(_where, going), made, (live, finished))
+        return Beams(index + 1, *made, take(caches, parent))
 
     def goes_on(beams):
         # Scores are negative, so that the longest target has the least penalty.
-        hope = beams.live.scores[:, 0] / length_penalty(max_length, alpha)
-        return jnp.any(hope > beams.finished.scores[:, -1])
+        hope = beams.live.scores[:, :1] / longest
+        better = hope[:, 0] > beams.finished.scores[:, -1]
+        return jnp.any((beams.index < limits) & better)
 
     empty = jnp.full((size, beam, max_length), pad, source.dtype)
     nothing = jnp.full((size, beam), -jnp.inf)
@@ -153,7 +167,7 @@ def beam_search(
     )
     beams = _while(goes_on, step, beams, max_length)
     found = jnp.isfinite(beams.finished.scores[:, :1])
-    unended = beams.live.scores / length_penalty(max_length, alpha)
+    unended = beams.live.scores / longest
     return Hypotheses(
         jnp.where(found[..., None], beams.finished.tokens, beams.live.tokens),
         jnp.where(found, beams.finished.scores, unended),
@@ -162,7 +176,8 @@ def beam_search(
 
 def _while(goes_on: Callable, step: Callable, state, max_length: int):
     """`step` while `goes_on`, at most `max_length` times, with caches that grow with the text."""
-    for capacity in (*range(ROOM, max_length, ROOM), max_length):
+    more = max(ROOM, -(-max_length // 8))
+    for capacity in (*range(more, max_length, more), max_length):
         state = state._replace(caches=jax.tree.map(partial(_grow, capacity), state.caches))
 
         def has_room(state, capacity=capacity):
@@ -170,6 +185,10 @@ def _while(goes_on: Callable, step: Callable, state, max_length: int):
 
         state = jax.lax.while_loop(has_room, step, state)
     return state
+
+
+def _where(rows: Bool[Array, "B"], new: Array, old: Array) -> Array:
+    return jnp.where(rows.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
 def _grow(capacity: int, cache: Float[Array, "*batch C K"]) -> Float[Array, "*batch L K"]:

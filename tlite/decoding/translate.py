@@ -30,9 +30,9 @@ def translate(
     Args:
         sources: tokens of each sentence, up to its end symbol.
         alpha: of the length penalty.
-        max_length: tokens of the longest target; unless given half as many again as the source
+        max_length: tokens of the longest target; unless given half as many again as its source
             has, and ten more, at most the model's context.
-        batch_size: sentences that are translated at once.
+        batch_size: sentences that are translated at once, at most.
 
     Raises:
         ValueError: a source is longer than the model's context, or a setting makes no sense.
@@ -42,17 +42,22 @@ def translate(
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
     devices = jax.local_devices()
+    batch_size = min(batch_size, 1 << max(len(sources) - 1, 0).bit_length())  # few are soon done
     batch_size = -(-batch_size // len(devices)) * len(devices)
+
+    def limit(length):
+        return max_length or min(length + length // 2 + 10, context)
+
     order = np.argsort([len(source) for source in sources], kind="stable")
     results: list = [None] * len(sources)
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
         length = min(-(-len(sources[chosen[-1]]) // LENGTHS) * LENGTHS, context)
-        limit = max_length or min(length + length // 2 + 10, context)
         rows = [sources[i] for i in chosen]
         rows += rows[-1:] * (batch_size - len(rows))
-        search = _search(tuple(devices), beam, limit)
-        tokens, scores = jax.device_get(search(model, pad_tokens(rows, length), alpha))
+        limits = np.array([limit(len(row)) for row in rows])
+        search = _search(tuple(devices), beam, limit(length))
+        tokens, scores = jax.device_get(search(model, pad_tokens(rows, length), limits, alpha))
         for place, hypotheses in zip(
             chosen, zip(tokens, scores.tolist(), strict=True), strict=False
         ):
@@ -81,17 +86,17 @@ def _search(devices: tuple, beam: int, max_length: int) -> Callable[..., Hypothe
     """A search over a batch that is spread over the devices, each of which ends when it is done."""
     settings = {"max_length": max_length, "start_id": START_ID, "end_id": END_ID}
 
-    def search(model, source, alpha):
+    def search(model, source, limits, alpha):
         if beam == 1:
-            return greedy_search(model, source, **settings)
-        return beam_search(model, source, beam=beam, alpha=alpha, **settings)
+            return greedy_search(model, source, limits=limits, **settings)
+        return beam_search(model, source, beam=beam, alpha=alpha, limits=limits, **settings)
 
     spec = PartitionSpec
     return jax.jit(
         jax.shard_map(
             search,
             mesh=Mesh(np.array(devices), ("data",)),
-            in_specs=(spec(), spec("data"), spec()),
+            in_specs=(spec(), spec("data"), spec("data"), spec()),
             out_specs=spec("data"),
             check_vma=False,
         )
