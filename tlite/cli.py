@@ -16,7 +16,14 @@ import tyro
 from tlite.errors import UserError, pass_over_late_writes
 from tlite.options import Classify, Evaluate, Generate, Inspect, Resume, Translate
 
-COMMANDS = ("train", "evaluate", "generate", "classify", "translate", "inspect")
+COMMANDS = {
+    "train": Resume,
+    "evaluate": Evaluate,
+    "generate": Generate,
+    "classify": Classify,
+    "translate": Translate,
+    "inspect": Inspect,
+}
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -45,14 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
         from tlite.devices import prepare_devices
 
         prepare_devices()
-        {
-            "train": _train,
-            "evaluate": _evaluate,
-            "generate": _generate,
-            "classify": _classify,
-            "translate": _translate,
-            "inspect": _inspect,
-        }[command](rest)
+        if command == "train":
+            _train(rest)
+        else:
+            _run_command(command, COMMANDS[command], rest)
         return 0
     except UserError as error:
         print(f"tlite: {error}", file=sys.stderr)
@@ -99,40 +102,11 @@ def _train(arguments: list[str]) -> None:
     commands.train(options.experiment, options.run)
 
 
-def _evaluate(arguments: list[str]) -> None:
+def _run_command(name: str, kind: type, arguments: list[str]) -> None:
     from tlite import commands
 
-    options = vars(parse(Evaluate, arguments, "tlite evaluate"))
-    commands.evaluate(options.pop("run"), **options)
-
-
-def _generate(arguments: list[str]) -> None:
-    from tlite import commands
-
-    options = vars(parse(Generate, arguments, "tlite generate"))
-    folder, num_tokens = options.pop("run"), options.pop("tokens")
-    commands.generate(folder, num_tokens=num_tokens, **options)
-
-
-def _classify(arguments: list[str]) -> None:
-    from tlite import commands
-
-    options = vars(parse(Classify, arguments, "tlite classify"))
-    commands.classify(options.pop("run"), list(options.pop("texts")), **options)
-
-
-def _translate(arguments: list[str]) -> None:
-    from tlite import commands
-
-    options = vars(parse(Translate, arguments, "tlite translate"))
-    commands.translate(options.pop("run"), list(options.pop("texts")), **options)
-
-
-def _inspect(arguments: list[str]) -> None:
-    from tlite import commands
-
-    options = vars(parse(Inspect, arguments, "tlite inspect"))
-    commands.inspect(options.pop("run"), options.pop("text"), **options)
+    options = vars(parse(kind, arguments, f"tlite {name}"))
+    getattr(commands, name)(options.pop("run"), **options)
 
 
 def parse(kind: type, arguments: list[str], program: str) -> Any:
@@ -181,7 +155,7 @@ def _first_sentence(box: str) -> str:
     sentence = " ".join(lines[1 : rules[0]] if rules else lines).removesuffix(" .")
     if missing := re.match(r"Missing from (.*): [A-Z]+ (.*)\. \(required\)", sentence):
         return f"{missing[1]} needs {missing[2][0].lower()}{missing[2][1:]}"
-    return re.sub(r"^Error parsing experiment\.\w+: ", "", sentence)
+    return re.sub(r"^Error parsing experiment(\.\w+)?: ", "", sentence)
 
 
 def find_experiments() -> dict[str, Path]:

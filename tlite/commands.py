@@ -1,8 +1,8 @@
 """What the commands of `tlite` do: train, evaluate, generate, classify, translate, inspect."""
 
-import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.decoding.translate import check_search
 from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import (
@@ -32,7 +31,7 @@ from tlite.runs.classifier import encode_texts, make_trainer, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
 from tlite.runs.looking import inspect_run
-from tlite.runs.translator import encode_sources, load_translator
+from tlite.runs.translator import encode_sources, load_translator, with_search
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, language_task
 from tlite.training.runs import open_run
@@ -57,11 +56,22 @@ def evaluate(
     sampled: int = 0,
     member: int = 0,
     beside: Path | None = None,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    truncate: bool = False,
 ) -> None:
     """Print how a run's models do on a part of its data."""
     if sampled < 0:
         raise UserError(f"--sampled must be at least 1, not {sampled}")
     run = open_any(folder)
+    search = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate}
+    if isinstance(run, TranslatorRun):
+        if sampled or beside or member:
+            raise UserError("--sampled is for generators, --beside and --member for classifiers")
+        run.evaluate(checkpoint, split, **search)
+        return
+    if search != {"beam": None, "length_penalty": None, "truncate": False}:
+        raise UserError("--beam, --length-penalty and --truncate are for translators")
     if isinstance(run, GeneratorRun):
         if beside or member:
             raise UserError("--beside and --member are for classifiers")
@@ -69,12 +79,7 @@ def evaluate(
         return
     if sampled:
         raise UserError("--sampled is for generators")
-    if isinstance(run, TranslatorRun):
-        if beside or member:
-            raise UserError("--beside and --member are for classifiers")
-        run.evaluate(checkpoint, split)
-    else:
-        evaluate_classifier(run, checkpoint, split, member, beside)
+    evaluate_classifier(run, checkpoint, split, member, beside)
 
 
 def generate(
@@ -86,6 +91,7 @@ def generate(
     member: int = 0,
     samples: int = 1,
     seed: int = 0,
+    tokens: int = 500,
     **sampling,
 ) -> None:
     """Print what the model of a run writes after the prompt."""
@@ -96,7 +102,7 @@ def generate(
     run = open_run(folder, GeneratorExperiment)
     tokenizer = GeneratorRun.load_tokenizer(run)
     prompt = run.experiment.prompt if prompt is None else prompt
-    tokens = encode_prompt(tokenizer, prompt, unknown)
+    start = encode_prompt(tokenizer, prompt, unknown)
     check_member(member, len(run.experiment.training.members))
     # The text itself is not needed: a model can be sampled from where its data is not.
     trainer = Trainer(
@@ -108,7 +114,8 @@ def generate(
         head = f"--- sample {index + 1}\n" if samples > 1 else ""
         key = jax.random.key(seed + index)
         try:
-            write_sample(model, tokenizer, tokens, head + prompt, key=key, **sampling)
+            settings = {"key": key, "num_tokens": tokens, **sampling}
+            write_sample(model, tokenizer, start, head + prompt, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
 
@@ -125,7 +132,7 @@ def encode_prompt(tokenizer: CharTokenizer, prompt: str, unknown: bool) -> np.nd
 
 def classify(
     folder: Path,
-    texts: list[str],
+    texts: Sequence[str],
     *,
     checkpoint: str = "best",
     member: int = 0,
@@ -138,7 +145,7 @@ def classify(
     trainer = make_trainer(run.experiment, ())  # the data itself is not needed
     members, _ = restore_checkpoint(run, trainer, checkpoint)
     model = trainer.models(members.parameters[member : member + 1])[0]
-    texts = texts or read_input("classify")
+    texts = list(texts) or read_input("classify")
     for number, text in enumerate(texts, 1):
         if not (tokenizer.encode_texts([text]) >= 0).any():
             print(f"warning: text {number} has no word in it", file=sys.stderr)
@@ -160,7 +167,7 @@ def classify(
 
 def translate(
     folder: Path,
-    texts: list[str],
+    texts: Sequence[str],
     *,
     input: Path | None = None,
     checkpoint: str = "best",
@@ -174,20 +181,15 @@ def translate(
 ) -> None:
     """Print the translation of each text; without texts, of each line of a file or of the input."""
     run = open_run(folder, TranslatorExperiment)
-    experiment = dataclasses.replace(run.experiment, truncate=truncate or run.experiment.truncate)
-    beam = experiment.beam if beam is None else beam
-    alpha = experiment.length_penalty if length_penalty is None else length_penalty
+    experiment = with_search(run.experiment, beam, length_penalty, max_length, truncate)
+    beam, alpha = experiment.beam, experiment.length_penalty
     if texts and input:
         raise UserError("give texts or --input, not both")
-    try:
-        check_search(experiment.model, beam, alpha, max_length)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     if not 1 <= n_best <= beam:
         raise UserError(f"--n-best must be between 1 and the beam's {beam}, not {n_best}")
     check_member(member, len(experiment.training.members))
     tokenizer = TranslatorRun.load_tokenizer(run)
-    texts = texts or read_input("translate", input)
+    texts = list(texts) or read_input("translate", input)
     for number, text in enumerate(texts, 1):
         if not text.strip():
             raise UserError(f"line {number} is empty: there is nothing to translate")

@@ -13,6 +13,7 @@ from tlite.data import (
     TextSource,
 )
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
+from tlite.text.pairs import PAD_ID
 from tlite.training.config import TrainingConfig
 
 
@@ -141,6 +142,10 @@ class TranslatorExperiment:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.bleu_sentences < 0:
             raise ValueError("bleu_sentences must not be negative")
+        if not self.bleu_sentences and self.training.select in ("bleu", "exact_match"):
+            raise ValueError(f"{self.training.select} needs bleu_sentences: at least 1")
+        if self.model.pad_id != PAD_ID:
+            raise ValueError(f"pad_id is the tokenizer's, {PAD_ID}: leave it out")
 
 
 Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment

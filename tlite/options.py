@@ -33,6 +33,12 @@ class Evaluate:
     """Of a classifier: whose scores by class, confusions and texts are shown."""
     beside: Path | None = None
     """Of a classifier: another run, whose learning curves are drawn beside."""
+    beam: int | None = None
+    """Of a translator: beams of the search beside the greedy one; the experiment's unless given."""
+    length_penalty: float | None = None
+    """Of a translator: above 0 longer translations are preferred; the experiment's unless given."""
+    truncate: bool = False
+    """Of a translator: cut sentences that are longer than the model's context."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Generate:
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"
-    """best, last, or a step."""
+    """best, last, average (of the last that are kept), or a step."""
     unknown: bool = False
     """Read characters the model does not know as the unknown symbol."""
 
@@ -78,7 +84,7 @@ class Classify:
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"
-    """best, last, or a step."""
+    """best, last, average (of the last that are kept), or a step."""
 
 
 @dataclass(frozen=True)
@@ -120,4 +126,4 @@ class Inspect:
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"
-    """best, last, average, or a step."""
+    """best, last, average (of the last that are kept), or a step."""

@@ -161,7 +161,7 @@ MISTAKES = {
     "translate {run} --input nowhere.txt": "can't read nowhere.txt: No such file",
     "translate {run} --input .": "can't read .: Is a directory",
     "translate {run} a --beam 99": "a beam of 99 is not between 1 and the vocabulary's \\d+",
-    "translate {run} a --beam 0": "must be between 1 and the beam's 0|beam of 0",
+    "translate {run} a --beam 0": "beam must be at least 1, not 0",
     "translate {run} a --n-best 0": "--n-best must be between 1 and the beam's 3, not 0",
     "translate {run} a --n-best 4": "--n-best must be between 1 and the beam's 3, not 4",
     "translate {run} a --beam 2 --n-best 3": "the beam's 2, not 3",
@@ -172,6 +172,11 @@ MISTAKES = {
     "translate {run} a --member 2": "no member 2: the run has 2",
     "translate {run} a --member -1": "no member -1",
     "translate {run} a --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "train copy_task --beam 200": "a beam of 200 is not between 1 and the vocabulary's",
+    "train copy_task --length-penalty -1": "length penalty must be .*-1",
+    "train copy_task --pad-id 5": "pad_id is the tokenizer's, 0",
+    "train copy_task --bleu-sentences 0": "exact_match needs bleu_sentences",
+    "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
     "translate {run} a --bean 2": "--bean: did you mean --beam?",
 }
 

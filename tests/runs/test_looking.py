@@ -46,15 +46,16 @@ PICTURES = {
         *("curve-loss", "curve-accuracy", *POSITIONS, *LEARNED, "blocks-0-attention", *EMBEDDING),
         *("values-of-block-0-pca", "values-of-block-0-tsne", "next-token", "logit-lens"),
         *("loss-by-position", "text-loss", "head-previous", "head-duplicate", "head-induction"),
-        *("induction-by-step", "ablation", "patching", "frequencies-character"),
-        *("frequencies-word", "lengths-line", "lengths-passage"),
+        *("previous-by-step", "duplicate-by-step", "induction-by-step", "ablation", "patching"),
+        *("frequencies-character", "frequencies-word", "lengths-line", "lengths-passage"),
     ],
     "classifier": [
         *("curve-loss", "curve-accuracy", *POSITIONS, "blocks-0-attention", *EMBEDDING),
         *("saliency", "frequencies-character", "frequencies-word", "lengths-text"),
     ],
     "translator": [
-        *("curve-loss", "curve-accuracy", "curve-bleu", "schedule", *POSITIONS, "alignment"),
+        *("curve-loss", "curve-accuracy", "curve-bleu", "curve-exact_match", "schedule"),
+        *(*POSITIONS, "alignment"),
         *("encoder-blocks-0-attention", "decoder-blocks-0-attention", *EMBEDDING),
         *("decoder-blocks-0-cross_attention", "frequencies-character", "frequencies-word"),
         *("lengths-source-sentence", "lengths-target-sentence"),
@@ -189,10 +190,29 @@ def test_a_generator_with_rotary_positions_has_no_table_of_them_to_draw(trained,
 
 
 def test_a_text_of_ones_own_is_looked_at(trained, drawn):
-    content = inspect_run(trained("learned"), text="fox & <dog> </s>").read_text(encoding="utf-8")
+    content = inspect_run(trained("learned"), text="fox & <b> </scr").read_text(encoding="utf-8")
     (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
-    assert "".join(json.loads(view)["queries"]) == "fox & <dog> </s>"
+    assert "".join(json.loads(view)["queries"]) == "fox & <b> </scr"
     assert set(drawn) == set(PICTURES["learned"])
+
+
+def test_a_second_look_takes_the_place_of_the_first(trained):
+    run = trained("learned")
+    first = inspect_run(run, text="The fox")
+    assert (first.parent / "ablation.png").exists()
+    again = inspect_run(run, text="T")
+    assert again == first
+    assert not (first.parent / "ablation.png").exists()  # one character has none
+    assert "The fox" not in again.read_text(encoding="utf-8")
+
+
+def test_a_wrong_text_leaves_the_first_look(trained):
+    run = trained("learned")
+    page = inspect_run(run, text="The fox").read_bytes()
+    message = complaint(inspect_run, run, text="The \u65e5")
+    assert message == "the model does not know '\u65e5' in the text"
+    assert (run.run.folder / "inspection" / "index.html").read_bytes() == page
+    assert [p.name for p in run.run.folder.iterdir() if p.name.startswith("tmp")] == []
 
 
 def test_a_text_of_one_character_predicts_nothing_and_is_looked_at(trained, drawn):

@@ -114,8 +114,8 @@ def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_p
     assert all((row == END_ID).sum() == 1 for row in targets)
 
 
-def test_a_batch_smaller_than_a_sentence_for_each_device_is_refused(tmp_path):
-    training = dataclasses.replace(TINY.training, batch_size=8)
+def test_a_batch_smaller_than_a_sentence_is_refused(tmp_path):
+    training = dataclasses.replace(TINY.training, batch_size=3)
     experiment = dataclasses.replace(TINY, training=training)
     assert "batch_size must be larger" in complaint(start, experiment, tmp_path / "run")
 

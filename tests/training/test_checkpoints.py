@@ -93,6 +93,32 @@ def test_when_all_are_damaged_it_is_one_sentence(saved):
         Checkpoints(saved).load(ABSTRACT)
 
 
+def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
+    scores = {1: 3.0, 2: 1.0, 3: 2.0, 4: 2.5, 5: 2.2}
+    kept = []
+    for interruptions in ((), (2, 4, 4)):
+        checkpoints = Checkpoints(tmp_path / str(len(interruptions)), writing=True, last=3)
+        for step, score in scores.items():
+            if step in interruptions:  # a little before, and better than all
+                checkpoints.save(10 * step - 1, trees(0), -1.0, interrupted=True)
+                assert 10 * step - 1 in checkpoints.steps()
+                assert 10 * step - 1 not in checkpoints.regular_steps()
+            checkpoints.save(10 * step, trees(step), score)
+        checkpoints.wait()
+        kept.append((checkpoints.steps(), checkpoints.regular_steps(), checkpoints.best_step()))
+        checkpoints.close()
+    assert kept[0] == kept[1] == ([20, 30, 40, 50], [20, 30, 40, 50], 20)
+
+
+def test_where_only_an_interruption_was_saved_it_is_best_and_last(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
+    checkpoints.save(7, trees(0), 3.0, interrupted=True)
+    checkpoints.wait()
+    assert checkpoints.steps() == checkpoints.regular_steps() == [7]
+    assert checkpoints.best_step() == 7
+    checkpoints.close()
+
+
 def test_what_comes_after_a_step_can_be_dropped_and_saved_anew(saved):
     checkpoints = Checkpoints(saved, writing=True)
     checkpoints.drop_after(4)

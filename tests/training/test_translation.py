@@ -149,11 +149,11 @@ def test_the_order_differs_by_epoch_and_by_seed_and_is_repeated_by_both():
 
 def test_a_batch_that_would_hold_no_sentence_is_refused():
     data = make_buckets(*pairs(20), 2)
-    with pytest.raises(ValueError, match=r"7 tokens does not hold 1 sentence\(s\) of 8"):
+    with pytest.raises(ValueError, match="7 tokens does not hold a sentence of 8"):
         task_of(data, 7)
     with pytest.raises(ValueError, match=r"16 tokens does not hold 4 sentence\(s\) of 8"):
-        task_of(data, 16, multiple_of=4)
-    assert task_of(data, 32, multiple_of=4)
+        task_of(data, 16, num_devices=4)
+    assert task_of(data, 32, num_devices=4)
 
 
 # Losses
@@ -194,7 +194,7 @@ def test_the_loss_is_summed_over_tokens_and_not_over_padding(model, smoothing):
 def test_means_over_batches_are_computed_by_hand(size, num_devices):
     given = pairs(11)
     data = make_buckets(*given, 2)
-    task = task_of(data, 32, multiple_of=2, label_smoothing=0.3)  # which only training has
+    task = task_of(data, 32, num_devices=2, label_smoothing=0.3)  # which only training has
     training = dataclasses.replace(TRAINING, batch_size=32, seeds=2)
     trainer = Trainer(task, training, data, jax.local_devices()[:num_devices])
     members = trainer.init()
@@ -215,7 +215,7 @@ def run(steps, devices=1, num_buckets=2, model=MODEL, **changes):
     sizes = [bucket.source.shape for bucket in data]
     smoothing = training.label_smoothing
     task = translation_task(
-        model, sizes, training.batch_size, multiple_of=2, label_smoothing=smoothing
+        model, sizes, training.batch_size, num_devices=devices, label_smoothing=smoothing
     )
     trainer = Trainer(task, training, data, jax.local_devices()[:devices])
     members, losses = trainer.train(trainer.init(), 0, steps)
@@ -231,6 +231,12 @@ def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
     together, alone = run(8, devices=4, seeds=2), run(8, seed=1)
     assert_same(alone, (together[0][[1]], together[1][:, [1]]))
     assert np.abs(together[0][0] - together[0][1]).max() > 0.1
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_the_number_of_devices_changes_nothing(devices):
+    # 10 pairs of a length of 8: not a multiple of 3 or 4.
+    assert_same(run(8, devices=devices, batch_size=80), run(8, batch_size=80))
 
 
 def test_accumulated_batches_are_one_update_by_their_sum():

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tlite.data.files import find, kind_of, read_lines
+from tlite.data.files import KINDS, find, kind_of, read_lines
 from tlite.data.tables import (
     Part,
     check_fraction,
@@ -83,7 +83,7 @@ class ParallelText:
         paths = [find(name) for name in names]
         # A file without a known ending (train.en) has a sentence a line, like one in .txt.
         unpacked = [path.with_suffix("") if path.suffix == ".gz" else path for path in paths]
-        is_text = [path.suffix not in TABLES for path in unpacked]
+        is_text = [path.suffix not in KINDS.keys() - {".txt"} for path in unpacked]
         if not any(is_text):
             for path in paths:
                 kind_of(path)
@@ -110,6 +110,3 @@ class ParallelText:
             texts = (row[column] for column in (self.source, self.target))
             texts = ("" if text is None else str(text) for text in texts)
             yield Pair(*texts, f"row {number} of {where}")
-
-
-TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".arrow")

@@ -12,7 +12,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em;
        color: #222; }
 h1, h2 { font-weight: 600; } img { max-width: 100%; } figure { margin: 1.5em 0; }
-figcaption { color: #555; } .text { font: 14px/1.7 monospace; }
+figcaption { color: #555; } .text { font: 14px/1.7 monospace; white-space: pre-wrap; }
 .heads .row { font: 14px/1.9 monospace; white-space: nowrap; overflow-x: auto; }
 .heads .name { display: inline-block; width: 9.5em; color: #555; }
 .heads .token { padding: 2px 1px; margin: 0 1px; border-radius: 3px; }

@@ -18,8 +18,8 @@ def plot_frequencies(
     """The most frequent tokens and their shares."""
     axes = axes or plt.subplots(figsize=(10, 3.5), layout="constrained")[1]
     top, total = counts.most_common(most), counts.total()
-    axes.bar(range(len(top)), [100 * count / total for _, count in top], color="tab:blue")
-    turn = 90 if max(len(token) for token, _ in top) > 1 else 0
+    axes.bar(range(len(top)), [100 * count / max(total, 1) for _, count in top], color="tab:blue")
+    turn = 90 if max((len(token) for token, _ in top), default=0) > 1 else 0
     axes.set_xticks(range(len(top)), [visible(token) for token, _ in top], rotation=turn)
     axes.set(xlabel=f"most frequent {kind}s of {len(counts):,}", ylabel=f"% of all {kind}s")
     axes.margins(x=0.01)

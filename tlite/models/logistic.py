@@ -41,12 +41,17 @@ class LogisticRegression(nnx.Module):
         self.config = config
 
     def __call__(
-        self, tokens: Int[Array, "*batch T"], *, key: Key[Array, "..."] | None = None
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch C"]:
         """Logits of the classes; there is no dropout, so the key changes nothing."""
         if self.config.pairs:
             tokens = F.with_pairs(tokens, self.config.vocabulary_size, self.config.pairs)
-        return F.bag_of_words(self.weights[...], self.bias[...], tokens)
+        weights = observe("weights", self.weights[...])
+        return observe("logits", F.bag_of_words(weights, self.bias[...], tokens))
 
     def __str__(self) -> str:
         return summary(self)

@@ -1,7 +1,10 @@
 """`tlite inspect`: every picture of a run, and one HTML page with all of them."""
 
 import re
+import shutil
+import tempfile
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import jax
@@ -30,31 +33,40 @@ from tlite.training.metrics import read_metrics
 
 SHOWN = 40  # tokens of a text whose attention is drawn
 MARKS = 120  # tokens in a picture of an embedding
+EXAMPLES = 50_000  # texts that the baseline is fitted to
 WINDOWS = 1000  # of the validation part, for one with many letters
 
 
 def inspect_run(
     run: OpenedRun, checkpoint: str = "best", member: int = 0, text: str | None = None
 ) -> Path:
-    """Draw all pictures of a run into its folder `inspection`; returns the page's path."""
+    """Draw all pictures of a run into its folder `inspection`, in place of what was there.
+
+    Returns the page's path.
+    """
     members, step = run.restore(checkpoint)
     model = run.trainer.models(members.parameters)[member]
     if text is not None and not text.strip():
         raise UserError("the text to look at is empty")
-    with disk_errors(run.run.folder / "inspection"):
-        gallery = Gallery(run.run.folder / "inspection")
-        curves = read_metrics(run.run.metrics)
-        for name in ("loss", "accuracy", "bleu"):
-            if any(line.get(name) is not None for line in curves):
-                plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
-                gallery.draw("Training", f"curve-{name}", f"{name} by step", plot)
+    folder = run.run.folder / "inspection"
+    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        gallery = Gallery(Path(temporary) / "inspection")
         draw = {
             GeneratorRun: partial(look_at_generator, parameters=members.parameters, member=member),
             ClassifierRun: look_at_classifier,
             TranslatorRun: look_at_translator,
         }
         draw[type(run)](run, model, gallery, text)
-        return gallery.write(f"{run.run.folder}: step {step:,}")
+        curves = read_metrics(run.run.metrics)
+        for name in run.measured:
+            if any(line.get(name) is not None for line in curves):
+                plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
+                gallery.draw("Training", f"curve-{name}", f"{name} by step", plot)
+        page = gallery.write(f"{run.run.folder}: step {step:,}")
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        page.parent.rename(folder)
+    return folder / page.name
 
 
 def look_at_generator(
@@ -66,6 +78,10 @@ def look_at_generator(
     windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
     with_most_letters = max(map(tokenizer.decode, windows), key=lambda w: sum(map(str.isalpha, w)))
     shown = (text or with_most_letters)[:length]
+    if strange := tokenizer.unknown_in(shown):
+        raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
+    if text and len(text) > length:
+        print(f"looking at the first {length} of {len(text)} characters")
     tokens = jnp.asarray(tokenizer.encode(shown))
     look_at_positions(gallery, config, model)
     marks, pattern = list(shown), "blocks.*.attention.weights"
@@ -132,13 +148,15 @@ def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens, member: in
     steps = Checkpoints(run.run.checkpoints).steps()
     if len(steps) > 1:
         models = [run.trainer.models(run.restore(str(s))[0].parameters)[member] for s in steps]
-        table = np.stack([np.asarray(scores(m, twice)["induction"]) for m in models])
-        gallery.draw(
-            "Heads",
-            "induction-by-step",
-            "induction score at the checkpoints of the run",
-            lambda: I.plot_scores_by_step(steps, table, "induction score"),
-        )
+        found = [scores(model, twice) for model in models]
+        for name in found[0]:
+            table = np.stack([np.asarray(at_step[name]) for at_step in found])
+            gallery.draw(
+                "Heads",
+                f"{name}-by-step",
+                f"{name} score at the checkpoints of the run",
+                lambda t=table, n=name: I.plot_scores_by_step(steps, t, f"{n} score"),
+            )
     if len(tokens) < 2:  # nothing to predict
         return
     expected = tokens[1:]
@@ -169,13 +187,14 @@ def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens, member: in
         "Heads",
         "patching",
         f"activation patching: character {middle} was changed, and the log-probability of the next "
-        f"but one fell from {before:.2f} to {after:.2f}; where the clean text's value restores it",
+        f"but one went from {before:.2f} to {after:.2f}; where the clean text's value restores it",
         lambda: I.plot_patches(table, shown, "log-probability (nats)"),
     )
 
 
 def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | None) -> None:
-    examples = [e for e in run.data.training if e.label is not None]
+    examples = islice(run.data.training, EXAMPLES)  # streamed data may be without end
+    examples = [e for e in examples if e.label is not None]
     texts = [example.text for example in examples]
     if not hasattr(model, "blocks"):
         raise UserError("a logistic regression has no attention to look at: inspect a classifier")
@@ -192,18 +211,21 @@ def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | 
     look_at_positions(gallery, model.config, model)
     weights = look_at_attention(gallery, model, (tokens,), "blocks.*.attention.weights", words)
     gallery.add("Attention", I.heads_view([w[:, :SHOWN, :SHOWN] for w in weights], words, words))
-    names = [str(tokenizer.decode(np.array([i]))) for i in range(min(MARKS, len(tokenizer)))]
-    names = [n.strip("[]'") for n in names]
+    names = [tokenizer.piece_of(i) for i in range(min(MARKS, len(tokenizer)))]
     look_at_embedding(gallery, model.embedding.table[:MARKS], names)
 
     predicted = int(model(tokens).argmax())
     name = experiment.data.classes[predicted]
     speaks = np.asarray(I.gradient_times_input(model, tokens, predicted))
     columns = {f"gradient x input\nfor {name!r}": speaks}
-    baseline = tfidf_logistic_regression(texts, [example.label for example in examples])
-    columns[f"TF-IDF + logistic regression,\nweight for {name!r}"] = word_weights(
-        baseline, pieces, predicted
-    )
+    try:
+        baseline = tfidf_logistic_regression(texts, [example.label for example in examples])
+    except ValueError:  # no word is in two texts, say
+        pass
+    else:
+        whole = [piece.strip("\u2581#") for piece in pieces]
+        weights = word_weights(baseline, whole, predicted)
+        columns[f"TF-IDF + logistic regression,\nweight for {name!r}"] = weights
     gallery.draw(
         "Saliency",
         "saliency",
@@ -237,14 +259,19 @@ def look_at_translator(run: TranslatorRun, model, gallery: Gallery, text: str | 
         lambda: I.plot_schedule(run.experiment.training),
     )
     look_at_positions(gallery, config, model.encoder)
+    if config.positions == "learned":
+        table = np.asarray(model.decoder.positions.table[...])
+        plot = lambda: I.plot_positions(table)  # noqa: E731
+        gallery.draw("Positions", "positions-decoder", "learned positions of the target", plot)
     for name, queries, keys in (
         ("encoder.blocks.*.attention", read, read),
         ("decoder.blocks.*.attention", fed, fed),
         ("decoder.blocks.*.cross_attention", fed, read),
     ):
-        look_at_attention(gallery, model, inputs, f"{name}.weights", queries, keys)
+        look_at_attention(gallery, model, inputs, f"{name}.weights", queries[:SHOWN], keys[:SHOWN])
     _, captured = I.run(model, *inputs, capture="decoder.blocks.*.cross_attention.weights")
-    weights = [np.asarray(w) for w in captured.values()]
+    weights = [np.asarray(w)[:, :SHOWN, :SHOWN] for w in captured.values()]
+    fed, read = fed[:SHOWN], read[:SHOWN]
     gallery.add("Attention", I.heads_view(weights, fed, read))
     gallery.draw(
         "Attention",
@@ -256,6 +283,9 @@ def look_at_translator(run: TranslatorRun, model, gallery: Gallery, text: str | 
     words = [i for i, name in enumerate(names) if name[0] == "\u2581" and len(name) > 3]
     shown = np.array(words if len(words) >= MARKS else range(len(names)))[:MARKS]
     look_at_embedding(gallery, model.encoder.embedding.table[shown], [names[i] for i in shown])
+    if config.embeddings == "separate":
+        names = [tokenizer.target.piece_of(i) for i in range(len(tokenizer.target))][:MARKS]
+        look_at_embedding(gallery, model.decoder.embedding.table, names, "target-embedding")
     sides = {
         f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
         for side in ("source", "target")

@@ -28,6 +28,8 @@ class OpenedRun(ABC):
     """A run with its data, its tokenizer and the trainer that can restore its checkpoints."""
 
     experiment_type: ClassVar[type]
+    measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+    """What a validation finds: the best checkpoint can be chosen by it."""
 
     def __init__(self, run: Run, tokenizer: Any, data: Any):
         self.run, self.tokenizer, self.data = run, tokenizer, data
@@ -85,6 +87,9 @@ class OpenedRun(ABC):
     @classmethod
     def start(cls, experiment, folder: Path | None) -> "OpenedRun":
         """A new run folder for an experiment."""
+        if (chosen := experiment.training.select) not in cls.measured:
+            known = " or ".join(cls.measured)
+            raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
         data = cls.load_data(experiment)
         experiment, tokenizer = cls.settle(experiment, data)
         path = new_folder(experiment.name, folder)
@@ -162,7 +167,9 @@ class OpenedRun(ABC):
             line for line in lines if line["split"] == "validation" and line["step"] == step
         ]
         score = selection_score(experiment.training, validation[-1])
-        checkpoints.save(step, to_named(new.trainer.model, alone), score)
+        interrupted = step % training.evaluate_every != 0 and step != training.steps
+        named = to_named(new.trainer.model, alone)
+        checkpoints.save(step, named, score, interrupted=interrupted)
         checkpoints.wait()
         checkpoints.close()
         return new
@@ -203,7 +210,7 @@ def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Mem
 
 def average_last(trainer: Trainer, checkpoints: Checkpoints, number: int) -> tuple[Member, int]:
     """The mean of the parameters at the last `number` checkpoints, and the last one's step."""
-    chosen = checkpoints.steps()[-number:]
+    chosen = checkpoints.regular_steps()[-number:]
     total = 0.0
     for step in chosen:
         members, found = restore(trainer, checkpoints, step)

@@ -17,7 +17,7 @@ class Gallery:
     """Draws pictures into a folder and collects them, by section, for the page."""
 
     def __init__(self, folder: Path):
-        self.folder, self.sections = folder, {}
+        self.folder, self.sections = folder, {"Training": []}  # first on the page
         folder.mkdir(exist_ok=True)
         matplotlib.use("Agg")
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tlite.bleu import bleu, exact_match
 from tlite.data import Pair
-from tlite.decoding.translate import translate
+from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import TranslatorExperiment
 from tlite.inspection import (
@@ -24,7 +24,7 @@ from tlite.inspection import (
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun, restore_checkpoint
 from tlite.text import PairTokenizer
 from tlite.text.pairs import START_ID
-from tlite.training import Trainer
+from tlite.training import Member, Trainer
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import Run
@@ -46,6 +46,7 @@ class TranslatorRun(OpenedRun):
     """A translator and the pairs of sentences that it learns from."""
 
     experiment_type = TranslatorExperiment
+    measured = ("loss", "accuracy", "bleu", "exact_match")
 
     @classmethod
     def load_data(cls, experiment: TranslatorExperiment) -> ParallelData:
@@ -76,6 +77,7 @@ class TranslatorRun(OpenedRun):
                 )
         model = dataclasses.replace(experiment.model, **sizes)
         experiment = dataclasses.replace(experiment, model=model)
+        with_search(experiment)
         for pairs in data:  # before anything is written
             encode_pairs(experiment, tokenizer, pairs)
         return experiment, tokenizer
@@ -136,7 +138,9 @@ class TranslatorRun(OpenedRun):
 
     def report(self, batches) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
-        self.print_scores("validation", self.data.validation, batches, "best")
+        members, step = self.restore("best")
+        print(f"best checkpoint: step {step:,}")
+        self.print_scores("validation", self.data.validation, batches, members)
         lines = read_metrics(self.run.metrics)
         with disk_errors(self.run.plots):
             self.save_plots(
@@ -146,11 +150,15 @@ class TranslatorRun(OpenedRun):
         print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
         print(f"{program()} evaluate {self.run.folder} --split test")
 
-    def evaluate(self, checkpoint: str, split: str) -> None:
+    def evaluate(self, checkpoint: str, split: str, **search) -> None:
         """Print the scores on a part, and draw BLEU by length and an alignment."""
+        experiment = with_search(self.experiment, **search)
+        self.run = dataclasses.replace(self.run, experiment=experiment)
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
-        found = self.print_scores(split, pairs, self.batches(pairs), checkpoint)
-        model = self.trainer.models(self.restore(checkpoint)[0].parameters)[0]
+        members, step = self.restore(checkpoint)
+        print(f"{checkpoint} checkpoint: step {step:,}")
+        found = self.print_scores(split, pairs, self.batches(pairs), members)
+        model = self.trainer.models(members.parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
         references = [pair.target for pair in pairs]
         if has_bleu(references):
@@ -180,14 +188,12 @@ class TranslatorRun(OpenedRun):
         written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
         return plot_alignment(weights[:, : len(written)], pieces, written)
 
-    def print_scores(self, part: str, pairs: list[Pair], batches, checkpoint: str) -> list[str]:
+    def print_scores(self, part: str, pairs: list[Pair], batches, members: Member) -> list[str]:
         """Loss, and for greedy and beam search BLEU in two ways and exact matches.
 
         Returns the last search's translations by the first member.
         """
-        members, step = self.restore(checkpoint)
         means = validate(self.trainer, members, batches)
-        print(f"{checkpoint} checkpoint: step {step:,}")
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
         models = self.trainer.models(members.parameters)
@@ -215,6 +221,28 @@ def load_translator(run: Run, checkpoint: str, member: int):
     return trainer.models(members.parameters[member : member + 1])[0]
 
 
+def with_search(
+    experiment: TranslatorExperiment,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    max_length: int | None = None,
+    truncate: bool = False,
+) -> TranslatorExperiment:
+    """The experiment with other settings of its search, where they are given.
+
+    Raises:
+        UserError: they make no sense.
+    """
+    given = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        experiment = dataclasses.replace(experiment, **given)
+        check_search(experiment.model, experiment.beam, experiment.length_penalty, max_length)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return experiment
+
+
 def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:
     sizes = [bucket.source.shape for bucket in buckets]
     training, devices = experiment.training, jax.local_devices()
@@ -223,7 +251,7 @@ def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) 
             experiment.model,
             sizes,
             training.batch_size,
-            multiple_of=len(devices),
+            num_devices=len(devices),
             label_smoothing=training.label_smoothing,
         )
     except ValueError as error:

@@ -133,6 +133,10 @@ class IndexTokenizer:
             return [self.vocabulary[t] for t in tokens.tolist() if t >= 0]
         return [self.decode(row) for row in tokens]
 
+    def piece_of(self, index: int | np.integer) -> str:
+        """The word of an id."""
+        return self.vocabulary[int(index)]
+
     def pieces(self, text: str) -> list[str]:
         """What `encode_texts` looks up, as it is shown to a reader: the text's words."""
         return words(text, self.marks)

@@ -11,6 +11,8 @@ import logging
 import shutil
 import sys
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,32 @@ from orbax.checkpoint import v1 as ocp
 
 from tlite.errors import UserError, disk_errors
 
-policies = ocp.training.preservation_policies
 logging.getLogger("absl").setLevel(
     logging.CRITICAL
 )  # Orbax logs what it then raises, and each save
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Orbax's policy: the newest, the last few and the best, as if never interrupted."""
+
+    last: int
+
+    def should_preserve(self, checkpoints, *, context) -> list[bool]:
+        checkpoints = sorted(checkpoints, key=lambda c: c.step)
+        counted = regular(checkpoints)
+        kept = [checkpoints[-1], *counted[-self.last :], *([best(counted)] if counted else [])]
+        return [c in kept for c in checkpoints]
+
+
+def regular(checkpoints: Sequence) -> list:
+    """Those that were not saved by an interruption."""
+    return [c for c in checkpoints if not (c.metrics or {}).get("interrupted")]
+
+
+def best(checkpoints: Sequence):
+    """The first with the least score."""
+    return min(checkpoints, key=lambda c: (c.metrics["score"], c.step))
 
 
 class Checkpoints:
@@ -35,18 +59,23 @@ class Checkpoints:
 
     def __init__(self, folder: Path, *, writing: bool = False, last: int = 2):
         self.folder = folder
-        keep = policies.AnyPreservationPolicy(
-            [
-                policies.LatestN(last),
-                policies.BestN(get_metric_fn=lambda metrics: metrics["score"], n=1, reverse=True),
-            ]
-        )
         self._orbax = ocp.training.Checkpointer(
-            folder.absolute(), preservation_policy=keep, cleanup_tmp_directories=writing
+            folder.absolute(), preservation_policy=Keep(last), cleanup_tmp_directories=writing
         )
 
-    def save(self, step: int, trees: dict[str, dict[str, np.ndarray]], score: float) -> None:
-        """Write in the background; waits first for the one before. The best has the least score."""
+    def save(
+        self,
+        step: int,
+        trees: dict[str, dict[str, np.ndarray]],
+        score: float,
+        *,
+        interrupted: bool = False,
+    ) -> None:
+        """Write in the background; waits first for the one before. The best has the least score.
+
+        One of an interruption is kept until the next, and is neither the best nor counted among
+        the last, unless there is no other.
+        """
         digests = {name: _digest(tree) for name, tree in trees.items()}
         with disk_errors(self.folder):
             self._orbax.wait()
@@ -54,7 +83,7 @@ class Checkpoints:
                 step,
                 trees,
                 force=True,  # Orbax skips a save that comes while another is under way
-                metrics={"score": score},
+                metrics={"score": score, "interrupted": interrupted},
                 custom_metadata={"sha256": digests},
             )
 
@@ -70,7 +99,11 @@ class Checkpoints:
     def best_step(self) -> int | None:
         """The step with the least score."""
         known = [c for c in self._orbax.checkpoints if c.metrics]
-        return min(known, key=lambda c: c.metrics["score"]).step if known else None
+        return best(regular(known) or known).step if known else None
+
+    def regular_steps(self) -> list[int]:
+        """The steps that no interruption decided, oldest first; all where there is no such step."""
+        return sorted(c.step for c in regular(self._orbax.checkpoints)) or self.steps()
 
     def load(
         self, abstract: dict[str, dict[str, jax.ShapeDtypeStruct]], step: int | None = None

@@ -95,8 +95,9 @@ def fit(
                 progress.validated(line["loss"])
                 saved = to_named(trainer.model, host_copy(members))
                 score = selection_score(config, line)
-                checkpoints.save(step, saved, score)
-                if step == next_evaluation:  # an interruption's own validation is not counted
+                interrupted = step not in (next_evaluation, config.steps)
+                checkpoints.save(step, saved, score, interrupted=interrupted)
+                if not interrupted:
                     scores.append(score)
     checkpoints.wait()
     checkpoints.close()

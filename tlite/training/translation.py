@@ -60,7 +60,7 @@ def translation_task(
     sizes: list[tuple[int, int]],
     batch_tokens: int,
     *,
-    multiple_of: int = 1,
+    num_devices: int = 1,
     label_smoothing: float = 0.0,
 ) -> Task:
     """Train a `TransformerSeq2Seq` on buckets of pairs, one program for each bucket's shape.
@@ -70,15 +70,16 @@ def translation_task(
 
     Args:
         sizes: pairs N and length L of each bucket.
-        multiple_of: a batch holds a multiple of so many pairs.
+        num_devices: a batch is filled up, with what does not count, to a multiple of it.
 
     Raises:
         ValueError: a batch would be empty.
     """
-    in_batch = [batch_tokens // length // multiple_of * multiple_of for _, length in sizes]
+    in_batch = [batch_tokens // length for _, length in sizes]
+    in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no filling
     if not all(in_batch):
         raise ValueError(
-            f"a batch of {batch_tokens} tokens does not hold {multiple_of} sentence(s) of "
+            f"a batch of {batch_tokens} tokens does not hold a sentence of "
             f"{max(length for _, length in sizes)}: batch_size must be larger"
         )
     batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
@@ -96,11 +97,13 @@ def translation_task(
     def draw(index, data, key, number):
         (pairs, _), size = sizes[index], in_batch[index]
         key, batch = place(key, number)
-        rows = (batch - (ends[index] - batches[index])) * size + jnp.arange(size)
+        places = jnp.arange(-(-size // num_devices) * num_devices)
+        rows = (batch - (ends[index] - batches[index])) * size + places
         chosen = F.shuffled(F.fold_in(key, index), rows % pairs, pairs)
         source, target = (side[chosen] for side in data[index])
-        # The last batch of a bucket is filled up with pairs that do not count.
-        return source, jnp.where(rows[:, None] < pairs, target, config.pad_id)
+        # A bucket's last batch, too, is filled up with pairs that do not count.
+        counts = (places < size) & (rows < pairs)
+        return source, jnp.where(counts[:, None], target, config.pad_id)
 
     def loss(model, batch, keys):
         source, target = batch
