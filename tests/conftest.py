@@ -5,13 +5,15 @@ from pathlib import Path
 
 import jax
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 jax.config.update("jax_num_cpu_devices", 4)
 # Most of the time of a test is compilation: do less of it, here and in the processes tests start.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 jax.config.update("jax_disable_most_optimizations", True)
+# And none twice: a program is kept for the other tests, and for the next run.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache/jax"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 @pytest.fixture(scope="session")
@@ -22,15 +24,3 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: TLITE_DATA is not set and {shared} does not exist")
     return folder
-
-
-@pytest.fixture(scope="module")
-def compiled_once(tmp_path_factory):
-    """JAX keeps its programs between commands, as it does between processes for a user."""
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("compiled")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_compilation_cache_dir", None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1)
-    compilation_cache.reset_cache()

@@ -13,7 +13,7 @@ from tlite.cli import main
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory, compiled_once):
+def train(tmp_path_factory):
     """`tlite train` with a line of options: the run it made, and what was printed."""
 
     def call(line):

@@ -209,7 +209,7 @@ def test_examples_without_any_class_are_told(run):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compiled_once):
+def trained(tmp_path_factory):
     """Runs that were trained, each once."""
     folder = tmp_path_factory.mktemp("trained")
     reviews = labelled(folder / "texts.jsonl", 4 * TEXTS)

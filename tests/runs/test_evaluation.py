@@ -16,13 +16,13 @@ PICTURES = ["confusion", "probability", "predictions"]
 
 
 @pytest.fixture(scope="module")
-def stars(tmp_path_factory, compiled_once):
+def stars(tmp_path_factory):
     """A model of five classes, two seeds."""
     return train(LOGISTIC, tmp_path_factory.mktemp("runs") / "stars")
 
 
 @pytest.fixture(scope="module")
-def binary(tmp_path_factory, compiled_once):
+def binary(tmp_path_factory):
     """A model of two classes, which knows nothing of the 3 stars."""
     folder = tmp_path_factory.mktemp("runs")
     test = (str(folder / "test.jsonl"),)

@@ -92,7 +92,7 @@ def experiment(kind, folder):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compiled_once):
+def trained(tmp_path_factory):
     """The run of a kind, made when it is first asked for."""
     runs = {}
 

@@ -28,7 +28,7 @@ from tlite.training.metrics import read_metrics
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory, compiled_once):
+def uninterrupted(tmp_path_factory):
     return train(TRANSFORMER, tmp_path_factory.mktemp("runs") / "uninterrupted")
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def halfway(tmp_path_factory, compiled_once):
+def halfway(tmp_path_factory):
     """A run of two seeds that was interrupted."""
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3)

@@ -39,7 +39,7 @@ EXPERIMENT = dataclasses.replace(TRANSFORMER, pretraining=SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory, compiled_once):
+def uninterrupted(tmp_path_factory):
     return train(EXPERIMENT, tmp_path_factory.mktemp("runs") / "uninterrupted")
 
 

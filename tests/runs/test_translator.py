@@ -48,7 +48,7 @@ def train(folder) -> TranslatorRun:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, compiled_once):
+def trained(tmp_path_factory):
     return train(tmp_path_factory.mktemp("runs") / "trained")
 
 
@@ -129,6 +129,8 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert all(0 <= line["bleu"] <= 100 for line in lines)
     assert {path.name for path in trained.run.plots.iterdir()} >= {"loss.png", "bleu.png"}
+    (sample,) = trained.run.samples.iterdir()
+    assert len(sample.read_text(encoding="utf-8").split("\n\n")) == len(trained.data.validation)
 
 
 def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path, capsys):
@@ -139,7 +141,12 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert 3 <= last < STEPS
     assert f"tlite train --resume {folder}" in capsys.readouterr().out
-    assert_same_state(resume(folder), trained)
+    resumed = resume(folder)
+    assert_same_state(resumed, trained)
+    for checkpoint in ("best", "average"):
+        (members, step), (expected, at) = (r.restore(checkpoint) for r in (resumed, trained))
+        assert step == at
+        np.testing.assert_array_equal(members.parameters, expected.parameters)
 
 
 def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):

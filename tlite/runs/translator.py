@@ -140,7 +140,13 @@ class TranslatorRun(OpenedRun):
         """Loss and BLEU on the validation part, a few translations, and the curves."""
         members, step = self.restore("best")
         print(f"best checkpoint: step {step:,}")
-        self.print_scores("validation", self.data.validation, batches, members)
+        pairs = self.data.validation
+        found = self.print_scores("validation", pairs, batches, members)
+        with disk_errors(self.run.samples):
+            self.run.samples.mkdir(exist_ok=True)
+            rows = (f"{p.source}\n{f}\n({p.target})\n" for p, f in zip(pairs, found, strict=True))
+            path = self.run.samples / f"step-{step}.txt"
+            path.write_text("\n".join(rows), encoding="utf-8")
         lines = read_metrics(self.run.metrics)
         with disk_errors(self.run.plots):
             self.save_plots(
