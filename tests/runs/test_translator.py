@@ -130,7 +130,10 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
     assert all(0 <= line["bleu"] <= 100 for line in lines)
     assert {path.name for path in trained.run.plots.iterdir()} >= {"loss.png", "bleu.png"}
     (sample,) = trained.run.samples.iterdir()
-    assert len(sample.read_text(encoding="utf-8").split("\n\n")) == len(trained.data.validation)
+    lines = sample.read_text(encoding="utf-8").splitlines()
+    for pair in trained.data.validation:
+        assert pair.source in lines
+        assert f"({pair.target})" in lines
 
 
 def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path, capsys):
