@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -12,12 +11,6 @@ from tlite.inspection import plot_attention
 from tlite.inspection.plots import visible
 
 QUERIES, KEYS = ["The", " $5$", "\n"], ["a", "<b>", " ", "$"]
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
 
 
 def weights(heads, queries=QUERIES, keys=KEYS):

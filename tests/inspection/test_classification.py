@@ -22,12 +22,6 @@ PROBABILITIES = np.linspace(0.05, 0.95, len(VALUES))
 PREDICTED = np.array([2, 0, 0, 1, 2, 1, 0, 2, 1, 2])
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def lines(accuracy):
     return [
         {"step": step, "split": split, "loss": 1 / step, "accuracy": accuracy * step}
@@ -44,13 +38,8 @@ PLOTS = {
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, tmp_path):
-    axes = PLOTS[plot]()
-    assert axes.get_xlabel()
-    assert axes.get_ylabel()
-    axes.figure.savefig(tmp_path / "plot.png")
-    mine = plt.figure().add_subplot()
-    assert PLOTS[plot](mine) is mine
+def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, check_plot):
+    check_plot(PLOTS[plot])
 
 
 def ticks(axis):

@@ -19,12 +19,6 @@ TOKENS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
 TABLE = np.random.default_rng(0).normal(size=(len(TOKENS), 5)).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def test_it_can_be_drawn_where_wanted():
     pytest.importorskip("sklearn")
     wanted = plt.subplots(1, 2, layout="constrained")[1][1]

@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -32,12 +31,6 @@ PLOTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
@@ -47,13 +40,8 @@ def texts(axes):
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, tmp_path):
-    axes = PLOTS[plot]()
-    assert axes.get_xlabel()
-    assert axes.get_ylabel()
-    axes.figure.savefig(tmp_path / "plot.png")
-    mine = plt.figure().add_subplot()
-    assert PLOTS[plot](mine) is mine
+def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, check_plot):
+    check_plot(PLOTS[plot])
 
 
 def test_the_lens_shows_the_most_probable_token_on_its_probability():

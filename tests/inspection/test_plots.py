@@ -15,12 +15,6 @@ from tlite.training.metrics import summarise
 VOCABULARY = list("ab \n\t$")
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def metrics(num_members, num_steps=3):
     """Lines of metrics.jsonl; member m's loss after step s is s + m, its accuracy 1 / s."""
     members = np.arange(float(num_members))

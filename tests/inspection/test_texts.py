@@ -32,24 +32,13 @@ PLOTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, tmp_path):
-    axes = PLOTS[plot]()
-    assert axes.get_xlabel()
-    assert axes.get_ylabel()
-    axes.figure.savefig(tmp_path / "plot.png")
-    mine = plt.figure().add_subplot()
-    assert PLOTS[plot](mine) is mine
+def test_every_plot_labels_its_axes_and_can_be_drawn_where_wanted(plot, check_plot):
+    check_plot(PLOTS[plot])
 
 
 def test_frequencies_are_shares_in_falling_order():

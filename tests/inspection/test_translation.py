@@ -23,12 +23,6 @@ CONFIG = TrainingConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    plt.close("all")
-
-
 def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
