@@ -21,6 +21,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from flax import nnx  # noqa: E402
 
+from tlite import functional as F  # noqa: E402
 from tlite.decoding.translate import translate  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
 from tlite.runs.translator import TranslatorRun, encode_sources, load_translator  # noqa: E402
@@ -30,7 +31,7 @@ ROUND = 8
 
 
 class Uncached(nnx.Module):
-    """A model whose "cache" is the tokens so far, (B, K, L)."""
+    """A model whose "cache" is the tokens that all beams have written, (B, L K, 1)."""
 
     def __init__(self, model, decoder_only: bool):
         self.model, self.config, self.decoder_only = model, model.config, decoder_only
@@ -43,18 +44,21 @@ class Uncached(nnx.Module):
         return memory
 
     def empty_caches(self, *batch, capacity):
-        return jnp.zeros((*batch, capacity, 1), jnp.int32)
+        return [F.KeyValueCache(*[jnp.zeros((*batch, capacity, 1), jnp.int32)] * 2)]
 
-    def extend(self, tokens, written, memory, mask, start):
-        index = start[0, 0]
-        written = written.at[:, :, index].set(tokens)
-        beams, capacity = written.shape[1:3]
+    def extend(self, tokens, caches, memory, memory_mask, start, *, positions, mask):
+        (size, beams), index = tokens.shape, positions[0, 0]
+        written = jax.lax.dynamic_update_slice(caches[0].key, tokens[..., None], (0, start, 0))
+        capacity = written.shape[1] // beams
+        # At each step one of the K tokens is a beam's own, or none is yet.
+        own = mask.reshape(size, beams, capacity, beams)
+        targets = jnp.where(own, written.reshape(size, 1, capacity, beams), 0).max(-1)
         memory = jax.tree.map(lambda a: jnp.repeat(a[:, None], beams, axis=1), memory)
         table = self.model.target_table()
 
         def forward(length):
             def run():
-                target = written[..., :length, 0]
+                target = targets[..., :length]
                 if not self.decoder_only:
                     logits = self.model(memory, target)
                     return jax.lax.dynamic_slice_in_dim(logits, index, 1, axis=-2)
@@ -65,7 +69,7 @@ class Uncached(nnx.Module):
 
         lengths = [min(length, capacity) for length in range(ROUND, capacity + ROUND, ROUND)]
         logits = jax.lax.switch(index // ROUND, [forward(length) for length in lengths])
-        return logits, written
+        return logits[..., 0, :], [F.KeyValueCache(written, written)]
 
 
 def main() -> None:

@@ -254,6 +254,19 @@ def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
         assert_close(output, expected)
 
 
+def test_sequences_that_share_a_cache_see_their_own_places_by_the_mask():
+    params, x = attention_parameters(D, D), normal(2, 3, 4, D)  # three sequences of four tokens
+    causal = F.causal_mask(4)
+    whole, _ = F.multi_head_attention(params, x, x, x, causal, num_heads=H)
+    cache = F.KeyValueCache(*[jnp.zeros((2, H, 12, D // H))] * 2)
+    for t in range(4):
+        own = jnp.tile(jnp.eye(3, dtype=bool), 4) & (jnp.arange(12) < 3 * (t + 1))
+        output, cache = F.cached_self_attention(
+            params, x[:, :, t], cache, jnp.int32(3 * t), own, num_heads=H
+        )
+        assert_close(output, whole[:, :, t])
+
+
 # Attention on a memory
 
 
@@ -269,20 +282,6 @@ def test_attention_on_a_projected_memory_is_attention_on_the_memory(batch, head_
     output = F.cached_cross_attention(params, x, projected, mask, num_heads=H)
     expected, _ = F.multi_head_attention(params, x, memory, memory, mask, num_heads=H)
     assert_close(output, expected)
-
-
-@pytest.mark.parametrize("length", [1, T])
-@pytest.mark.parametrize("batch", BATCHES)
-def test_beams_look_at_one_memory_as_if_each_had_its_own(batch, length):
-    params, beams = attention_parameters(D, D), 3
-    x, memory = normal(*batch, beams, length, D), normal(*batch, S, D, seed=1)
-    mask = some_mask(*batch, 1, 1, S)
-    projected = F.project_memory(params, memory, num_heads=H)
-    together = F.cached_cross_attention(params, x, projected, mask, num_heads=H)
-    axis = len(batch)
-    repeated, masks = (jnp.repeat(jnp.expand_dims(a, axis), beams, axis) for a in (memory, mask))
-    expected, _ = F.multi_head_attention(params, x, repeated, repeated, masks, num_heads=H)
-    assert_close(together, expected)
 
 
 @settings(max_examples=20, deadline=None)

@@ -220,29 +220,27 @@ def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm, 
         piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
         turned = angles[rows][:, None] if rotary else None
         output, cache = F.cached_decoder_block(
-            params, piece, cache, projected, start, seen, angles=turned, **settings
+            params, piece, cache, projected, start, None, seen, angles=turned, **settings
         )
         assert_close(output, expected)
 
 
 @both_orders
-def test_beams_in_a_decoder_block_share_a_memory(pre_norm):
-    params, beams = decoder_block_parameters(D, 6), 3
-    x, memory, seen = normal(2, beams, T, D), normal(2, S, D, seed=1), some_mask(2, 1, 1, S)
-    empty = jnp.zeros((2, beams, H, T, D // H))
+def test_sequences_in_a_decoder_block_share_a_memory_and_a_cache(pre_norm):
+    params, number = decoder_block_parameters(D, 6), 3
+    x, memory, seen = normal(2, number, T, D), normal(2, S, D, seed=1), some_mask(2, 1, 1, S)
     settings = {"num_heads": H, "pre_norm": pre_norm}
-    output, _ = F.cached_decoder_block(
-        params,
-        x,
-        F.KeyValueCache(empty, empty),
-        F.project_memory(params.cross_attention, memory, num_heads=H),
-        jnp.zeros((2, beams), int),
-        seen,
-        **settings,
-    )
-    repeated, masks = (jnp.repeat(a[:, None], beams, 1) for a in (memory, seen))
+    repeated, masks = (jnp.repeat(a[:, None], number, 1) for a in (memory, seen))
     expected = F.decoder_block(params, x, repeated, F.causal_mask(T), masks, **settings)
-    assert_close(output, expected)
+    projected = F.project_memory(params.cross_attention, memory, num_heads=H)
+    cache = F.KeyValueCache(*[jnp.zeros((2, H, number * T, D // H))] * 2)
+    for t in range(T):
+        own = jnp.tile(jnp.eye(number, dtype=bool), T) & (jnp.arange(number * T) < number * (t + 1))
+        start = jnp.int32(number * t)
+        output, cache = F.cached_decoder_block(
+            params, x[:, :, t], cache, projected, start, own, seen, **settings
+        )
+        assert_close(output, expected[:, :, t])
 
 
 @pytest.mark.parametrize("rates", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.3, 0.5)])

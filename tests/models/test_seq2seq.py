@@ -462,16 +462,24 @@ def test_logits_of_a_target_extended_piece_by_piece_are_those_of_the_whole(switc
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
-def test_beams_are_extended_as_targets_of_a_repeated_source(positions):
+def test_targets_of_one_source_share_its_memory_and_caches(positions):
     model, beams = small(positions=positions), 3
-    memory, mask = model.encode(SOURCE)
-    memories, caches = model.memory_caches(memory), model.empty_caches(2, beams, capacity=T)
+    memory, memory_mask = model.encode(SOURCE)
+    memories, caches = model.memory_caches(memory), model.empty_caches(2, capacity=beams * T)
     targets = (TARGET[:, None] + jnp.arange(beams)[:, None]) % V
     expected = model(jnp.repeat(SOURCE[:, None], beams, axis=1), targets)
     for t in range(T):
-        start = jnp.full((2, beams), t)
-        logits, caches = model.extend(targets[..., t : t + 1], caches, memories, mask, start)
-        assert_close(logits[..., 0, :], expected[..., t, :])
+        written = jnp.arange(beams * T) < beams * (t + 1)
+        logits, caches = model.extend(
+            targets[..., t],
+            caches,
+            memories,
+            memory_mask,
+            jnp.int32(beams * t),
+            positions=jnp.full((1, beams), t),
+            mask=jnp.tile(jnp.eye(beams, dtype=bool), T) & written,
+        )
+        assert_close(logits, expected[..., t, :])
 
 
 def test_caches_are_as_long_as_asked_for_or_as_the_context():

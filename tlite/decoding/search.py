@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
 
-ROOM = 16  # tokens, at least, by which caches grow: each step reads and reorders all of them
-GROUP = 64
+ROOM = 16  # tokens, at least, by which caches grow: each step reads all of them
+GROUP = 64  # tokens: of a group that is not among the best only the maximum is looked at
 
 
 class Hypotheses(NamedTuple):
@@ -61,9 +61,8 @@ def greedy_search(
         return (line.index < limits) & (line.last != end_id) & (line.last != pad)
 
     def step(line):
-        start = jnp.full(size, line.index)
-        logits, caches = model.extend(line.last[:, None], line.caches, memories, mask, start)
-        log_probabilities = jax.nn.log_softmax(logits[:, 0]).at[:, pad].set(-jnp.inf)
+        logits, caches = model.extend(line.last[:, None], line.caches, memories, mask, line.index)
+        log_probabilities = jax.nn.log_softmax(without(pad, logits[:, 0]))
         token = jnp.where(going(line), F.greedy(log_probabilities), pad)
         scores = line.scores + jnp.where(going(line), log_probabilities.max(-1), 0)
         tokens = line.tokens.at[:, line.index].set(token)
@@ -90,6 +89,9 @@ class Beams(NamedTuple):
     finished: Hypotheses
     """The best that have ended, by penalised log-probability; -inf where there are fewer."""
     caches: list[F.KeyValueCache]
+    """What a source's beams have written, step by step; which is whose, `own` says."""
+    own: Bool[Array, "B K NK"]
+    """The places of the caches that hold the tokens of each live beam."""
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length", "start_id", "end_id"))
@@ -122,15 +124,19 @@ def beam_search(
         return scores, *(take(tree, places) for tree in trees)
 
     def step(beams):
-        index, live, finished, caches = beams
+        index, live, finished, caches, own = beams
         last = jnp.where(index > 0, live.tokens[:, :, index - 1], start_id)
-        start = jnp.full((size, beam), index)
-        logits, caches = model.extend(last[..., None], caches, memories, mask, start)
-        log_probabilities = jax.nn.log_softmax(logits[:, :, 0]).at[..., pad].set(-jnp.inf)
-        scores = live.scores[..., None] + log_probabilities
-        vocabulary = scores.shape[-1]
-        scores, places = largest(scores.reshape(size, -1), min(2 * beam, beam * vocabulary))
-        parent, token = places // vocabulary, places % vocabulary
+        # The beams go on as one sequence, each of whose tokens sees its own beam only: so no cache
+        # is reordered when beams are.
+        start, new = index * beam, jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
+        own = jax.lax.dynamic_update_slice(own, new, (0, 0, start))
+        seen, positions = own[:, None, :, : caches[0].key.shape[-2]], jnp.full((1, beam), index)
+        logits, caches = model.extend(
+            last, caches, memories, mask, start, positions=positions, mask=seen
+        )
+        logits = without(pad, logits)
+        number = min(2 * beam, beam * logits.shape[-1])
+        scores, parent, token = continuations(logits, live.scores, number)
         tokens = take(live.tokens, parent).at[:, :, index].set(token)
         ended = token == end_id
         penalised = jnp.where(ended, scores / length_penalty(index + 1, alpha), -jnp.inf)
@@ -149,7 +155,7 @@ def beam_search(
         # A source whose limit is reached waits, as it is, for the others.
         going = index < limits
         made = jax.tree.map(partial(_where, going), made, (live, finished))
-        return Beams(index + 1, *made, take(caches, parent))
+        return Beams(index + 1, *made, caches, take(own, parent))
 
     def goes_on(beams):
         # Scores are negative, so that the longest target has the least penalty.
@@ -163,9 +169,10 @@ def beam_search(
         jnp.int32(0),
         Hypotheses(empty, nothing.at[:, 0].set(0.0)),  # one beam to begin with
         Hypotheses(empty, nothing),
-        model.empty_caches(size, beam, capacity=0),
+        model.empty_caches(size, capacity=0),
+        jnp.zeros((size, beam, max_length * beam), bool),
     )
-    beams = _while(goes_on, step, beams, max_length)
+    beams = _while(goes_on, step, beams, max_length, beam)
     found = jnp.isfinite(beams.finished.scores[:, :1])
     unended = beams.live.scores / longest
     return Hypotheses(
@@ -174,11 +181,15 @@ def beam_search(
     )
 
 
-def _while(goes_on: Callable, step: Callable, state, max_length: int):
-    """`step` while `goes_on`, at most `max_length` times, with caches that grow with the text."""
+def _while(goes_on: Callable, step: Callable, state, max_length: int, each: int = 1):
+    """`step` while `goes_on`, at most `max_length` times, with caches that grow with the text.
+
+    Every step writes to `each` places of the caches.
+    """
     more = max(ROOM, -(-max_length // 8))
     for capacity in (*range(more, max_length, more), max_length):
-        state = state._replace(caches=jax.tree.map(partial(_grow, capacity), state.caches))
+        caches = jax.tree.map(partial(_grow, capacity * each), state.caches)
+        state = state._replace(caches=caches)
 
         def has_room(state, capacity=capacity):
             return (state.index < capacity) & goes_on(state)
@@ -196,20 +207,35 @@ def _grow(capacity: int, cache: Float[Array, "*batch C K"]) -> Float[Array, "*ba
     return jnp.pad(cache, [(0, 0)] * len(batch) + [(0, capacity - length), (0, 0)])
 
 
-def largest(
-    x: Float[Array, "*batch N"], number: int
-) -> tuple[Float[Array, "*batch K"], Int[Array, "*batch K"]]:
-    """`jax.lax.top_k`, faster: they are in the `number` groups with the largest maxima."""
-    *batch, size = x.shape
-    if size <= GROUP * number:
-        return tuple(jax.lax.top_k(x, number))
-    missing = [(0, 0)] * len(batch) + [(0, -size % GROUP)]
-    groups = jnp.pad(x, missing, constant_values=-jnp.inf).reshape(*batch, -1, GROUP)
-    _, chosen = jax.lax.top_k(groups.max(-1), number)
-    chosen = jnp.sort(chosen)  # so that of equal numbers the first is taken, as in top_k
-    candidates = jnp.take_along_axis(groups, chosen[..., None], axis=-2)
-    values, places = jax.lax.top_k(candidates.reshape(*batch, -1), number)
-    return values, jnp.take_along_axis(chosen, places // GROUP, -1) * GROUP + places % GROUP
+def without(token: int, logits: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
+    """Logits of a distribution that never gives a token, the padding."""
+    return jnp.where(jnp.arange(logits.shape[-1]) == token, -jnp.inf, logits)
+
+
+def continuations(
+    logits: Float[Array, "B K V"], live: Float[Array, "B K"], number: int
+) -> tuple[Float[Array, "B N"], Int[Array, "B N"], Int[Array, "B N"]]:
+    """The `number` largest of live[k] + log softmax(logits[k])[v], and the k and v of each.
+
+    As sorting all of them finds, of equal ones the first, but with fewer passes: they lie in the
+    `number` groups of tokens with the largest maxima, and only there is a token's share computed.
+    """
+    size, beams, vocabulary = logits.shape
+    missing = [(0, 0), (0, 0), (0, -vocabulary % GROUP)]
+    logits = jnp.pad(logits, missing, constant_values=-jnp.inf)
+    groups = logits.reshape(size, beams, -1, GROUP)
+    maxima = groups.max(-1)
+    top = maxima.max(-1, keepdims=True)
+    shares = live[..., None] - top - jnp.log(jnp.exp(logits - top).sum(-1, keepdims=True))
+    shares = jnp.broadcast_to(shares, maxima.shape).reshape(size, -1)
+    maxima, groups = shares + maxima.reshape(size, -1), groups.reshape(size, -1, GROUP)
+    _, chosen = jax.lax.top_k(maxima, min(number, maxima.shape[1]))
+    chosen = jnp.sort(chosen)  # so that of equal numbers the first is taken
+    candidates = jnp.take_along_axis(groups, chosen[..., None], axis=1)
+    candidates += jnp.take_along_axis(shares, chosen, axis=1)[..., None]
+    scores, places = jax.lax.top_k(candidates.reshape(size, -1), number)
+    group, each = jnp.take_along_axis(chosen, places // GROUP, axis=1), maxima.shape[1] // beams
+    return scores, group // each, group % each * GROUP + places % GROUP
 
 
 def take(tree, places: Int[Array, "B K"]):

@@ -6,7 +6,7 @@ from functools import cache
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.decoding.search import Hypotheses, beam_search, greedy_search
 from tlite.text.pairs import END_ID, START_ID, pad_tokens
@@ -48,21 +48,25 @@ def translate(
     def limit(length):
         return max_length or min(length + length // 2 + 10, context)
 
+    mesh = Mesh(np.array(devices), ("data",))
+    model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
     order = np.argsort([len(source) for source in sources], kind="stable")
-    results: list = [None] * len(sources)
+    found = []
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
         length = min(-(-len(sources[chosen[-1]]) // LENGTHS) * LENGTHS, context)
         rows = [sources[i] for i in chosen]
         rows += rows[-1:] * (batch_size - len(rows))
         limits = np.array([limit(len(row)) for row in rows])
-        search = _search(tuple(devices), beam, limit(length))
-        tokens, scores = jax.device_get(search(model, pad_tokens(rows, length), limits, alpha))
-        for place, hypotheses in zip(
-            chosen, zip(tokens, scores.tolist(), strict=True), strict=False
-        ):
-            found = zip(*hypotheses, strict=True)
-            results[place] = [(t, score) for t, score in found if score > -math.inf]
+        search = _search(mesh, beam, limit(length))
+        found.append((chosen, search(model, pad_tokens(rows, length), limits, alpha)))
+    results: list = [None] * len(sources)
+    for chosen, hypotheses in found:  # all of them are under way: no device waits for another
+        tokens, scores = jax.device_get(hypotheses)
+        rows = zip(tokens, scores.tolist(), strict=True)
+        for place, row in zip(chosen, rows, strict=False):
+            pairs = zip(*row, strict=True)
+            results[place] = [(target, score) for target, score in pairs if score > -math.inf]
     return results
 
 
@@ -82,7 +86,7 @@ def check_search(config, beam: int, alpha: float, max_length: int | None) -> Non
 
 
 @cache
-def _search(devices: tuple, beam: int, max_length: int) -> Callable[..., Hypotheses]:
+def _search(mesh: Mesh, beam: int, max_length: int) -> Callable[..., Hypotheses]:
     """A search over a batch that is spread over the devices, each of which ends when it is done."""
     settings = {"max_length": max_length, "start_id": START_ID, "end_id": END_ID}
 
@@ -95,7 +99,7 @@ def _search(devices: tuple, beam: int, max_length: int) -> Callable[..., Hypothe
     return jax.jit(
         jax.shard_map(
             search,
-            mesh=Mesh(np.array(devices), ("data",)),
+            mesh=mesh,
             in_specs=(spec(), spec("data"), spec("data"), spec()),
             out_specs=spec("data"),
             check_vma=False,

@@ -51,6 +51,7 @@ from tlite.functional.pooling import attention_pool, dense_pool, mean_pool, para
 from tlite.functional.positions import (
     add_positions,
     interpolate_positions,
+    positions_from,
     rotary_angles,
     rotate,
     sinusoidal_positions,

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from tlite.functional.fast_attention import mixed_attention
 from tlite.functional.layers import linear
 from tlite.functional.observe import Observe, unobserved
-from tlite.functional.positions import rotate
+from tlite.functional.positions import positions_from, rotate
 
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
 
@@ -76,24 +76,27 @@ def cached_self_attention(
     params,
     x: Float[Array, "*batch T D"],
     cache: KeyValueCache,
-    start: Int[Array, "*batch"],
+    start: Int[Array, "*#batch"],
+    mask: Bool[Array, "..."] | None = None,
     *,
     num_heads: int,
-    angles: Float[Array, "*batch 1 T half_K"] | None = None,
+    angles: Float[Array, "*#batch 1 T half_K"] | None = None,
 ) -> tuple[Float[Array, "*batch T D"], KeyValueCache]:
-    """Causal self-attention of T tokens at positions start, start + 1, ... on all up to them.
+    """Self-attention of T tokens, which go to the places start, start + 1, ... of the cache.
 
-    Equal to `multi_head_attention` over the whole sequence with a causal mask, at these T rows.
-    What lies in the cache at and after `start` is overwritten or not looked at, so samples of a
-    batch may be of different lengths. `angles` are those of the T positions. The cache must have
-    room for start + T positions: under `jit` that can't be checked, and the last would be lost.
+    With no mask it is causal: equal to `multi_head_attention` over the whole sequence with a causal
+    mask, at these T rows. What lies in the cache at and after `start` is overwritten or not looked
+    at, so samples of a batch may be of different lengths. Else `mask` (..., T, C) says which places
+    each of the T sees. `angles` are those of the T positions. The cache must have room for
+    start + T places: under `jit` that can't be checked, and the last would be lost.
     """
     query_BxHxTxK, key_BxHxTxK, value_BxHxTxK = _project(params, x, x, x, num_heads, angles)
     cache = KeyValueCache(
         _write(cache.key, key_BxHxTxK, start), _write(cache.value, value_BxHxTxK, start)
     )
-    positions = start[..., None] + jnp.arange(x.shape[-2])
-    mask = jnp.arange(cache.key.shape[-2]) <= positions[..., None, :, None]
+    if mask is None:
+        places = positions_from(start, x.shape[-2])
+        mask = jnp.arange(cache.key.shape[-2]) <= places[..., None, :, None]
     output_BxHxTxK, _ = scaled_dot_product_attention(query_BxHxTxK, *cache, mask)
     return linear(params.output, merge_heads(output_BxHxTxK)), cache
 
@@ -112,15 +115,10 @@ def cached_cross_attention(
     *,
     num_heads: int,
 ) -> Float[Array, "*batch T D"]:
-    """`multi_head_attention` of x on a memory that `project_memory` has made.
-
-    x may have more batch axes than the memory: what lies along them (the beams of a search) looks
-    at the same memory, as if it were further queries, so the memory is not repeated.
-    """
-    rows = x.reshape(*memory.key.shape[:-3], -1, x.shape[-1])
-    query = split_heads(linear(params.query, rows), num_heads)
+    """`multi_head_attention` of x on a memory that `project_memory` has made."""
+    query = split_heads(linear(params.query, x), num_heads)
     output_BxHxTxK, _ = scaled_dot_product_attention(query, *memory, mask)
-    return linear(params.output, merge_heads(output_BxHxTxK)).reshape(x.shape)
+    return linear(params.output, merge_heads(output_BxHxTxK))
 
 
 def _project(params, query, key, value, num_heads, angles):
@@ -136,10 +134,10 @@ def _project(params, query, key, value, num_heads, angles):
 def _write(
     cache: Float[Array, "*batch H C K"],
     new: Float[Array, "*batch H T K"],
-    start: Int[Array, "*batch"],
+    start: Int[Array, "*#batch"],
 ) -> Float[Array, "*batch H C K"]:
     def write(cache, new, start):
-        return jax.lax.dynamic_update_slice(cache, new, (0, start, 0))
+        return jax.lax.dynamic_update_slice(cache, new, (0,) * (cache.ndim - 2) + (start, 0))
 
     for _ in range(start.ndim):
         write = jax.vmap(write)

@@ -116,13 +116,13 @@ def cached_encoder_block(
     params,
     x: Float[Array, "*batch T D"],
     cache: KeyValueCache,
-    start: Int[Array, "*batch"],
+    start: Int[Array, "*#batch"],
     *,
     num_heads: int,
     pre_norm: bool = False,
     activation: Callable = jax.nn.relu,
     norm: Callable = layer_norm,
-    angles: Float[Array, "*batch 1 T half_K"] | None = None,
+    angles: Float[Array, "*#batch 1 T half_K"] | None = None,
 ) -> tuple[Float[Array, "*batch T D"], KeyValueCache]:
     """`encoder_block` with a causal mask, for T tokens at `start`, given the cache before them."""
 
@@ -146,24 +146,26 @@ def cached_decoder_block(
     x: Float[Array, "*batch T D"],
     cache: KeyValueCache,
     memory: KeyValueCache,
-    start: Int[Array, "*batch"],
+    start: Int[Array, "*#batch"],
+    mask: Bool[Array, "..."] | None = None,
     memory_mask: Bool[Array, "..."] | None = None,
     *,
     num_heads: int,
     pre_norm: bool = False,
     activation: Callable = jax.nn.relu,
     norm: Callable = layer_norm,
-    angles: Float[Array, "*batch 1 T half_K"] | None = None,
+    angles: Float[Array, "*#batch 1 T half_K"] | None = None,
 ) -> tuple[Float[Array, "*batch T D"], KeyValueCache]:
-    """`decoder_block` with a causal mask, for T tokens at `start`, given the cache before them.
+    """`decoder_block` for T tokens that go to `start` in the cache, given what is in it.
 
-    `memory` is what `project_memory` makes of the encoder's output for the cross-attention.
+    With no `mask` (..., T, C) they see all up to themselves. `memory` is what `project_memory`
+    makes of the encoder's output for the cross-attention.
     """
 
     def attend(x):
         nonlocal cache
         output, cache = cached_self_attention(
-            params.attention, x, cache, start, num_heads=num_heads, angles=angles
+            params.attention, x, cache, start, mask, num_heads=num_heads, angles=angles
         )
         return output
 

@@ -1,7 +1,7 @@
 """Position encodings: sinusoidal, learned, rotary, and linear interpolation to longer texts."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 
 def sinusoidal_positions(
@@ -14,6 +14,11 @@ def sinusoidal_positions(
     angles = jnp.arange(length)[:, None] / base ** (jnp.arange(0, dim, 2) / dim)
     pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return pairs.reshape(length, -1)[:, :dim]  # an odd width ends with a sine
+
+
+def positions_from(start: Int[Array, "*batch"], length: int) -> Int[Array, "*batch length"]:
+    """start, start + 1, ..., start + length - 1."""
+    return start[..., None] + jnp.arange(length)
 
 
 def add_positions(

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -45,11 +44,11 @@ class Stack(nnx.Module):
     def embed(
         self,
         tokens: Int[Array, "*batch T"],
-        start: Int[Array, "*batch"] | None = None,
+        positions: Int[Array, "*#batch T"] | None = None,
         *,
         table: Float[Array, "V D"] | None = None,
     ) -> tuple[Float[Array, "*batch T D"], Float[Array, "..."] | None]:
-        """Scaled embeddings with their positions (from `start` on), and rotary angles, if any.
+        """Scaled embeddings with their positions (0, 1, ... unless given), rotary angles if any.
 
         Raises:
             ValueError: more tokens than the model's context.
@@ -57,11 +56,10 @@ class Stack(nnx.Module):
         config = self.config
         x = F.embed(self.embedding.table[...] if table is None else table, tokens)
         x = config.embedding_scale * x if config.embedding_scale != 1 else x
-        positions = None if start is None else start[..., None] + jnp.arange(tokens.shape[-1])
         if config.positions == "rotary":
             angles = F.rotary_angles(config.context, self.head_width)
-            return x, angles if start is None else angles[positions][..., None, :, :]
-        if start is None:
+            return x, angles if positions is None else angles[positions][..., None, :, :]
+        if positions is None:
             return F.add_positions(self.position_table(), x), None
         return x + self.position_table()[positions], None
 
@@ -97,7 +95,8 @@ class Stack(nnx.Module):
         """What is added to the embedding of each position."""
         if self.config.positions == "learned":
             return self.positions.table[...]
-        return F.sinusoidal_positions(self.config.context, self.config.width)
+        with jax.ensure_compile_time_eval():  # not at every step of a search
+            return F.sinusoidal_positions(self.config.context, self.config.width)
 
     def final_norm(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T D"]:
         """The norm after pre-norm blocks; post-norm blocks end with one."""

@@ -48,14 +48,14 @@ class TransformerGenerator(Encoder):
         self,
         tokens: Int[Array, "*batch T"],
         caches: list[F.KeyValueCache],
-        start: Int[Array, "*batch"],
+        start: Int[Array, "*#batch"],
     ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValueCache]]:
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
         start + T must not exceed the model's context.
         """
-        x, angles = self.embed(tokens, start)
+        x, angles = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
         extended = []
         for block, cache in zip(self.blocks, caches, strict=True):
             x, cache = F.cached_encoder_block(

@@ -125,14 +125,22 @@ class TransformerSeq2Seq(nnx.Module):
         caches: list[F.KeyValueCache],
         memories: list[F.KeyValueCache],
         memory_mask: Bool[Array, "..."] | None,
-        start: Int[Array, "*batch"],
+        start: Int[Array, "*#batch"],
+        *,
+        positions: Int[Array, "*#batch T"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
     ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValueCache]]:
         """Logits after T more tokens of a target whose first `start` tokens are in the caches.
 
-        The same as the rows of a call on the whole target, for the price of the new tokens. The
-        batch may have an axis of beams that the memories of `memory_caches` lack.
+        The same as the rows of a call on the whole target, for the price of the new tokens.
+
+        The T may also be the next tokens of T targets of one source, which share the caches: then
+        `positions` are theirs in their targets, and `mask` (..., T, C) says which places of the
+        caches, `start` to `start` + T - 1 for the new ones among them, hold each one's target.
         """
-        x, angles = self.decoder.embed(tokens, start, table=self.target_table())
+        if positions is None:
+            positions = F.positions_from(start, tokens.shape[-1])
+        x, angles = self.decoder.embed(tokens, positions, table=self.target_table())
         extended = []
         for block, cache, memory in zip(self.decoder.blocks, caches, memories, strict=True):
             x, cache = F.cached_decoder_block(
@@ -141,6 +149,7 @@ class TransformerSeq2Seq(nnx.Module):
                 cache,
                 memory,
                 start,
+                mask,
                 memory_mask,
                 angles=angles,
                 **self.decoder.block_settings(),
