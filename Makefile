@@ -52,6 +52,9 @@ bench: .venv/bench
 	.venv/bin/pip install --quiet -e ".[notebooks,text]"
 	@touch $@
 
+# What they compile is kept for the next time, and for the tests.
+notebooks: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/notebooks
+notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 notebooks: .venv/notebooks
 	@mkdir -p notebooks/built
 	@for file in notebooks/*.py; do \

@@ -14,7 +14,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path):
     environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
-    environment.pop("JAX_DISABLE_MOST_OPTIMIZATIONS")  # some train for thousands of steps
+    # Some train for thousands of steps: whole programs are faster, and `make notebooks` keeps them.
+    del environment["JAX_DISABLE_MOST_OPTIMIZATIONS"], environment["XLA_FLAGS"]
+    environment["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "notebooks")
+    environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     process = subprocess.run(
         [sys.executable, str(path)], env=environment, capture_output=True, text=True
     )

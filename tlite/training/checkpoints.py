@@ -5,7 +5,6 @@ each with a leading axis of members. Orbax writes it beside and renames it when 
 leaves the ones before; a SHA-256 of the arrays tells a damaged one, which Orbax alone would not.
 """
 
-import gc
 import hashlib
 import logging
 import shutil
@@ -137,7 +136,6 @@ class Checkpoints:
         with warnings.catch_warnings():  # Orbax leaves coroutines behind where a file is broken
             warnings.simplefilter("ignore", RuntimeWarning)
             trees = self._orbax.load_checkpointables(step, abstract)
-            gc.collect()
         digests = self._orbax.metadata(step).custom_metadata["sha256"]
         for name, tree in trees.items():
             if _digest(jax.device_get(tree)) != digests[name]:
