@@ -5,6 +5,7 @@ each with a leading axis of members. Orbax writes it beside and renames it when 
 leaves the ones before; a SHA-256 of the arrays tells a damaged one, which Orbax alone would not.
 """
 
+import contextlib
 import hashlib
 import logging
 import shutil
@@ -21,9 +22,9 @@ from orbax.checkpoint import v1 as ocp
 
 from tlite.errors import UserError, disk_errors
 
-logging.getLogger("absl").setLevel(
-    logging.CRITICAL
-)  # Orbax logs what it then raises, and each save
+# Orbax logs what it then raises, and each save; of a broken file it leaves a coroutine behind.
+logging.getLogger("absl").setLevel(logging.CRITICAL)
+warnings.filterwarnings("ignore", "coroutine 'PyTreeHandler", RuntimeWarning)
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,7 @@ class Checkpoints:
         if not steps:
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         for candidate in reversed(steps):
-            try:
-                trees = self._load(candidate, abstract)
-            except Exception:  # whatever Orbax and TensorStore make of broken files
+            if (trees := self._load(candidate, abstract)) is None:
                 continue
             if candidate != steps[-1]:
                 print(
@@ -130,17 +129,17 @@ class Checkpoints:
                     file=sys.stderr,
                 )
             return candidate, trees
-        raise UserError(f"every checkpoint in {self.folder} is damaged")
+        some = "" if steps == self.steps() else f" up to {steps[-1]}"
+        raise UserError(f"every checkpoint in {self.folder}{some} is damaged")
 
-    def _load(self, step: int, abstract: dict) -> dict:
-        with warnings.catch_warnings():  # Orbax leaves coroutines behind where a file is broken
-            warnings.simplefilter("ignore", RuntimeWarning)
+    def _load(self, step: int, abstract: dict) -> dict | None:
+        """The trees of a checkpoint, or None if one is not what was saved."""
+        with contextlib.suppress(Exception):  # whatever Orbax and TensorStore make of broken files
             trees = self._orbax.load_checkpointables(step, abstract)
-        digests = self._orbax.metadata(step).custom_metadata["sha256"]
-        for name, tree in trees.items():
-            if _digest(jax.device_get(tree)) != digests[name]:
-                raise ValueError(f"its {name} do not have the SHA-256 they were saved with")
-        return trees
+            digests = self._orbax.metadata(step).custom_metadata["sha256"]
+            if all(_digest(jax.device_get(tree)) == digests[n] for n, tree in trees.items()):
+                return trees
+        return None
 
     def drop_after(self, step: int) -> None:
         """Forget the checkpoints after `step`: they are damaged, or of another future."""
