@@ -79,6 +79,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--uncached", type=int, default=200, help="sentences without caches")
     options = parser.parse_args()
+    if options.beam < 2:
+        parser.error("a beam of at least 2: greedy search is not timed")
     run = open_run(options.run, TranslatorExperiment)
     texts = [pair.source for pair in run.experiment.data.pairs("test")]
     sources = encode_sources(run.experiment, TranslatorRun.load_tokenizer(run), texts)
