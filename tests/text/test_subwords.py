@@ -4,7 +4,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -30,6 +30,7 @@ quick = settings(max_examples=100, deadline=None)
 
 @quick
 @given(known_text)
+@example("  two spaces")
 def test_bpe_gives_text_of_known_characters_back_in_lower_case(text):
     assert BPE.decode(BPE.encode(text)) == text.lower().lstrip(" ")
 

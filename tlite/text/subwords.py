@@ -106,7 +106,8 @@ class SubwordTokenizer:
 
     def decode(self, tokens) -> str:
         """The text of the ids (T,), without special pieces, padding and spaces in front."""
-        return self._tokenizer.decode([t for t in np.asarray(tokens).tolist() if t >= 0])
+        pieces = [t for t in np.asarray(tokens).tolist() if t >= 0]
+        return self._tokenizer.decode(pieces).lstrip(" ")  # it takes away one space only
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a text as they are shown to a reader."""
