@@ -126,3 +126,9 @@ def assert_gradients_are_differences(function, formula, *inputs, step=1e-5, tole
             number[index] = value
             differences[index] = (around[0] - around[1]) / (2 * step)
         assert_close(gradient, differences, tolerance)
+
+
+def own_places(sequences, length, t):
+    """Which places of a cache that sequences share each of them sees at step t: its own so far."""
+    written = jnp.arange(sequences * length) < sequences * (t + 1)
+    return jnp.tile(jnp.eye(sequences, dtype=bool), length) & written

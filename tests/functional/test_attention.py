@@ -21,6 +21,7 @@ from tests.functional.helpers import (
     exact,
     normal,
     over_batch,
+    own_places,
     some_mask,
 )
 from tlite import functional as F
@@ -260,10 +261,8 @@ def test_sequences_that_share_a_cache_see_their_own_places_by_the_mask():
     whole, _ = F.multi_head_attention(params, x, x, x, causal, num_heads=H)
     cache = F.KeyValueCache(*[jnp.zeros((2, H, 12, D // H))] * 2)
     for t in range(4):
-        own = jnp.tile(jnp.eye(3, dtype=bool), 4) & (jnp.arange(12) < 3 * (t + 1))
-        output, cache = F.cached_self_attention(
-            params, x[:, :, t], cache, jnp.int32(3 * t), own, num_heads=H
-        )
+        start, own = jnp.int32(3 * t), own_places(3, 4, t)
+        output, cache = F.cached_self_attention(params, x[:, :, t], cache, start, own, num_heads=H)
         assert_close(output, whole[:, :, t])
 
 

@@ -18,6 +18,7 @@ from tests.functional.helpers import (
     exact,
     normal,
     over_batch,
+    own_places,
     some_mask,
 )
 from tlite import functional as F
@@ -235,8 +236,7 @@ def test_sequences_in_a_decoder_block_share_a_memory_and_a_cache(pre_norm):
     projected = F.project_memory(params.cross_attention, memory, num_heads=H)
     cache = F.KeyValueCache(*[jnp.zeros((2, H, number * T, D // H))] * 2)
     for t in range(T):
-        own = jnp.tile(jnp.eye(number, dtype=bool), T) & (jnp.arange(number * T) < number * (t + 1))
-        start = jnp.int32(number * t)
+        start, own = jnp.int32(number * t), own_places(number, T, t)
         output, cache = F.cached_decoder_block(
             params, x[:, :, t], cache, projected, start, own, seen, **settings
         )

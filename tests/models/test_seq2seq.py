@@ -19,6 +19,7 @@ from tests.functional.helpers import (
     assert_same,
     exact,
     normal,
+    own_places,
 )
 from tlite import functional as F
 from tlite.functional import layers
@@ -469,7 +470,6 @@ def test_targets_of_one_source_share_its_memory_and_caches(positions):
     targets = (TARGET[:, None] + jnp.arange(beams)[:, None]) % V
     expected = model(jnp.repeat(SOURCE[:, None], beams, axis=1), targets)
     for t in range(T):
-        written = jnp.arange(beams * T) < beams * (t + 1)
         logits, caches = model.extend(
             targets[..., t],
             caches,
@@ -477,7 +477,7 @@ def test_targets_of_one_source_share_its_memory_and_caches(positions):
             memory_mask,
             jnp.int32(beams * t),
             positions=jnp.full((1, beams), t),
-            mask=jnp.tile(jnp.eye(beams, dtype=bool), T) & written,
+            mask=own_places(beams, T, t),
         )
         assert_close(logits, expected[..., t, :])
 

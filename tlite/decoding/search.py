@@ -134,9 +134,7 @@ def beam_search(
         logits, caches = model.extend(
             last, caches, memories, mask, start, positions=positions, mask=seen
         )
-        logits = without(pad, logits)
-        number = min(2 * beam, beam * logits.shape[-1])
-        scores, parent, token = continuations(logits, live.scores, number)
+        scores, parent, token = continuations(without(pad, logits), live.scores, 2 * beam)
         tokens = take(live.tokens, parent).at[:, :, index].set(token)
         ended = token == end_id
         penalised = jnp.where(ended, scores / length_penalty(index + 1, alpha), -jnp.inf)
@@ -234,8 +232,8 @@ def continuations(
     candidates = jnp.take_along_axis(groups, chosen[..., None], axis=1)
     candidates += jnp.take_along_axis(shares, chosen, axis=1)[..., None]
     scores, places = jax.lax.top_k(candidates.reshape(size, -1), number)
-    group, each = jnp.take_along_axis(chosen, places // GROUP, axis=1), maxima.shape[1] // beams
-    return scores, group // each, group % each * GROUP + places % GROUP
+    group, per_beam = jnp.take_along_axis(chosen, places // GROUP, 1), maxima.shape[1] // beams
+    return scores, group // per_beam, group % per_beam * GROUP + places % GROUP
 
 
 def take(tree, places: Int[Array, "B K"]):
