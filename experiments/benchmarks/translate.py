@@ -23,6 +23,7 @@ from flax import nnx  # noqa: E402
 
 from tlite import functional as F  # noqa: E402
 from tlite.decoding.translate import translate  # noqa: E402
+from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
 from tlite.runs.translator import TranslatorRun, encode_sources, load_translator  # noqa: E402
 from tlite.training.runs import open_run  # noqa: E402
@@ -81,8 +82,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.beam < 2:
         parser.error("a beam of at least 2: greedy search is not timed")
-    run = open_run(options.run, TranslatorExperiment)
-    texts = [pair.source for pair in run.experiment.data.pairs("test")]
+    try:
+        run = open_run(options.run, TranslatorExperiment)
+        texts = [pair.source for pair in run.experiment.data.pairs("test")]
+    except UserError as error:
+        parser.error(str(error))
     sources = encode_sources(run.experiment, TranslatorRun.load_tokenizer(run), texts)
     model = load_translator(run, "last", 0)
     few = sources[:: max(len(sources) // options.uncached, 1)]
