@@ -186,6 +186,23 @@ def test_the_loss_that_evaluation_prints_is_that_of_training(trained, capsys):
     assert f"validation loss {line['loss']:.4f}, 3 sentences\n" in capsys.readouterr().out
 
 
+def test_subwords_without_capitals_are_compared_with_references_without(
+    sentences, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
+    tokenizer = dataclasses.replace(sentences.tokenizer, lowercase=True)
+    run = start(dataclasses.replace(sentences, tokenizer=tokenizer, truncate=True), tmp_path / "r")
+    right = {pair.source: pair.target.lower() for pair in run.data.validation}
+    monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
+    members = run.trainer.init()
+    assert run.measure(members)["exact_match"].tolist() == [1, 1]
+    run.print_scores("validation", run.data.validation, run.validation(), members)
+    out = capsys.readouterr().out
+    assert "greedy: BLEU 100.00 ± 0.00" in out
+    assert "case:lc" in out
+    assert "case:mixed" not in out  # whoever has no capitals can't be right in them
+
+
 def test_a_model_is_loaded_without_its_data(trained):
     parameters = trained.restore("last")[0].parameters
     alone = load_translator(trained.run, "last", 1)

@@ -27,7 +27,7 @@ def plot_curves(lines: list[dict], name: str = "loss", axes: Axes | None = None)
                 steps, mean - spread, mean + spread, color=curve.get_color(), alpha=0.2
             )
     units = {"loss": "loss (nats)", "accuracy": "accuracy (share that is right)"}
-    units |= {"bleu": "BLEU (cased, 13a, greedy)", "exact_match": "exact matches (share)"}
+    units |= {"bleu": "BLEU (13a, greedy)", "exact_match": "exact matches (share)"}
     axes.set(xlabel="step", ylabel=units.get(name, name))
     axes.grid(alpha=0.3)
     axes.legend()

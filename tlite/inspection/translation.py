@@ -68,6 +68,6 @@ def plot_bleu_by_length(
         sizes.append(len(rows))
     bars = axes.bar(names, scores, color="tab:blue", alpha=0.8)
     axes.bar_label(bars, [f"{size:,}" for size in sizes], padding=2)
-    axes.set(xlabel="words of the source (number of sentences on top)", ylabel="BLEU (cased, 13a)")
+    axes.set(xlabel="words of the source (number of sentences on top)", ylabel="BLEU (13a)")
     axes.margins(y=0.12)
     return axes

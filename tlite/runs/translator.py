@@ -123,7 +123,7 @@ class TranslatorRun(OpenedRun):
         pairs = self.data.validation[: self.experiment.bleu_sentences]
         if not pairs:
             return {}
-        texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        texts, references = [pair.source for pair in pairs], self.references(pairs)
         models = self.trainer.models(members.parameters)
         found = [self.translations(model, texts, beam=1) for model in models]
         return {
@@ -135,6 +135,11 @@ class TranslatorRun(OpenedRun):
         """The best translation of each text."""
         sources = encode_sources(self.experiment, self.tokenizer, texts)
         return [self.tokenizer.decode(found[0][0]) for found in translate(model, sources, **search)]
+
+    def references(self, pairs: list[Pair]) -> list[str]:
+        """What translations are compared with: lower-cased where the subwords have no capitals."""
+        lowercase = self.experiment.tokenizer.lowercase
+        return [pair.target.lower() if lowercase else pair.target for pair in pairs]
 
     def report(self, batches) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
@@ -166,7 +171,7 @@ class TranslatorRun(OpenedRun):
         found = self.print_scores(split, pairs, self.batches(pairs), members)
         model = self.trainer.models(members.parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
-        references = [pair.target for pair in pairs]
+        references = self.references(pairs)
         if has_bleu(references):
             lengths = [len(pair.source.split()) for pair in pairs]
             plots[f"{split}-bleu-by-length"] = lambda: plot_bleu_by_length(
@@ -195,19 +200,21 @@ class TranslatorRun(OpenedRun):
         return plot_alignment(weights[:, : len(written)], pieces, written)
 
     def print_scores(self, part: str, pairs: list[Pair], batches, members: Member) -> list[str]:
-        """Loss, and for greedy and beam search BLEU in two ways and exact matches.
+        """Loss, and for greedy and beam search BLEU and exact matches.
 
-        Returns the last search's translations by the first member.
+        BLEU is lower-cased, and also cased where the subwords have capitals. Returns the last
+        search's translations by the first member.
         """
         means = validate(self.trainer, members, batches)
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
-        texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        texts, references = [pair.source for pair in pairs], self.references(pairs)
+        cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
         models = self.trainer.models(members.parameters)
         settings = self.experiment.beam, self.experiment.length_penalty
         for beam, alpha in dict.fromkeys([(1, 0.0), settings]):
             found = [self.translations(m, texts, beam=beam, alpha=alpha) for m in models]
             name = f"beam {beam}, length penalty {alpha:g}" if beam > 1 else "greedy"
-            for lowercase in (True, False) if has_bleu(references) else ():
+            for lowercase in cases if has_bleu(references) else ():
                 scores, signatures = zip(
                     *(bleu(f, references, lowercase=lowercase) for f in found), strict=True
                 )
