@@ -2,7 +2,8 @@
 PYTHON ?= python3
 TLITE := .venv/bin/tlite
 # Memory in huge pages, where Linux leaves that to the program (glibc 2.35 and newer; others pass
-# over it): each step's large arrays are new memory, and in a virtual machine a page is dear.
+# over it; your own setting stays): each step's large arrays are new memory, and in a virtual
+# machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: help setup demo test lint bench notebooks

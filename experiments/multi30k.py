@@ -8,7 +8,7 @@ command   make multi30k   (train --resume RUN goes on)
           make multi30k OPTIONS="--lowercase --pieces 9700", as published
 machine   two cores of an AMD EPYC with AVX-512, the last 3,400 updates of an Intel Xeon with AMX;
           lower-cased: the Xeon
-time      3 h 19 min of updates, lower-cased 3 h 36 min, beside other work
+time      3 h 19 min of updates beside other work; lower-cased 3 h 36 min, partly so
 result    `tlite evaluate RUN --split test --checkpoint average`, beam 5, with the length penalty
           1.4, which validation prefers: BLEU 40.31 lower-cased, 39.88 cased; 41.08 by the
           lower-cased run (published: 41.02)

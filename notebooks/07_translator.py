@@ -157,7 +157,7 @@ target = np.r_[tokenizer.target.id_of("[START]"), target[target != config.pad_id
 name = "decoder.blocks.0.cross_attention.weights"
 _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=name)
 weights = np.asarray(captured[name]).mean(0)[None, :-1]
-letters = weights[0, :-1, :-1]  # without [END], which is in its place on both sides
+letters = weights[0, :-1, :-1]  # without [END], which is last on both sides
 looked_at = letters @ np.arange(letters.shape[1]) / letters.sum(1)
 correlation = np.corrcoef(np.arange(len(letters)), looked_at)[0, 1]
 print(f"correlation of the place written and the place looked at: {correlation:.2f}")

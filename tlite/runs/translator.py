@@ -149,9 +149,10 @@ class TranslatorRun(OpenedRun):
         found = self.print_scores("validation", pairs, batches, members)
         with disk_errors(self.run.samples):
             self.run.samples.mkdir(exist_ok=True)
-            rows = (f"{p.source}\n{f}\n({p.target})\n" for p, f in zip(pairs, found, strict=True))
+            rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
             path = self.run.samples / f"step-{step}.txt"
-            path.write_text("\n".join(rows), encoding="utf-8")
+            text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
+            path.write_text(text, encoding="utf-8")
         lines = read_metrics(self.run.metrics)
         with disk_errors(self.run.plots):
             self.save_plots(
