@@ -85,10 +85,10 @@ def main() -> None:
     try:
         run = open_run(options.run, TranslatorExperiment)
         texts = [pair.source for pair in run.experiment.data.pairs("test")]
+        sources = encode_sources(run.experiment, TranslatorRun.load_tokenizer(run), texts)
+        model = load_translator(run, "last", 0)
     except UserError as error:
         parser.error(str(error))
-    sources = encode_sources(run.experiment, TranslatorRun.load_tokenizer(run), texts)
-    model = load_translator(run, "last", 0)
     few = sources[:: max(len(sources) // options.uncached, 1)]
     works = {
         f"{len(few):,} sentences": (model, few),
