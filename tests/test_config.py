@@ -75,14 +75,15 @@ labelled = st.builds(
     validation_fraction=fractions,
     stream=st.booleans(),
 )
+named = readable.filter(lambda name: name.strip() and name.isprintable())
 experiments = st.one_of(
-    st.builds(GeneratorExperiment, readable, sources, generators, trainings, readable),
+    st.builds(GeneratorExperiment, named, sources, generators, trainings, readable),
     st.builds(
         ClassifierExperiment,
-        readable,
+        named,
         labelled | st.builds(SyntheticReviews, whole, whole),
         st.builds(Words, whole, st.booleans())
-        | st.builds(Subwords, st.sampled_from(["bpe", "wordpiece"]), whole),
+        | st.builds(Subwords, st.sampled_from(["bpe", "wordpiece"]), st.integers(1, 10**6)),
         classifiers | st.builds(LogisticConfig, context=whole),
         trainings,
         st.none() | st.builds(Pretraining, whole, unlabelled=files),
@@ -183,3 +184,17 @@ def test_what_does_not_fit_in_one_kind_of_experiment_is_named_not_the_kind():
 def test_a_missing_field_without_a_default_is_named():
     with pytest.raises(ValueError, match="name"):
         through_json(GeneratorExperiment("x"), lambda values: values.pop("name"))
+
+
+@pytest.mark.parametrize("name", ["context", "width", "num_heads", "num_blocks"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, 10**20])
+def test_sizes_that_cannot_be_counted_to_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be at (least|most) .*, not {value}"):
+        GeneratorConfig(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["steps", "batch_size", "accumulate", "seeds", "evaluate_every"])
+@pytest.mark.parametrize("value", [0, 2**31, 10**20])
+def test_counts_that_cannot_be_counted_to_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be at (least|most) .*, not {value}"):
+        TrainingConfig(**{name: value})

@@ -3,7 +3,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tlite.errors import UserError, disk_errors, needs_extra, pass_over_late_writes
+from tlite.errors import (
+    UserError,
+    disk_errors,
+    needs_extra,
+    pass_over_late_writes,
+    system_reason,
+)
 
 
 def test_only_late_writes_are_passed_over(monkeypatch):
@@ -16,9 +22,42 @@ def test_only_late_writes_are_passed_over(monkeypatch):
     assert reported == [other]
 
 
-def test_a_full_disk_says_how_to_go_on(tmp_path):
-    with pytest.raises(UserError, match=r"no space left.*--resume"), disk_errors(tmp_path / "x"):
+def test_a_full_disk_says_how_to_go_on_from_the_run_folder_wherever_it_was_met(tmp_path):
+    (tmp_path / "config.json").touch()
+    for path in (tmp_path / "x", tmp_path / "pretraining" / "metrics.jsonl"):
+        with pytest.raises(UserError, match=rf"No space left.*--resume {tmp_path}$"):  # noqa: SIM117
+            with disk_errors(path):
+                raise OSError(28, "No space left on device")
+
+
+def test_where_there_is_no_run_it_says_nothing_of_resuming(tmp_path):
+    with pytest.raises(UserError, match=r"put that right$"), disk_errors(tmp_path / "x"):
         raise OSError(28, "No space left on device")
+
+
+def caused(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(24, "Too many open files"), "Too many open files"),
+        (ValueError("DATA_LOSS: ... [OS error 5: Input/output error]"), "Input/output error"),
+        (
+            ValueError("RESOURCE_EXHAUSTED: no\nspace left on device"),
+            "RESOURCE_EXHAUSTED: no space",
+        ),
+        (ValueError("RESOURCE_EXHAUSTED: out of memory"), "RESOURCE_EXHAUSTED: out of memory"),
+        (caused(KeyError("x"), OSError(13, "Permission denied")), "Permission denied"),
+        (MemoryError(), "Cannot allocate memory"),
+        (ValueError("NOT_FOUND: a/zarr.json"), ""),
+    ],
+)
+def test_what_the_system_refused_is_told_in_its_words(error, reason):
+    assert system_reason(error).startswith(reason)
+    assert bool(system_reason(error)) == bool(reason)
 
 
 def test_other_errors_are_not_disguised(tmp_path):

@@ -1,6 +1,7 @@
 """Configs are frozen dataclasses; this turns them into JSON and back, running nothing."""
 
 import dataclasses
+import reprlib
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -25,7 +26,8 @@ def from_dict(kind, values: Any):
     if not dataclasses.is_dataclass(kind):
         return _plain(kind, values)
     if not isinstance(values, dict) or values.get("kind") != kind.__name__:
-        raise ValueError(f"expected a {kind.__name__}, not {values!r}")
+        other = values.get("kind") if isinstance(values, dict) else values
+        raise ValueError(f"expected a {kind.__name__}, not {reprlib.repr(other)}")
     hints = get_type_hints(kind)
     given = {name: value for name, value in values.items() if name != "kind"}
     if unknown := given.keys() - hints.keys():
@@ -50,7 +52,8 @@ def _from_union(kinds: tuple, values: Any):
         except ValueError as error:
             if isinstance(values, dict) and values.get("kind") == getattr(kind, "__name__", ""):
                 raise error
-    raise ValueError(f"expected {' or '.join(k.__name__ for k in kinds)}, not {values!r}")
+    names = " or ".join(k.__name__ for k in kinds)
+    raise ValueError(f"expected {names}, not {reprlib.repr(values)}")
 
 
 def _plain(kind, value: Any):
@@ -63,10 +66,18 @@ def _plain(kind, value: Any):
         fits = isinstance(value, dict)
         keys, values = get_args(kind)
         value = {_plain(keys, k): _plain(values, v) for k, v in value.items()} if fits else value
-    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+    elif kind is float and type(value) is int and abs(value) < 2**1000:
         value, fits = float(value), True
     else:
         fits = type(value) is (type(None) if kind is None else kind)
     if not fits:
-        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, not {value!r}")
+        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, not {reprlib.repr(value)}")
     return value
+
+
+def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
+    """Raises a ValueError for a size or a count that is below 1, or more than can be counted to."""
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:,}, not {value}")

@@ -1,6 +1,7 @@
 """The one exception a user is meant to see: a clear sentence, no traceback, exit code 2."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -11,29 +12,64 @@ class UserError(Exception):
     """Something the user can put right; its message is one sentence that says how."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """A run was stopped by a signal, after it had saved all there is to save.
+
+    Args:
+        signal: its number; a shell expects the exit code 128 + signal.
+    """
+
+    def __init__(self, message: str, signal: int):
+        super().__init__(message)
+        self.exit_code = 128 + signal
+
+
 def program() -> str:
     """How tlite was called, so that advice can be pasted: `.venv/bin/tlite`, say."""
     return sys.argv[0] if Path(sys.argv[0]).name == "tlite" else "python -m tlite"
+
+
+def system_reason(error: BaseException) -> str:
+    """What the operating system refused, in its own words: "Permission denied"; "" if it did not.
+
+    TensorStore and Orbax pass on an error of the system as text only, inside one of their own.
+    """
+    codes = (
+        errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM,
+        errno.EROFS, errno.EIO, errno.ENOMEM, errno.EFBIG,
+    )  # fmt: skip
+    while error is not None:
+        if isinstance(error, OSError):
+            return os.strerror(error.errno) if error.errno else str(error)
+        if isinstance(error, MemoryError):
+            return os.strerror(errno.ENOMEM)
+        text = str(error)
+        for code in codes:
+            if os.strerror(code) in text:
+                return os.strerror(code)
+        if "RESOURCE_EXHAUSTED" in text:
+            return " ".join(text[text.index("RESOURCE_EXHAUSTED") :].split())[:150]
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn a failure to write something of a run, a full disk above all, into a `UserError`.
 
-    `path` lies directly in the run folder, where all that is saved stays and can be resumed.
+    `path` lies in the run folder, where all that is saved stays and can be resumed.
     """
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
-        full = "No space left" in str(error) or "RESOURCE_EXHAUSTED" in str(error)
-        if not full and not isinstance(error, OSError):
+        if not (reason := system_reason(error)):
             raise
-        reason = (
-            "no space left on the device" if full else os.strerror(getattr(error, "errno", 0) or 5)
-        )
+        run = next((p for p in path.parents if (p / "config.json").is_file()), None)
+        advice = f", then {program()} train --resume {run}" if run else ""
         raise UserError(
-            f"can't write {path} ({reason}): what was saved before is kept; put that right, "
-            f"then {program()} train --resume {path.parent}"
+            f"can't write {path} ({reason}): what was saved before is kept; put that right{advice}"
         ) from error
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tlite.data import LabelledText, SyntheticReviews
-from tlite.errors import UserError
+from tlite.errors import Interrupted, UserError
 from tlite.experiment import ClassifierExperiment, Words
 from tlite.models import ClassifierConfig, LogisticConfig
 from tlite.runs import ClassifierRun, open_any, start
@@ -56,6 +56,14 @@ def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRun:
     run = start(experiment, folder)
     run.train()
     return run
+
+
+def stopped(train, *arguments) -> str:
+    """What a run says that is interrupted."""
+    with pytest.raises(Interrupted) as stop:
+        train(*arguments)
+    assert stop.value.exit_code == 128 + signal.SIGINT
+    return str(stop.value)
 
 
 def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:

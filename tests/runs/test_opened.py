@@ -18,6 +18,7 @@ from tests.runs.helpers import (
     interrupt,
     labelled,
     resume,
+    stopped,
     train,
 )
 from tlite.data import TextFile
@@ -42,16 +43,13 @@ def binary(tmp_path):
 
 
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_run_that_was_interrupted_ends_as_one_that_never_was(
-    uninterrupted, tmp_path, capsys, step
-):
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tmp_path, step):
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, step)
-        train(TRANSFORMER, folder)
+        assert f"tlite train --resume {folder}" in stopped(train, TRANSFORMER, folder)
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert step <= last < STEPS
-    assert f"tlite train --resume {folder}" in capsys.readouterr().out
     assert_same_state(resume(folder), uninterrupted)
 
 
@@ -75,9 +73,11 @@ def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
 @pytest.fixture(scope="module")
 def halfway(tmp_path_factory):
     """A run of two seeds that was interrupted."""
+    run = start(TRANSFORMER, tmp_path_factory.mktemp("runs") / "halfway")
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3)
-        return train(TRANSFORMER, tmp_path_factory.mktemp("runs") / "halfway")
+        stopped(run.train)
+    return run
 
 
 def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupted):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from tests.runs.helpers import (
     interrupt,
     labelled,
     resume,
+    stopped,
     train,
 )
+from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
 from tlite.models import LogisticConfig
 from tlite.runs import pretraining, start
@@ -106,17 +109,16 @@ def test_a_run_interrupted_in_or_after_pre_training_ends_as_one_that_was_not(
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, step, in_pretraining)
-        train(EXPERIMENT, folder)
-    assert (folder / "metrics.jsonl").exists() != in_pretraining
+        stopped(train, EXPERIMENT, folder)
+    assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
     assert_same_state(resume(folder), uninterrupted)
 
 
-def test_a_run_interrupted_in_pre_training_says_so_and_cannot_be_asked(tmp_path, capsys):
-    folder = tmp_path / "run"
+def test_a_run_interrupted_in_pre_training_says_so_and_cannot_be_asked(tmp_path):
+    run = start(EXPERIMENT, tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 2, pretraining=True)
-        run = train(EXPERIMENT, folder)
-    assert f"tlite train --resume {folder}" in capsys.readouterr().out
+        assert stopped(run.train).endswith(f"tlite train --resume {tmp_path / 'run'}")
     assert "no checkpoint yet" in complaint(run.restore, "best")
     assert "no checkpoint yet" in complaint(run.take_member, 0)
     assert not (tmp_path / "run-0").exists()
@@ -155,9 +157,13 @@ def make(tmp_path):
 
 def tokens_read(experiment, folder, capsys) -> int:
     """What a run says that its pre-training reads; it ends before its first step."""
+
+    def stop(*_):
+        raise Interrupted("stopped", signal.SIGINT)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pretraining, "fit", lambda *_: None)
-        train(experiment, folder)
+        patch.setattr(pretraining, "fit", stop)
+        stopped(train, experiment, folder)
     found = re.search(r"pre-training a generator on ([\d,]+) tokens", capsys.readouterr().out)
     return int(found[1].replace(",", ""))
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.runs.helpers import assert_same_state, complaint, interrupt, resume
+from tests.runs.helpers import assert_same_state, complaint, interrupt, resume, stopped
 from tlite.data import CopyTask, ParallelText
 from tlite.experiment import PairSubwords, TranslatorExperiment
 from tlite.models import Seq2SeqConfig
@@ -136,14 +136,13 @@ def test_training_lowers_the_loss_and_validates_with_bleu(trained):
         assert f"({pair.target})" in lines
 
 
-def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path, capsys):
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path):
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3, pretraining=True)  # a translator's task has a perplexity, as that
-        train(folder)
+        assert f"tlite train --resume {folder}" in stopped(train, folder)
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert 3 <= last < STEPS
-    assert f"tlite train --resume {folder}" in capsys.readouterr().out
     resumed = resume(folder)
     assert_same_state(resumed, trained)
     for checkpoint in ("best", "average"):

@@ -1,11 +1,18 @@
+import errno
+import json
+import os
+import resource
+import shutil
+import threading
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 from tlite.errors import UserError
-from tlite.training.checkpoints import Checkpoints
+from tlite.training.checkpoints import Checkpoints, _array_digest
 
 SHAPES = {"parameters": {"blocks.0.kernel": (2, 300)}, "optimizer": {"0": (2,), "1.bias": (2, 3)}}
 
@@ -82,7 +89,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, dam
 
 
 def test_metadata_that_is_damaged_is_damage_too(saved, capsys):
-    cut(saved / "5" / "_CHECKPOINT_METADATA")
+    cut(saved / "5" / "checkpoint.json")
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
 
 
@@ -104,6 +111,7 @@ def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
         for step, score in scores.items():
             if step in interruptions:  # a little before, and better than all
                 checkpoints.save(10 * step - 1, trees(0), -1.0, interrupted=True)
+                checkpoints.wait()
                 assert 10 * step - 1 in checkpoints.steps()
                 assert 10 * step - 1 not in checkpoints.regular_steps()
             checkpoints.save(10 * step, trees(step), score)
@@ -122,11 +130,216 @@ def test_where_only_an_interruption_was_saved_it_is_best_and_last(tmp_path):
     checkpoints.close()
 
 
-def test_what_comes_after_a_step_can_be_dropped_and_saved_anew(saved):
+def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(saved, capsys):
+    flip_a_byte(largest_file(saved / "5"))
+    content = largest_file(saved / "5").read_bytes()
     checkpoints = Checkpoints(saved, writing=True)
-    checkpoints.drop_after(4)
+    step, _ = checkpoints.load(ABSTRACT)
+    checkpoints.set_aside_damaged(step)
     assert checkpoints.steps() == [2, 4]
+    assert largest_file(saved / "damaged-5").read_bytes() == content
+    assert f"moved to {saved / 'damaged-5'}" in capsys.readouterr().err
     checkpoints.save(5, trees(50), 0.5)
     checkpoints.wait()
     assert_equal(checkpoints.load(ABSTRACT)[1], 50)
     assert checkpoints.best_step() == 5
+    flip_a_byte(largest_file(saved / "5"))
+    checkpoints.set_aside_damaged(4)
+    assert (saved / "damaged-5-again").is_dir()
+
+
+# What a kill leaves behind: Orbax used to remove old checkpoints in place
+
+
+def half_removed(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.name != "parameters":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def emptied(folder: Path) -> None:
+    (folder / "checkpoint.json").write_text("")
+
+
+def not_json(folder: Path) -> None:
+    (folder / "checkpoint.json").write_text("[1, {")
+
+
+def deeply_nested(folder: Path) -> None:
+    (folder / "checkpoint.json").write_text("[" * 5000 + "]" * 5000)
+
+
+def without_score(folder: Path) -> None:
+    path = folder / "checkpoint.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"score": None}))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [half_removed, emptied, not_json, deeply_nested, without_score],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("step", [2, 4, 5])
+def test_a_checkpoint_that_is_not_whole_is_passed_over_and_training_goes_on(saved, spoil, step):
+    spoil(saved / str(step))
+    checkpoints = Checkpoints(saved, writing=True)
+    found, loaded = checkpoints.load(ABSTRACT)
+    assert found == (4 if step == 5 else 5)
+    assert_equal(loaded, found)
+    assert checkpoints.best_step() != step
+    checkpoints.set_aside_damaged(found)
+    assert (saved / f"damaged-{step}" / "parameters").is_dir()
+    for later in (6, 7, 8):
+        checkpoints.save(later, trees(later), 3.0)
+    checkpoints.close()
+    kept = {2: [5, 7, 8], 4: [2, 7, 8], 5: [2, 7, 8]}
+    assert checkpoints.steps() == kept[step]
+
+
+def test_what_a_kill_left_half_written_or_half_removed_is_cleared_when_writing(saved):
+    names = ["7.writing", "3.deleting", "7.orbax-checkpoint-tmp", "7.writing.orbax-checkpoint-tmp"]
+    for name in names:
+        (saved / name / "parameters").mkdir(parents=True)
+    assert Checkpoints(saved).steps() == [2, 4, 5]
+    assert all((saved / name).is_dir() for name in names)
+    Checkpoints(saved, writing=True)
+    assert sorted(path.name for path in saved.iterdir()) == ["2", "4", "5"]
+
+
+def test_exchanged_checkpoints_are_damaged(saved):
+    (saved / "4").rename(saved / "x")
+    (saved / "5").rename(saved / "4")
+    (saved / "x").rename(saved / "5")
+    assert Checkpoints(saved).load(ABSTRACT)[0] == 2
+
+
+def test_an_edited_score_is_damage(saved):
+    path = saved / "5" / "checkpoint.json"
+    path.write_text(path.read_text().replace("2.2", "0.2"))
+    assert Checkpoints(saved).best_step() == 2
+
+
+# What can't be read is not damaged
+
+
+def file_of(folder: Path, kind: str) -> Path:
+    return folder / "checkpoint.json" if kind == "record" else largest_file(folder)
+
+
+@pytest.mark.parametrize("kind", ["record", "arrays"])
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.EIO, errno.ENOMEM])
+def test_an_error_of_the_system_stops_with_a_sentence_and_nothing_is_lost(
+    saved, monkeypatch, code, kind
+):
+    unreadable, open_file = file_of(saved / "5", kind), Path.open
+
+    def refuse(path, *arguments, **settings):
+        if path == unreadable:
+            raise OSError(code, os.strerror(code), str(path))
+        return open_file(path, *arguments, **settings)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    checkpoints = Checkpoints(saved, writing=True)
+    with pytest.raises(UserError, match=rf"can't read {unreadable}: {os.strerror(code)}"):
+        checkpoints.load(ABSTRACT)
+    monkeypatch.undo()
+    assert checkpoints.steps() == [2, 4, 5]
+    assert_equal(checkpoints.load(ABSTRACT)[1], 5)
+
+
+def test_too_many_open_files_are_told_as_that(saved):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    Checkpoints(saved).load(ABSTRACT)
+    few = len(os.listdir("/proc/self/fd")) + 2  # enough for us, too few for TensorStore
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+        with pytest.raises(UserError, match=r"can't read \S*: (Too many open files|.* in Orbax)"):
+            Checkpoints(saved).load(ABSTRACT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("change", ["shape", "missing", "more"])
+def test_a_changed_config_is_told_as_that(saved, change):
+    abstract = {name: dict(tree) for name, tree in ABSTRACT.items()}
+    kernel = abstract["parameters"].pop("blocks.0.kernel")
+    if change == "shape":
+        abstract["parameters"]["blocks.0.kernel"] = kernel.update(shape=(2, 600))
+    elif change == "more":
+        abstract["parameters"] |= {"blocks.0.kernel": kernel, "blocks.1.kernel": kernel}
+    with pytest.raises(UserError, match=r"config.json is not of the model .*blocks\.[01]\.kernel"):
+        Checkpoints(saved).load(abstract)
+
+
+# Handles, threads
+
+
+def test_many_saves_leak_neither_handles_nor_threads(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
+    counts = []
+    for step in range(1, 61):
+        checkpoints.save(step, trees(step), 1.0)
+        checkpoints.wait()
+        counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
+    checkpoints.close()
+    assert max(counts[30:]) <= max(counts[5:30])
+
+
+def test_a_full_disk_is_told_as_that_and_leaves_nothing_half_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise ValueError("RESOURCE_EXHAUSTED: write failed [OS error 28: No space left on device]")
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
+    checkpoints.save(1, trees(1), 1.0)
+    checkpoints.wait()
+    monkeypatch.setattr("tlite.training.checkpoints.ocp.save_checkpointables", full)
+    checkpoints.save(2, trees(2), 1.0)
+    with pytest.raises(UserError, match=r"can't write \S* \(No space left on device\)"):
+        checkpoints.wait()
+    checkpoints.close()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["1"]
+
+
+def test_another_exhausted_resource_is_not_called_a_full_disk(tmp_path, monkeypatch):
+    def exhausted(*_):
+        raise ValueError("RESOURCE_EXHAUSTED: Failed to open: Too many open files")
+
+    monkeypatch.setattr("tlite.training.checkpoints.ocp.save_checkpointables", exhausted)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
+    checkpoints.save(1, trees(1), 1.0)
+    with pytest.raises(UserError, match=r"\(Too many open files\)"):
+        checkpoints.wait()
+
+
+# Checkpoints from before 22 November 2026, which Orbax's own manager wrote
+
+
+@pytest.fixture
+def old(tmp_path) -> Path:
+    """Steps 1 to 3, the second the best, as tlite wrote them then."""
+    folder = tmp_path / "checkpoints"
+    with ocp.training.Checkpointer(folder) as orbax:
+        for step, score in ((1, 2.0), (2, 1.0), (3, 3.0)):
+            digests = {name: _array_digest(tree) for name, tree in trees(step).items()}
+            metrics = {"score": score, "interrupted": False}
+            metadata = {"sha256": digests}
+            orbax.save_checkpointables(step, trees(step), metrics=metrics, custom_metadata=metadata)
+    return folder
+
+
+def test_old_checkpoints_load_and_are_gone_on_with(old):
+    checkpoints = Checkpoints(old, writing=True)
+    assert checkpoints.best_step() == 2
+    assert_equal(checkpoints.load(ABSTRACT)[1], 3)
+    for step in (4, 5):
+        checkpoints.save(step, trees(step), 4.0)
+    checkpoints.close()
+    assert checkpoints.steps() == [2, 4, 5]
+
+
+@pytest.mark.parametrize("damage", [cut, flip_a_byte, Path.unlink])
+@pytest.mark.parametrize("name", ["metrics/metrics", "_CHECKPOINT_METADATA", "parameters"])
+def test_a_damaged_old_checkpoint_gives_way_to_the_one_before(old, damage, name):
+    path = old / "3" / name
+    damage(largest_file(path) if path.is_dir() else path)
+    assert Checkpoints(old).load(ABSTRACT)[0] == 2

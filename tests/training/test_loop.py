@@ -1,16 +1,20 @@
 """The loop: it ends when patience is out, keeps as many checkpoints as asked, and stays ended."""
 
 import dataclasses
+import json
+import shutil
+import signal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tlite.errors import Interrupted, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import fit, out_of, selection_score
+from tlite.training.loop import Interrupt, fit, out_of, selection_scores
 from tlite.training.metrics import read_metrics
 
 TOKENS = np.tile(np.arange(5), 20)
@@ -44,7 +48,8 @@ def test_the_least_score_is_the_best_of_what_is_selected():
     line = {"loss": 2.0, "accuracy": 0.25, "bleu": 30.0}
     scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}
     for select, score in scores.items():
-        assert selection_score(dataclasses.replace(TRAINING, select=select), line) == score
+        config = dataclasses.replace(TRAINING, select=select)
+        assert selection_scores(config, [line, {"step": 2}, line]) == [score, score]
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +69,18 @@ def trained():
         return fit(trainer, folder, batches, MODEL.context, measure=measure)
 
     return train
+
+
+def interrupted_at(monkeypatch, step, action):
+    """`action` is done while `step` is computed."""
+    compute = Trainer.train
+
+    def train(trainer, members, first, num_steps):
+        if first < step <= first + num_steps:
+            action()
+        return compute(trainer, members, first, num_steps)
+
+    monkeypatch.setattr(Trainer, "train", train)
 
 
 def validated(folder):
@@ -104,3 +121,93 @@ def test_without_patience_training_goes_on_and_keeps_the_last_checkpoints_and_th
     trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.1, 0.1, 0.1], keep=3)
     assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
     assert saved(tmp_path / "run") == [4, 8, 10, 12]
+
+
+def values():
+    return [0.1] * 12
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_and_stops_and_says_which_it_was(trained, tmp_path, monkeypatch, number):
+    before = signal.getsignal(number)
+    with monkeypatch.context() as patch:
+        interrupted_at(patch, 3, lambda: signal.raise_signal(number))
+        with pytest.raises(Interrupted, match=r"stopped at step \d+, and saved") as stop:
+            trained(tmp_path / "run", values())
+    assert stop.value.exit_code == 128 + number
+    assert signal.getsignal(number) == before
+    assert saved(tmp_path / "run")[-1] >= 3
+    trained(tmp_path / "run", values())
+    assert saved(tmp_path / "run")[-1] == 12
+
+
+def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(trained, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        interrupted_at(monkeypatch, 3, lambda: signal.raise_signal(signal.SIGINT))
+        trained(tmp_path / "run", values())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert validated(tmp_path / "run")[-1] == 12
+
+
+def test_a_second_signal_stops_at_once():
+    with Interrupt() as interrupt:
+        handler = signal.getsignal(signal.SIGINT)
+        handler(signal.SIGTERM, None)
+        assert interrupt.signal == signal.SIGTERM
+        with pytest.raises(KeyboardInterrupt):
+            handler(signal.SIGINT, None)
+    assert interrupt.signal == signal.SIGTERM
+
+
+def test_without_its_checkpoints_a_run_is_not_begun_anew(trained, tmp_path):
+    folder = tmp_path / "run"
+    trained(folder, values())
+    content = (folder / "metrics.jsonl").read_text()
+    for spoil in (
+        lambda: [shutil.rmtree(path) for path in (folder / "checkpoints").iterdir()],
+        lambda: (folder / "checkpoints").rmdir(),
+    ):
+        spoil()
+        with pytest.raises(UserError, match=r"no checkpoints, but metrics\.jsonl says"):
+            trained(folder, values())
+        assert (folder / "metrics.jsonl").read_text() == content
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew_and_says_so(
+    trained, tmp_path, capsys
+):
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    line = {"step": 1, "split": "training", "loss": 1.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    trained(folder, values())
+    assert f"{folder} has no checkpoint yet: beginning at step 0" in capsys.readouterr().out
+    assert validated(folder)[0] == 2
+
+
+def test_a_run_folder_that_is_removed_while_training_is_told(trained, tmp_path, monkeypatch):
+    # A checkpoint may be written there at the same time.
+    interrupted_at(monkeypatch, 5, lambda: shutil.rmtree(tmp_path / "run", ignore_errors=True))
+    with pytest.raises(UserError, match=r"metrics.jsonl was removed or replaced"):
+        trained(tmp_path / "run", values())
+
+
+def test_foreign_lines_in_the_metrics_do_not_end_training(trained, tmp_path):
+    trained(tmp_path / "run", values(), steps=6)
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_bytes(b"null\n\xff\n{}\n" + path.read_bytes())
+    trained(tmp_path / "run", values())
+    assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
+
+
+def test_a_damaged_checkpoint_is_kept_aside_when_training_goes_on(trained, tmp_path, capsys):
+    trained(tmp_path / "run", values(), steps=6)
+    folder = tmp_path / "run" / "checkpoints"
+    (folder / "6" / "checkpoint.json").write_text("?")
+    trained(tmp_path / "run", values())
+    assert (folder / "damaged-6").is_dir()
+    assert saved(tmp_path / "run")[-1] == 12
+    assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
+    assert "checkpoint 6 is damaged: using checkpoint 4 instead" in capsys.readouterr().err

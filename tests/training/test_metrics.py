@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import shutil
+import tempfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
-from tlite.training.metrics import MetricsFile, read_metrics, split_member, summarise
+from tlite.training.metrics import (
+    MetricsFile,
+    end_of_step,
+    iterate_metrics,
+    parse,
+    read_metrics,
+    split_member,
+    summarise,
+)
 
 
 def lines(*steps):
@@ -18,10 +29,10 @@ def lines(*steps):
 
 
 def write(path, *steps, opened_at=0):
-    file = MetricsFile(path, opened_at)
-    for step in steps:
-        file.write(lines(step))
-    file.close()
+    with MetricsFile(path) as file:
+        file.cut_after(opened_at)
+        for step in steps:
+            file.write(lines(step))
 
 
 @pytest.fixture
@@ -30,10 +41,9 @@ def path(tmp_path):
 
 
 def test_what_is_written_is_on_the_disk_at_once(path):
-    file = MetricsFile(path)
-    file.write(lines(1, 2))
-    assert read_metrics(path) == lines(1, 2)
-    file.close()
+    with MetricsFile(path) as file:
+        file.write(lines(1, 2))
+        assert read_metrics(path) == lines(1, 2)
 
 
 def test_there_are_no_lines_before_there_is_a_file(path):
@@ -59,18 +69,134 @@ def test_opening_at_a_step_drops_what_came_after(path, step):
 
 
 def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
+    (path.parent / "config.json").touch()
     file = MetricsFile(path)
-    file._file = Path("/dev/full").open("a")  # noqa: SIM115
-    with pytest.raises(UserError, match=f"no space .*tlite train --resume {path.parent}$"):
+    file._file = Path("/dev/full").open("ab")  # noqa: SIM115
+    with pytest.raises(UserError, match=f"No space .*tlite train --resume {path.parent}$"):
         file.write(lines(1))
     with contextlib.suppress(OSError):
-        file.close()
+        file._file.close()
 
 
 def test_a_folder_that_cannot_be_written_is_a_user_error(path):
-    path.with_suffix(".tmp").mkdir()
-    with pytest.raises(UserError, match=r"can't write .*directory.*--resume"):
+    path.mkdir()
+    with pytest.raises(UserError, match=r"can't write .*directory"):
         MetricsFile(path)
+
+
+FOREIGN = [
+    b"null",
+    b"{}",
+    b"12",
+    b"\xff",
+    b"[1, 2]",
+    b"{" * 5000,
+    b'{"step": "2", "split": "training", "loss": 1}',
+    b'{"step": 2, "split": "training", "loss": "low"}',
+    b'{"step": 2, "split": "training", "loss": 1, "loss_members": [1, "x"]}',
+    b'{"step": 2, "split": 7, "loss": 1}',
+    b'{"step": true, "split": "training"}',
+    b"",
+]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_foreign_lines_are_passed_over(path, foreign, place):
+    written = [json.dumps(line).encode() for line in lines(1, 3)]
+    path.write_bytes(b"\n".join([*written[:place], foreign, *written[place:], b""]))
+    assert read_metrics(path) == lines(1, 3)
+    write(path, 4, opened_at=3)
+    assert read_metrics(path) == lines(1, 3, 4)
+    write(path, 9, opened_at=1)
+    assert read_metrics(path) == lines(1, 9)
+
+
+line_of_text = st.one_of(
+    st.integers(0, 30).map(lambda step: json.dumps(lines(step)[0]).encode()),
+    st.sampled_from(FOREIGN[:8]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(line_of_text, max_size=12),
+    st.binary(max_size=5).filter(lambda rest: b"\n" not in rest),
+    st.integers(0, 30),
+    st.integers(1, 80),
+)
+def test_the_end_of_a_step_is_found_from_the_end_whatever_the_block(content, rest, step, block):
+    end = place = 0
+    for line in content:
+        place += len(line) + 1
+        known = parse(line)
+        end = place if step and known and known["step"] <= step else end
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "metrics.jsonl"
+        path.write_bytes(b"".join(line + b"\n" for line in content) + rest)
+        assert end_of_step(path, step, block) == end
+
+
+def test_resuming_a_long_run_reads_its_end_only_and_needs_little_memory(path):
+    line = json.dumps(lines(1)[0] | {"accuracy": 0.5, "perplexity": 8.0}).encode() + b"\n"
+    with path.open("wb") as file:
+        for _ in range(300):
+            file.write(line * 1000)
+        file.write(b"".join(json.dumps(x).encode() + b"\n" for x in lines(*range(2, 90))))
+    tracemalloc.start()
+    with MetricsFile(path) as file:
+        file.cut_after(60)
+        scores = [x for x in iterate_metrics(path, "validation") if x["step"] > 0]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert scores == []
+    assert peak < 5e6
+    assert path.stat().st_size == 300_000 * len(line) + sum(
+        len(json.dumps(x)) + 1 for x in lines(*range(2, 61))
+    )
+
+
+def test_a_second_process_cannot_train_the_same_run(path):
+    with MetricsFile(path) as file:
+        file.write(lines(1))
+        with pytest.raises(UserError, match=r"is being trained by another process"):
+            MetricsFile(path)
+    assert read_metrics(path) == lines(1)
+    write(path, 2, opened_at=1)
+
+
+@pytest.mark.parametrize("act", ["remove", "move", "replace"])
+def test_a_run_folder_that_is_gone_is_told(tmp_path, act):
+    run = tmp_path / "run"
+    run.mkdir()
+    with MetricsFile(run / "metrics.jsonl") as file:
+        file.write(lines(1))
+        run.rename(tmp_path / "moved") if act == "move" else shutil.rmtree(run)
+        if act == "replace":
+            run.mkdir()
+            (run / "metrics.jsonl").touch()
+        with pytest.raises(UserError, match="removed or replaced"):
+            file.write(lines(2))
+
+
+def test_for_pictures_a_long_run_is_thinned_to_means(path):
+    steps = range(1, 1001)
+    content = [
+        {"step": s, "split": "training", "loss": float(s), "loss_members": [s - 1.0, s + 1.0]}
+        for s in steps
+    ]
+    content[4]["loss"] = None
+    content.append({"step": 1000, "split": "validation", "loss": 7.0})
+    path.write_text("".join(json.dumps(line) + "\n" for line in content))
+    assert read_metrics(path) == content
+    assert read_metrics(path, most=5000) == content
+    thin = read_metrics(path, most=100)
+    training = [line for line in thin if line["split"] == "training"]
+    assert [line["step"] for line in training] == list(range(10, 1001, 10))
+    assert training[1]["loss"] == pytest.approx(15.5)
+    assert training[1]["loss_members"] == pytest.approx([14.5, 16.5])
+    assert training[0]["loss"] == pytest.approx((55 - 5) / 9)
+    assert thin[-1] == content[-1]
 
 
 members = st.integers(1, 4).flatmap(

@@ -1,9 +1,14 @@
 """Run folders: made once, opened again, and what is wrong with one is said in a line."""
 
+import dataclasses
 import datetime
+import errno
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from tlite.data import TextFile
@@ -18,7 +23,6 @@ TEXT = "Grüße"
 
 
 def make_run(folder):
-    folder.mkdir()
     return runs.create_run(folder, EXPERIMENT, GeneratorRun.record(TEXT), CharTokenizer(TEXT))
 
 
@@ -35,13 +39,15 @@ def test_a_run_that_was_created_opens_as_it_was(tmp_path):
     assert runs.open_run(tmp_path / "run", GeneratorExperiment) == run
     tokenizer = CharTokenizer.load(run.folder / CharTokenizer.file_name)
     assert tokenizer.characters == CharTokenizer(TEXT).characters
-    assert {path.name for path in run.folder.iterdir()} == {"config.json", "tokenizer.json"}
+    names = {"config.json", "tokenizer.json", "checkpoints"}
+    assert {path.name for path in run.folder.iterdir()} == names
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("experiment", [EXPERIMENT, ClassifierExperiment("stars")])
 def test_a_run_opens_whatever_kind_of_experiment_it_is_of(tmp_path, experiment):
-    run = runs.create_run(tmp_path, experiment, {}, CharTokenizer(TEXT))
-    assert runs.open_run(tmp_path, Experiment) == run
+    run = runs.create_run(tmp_path / "run", experiment, {}, CharTokenizer(TEXT))
+    assert runs.open_run(tmp_path / "run", Experiment) == run
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path):
@@ -59,18 +65,86 @@ def test_a_text_is_known_by_its_content():
 def test_a_named_folder_that_exists_is_refused(tmp_path):
     wanted = tmp_path / "a" / "run"
     assert runs.new_folder("novel", wanted) == wanted
-    assert wanted.is_dir()
+    make_run(wanted)
     assert f"tlite train --resume {wanted}" in complaint(runs.new_folder, "novel", wanted)
+    assert [path.name for path in wanted.parent.iterdir()] == ["run"]
 
 
 def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
     now = datetime.datetime(2026, 1, 2, 3, 4, 5)
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda: now))
     monkeypatch.setattr(runs, "datetime", clock)
-    made = [runs.new_folder("novel", root=tmp_path) for _ in range(4)]
+    made = [make_run(runs.new_folder("novel", root=tmp_path)).folder for _ in range(4)]
     assert made[0] == tmp_path / "novel" / "20260102-030405"
     assert len(set(made)) == 4
-    assert all(path.is_dir() for path in made)
+    assert sorted((tmp_path / "novel").iterdir()) == sorted(made)
+
+
+def test_a_run_that_appeared_meanwhile_is_not_written_over(tmp_path):
+    wanted = runs.new_folder("novel", tmp_path / "run")
+    run = make_run(wanted)
+    assert "can't write" in complaint(make_run, wanted)
+    assert runs.open_run(wanted, Experiment) == run
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("left", [(), ("tokenizer.json",), ("tokenizer.json", "config.json")])
+def test_what_a_kill_left_of_making_a_run_is_no_run_and_is_in_nobodys_way(tmp_path, left):
+    wanted = tmp_path / "run"
+    half = runs.unfinished(wanted)
+    half.mkdir()
+    for name in left:
+        (half / name).write_text("{")
+    assert "does not exist" in complaint(runs.open_run, wanted, Experiment)
+    assert runs.new_folder("novel", wanted) == wanted
+    run = make_run(wanted)
+    assert runs.open_run(wanted, Experiment) == run
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_full_disk_while_a_run_is_made_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CharTokenizer, "save", full)
+    wanted = runs.new_folder("novel", tmp_path / "run")
+    assert "No space left" in complaint(make_run, wanted)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    make_run(runs.new_folder("novel", wanted))
+
+
+def test_a_config_that_could_not_be_read_back_is_refused_before_anything_is_written(tmp_path):
+    model = dataclasses.replace(EXPERIMENT.model)
+    object.__setattr__(model, "activation", "my_own")
+    strange = dataclasses.replace(EXPERIMENT, model=model)
+    wanted = runs.new_folder("novel", tmp_path / "run")
+    message = complaint(runs.create_run, wanted, strange, {}, CharTokenizer(TEXT))
+    assert re.search("never be opened again.*activation.*my_own", message)
+    assert not wanted.exists()
+
+
+def test_what_a_run_was_made_with_is_recorded_and_compared(tmp_path, capsys):
+    folder = make_run(tmp_path / "run").folder
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    made = content["made_with"]
+    assert made["jax"] == jax.__version__
+    assert made["python"].startswith("3.")
+    assert made["tlite/functional"]
+    runs.open_run(folder, Experiment)
+    assert capsys.readouterr().err == ""
+    content["made_with"] = made | {"tlite/functional": "0", "jax": "0.1.2"}
+    path.write_text(json.dumps(content))
+    runs.open_run(folder, Experiment)
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert re.search(rf"warning: since {folder} .*tlite/functional has changed", warning)
+    assert re.search(rf"jax was 0\.1\.2 and is {jax.__version__}", warning)
+    assert "tlite/models" not in warning
+    del content["made_with"]  # runs from before November 2026
+    path.write_text(json.dumps(content))
+    runs.open_run(folder, Experiment)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -78,23 +152,77 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     assert str(tmp_path / "file") in complaint(runs.new_folder, "x", tmp_path / "file" / "run")
 
 
+def edited(**changes):
+    """The config with parts of it replaced."""
+
+    def spoil(text):
+        content = json.loads(text)
+        for place, value in changes.items():
+            *parts, last = place.split("__")
+            inner = content
+            for part in parts:
+                inner = inner[part]
+            inner[last] = value
+        return json.dumps(content)
+
+    return spoil
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda text: text[: len(text) // 2], "not a config"),
-        (lambda text: "", "not a config"),
-        (lambda text: "[]", "not a config"),
+        (lambda text: text[: len(text) // 2], "line .* is not JSON"),
+        (lambda text: "", "is not JSON"),
+        (lambda text: "[" * 5000 + "]" * 5000, "it is not JSON"),
+        (lambda text: "[]", "lacks kind of the experiment"),
+        (lambda text: "null", "lacks kind of the experiment"),
+        (lambda text: "5", "lacks kind of the experiment"),
+        (lambda text: "{}", "lacks kind of the experiment"),
         (lambda text: text.replace('"steps"', '"colour"'), "no field colour"),
         (lambda text: text.replace("GeneratorExperiment", "Cooking"), "Cooking"),
-        (lambda text: "{}", "experiment"),
+        (edited(experiment=[]), "lacks kind of the experiment"),
+        (edited(experiment__kind=5), "lacks kind of the experiment"),
+        (edited(experiment__data={}), "data: expected"),
+        (edited(experiment__data=None), "data: expected"),
+        (edited(experiment__model=[1] * 9999), "model: expected"),
+        (edited(experiment__training__learning_rate=10**400), "learning_rate: expected float"),
+        (edited(experiment__training__steps=1.5), "steps: expected int"),
+        (edited(data=None), "lacks the sizes of the data"),
+        (edited(data=[]), "lacks the sizes of the data"),
+        (edited(tokenizer=None), "lacks file and sha256 of the tokenizer"),
+        (edited(tokenizer={"file": 5, "sha256": ""}), "lacks file and sha256 of the tokenizer"),
+        (edited(tokenizer={"file": "\0", "sha256": ""}), "no file can have the name"),
+        (edited(made_with=5), "made_with"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
     path = make_run(tmp_path / "run").folder / "config.json"
     path.write_text(spoil(path.read_text()))
     message = complaint(runs.open_run, path.parent, GeneratorExperiment)
-    assert str(path) in message
-    assert words in message
+    assert str(path.parent) in message
+    assert re.search(words, message)
+    assert len(message) < 400
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
+def test_a_folder_that_there_cannot_be_is_told(name):
+    message = complaint(runs.open_run, Path(name), GeneratorExperiment)
+    assert re.search("can't read|does not exist", message)
+    assert "can't make the run folder" in complaint(runs.new_folder, "x", Path(name))
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
+def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch, file):
+    folder, open_file = make_run(tmp_path / "run").folder, Path.open
+
+    def refuse(path, *arguments, **settings):
+        if path.name == file:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return open_file(path, *arguments, **settings)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    message = complaint(runs.open_run, folder, GeneratorExperiment)
+    assert message == f"can't read {folder / file}: Permission denied"
 
 
 def test_a_config_that_is_not_text_is_named(tmp_path):

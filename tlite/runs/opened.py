@@ -1,7 +1,6 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
 import dataclasses
-import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,12 +10,13 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
-from tlite.errors import UserError, program
+from tlite.errors import Interrupted, UserError, program
+from tlite.experiment import describe_sources
 from tlite.modules import summary
 from tlite.training import Member, Trainer
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import fit, host_copy, restore, selection_score
-from tlite.training.metrics import read_metrics, split_member
+from tlite.training.loop import fit, host_copy, restore, selection_scores
+from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.named import to_named
 from tlite.training.precision import choose_precision
 from tlite.training.runs import Run, create_run, new_folder, open_run
@@ -69,8 +69,8 @@ class OpenedRun(ABC):
     def report(self, batches) -> None:
         """What is printed and drawn at the end of training."""
 
-    def start_members(self) -> Member | None:
-        """The members before their first step; None if their making was interrupted."""
+    def start_members(self) -> Member:
+        """The members before their first step."""
         return self.trainer.init()
 
     def measure(self, members: Member) -> dict[str, np.ndarray]:
@@ -98,18 +98,23 @@ class OpenedRun(ABC):
         print(f"precision: {reason}")
         training = dataclasses.replace(experiment.training, precision=precision)
         experiment = dataclasses.replace(experiment, training=training)
-        return cls(create_run(path, experiment, cls.record(data), tokenizer), tokenizer, data)
+        new = cls(Run(path, experiment, cls.record(data)), tokenizer, data)
+        new.trainer.compile()  # what can't fit is told before anything is written
+        create_run(path, experiment, new.run.data, tokenizer)
+        return new
 
     @classmethod
     def open(cls, folder: Path) -> "OpenedRun":
         """A run that exists, with the data it was trained on."""
         run = open_run(folder, cls.experiment_type)
+        if line := describe_sources(run.experiment):  # a run of somebody else's may name anything
+            print(line, flush=True)
         data = cls.load_data(run.experiment)
-        if (record := cls.record(data)) != run.data:
-            changed = next(name for name in run.data if record.get(name) != run.data[name])
+        then, now = run.data, cls.record(data)
+        if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
             raise UserError(
-                f"the data of {folder} has changed since the run began: {changed}: "
-                f"{run.data[changed]} then, {record.get(changed)} now"
+                f"the data of {folder} has changed since the run began: {changed[0]}: "
+                f"{then.get(changed[0])} then, {now.get(changed[0])} now"
             )
         return cls(run, cls.load_tokenizer(run), data)
 
@@ -130,10 +135,12 @@ class OpenedRun(ABC):
             f"run folder {run.folder}"
         )
         batches = self.validation()
-        starts = self.tokens_per_example, self.start_members, self.measure
-        if fit(trainer, run.folder, batches, *starts) is None:
-            print(f"go on: {program()} train --resume {run.folder}")
-            return
+        try:
+            starts = self.tokens_per_example, self.start_members, self.measure
+            fit(trainer, run.folder, batches, *starts)
+        except Interrupted as stop:
+            stop.args = (f"{stop}; go on: {program()} train --resume {run.folder}",)
+            raise
         self.report(batches)
 
     def restore(self, checkpoint: str) -> tuple[Member, int]:
@@ -152,27 +159,30 @@ class OpenedRun(ABC):
             ),
         )
         members, step = self.restore("last")
-        folder = new_folder(
-            experiment.name, self.run.folder.with_name(f"{self.run.folder.name}-{member}")
-        )
-        run = create_run(folder, experiment, self.run.data, self.tokenizer)
-        lines = [split_member(line, member) for line in read_metrics(self.run.metrics)]
-        run.metrics.write_text(
-            "".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step)
-        )
-        alone = jax.tree.map(lambda a: a[member : member + 1], host_copy(members))
-        new = type(self)(run, self.tokenizer, self.data)
-        checkpoints = Checkpoints(run.checkpoints, writing=True)
-        validation = [
-            line for line in lines if line["split"] == "validation" and line["step"] == step
+        validated = [
+            split_member(line, member)
+            for line in iterate_metrics(self.run.metrics, "validation")
+            if line["step"] == step
         ]
-        score = selection_score(experiment.training, validation[-1])
+        scores = selection_scores(experiment.training, validated)
+        if not scores:
+            raise UserError(f"{self.run.metrics} has no validation at step {step}")
         interrupted = step % training.evaluate_every != 0 and step != training.steps
-        named = to_named(new.trainer.model, alone)
-        checkpoints.save(step, named, score, interrupted=interrupted)
-        checkpoints.wait()
-        checkpoints.close()
-        return new
+        alone = jax.tree.map(lambda a: a[member : member + 1], host_copy(members))
+
+        def fill(run: Run) -> None:
+            with MetricsFile(run.metrics) as metrics:
+                for line in iterate_metrics(self.run.metrics):
+                    if line["step"] <= step:
+                        metrics.write([split_member(line, member)])
+            with Checkpoints(run.checkpoints, writing=True) as checkpoints:
+                named = to_named(self.trainer.model, alone)
+                checkpoints.save(step, named, scores[-1], interrupted=interrupted)
+
+        folder = self.run.folder.with_name(f"{self.run.folder.name}-{member}")
+        folder = new_folder(experiment.name, folder)
+        run = create_run(folder, experiment, self.run.data, self.tokenizer, fill)
+        return type(self)(run, self.tokenizer, self.data)
 
     def save_plots(self, plots: dict) -> None:
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""

@@ -30,11 +30,11 @@ def check_pretraining(experiment: ClassifierExperiment) -> None:
         raise UserError("there are no unlabelled files beside synthetic reviews")
 
 
-def pretrained_members(run) -> Member | None:
+def pretrained_members(run) -> Member:
     """A classifier run's members, all with the embedding and blocks of one generator.
 
     The generator is trained (or, in a run that is resumed, trained on) in the folder
-    `pretraining` of the run; None if that is interrupted.
+    `pretraining` of the run.
     """
     settings = run.experiment.pretraining
     config = generator_config(run.experiment.model, settings.pretraining_dropout)
@@ -57,8 +57,6 @@ def pretrained_members(run) -> Member | None:
     folder.mkdir(exist_ok=True)
     print(f"pre-training a generator on {len(stream):,} tokens, {training.steps:,} steps")
     members = fit(trainer, folder, batches, config.context)
-    if members is None:
-        return None
     learned = to_named(trainer.model, host_copy(members))["parameters"]
     print("pre-training has ended; now the classifier")
     start = run.trainer.init()

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from tlite.config import check_size
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -56,8 +58,7 @@ class TrainingConfig:
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+            check_size(name, getattr(self, name))
         rates = {"learning_rate": [self.learning_rate], "learning_rates": self.learning_rates}
         rates |= {"warmup_steps": [self.warmup_steps], "weight_decay": [self.weight_decay]}
         rates |= {"adam_epsilon": [self.adam_epsilon], "patience": [self.patience]}
@@ -73,6 +74,10 @@ class TrainingConfig:
             raise ValueError(f"clip_norm must be positive, not {self.clip_norm}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
+
+    @property
+    def num_members(self) -> int:
+        return self.seeds * max(len(self.learning_rates), 1)
 
     @property
     def members(self) -> list[tuple[int, float]]:

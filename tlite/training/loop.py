@@ -3,17 +3,17 @@
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from tlite.errors import UserError
+from tlite.errors import Interrupted, UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, read_metrics, summarise
+from tlite.training.metrics import MetricsFile, iterate_metrics, summarise
 from tlite.training.named import from_named, named_shapes, to_named
 from tlite.training.progress import TrainingProgress
 from tlite.training.step import Member
@@ -29,85 +29,106 @@ def fit(
     folder: Path,
     validation: Any,
     tokens_per_example: int,
-    start: Callable[[], Member | None] | None = None,
+    start: Callable[[], Member] | None = None,
     measure: Callable[[Member], dict[str, np.ndarray]] | None = None,
-) -> Member | None:
+) -> Member:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
-    The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say, or None
-    if making them was interrupted. `measure` adds to what a validation finds, by member (M,).
+    The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
+    adds to what a validation finds, by member (M,).
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
-    validated and saved; after `patience` validations without a better one it ends. Ctrl-C saves
-    and stops. Nothing depends on where a run was cut.
+    validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
+    and SIGHUP save and stop. Nothing depends on where a run was cut.
 
     Returns:
-        The trained members; None if interrupted.
+        The trained members.
 
     Raises:
-        UserError: a loss is not finite, or the disk is full.
+        UserError: a loss is not finite, the disk is full, or the folder is not as it was left.
+        Interrupted: by one of these signals; all is saved.
     """
     config, patience = trainer.config, trainer.config.patience
-    checkpoints = Checkpoints(folder / "checkpoints", writing=True, last=config.keep)
-    members, step = restore(trainer, checkpoints, start=start)
-    if members is None:
-        return None
-    checkpoints.drop_after(step)
-    metrics = MetricsFile(folder / "metrics.jsonl", step)
-    tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
-    tokens_per_step *= len(config.members)
-    steps_per_call, perplexity = 1, trainer.task.perplexity
-    scores = [
-        selection_score(config, line)
-        for line in read_metrics(metrics.path)
-        if line["split"] == "validation" and line["step"] % config.evaluate_every == 0
-    ]
-    with Interrupt() as interrupt, TrainingProgress(step, config.steps) as progress:
-        while step < config.steps and not interrupt.requested and not out_of(patience, scores):
-            next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
-            num_steps = min(steps_per_call, next_evaluation - step, config.steps - step)
-            began = time.perf_counter()
-            members, losses = trainer.train(members, step, num_steps)
-            seconds = time.perf_counter() - began
-            rate = tokens_per_step * num_steps / seconds
-            metrics.write(
-                [
-                    {"step": step + i + 1, "split": "training"}
-                    | summarise({name: v[i] for name, v in losses.items()}, perplexity)
-                    | {"tokens_per_second": round(rate)}
-                    for i in range(num_steps)
-                ]
-            )
-            _check_finite("training", losses["loss"], step, config.members, checkpoints)
-            step += num_steps
-            progress.update(step, float(losses["loss"][-1].mean()), rate)
-            # The first call compiles; later ones are fitted to the time that a step takes.
-            wanted = SECONDS_PER_CALL / (seconds / num_steps)
-            steps_per_call = int(min(max(wanted, 1), 4 * steps_per_call + 8, MAX_STEPS_PER_CALL))
-            if step == next_evaluation or step == config.steps or interrupt.requested:
-                means = validate(trainer, members, validation)
-                means |= measure(members) if measure else {}
-                _check_finite(
-                    "validation", means["loss"][None], step - 1, config.members, checkpoints
+    check_resumable(folder)
+    with (
+        Interrupt() as interrupt,
+        MetricsFile(folder / "metrics.jsonl") as metrics,
+        Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
+    ):
+        members, step = restore(trainer, checkpoints, start=start)
+        if checkpoints.steps():
+            checkpoints.set_aside_damaged(step)
+        metrics.cut_after(step)
+        tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
+        tokens_per_step *= len(config.members)
+        steps_per_call, perplexity = 1, trainer.task.perplexity
+        validations = iterate_metrics(metrics.path, "validation")
+        scores = selection_scores(
+            config, (line for line in validations if line["step"] % config.evaluate_every == 0)
+        )
+        with TrainingProgress(step, config.steps) as progress:
+            while step < config.steps and not interrupt.signal and not out_of(patience, scores):
+                next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
+                num_steps = min(steps_per_call, next_evaluation - step, config.steps - step)
+                began = time.perf_counter()
+                members, losses = trainer.train(members, step, num_steps)
+                seconds = time.perf_counter() - began
+                rate = tokens_per_step * num_steps / seconds
+                metrics.write(
+                    [
+                        {"step": step + i + 1, "split": "training"}
+                        | summarise({name: v[i] for name, v in losses.items()}, perplexity)
+                        | {"tokens_per_second": round(rate)}
+                        for i in range(num_steps)
+                    ]
                 )
-                line = {"step": step, "split": "validation"} | summarise(means, perplexity)
-                metrics.write([line])
-                progress.validated(line["loss"])
-                saved = to_named(trainer.model, host_copy(members))
-                score = selection_score(config, line)
-                interrupted = step not in (next_evaluation, config.steps)
-                checkpoints.save(step, saved, score, interrupted=interrupted)
-                if not interrupted:
-                    scores.append(score)
-    checkpoints.wait()
-    checkpoints.close()
-    metrics.close()
+                _check_finite("training", losses["loss"], step, config.members, checkpoints)
+                step += num_steps
+                progress.update(step, float(losses["loss"][-1].mean()), rate)
+                # The first call compiles; later ones are fitted to the time that a step takes.
+                wanted = SECONDS_PER_CALL / (seconds / num_steps)
+                steps_per_call = min(max(wanted, 1), 4 * steps_per_call + 8, MAX_STEPS_PER_CALL)
+                steps_per_call = int(steps_per_call)
+                if step == next_evaluation or step == config.steps or interrupt.signal:
+                    means = validate(trainer, members, validation)
+                    means |= measure(members) if measure else {}
+                    _check_finite(
+                        "validation", means["loss"][None], step - 1, config.members, checkpoints
+                    )
+                    line = {"step": step, "split": "validation"} | summarise(means, perplexity)
+                    metrics.write([line])
+                    progress.validated(line["loss"])
+                    saved = to_named(trainer.model, host_copy(members))
+                    (score,) = selection_scores(config, [line])
+                    interrupted = step not in (next_evaluation, config.steps)
+                    checkpoints.save(step, saved, score, interrupted=interrupted)
+                    if not interrupted:
+                        scores.append(score)
+        checkpoints.wait()
+        metrics.check()
+    if interrupt.signal:
+        raise Interrupted(f"stopped at step {step}, and saved", interrupt.signal)
     if out_of(patience, scores):
         print(f"no better validation in the last {patience}: ended at step {step}")
-    elif step < config.steps:
-        print(f"stopped and saved at step {step}")
-        return None
     return members
+
+
+def check_resumable(folder: Path) -> None:
+    """Raises a `UserError` where a run has been trained, and its checkpoints were removed."""
+    if not (folder / "metrics.jsonl").exists():
+        return
+    checkpoints, metrics = folder / "checkpoints", folder / "metrics.jsonl"
+    if checkpoints.is_dir() and Checkpoints(checkpoints).steps():
+        return
+    # By its third validation a run has saved the checkpoint of its first.
+    validations = sum(1 for _ in iterate_metrics(metrics, "validation"))
+    if validations > 2 or (not checkpoints.is_dir() and metrics.stat().st_size):
+        raise UserError(
+            f"{folder} has no checkpoints, but {metrics.name} says that it was trained: put "
+            f"{checkpoints} back, or remove {metrics} to begin at step 0"
+        )
+    if metrics.stat().st_size:
+        print(f"{folder} has no checkpoint yet: beginning at step 0")
 
 
 def out_of(patience: int, scores: list[float]) -> bool:
@@ -115,17 +136,19 @@ def out_of(patience: int, scores: list[float]) -> bool:
     return 0 < patience < len(scores) - int(np.argmin(scores)) if scores else False
 
 
-def selection_score(config: TrainingConfig, validation: dict) -> float:
-    """What the best checkpoint has the least of, from a validation's line of metrics."""
-    return validation["loss"] if config.select == "loss" else -validation[config.select]
+def selection_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
+    """What the best checkpoint has the least of, from validations' lines of metrics."""
+    sign = 1 if config.select == "loss" else -1
+    found = (line.get(config.select) for line in validations)
+    return [sign * value for value in found if value is not None]
 
 
 def restore(
     trainer: Trainer,
     checkpoints: Checkpoints,
     step: int | None = None,
-    start: Callable[[], Member | None] | None = None,
-) -> tuple[Member | None, int]:
+    start: Callable[[], Member] | None = None,
+) -> tuple[Member, int]:
     """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
@@ -173,21 +196,28 @@ def _check_finite(
 
 
 class Interrupt:
-    """Ctrl-C sets `requested`; a second one stops at once."""
+    """Notes the first SIGINT (Ctrl-C), SIGTERM or SIGHUP in `signal`; a second one stops at once.
 
-    requested = False
+    What a process was told to ignore when it started (by `nohup`, or as a job of a shell in the
+    background) it goes on ignoring.
+    """
+
+    signal = 0
 
     def __enter__(self):
-        self._in_main_thread = threading.current_thread() is threading.main_thread()
-        if self._in_main_thread:
-            self._before = signal.signal(signal.SIGINT, self._handle)
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)  # Windows has no SIGHUP
+                if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_):
-        if self._in_main_thread:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
-    def _handle(self, *_):
-        if self.requested:
+    def _handle(self, number, _):
+        if self.signal:
             raise KeyboardInterrupt
-        self.requested = True
+        self.signal = int(number)

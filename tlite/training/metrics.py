@@ -1,12 +1,20 @@
 """metrics.jsonl: a line for each training step and each validation, appended as they happen."""
 
+import io
 import json
 import math
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from tlite.errors import disk_errors
+from tlite.errors import UserError, disk_errors
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 
 def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
@@ -27,36 +35,147 @@ def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
 
 
 class MetricsFile:
-    """Appends to metrics.jsonl. Opening at a step drops the lines of later steps."""
+    """Appends to metrics.jsonl.
 
-    def __init__(self, path: Path, step: int = 0):
+    Raises:
+        UserError: another process has it open so, or it can't be written.
+    """
+
+    def __init__(self, path: Path):
         self.path = path
-        kept = [line for line in read_metrics(path) if line["step"] <= step]
-        temporary = path.with_suffix(".tmp")
         with disk_errors(path):
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
-            temporary.replace(path)
-            self._file = path.open("a")
+            self._file = path.open("ab")
+        self._lock()
+
+    def _lock(self) -> None:
+        """Only one process trains a run; the lock ends with the process, however that ends."""
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{self.path.parent} is being trained by another process") from None
+        except OSError:  # a file system that knows no locks
+            return
+
+    def cut_after(self, step: int) -> None:
+        """Drop the lines of later steps."""
+        with disk_errors(self.path):
+            self._file.truncate(end_of_step(self.path, step))
 
     def write(self, lines: list[dict]) -> None:
-        """All of the lines, on the disk when this returns."""
+        """All of the lines, on the disk when this returns.
+
+        Raises:
+            UserError: the disk is full, or the run folder was removed or moved.
+        """
         with disk_errors(self.path):
-            self._file.write("".join(json.dumps(line) + "\n" for line in lines))
+            self._file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
             self._file.flush()
+        self.check()
 
-    def close(self) -> None:
-        self._file.close()
-
-
-def read_metrics(path: Path) -> list[dict]:
-    """Every whole line; a line that a kill cut short is passed over."""
-    lines = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    def check(self) -> None:
+        """Raises a `UserError` if what is written is no longer in the run folder."""
         try:
-            lines.append(json.loads(line))
-        except json.JSONDecodeError:
+            there = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            there = False
+        if not there:
+            raise UserError(
+                f"{self.path} was removed or replaced while the run was trained: "
+                "nothing more can be saved there"
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with disk_errors(self.path):
+            self._file.close()
+
+
+def end_of_step(path: Path, step: int, block: int = 1 << 16) -> int:
+    """Where the last whole line of `step` or an earlier one ends, in bytes; read from the end."""
+    with path.open("rb") as file:
+        start = file.seek(0, os.SEEK_END) if step else 0
+        rest, cut = b"", True  # what comes after the last newline is not whole
+        while start:
+            size = min(block, start)
+            start = file.seek(start - size)
+            first, *lines = (file.read(size) + rest).split(b"\n")
+            end = start + len(first) + 1 + sum(len(line) + 1 for line in lines)
+            for line in reversed(lines):
+                end -= len(line) + 1
+                if not cut and (known := parse(line)) and known["step"] <= step:
+                    return end + len(line) + 1
+                cut = False
+            rest = first
+        known = parse(rest)
+        return len(rest) + 1 if not cut and known and known["step"] <= step else 0
+
+
+def parse(line: bytes) -> dict | None:
+    """A line as it was written, or None: cut short by a kill, or foreign."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(values, dict) or type(values.get("step")) is not int:
+        return None
+    numbers = [v for name, v in values.items() if name not in ("step", "split")]
+    numbers = [n for v in numbers for n in (v if isinstance(v, list) else [v])]
+    fits = all(isinstance(n, int | float | None) for n in numbers)
+    return values if fits and values.get("split") in ("training", "validation") else None
+
+
+def iterate_metrics(path: Path, split: str | None = None) -> Iterator[dict]:
+    """Every line that was written whole, of one split if asked; others are passed over."""
+    if not path.exists():
+        return
+    wanted = b"" if split is None else json.dumps(split).encode()
+    with path.open("rb") as file:
+        for line in file:
+            if wanted in line and (values := parse(line)) and split in (None, values["split"]):
+                yield values
+
+
+def read_metrics(path: Path, most: int | None = None) -> list[dict]:
+    """The lines of metrics.jsonl; of training at most so many, each the mean of neighbours.
+
+    A picture needs no more than a thousand or two, however long the run was.
+    """
+    if most is None:
+        return list(iterate_metrics(path))
+    width = -(-sum(1 for _ in _raw(path, b'"training"')) // most)
+    lines, group = [], []
+    for line in iterate_metrics(path):
+        if line["split"] == "validation":
+            lines.append(line)
             continue
-    return lines
+        group.append(line)
+        if len(group) >= width:
+            lines.append(_mean(group))
+            group = []
+    return lines + ([_mean(group)] if group else [])
+
+
+def _raw(path: Path, word: bytes) -> Iterator[bytes]:
+    with path.open("rb") if path.exists() else io.BytesIO() as file:
+        yield from (line for line in file if word in line)
+
+
+def _mean(lines: list[dict]) -> dict:
+    """One line for several: their last step, and the means of what all of them have."""
+    if len(lines) == 1:
+        return lines[0]
+    means = {"step": lines[-1]["step"], "split": lines[-1]["split"]}
+    for name in lines[0].keys() - means.keys():
+        values = [line.get(name) for line in lines]
+        known = [v for v in values if v is not None]
+        shapes = {len(v) if isinstance(v, list) else 0 for v in known}
+        if len(shapes) == 1 and not any(None in v for v in known if isinstance(v, list)):
+            means[name] = np.mean(known, axis=0).tolist()
+    return means
 
 
 def _short(value: float) -> float | None:

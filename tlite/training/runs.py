@@ -1,14 +1,20 @@
 """A run is a folder: config.json, tokenizer, metrics.jsonl, checkpoints/, samples/, plots/."""
 
 import datetime
+import errno
 import hashlib
 import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tlite.config import from_dict, to_dict
-from tlite.errors import UserError, program
+from tlite.errors import UserError, disk_errors, program, system_reason
+from tlite.training.provenance import changed_since, made_with
 
 
 @dataclass(frozen=True)
@@ -38,70 +44,137 @@ class Run:
 
 
 def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs")) -> Path:
-    """A folder that did not exist: `folder`, or runs/<name>/<yyyymmdd-HHMMSS>.
+    """A path for a run, where nothing is yet: `folder`, or runs/<name>/<yyyymmdd-HHMMSS>.
 
     Raises:
         UserError: it exists already, or can't be made.
     """
     wanted = folder or root / name / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     path, again = wanted, 1
-    while True:
-        try:
-            path.mkdir(parents=True)
-            return path
-        except FileExistsError:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while os.path.lexists(path):
             if folder is not None:
                 raise UserError(
                     f"the run folder {folder} exists already: name another, "
                     f"or continue it with {program()} train --resume {folder}"
-                ) from None
+                )
             path, again = wanted.with_name(f"{wanted.name}-{again + 1}"), again + 1
-        except OSError as error:
-            raise UserError(f"can't make the run folder {path}: {error.strerror}") from error
+        unfinished(path).mkdir(exist_ok=True)  # so that a folder that can't be is told early
+        unfinished(path).rmdir()
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
+            return path  # a kill left half a run, which `create_run` writes over
+        reason = system_reason(error) or "there can be no such name"
+        raise UserError(f"can't make the run folder {path}: {reason}") from error
+    return path
 
 
-def create_run(folder: Path, experiment, data: dict, tokenizer) -> Run:
-    """Write the tokenizer and, last and at once, config.json: a folder with it is complete."""
-    run = Run(folder, experiment, data)
-    temporary = folder / "config.json.tmp"
+def unfinished(path: Path) -> Path:
+    """Where a run is made, beside the place it then gets."""
+    return path.with_name(f".{path.name}.new")
+
+
+def create_run(
+    folder: Path,
+    experiment,
+    data: dict,
+    tokenizer,
+    fill: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Write a run beside `folder`, and let it appear there whole.
+
+    Args:
+        fill: writes what else the run has, while it still lies beside.
+
+    Raises:
+        UserError: the config could not be read back, the disk is full, or a run is there by now.
+    """
+    content = to_dict(experiment)
     try:
-        path = folder / tokenizer.file_name
-        tokenizer.save(path)
-        token_file = {"file": path.name, "sha256": _sha256(path)}
-        content = {"experiment": to_dict(experiment), "data": data, "tokenizer": token_file}
-        content = json.dumps(content, indent=2)
-        temporary.write_text(content)
-        temporary.replace(folder / "config.json")
-    except OSError as error:
-        raise UserError(f"can't write {folder}: {error.strerror}") from error
-    return run
+        again = to_dict(from_dict(type(experiment), json.loads(json.dumps(content))))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the run could never be opened again: {error}") from error
+    if json.dumps(again) != json.dumps(content):
+        raise UserError("the run could never be opened again: config.json would say otherwise")
+    temporary = unfinished(folder)
+    try:
+        with disk_errors(folder):
+            (temporary / "checkpoints").mkdir(parents=True, exist_ok=True)
+            path = temporary / tokenizer.file_name
+            tokenizer.save(path)
+            token_file = {"file": path.name, "sha256": _sha256(path)}
+            content = {"experiment": content, "data": data, "tokenizer": token_file}
+            content = json.dumps(content | {"made_with": made_with()}, indent=2)
+            (temporary / "config.json").write_text(content, encoding="utf-8")
+            fill(Run(temporary, experiment, data))
+            temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return Run(folder, experiment, data)
 
 
 def open_run(folder: Path, kind: Any) -> Run:
-    """The run in a folder that `create_run` made.
+    """The run in a folder that `create_run` made; a warning where it was made otherwise than now.
 
     Args:
         kind: the type of its experiment, or a union of types.
 
     Raises:
-        UserError: there is no such folder, or it isn't a run's.
+        UserError: there is no such folder, it isn't a run's, or can't be read.
     """
     path = folder / "config.json"
-    if not path.is_file():
-        what = "has no config.json: it is not a run folder" if folder.exists() else "does not exist"
-        raise UserError(f"{folder} {what}{_nearby(folder)}")
     try:
-        content = json.loads(path.read_text())
-        saved = content["experiment"]["kind"]
+        if not path.is_file():
+            what = (
+                "has no config.json: it is not a run folder"
+                if folder.exists()
+                else "does not exist"
+            )
+            raise UserError(f"{folder} {what}{_nearby(folder)}")
+        content = _read_config(path)
+        saved = content["experiment"].get("kind")
         if isinstance(kind, type) and saved != kind.__name__:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         token_file = folder / Path(content["tokenizer"]["file"]).name
         if _sha256(token_file) != content["tokenizer"]["sha256"]:
             raise UserError(f"{token_file} is not the one that the run was trained with")
-        return Run(folder, from_dict(kind, content["experiment"]), content["data"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path} is not a config that this tlite can read: {reason}") from error
+        run = Run(folder, from_dict(kind, content["experiment"]), content["data"])
+    except OSError as error:
+        raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
+    if changed := changed_since(content.get("made_with", {}) or made_with()):
+        print(f"warning: since {folder} was made {changed}: results may differ", file=sys.stderr)
+    return run
+
+
+def _read_config(path: Path) -> dict:
+    """The content of config.json, with all of its parts.
+
+    Raises:
+        ValueError: it is not what `create_run` wrote.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno} is not JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it is not JSON") from error
+    for part, names in {
+        "experiment": ("kind",),
+        "data": (),
+        "tokenizer": ("file", "sha256"),
+    }.items():
+        values = content.get(part) if isinstance(content, dict) else None
+        if not isinstance(values, dict) or not all(isinstance(values.get(n), str) for n in names):
+            raise ValueError(f"it lacks {' and '.join(names) or 'the sizes'} of the {part}")
+    if "\0" in content["tokenizer"]["file"]:
+        raise ValueError("no file can have the name of the tokenizer's")
+    if not isinstance(content.get("made_with", {}), dict):
+        raise ValueError("made_with is not a table of versions")
+    return content
 
 
 def _sha256(path: Path) -> str:
@@ -109,5 +182,6 @@ def _sha256(path: Path) -> str:
 
 
 def _nearby(folder: Path) -> str:
-    runs = sorted(p.parent for p in Path("runs").glob("*/*/config.json"))
+    found = (path.parent for path in Path("runs").glob("*/*/config.json"))
+    runs = [path for path in found if not path.name.startswith(".")]
     return f"; the newest run is {max(runs, key=lambda p: p.name)}" if runs else ""

@@ -16,12 +16,14 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
+from tlite.memory import check_fits, out_of_memory
 from tlite.training.config import TrainingConfig
 from tlite.training.optimizer import make_optimizer
 from tlite.training.step import INIT, Member, Task, fold_in, train_step
 
 MAX_STEPS_PER_CALL = 1000
 LARGE_FOR_A_CORE = 4_000_000  # parameters
+BYTES_PER_PARAMETER = 16  # itself, its gradient and Adam's two means, in float32
 
 
 class Trainer:
@@ -36,6 +38,11 @@ class Trainer:
         self.task, self.config = task, config
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.num_parameters = sum(leaf.size for leaf in jax.tree.leaves(self.model))
+        number = f"{config.num_members:,} x " if config.num_members > 1 else ""
+        check_fits(
+            f"training {number}{self.num_parameters:,} parameters",
+            config.num_members * self.num_parameters * BYTES_PER_PARAMETER,
+        )
         self._optimizer = make_optimizer(config, self.model)
         self._unravel = make_unravel(self.model)
         self.mesh = make_mesh(
@@ -83,21 +90,44 @@ class Trainer:
         Returns:
             The new members, and each of the task's losses by step and member.
         """
-        arguments = members, self._data, jnp.int32(step), jnp.int32(num_steps)
-        if self._compiled_train is None:  # ahead of time: there can't be a second compilation
-            specs = PartitionSpec("member"), PartitionSpec(), PartitionSpec(), PartitionSpec()
-            function = self._shard(self._train_here, specs)
-            self._compiled_train = jax.jit(function, donate_argnums=0).lower(*arguments).compile()
-        members, history = self._compiled_train(*arguments)
-        history = jax.device_get(history)
+        self.compile()
+        with out_of_memory("a step of training"):
+            members, history = self._compiled_train(
+                members, self._data, jnp.int32(step), jnp.int32(num_steps)
+            )
+            history = jax.device_get(history)
         return members, {name: means[:, :num_steps].T for name, means in history.items()}
+
+    def compile(self) -> None:
+        """Compile the training program, ahead of time: there can't be a second compilation.
+
+        Raises:
+            UserError: it would need more memory than there is.
+        """
+        if self._compiled_train is not None:
+            return
+        specs = PartitionSpec("member"), PartitionSpec(), PartitionSpec(), PartitionSpec()
+        function = jax.jit(self._shard(self._train_here, specs), donate_argnums=0)
+        members = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._member_axis),
+            self.member_shapes(),
+        )
+        compiled = function.lower(members, self._data, jnp.int32(0), jnp.int32(0)).compile()
+        if memory := compiled.memory_analysis():
+            held = sum(leaf.nbytes for leaf in jax.tree.leaves(self._data))  # allocated already
+            needed = memory.argument_size_in_bytes - held + memory.temp_size_in_bytes
+            needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
+            size = f"a batch of {self.config.batch_size:,}"
+            check_fits(f"training with {size}", needed, list(self.mesh.devices.flat))
+        self._compiled_train = compiled
 
     def evaluate(self, parameters: Float[Array, "M P"], batches: Any) -> PyTree:
         """Sums of `task.evaluate` over batches (N, B, ...); results begin with an axis of members.
 
         B must be a multiple of the mesh's "data" axis.
         """
-        return jax.device_get(self._evaluate(parameters, batches))
+        with out_of_memory("a batch of the evaluation"):
+            return jax.device_get(self._evaluate(parameters, batches))
 
     def models(self, parameters: Float[Array, "M P"]) -> list:
         """The members as models."""

@@ -1,0 +1,89 @@
+"""What can't fit is told before it is allocated, with what it would need."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite import memory
+from tlite.errors import UserError
+from tlite.memory import check_fits, free_memory, out_of_memory
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, language_task
+
+MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
+TRAINING = TrainingConfig(steps=2, batch_size=4, precision="float32")
+TOKENS = jnp.asarray(np.tile(np.arange(5), 20))
+
+
+def trainer(model=None, **training):
+    model = dataclasses.replace(MODEL, **(model or {}))
+    return Trainer(language_task(model), dataclasses.replace(TRAINING, **training), TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": {"width": 10**9}}, r"training 12,0\d\d,.* parameters would need .* GiB"),
+        ({"model": {"context": 2 * 10**9, "positions": "learned"}}, "parameters would need"),
+        ({"seeds": 10**8}, r"training 100,000,000 x [\d,]+ parameters would need"),
+    ],
+)
+def test_a_model_that_cannot_fit_is_told_with_what_it_would_need(settings, words):
+    with pytest.raises(UserError, match=words + r".*and [\d,.]+ GiB are free$"):
+        trainer(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 10**9}, {"accumulate": 10**9}])
+def test_a_batch_that_cannot_fit_is_told_before_it_is_computed(settings):
+    with pytest.raises(UserError, match=r"training with a batch of [\d,]+ would need .* GiB"):
+        trainer(**settings).compile()
+
+
+def test_what_fits_is_compiled_once_and_trained(monkeypatch):
+    small = trainer()
+    small.compile()
+    compiled = small._compiled_train
+    members, losses = small.train(small.init(), 0, 2)
+    assert small._compiled_train is compiled
+    assert np.isfinite(losses["loss"]).all()
+    small.train(members, 2, 1)
+
+
+def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
+    cpu = SimpleNamespace(platform="cpu")
+    monkeypatch.setattr(memory, "free_memory", lambda: 2**30)
+    check_fits("it", 2**30, [cpu])
+    with pytest.raises(UserError, match=r"it would need 2\.0 GiB of memory, and 1\.0 GiB are free"):
+        check_fits("it", 2**30, [cpu, cpu])
+    gpu = SimpleNamespace(
+        platform="gpu", memory_stats=lambda: {"bytes_limit": 2**31, "bytes_in_use": 2**30}
+    )
+    check_fits("it", 2**30, [gpu, gpu])
+    with pytest.raises(UserError, match=r"1\.0 GiB are free"):
+        check_fits("it", 2**30 + 1, [gpu])
+    check_fits("it", 2**60, [SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
+
+
+def test_the_free_memory_is_that_of_the_machine():
+    free = free_memory()
+    assert free is None or 2**20 < free < 2**50
+
+
+def test_a_lack_that_only_the_allocation_shows_is_told_and_other_faults_are_not_hidden():
+    def fail(error):
+        raise error
+
+    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+    for error in (MemoryError(), exhausted):
+        with (
+            pytest.raises(UserError, match="not enough memory for a step"),
+            out_of_memory("a step"),
+        ):
+            fail(error)
+    internal = jax.errors.JaxRuntimeError("INTERNAL: a bug")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a bug"), out_of_memory("a step"):
+        fail(internal)

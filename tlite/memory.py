@@ -1,0 +1,57 @@
+"""Whether what is asked for fits into memory, before it is allocated."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+
+from tlite.errors import UserError
+
+
+def check_fits(what: str, needed: int, devices: list | None = None) -> None:
+    """Raises a `UserError` if `what` needs more bytes, on each device, than are free.
+
+    The devices of a CPU share its memory. Where nothing is known of the memory, nothing is said.
+    """
+    devices = devices or jax.local_devices()[:1]
+    if devices[0].platform == "cpu":
+        needed, free = needed * len(devices), free_memory()
+    else:
+        stats = devices[0].memory_stats() or {}
+        free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or None
+    if free is not None and needed > free:
+        raise UserError(
+            f"{what} would need {in_gib(needed)} of memory, and {in_gib(free)} are free"
+        )
+
+
+@contextlib.contextmanager
+def out_of_memory(what: str) -> Iterator[None]:
+    """Turn a lack of memory that only the allocation shows into a `UserError`."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise UserError(f"there is not enough memory for {what}: make it smaller") from error
+
+
+def free_memory() -> int | None:
+    """Bytes this process can still get: of the machine, or of its control group if that is less."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = dict(line.split(":") for line in lines)
+        found.append(int(sizes["MemAvailable"].split()[0]) * 1024)
+    with contextlib.suppress(OSError, ValueError):
+        limit, used = (
+            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text(encoding="ascii"))
+            for name in ("max", "current")
+        )
+        found.append(limit - used)
+    return min(found, default=None)
+
+
+def in_gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"
