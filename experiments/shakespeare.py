@@ -1,7 +1,7 @@
-"""All of Shakespeare's plays, with the small post-norm generator of the post.
+"""All of Shakespeare's plays, with the small post-norm generator of the 2024 post.
 
-Model, batch, dropout and steps are the post's; the learning rate starts three times higher and
-falls to 0 (see shakespeare_post.py for the post's constant one).
+Model, batch, dropout and steps are the post's (the README names it); the learning rate starts three
+times higher and falls to 0 (see shakespeare_post.py for the post's constant one).
 
 command   make shakespeare   (OPTIONS="--seeds 3" for mean and spread)
 machine   two cores of an AMD EPYC with AVX-512

@@ -1,4 +1,4 @@
-"""The post's own setting to the letter: `shakespeare` with Adam at a constant 1e-3.
+"""The 2024 post's own setting to the letter: `shakespeare` with Adam at a constant 1e-3.
 
 command   make shakespeare-post   (OPTIONS="--seeds 3" for mean and spread)
 machine   two cores of an AMD EPYC with AVX-512

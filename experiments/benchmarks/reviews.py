@@ -1,10 +1,10 @@
-"""How long the post's classifier takes for ten epochs of 180,000 reviews.
+"""How long the 2022 post's classifier takes for ten epochs of 180,000 reviews.
 
 command   .venv/bin/python -m experiments.benchmarks.reviews
 
 time      4.1 minutes on two cores of an AMD EPYC, beside other work
 
-The post's author took an hour. The reviews here are synthetic: random words, of the same number
+That post's author took an hour. The reviews here are synthetic: random words, of the same number
 and length, since only the time is of interest.
 """
 

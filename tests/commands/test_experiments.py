@@ -1,0 +1,141 @@
+"""Experiment files of one's own: their neighbours, their mistakes, and which file is run."""
+
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tlite.errors import UserError
+from tlite.experiment_files import find_experiment, find_experiments, load_experiment
+
+EXPERIMENT = """
+import dataclasses
+from experiments.shakespeare_post import experiment as post
+
+experiment = dataclasses.replace(post, name={name})
+"""
+
+
+@pytest.fixture
+def trained():
+    """No command here looks at a run."""
+    return SimpleNamespace()
+
+
+@pytest.fixture
+def told(tlite):
+    """The sentence on stderr of `tlite train FILE`; on stdout there may be the file's path."""
+
+    def call(line):
+        code, _, err = tlite(line)
+        assert code == 2
+        assert re.fullmatch(r"tlite: .+\n", err)
+        return err
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def imported(monkeypatch):
+    """What a file imports is gone afterwards."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in ("experiments", "my_helper"):
+            del sys.modules[name]
+
+
+def write(path, content):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+def test_a_file_anywhere_imports_its_neighbours_and_the_experiments_of_tlite(works, tmp_path):
+    write(tmp_path / "mine/my_helper.py", "NAME = 'helped'")
+    write(tmp_path / "mine/my.py", "import my_helper" + EXPERIMENT.format(name="my_helper.NAME"))
+    assert load_experiment(tmp_path / "mine/my.py").name == "helped"
+    assert "helped" in works("train mine/my.py --help")
+
+
+def test_experiments_of_ones_own_import_each_other(tmp_path):
+    write(tmp_path / "experiments/first.py", EXPERIMENT.format(name="'first'"))
+    write(
+        tmp_path / "experiments/second.py",
+        "from experiments.first import experiment as first" + EXPERIMENT.format(name="first.name"),
+    )
+    assert load_experiment("second").name == "first"
+
+
+def test_a_neighbour_does_not_hide_a_module_of_python(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    write(tmp_path / "colorsys.py", "import colorsys\n\nexperiment = colorsys.ONE_THIRD")
+    with pytest.raises(UserError, match=r"colorsys\.py is of type float"):
+        load_experiment(tmp_path / "colorsys.py")
+
+
+def test_the_files_of_the_current_folder_go_first_and_hide_no_others(tmp_path):
+    shipped = find_experiments()
+    write(tmp_path / "experiments/demo.py", EXPERIMENT.format(name="'my demo'"))
+    write(tmp_path / "experiments/mine.py", EXPERIMENT.format(name="'mine'"))
+    write(tmp_path / "experiments/__init__.py", "")
+    own = ["demo", "mine"]
+    assert list(find_experiments()) == sorted({*shipped, *own})
+    assert [str(find_experiment(name)) for name in own] == [f"experiments/{n}.py" for n in own]
+    assert find_experiment("text") == shipped["text"]
+    assert [load_experiment(name).name for name in ("demo", "mine", "text")] == [
+        "my demo", "mine", "text"
+    ]  # fmt: skip
+
+
+MISTAKES = {
+    "x = 1\nif x\n": "my.py, line 2: SyntaxError: expected ':'",
+    "x = 1\n\nprint(y)": "my.py, line 3: NameError: name 'y' is not defined",
+    "import my_helper": "my_helper.py, line 3: ZeroDivisionError: division by zero",
+    "from experiments.nope import x": "line 1: ModuleNotFoundError: No module named 'experiments.",
+    "\nopen('nowhere')": "my.py, line 2: FileNotFoundError: [Errno 2] No such file or directory",
+    "raise ValueError('one\\ntwo')": "my.py, line 1: ValueError: one\n",
+    "from tlite.models import GeneratorConfig\nGeneratorConfig(num_heads=0)": (
+        "my.py, line 2: ValueError: num_heads must be at least 1, not 0"
+    ),
+    "from tlite.errors import UserError\nraise UserError('no data')": "my.py, line 2: no data",
+    "x = '\0'": "my.py: SyntaxError: source code string cannot contain null bytes",
+    "": "my.py has no `experiment`",
+    "experiment = 3": "`experiment` in my.py is of type int, but must be one of GeneratorExp",
+    "from tlite.experiment import GeneratorExperiment as experiment": "my.py is of type type",
+}
+
+
+@pytest.mark.parametrize("content", MISTAKES)
+def test_a_mistake_in_a_file_is_told_with_its_line(content, told, tmp_path):
+    write(tmp_path / "my.py", content)
+    write(tmp_path / "my_helper.py", "\n\n1 / 0")
+    assert MISTAKES[content] in told("train my.py")
+
+
+def test_a_file_that_cannot_be_read_is_named(told, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "somewhere/my.py")
+
+    write(tmp_path / "my.py", "experiment = 3")
+    monkeypatch.setattr("importlib.machinery.SourceFileLoader.get_data", refuse)
+    assert "can't read my.py (Permission denied)" in told("train my.py")
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere.py", "x" * 300, "x" * 300 + ".py", "folder.py", "a\0b.py"]
+)
+def test_what_is_no_file_is_told(name, told, tmp_path):
+    (tmp_path / "folder.py").mkdir()
+    assert "there is no experiment" in told(f"train {name}")
+
+
+def test_experiments_are_found_without_jax():
+    script = (
+        "import sys; from tlite.experiment_files import find_experiments; find_experiments(); "
+        "sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

@@ -1,0 +1,92 @@
+"""A wheel: all of tlite and its experiments are inside, and train where there is no repository."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TINY = (
+    "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
+    "--batch-size 4 --precision float32"
+)
+
+
+def build(kind, tree, folder):
+    """What `pip wheel` and `python -m build` call, with the setuptools that is installed."""
+    script = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(folder)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tree, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """The part of the repository that a wheel is built from; building writes into it."""
+    version = pytest.importorskip("setuptools", reason="no setuptools to build with").__version__
+    if int(version.split(".")[0]) < 77:
+        pytest.skip(f"setuptools {version} is too old to build with: 77 or newer")
+    tree = tmp_path_factory.mktemp("tree")
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("tlite", "experiments"):
+        shutil.copytree(ROOT / name, tree / name, ignore=ignore)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree, tmp_path_factory):
+    return build("wheel", tree, tmp_path_factory.mktemp("wheel"))
+
+
+def names(wheel):
+    return {name for name in zipfile.ZipFile(wheel).namelist() if "dist-info" not in name}
+
+
+def test_the_wheel_has_every_module_and_experiment_and_no_more(wheel):
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tlite").rglob("*.py")}
+    experiments = {f"tlite/_shipped/{p.relative_to(ROOT)}" for p in ROOT.glob("experiments/*.py")}
+    assert names(wheel) == modules | experiments
+
+
+def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
+    with tarfile.open(build("sdist", tree, tmp_path)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert names(build("wheel", unpacked, tmp_path)) == names(wheel)
+
+
+def test_without_the_repository_every_experiment_loads_and_the_demo_trains(wheel, tmp_path):
+    installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
+    zipfile.ZipFile(wheel).extractall(installed)
+    elsewhere.mkdir()
+    script = f"""
+import sys
+import tlite.cli
+from tlite.experiment_files import find_experiment, find_experiments, load_experiment
+assert tlite.cli.__file__.startswith({str(installed)!r})
+print(*(load_experiment(name).name for name in find_experiments()))
+print(find_experiment("demo"))
+sys.exit(tlite.cli.main("train demo {TINY} --run run".split()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=elsewhere,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    loaded, found = done.stdout.splitlines()[:2]
+    assert set(loaded.split()) == {path.stem for path in ROOT.glob("experiments/*.py")}
+    assert found == str(installed / "tlite/_shipped/experiments/demo.py")
+    assert (elsewhere / "run" / "config.json").is_file()

@@ -1,0 +1,120 @@
+"""Experiments are Python files: found by name or by path, and run for what they export."""
+
+import difflib
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tlite.errors import UserError
+
+if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
+    from tlite.experiment import Experiment
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped_experiments() -> Path:
+    """The folder of the experiments that come with tlite: in a wheel, or beside the package."""
+    inside = PACKAGE / "_shipped" / "experiments"
+    return inside if inside.is_dir() else PACKAGE.parent / "experiments"
+
+
+def find_experiments() -> dict[str, Path]:
+    """Experiment files by name; those in ./experiments go before those that come with tlite."""
+    found = {}
+    for folder in (shipped_experiments(), Path("experiments")):
+        if os.path.isdir(folder):
+            files = filter(os.path.isfile, folder.glob("[!_.]*.py"))
+            found |= {path.stem: path for path in files}
+    return dict(sorted(found.items()))
+
+
+def find_experiment(name: str) -> Path:
+    """The file of an experiment: `demo`, or a path that ends in .py.
+
+    Raises:
+        UserError: there is no such file; the nearest name is told.
+    """
+    if name.endswith(".py"):
+        if not os.path.isfile(name):
+            raise UserError(f"there is no experiment {name!r}: no such file")
+        return Path(name)
+    known = find_experiments()
+    if name not in known:
+        raise UserError(
+            f"there is no experiment {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
+        )
+    return known[name]
+
+
+def load_experiment(file: str | Path) -> "Experiment":
+    """The `experiment` that a Python file exports; a string is looked up as `find_experiment` does.
+
+    The file may import its neighbours, and tlite's own experiments as `experiments.NAME`.
+
+    Raises:
+        UserError: there is no such file, it ends in an error (its line is told), or it exports no
+            experiment.
+    """
+    path = file if isinstance(file, Path) else find_experiment(file)
+    folder = path.resolve().parent
+    _let_import_neighbours(folder)
+    spec = importlib.util.spec_from_file_location("__experiment__", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a dataclass of the file looks up its annotations
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(_told(error, path, folder)) from error
+    from tlite.experiment import Experiment
+
+    if not hasattr(module, "experiment"):
+        raise UserError(f"{path} has no `experiment`")
+    if not isinstance(module.experiment, Experiment):
+        kinds = ", ".join(kind.__name__ for kind in Experiment.__args__)
+        raise UserError(
+            f"`experiment` in {path} is of type {type(module.experiment).__name__}, "
+            f"but must be one of {kinds}"
+        )
+    return module.experiment
+
+
+def _let_import_neighbours(folder: Path) -> None:
+    """Let a file in `folder` import what lies beside it, and `experiments.NAME`."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))  # last: a neighbour `numbers.py` is not Python's `numbers`
+    # Made here instead of found on sys.path: many a project has an `experiments` of its own.
+    spec = importlib.machinery.ModuleSpec("experiments", None, is_package=True)
+    own = [folder] if folder.name == "experiments" else []
+    spec.submodule_search_locations = [str(path) for path in (*own, shipped_experiments())]
+    sys.modules["experiments"] = importlib.util.module_from_spec(spec)
+
+
+def _told(error: Exception, path: Path, folder: Path) -> str:
+    """What went wrong in a file or in a neighbour of it, with the line."""
+    places = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
+    reason = str(error)
+    if isinstance(error, SyntaxError):
+        places.append((error.filename, error.lineno))
+        reason = error.msg or ""
+    own = [
+        f"{path.with_name(os.path.basename(name))}, line {line}"
+        for name, line in places
+        if name and os.path.isabs(name) and line and Path(name).resolve().parent == folder
+    ]
+    if isinstance(error, OSError) and not own:
+        return f"can't read {path} ({os.strerror(error.errno or 5)})"
+    kind = "" if isinstance(error, UserError) else type(error).__name__
+    first_line = reason.strip().partition("\n")[0]
+    return ": ".join(part for part in (own[-1] if own else str(path), kind, first_line) if part)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a word that is not known: the nearest that is, if any is near."""
+    nearest = difflib.get_close_matches(word.split("=")[0], list(known), n=1, cutoff=0.5)
+    return f": did you mean {nearest[0]}?" if nearest else ""
