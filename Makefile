@@ -6,7 +6,7 @@ TLITE := .venv/bin/tlite
 # machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test lint bench notebooks
+.PHONY: help setup demo test attack lint bench notebooks
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
 .PHONY: reviews-demo sst2 trec
@@ -14,6 +14,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
 	@echo "make test               run every test"
+	@echo "make attack             kill, fill, damage and mistype for MINUTES=15, from SEED=0"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
@@ -72,6 +73,11 @@ demo: .venv/core
 
 test: .venv/test
 	.venv/bin/python -m pytest
+
+MINUTES ?= 15
+SEED ?= 0
+attack: .venv/test
+	.venv/bin/python -m tests.attack --minutes $(MINUTES) --seed $(SEED)
 
 lint: .venv/test
 	.venv/bin/ruff check .

@@ -1,7 +1,85 @@
-"""`python -m tlite` is the same as `tlite`."""
+"""The command line as a process of its own: `tlite`, or `python -m tlite`.
 
+Nothing heavy is imported before `main` has seen to Ctrl-C and to the standard streams.
+"""
+
+import contextlib
+import os
+import signal
 import sys
+from types import FrameType
 
-from tlite.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """`tlite.cli.main` on the command line of this process; returns the exit code."""
+    ctrl_c = CtrlC()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a job that ignores it
+        signal.signal(signal.SIGINT, ctrl_c)
+    from tlite.errors import UserError, pass_over_late_writes
+    from tlite.terminal import prepare_streams
+
+    prepare_streams()
+    pass_over_late_writes()
+    ctrl_c.watch_ignored_errors()
+    try:
+        ctrl_c.raises = True
+        from tlite.cli import main
+
+        code = main(sys.argv[1:])
+        ctrl_c.raises = False
+    except Exception:
+        if not ctrl_c.raised:
+            raise
+        code = interrupted()  # what others have made of the KeyboardInterrupt
+    except KeyboardInterrupt:
+        code = interrupted()
+    if code > 128:  # XLA may still compile in a thread of its own, and would not survive an exit
+        with contextlib.suppress(OSError, UserError):
+            sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+class CtrlC:
+    """Ends the process at once; or, while `raises` is set, by a `KeyboardInterrupt`, once.
+
+    What is being imported may turn an exception into any other, so an import is ended at once too.
+    """
+
+    raises = raised = False
+
+    def __call__(self, _, frame: FrameType | None) -> None:
+        if not self.raises or _in_import(frame):
+            os._exit(interrupted())
+        self.raises, self.raised = False, True
+        raise KeyboardInterrupt
+
+    def watch_ignored_errors(self) -> None:
+        """End the process where Python would only report the exception: in a `__del__`, say."""
+        report = sys.unraisablehook
+
+        def hook(unraisable):
+            if issubclass(unraisable.exc_type, KeyboardInterrupt):
+                os._exit(interrupted())
+            report(unraisable)
+
+        sys.unraisablehook = hook
+
+
+def _in_import(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def interrupted() -> int:
+    """Say so, even from a signal handler; returns the exit code that a shell expects."""
+    with contextlib.suppress(OSError):  # stderr is closed
+        os.write(2, b"\ntlite: interrupted\n" if os.isatty(2) else b"tlite: interrupted\n")
+    return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

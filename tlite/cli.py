@@ -2,19 +2,25 @@
 
 import contextlib
 import dataclasses
-import difflib
-import importlib.util
 import io
+import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from tlite.errors import UserError, pass_over_late_writes
+from tlite.errors import Interrupted, UserError, system_reason
+from tlite.experiment_files import (
+    did_you_mean,
+    find_experiment,
+    find_experiments,
+    load_experiment,
+)
 from tlite.options import Classify, Evaluate, Generate, Inspect, Resume, Translate
+from tlite.terminal import printable
 
 COMMANDS = {
     "train": Resume,
@@ -39,40 +45,71 @@ Each command lists its options with --help."""
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
-    if arguments is None:  # a process of its own
-        pass_over_late_writes()
-        arguments = sys.argv[1:]
-    try:
-        if not arguments or arguments[0] in ("-h", "--help"):
-            print(USAGE)
-            return 0
-        command, *rest = arguments
-        if command not in COMMANDS:
-            raise UserError(f"there is no command {command!r}{did_you_mean(command, COMMANDS)}")
-        from tlite.devices import prepare_devices
+    code = _told(lambda: _command(sys.argv[1:] if arguments is None else arguments))
+    # What can't be written is told while it can be, and not hidden by a reader who has gone.
+    return _told(sys.stdout.flush) or code
 
-        prepare_devices()
-        if command == "train":
-            _train(rest)
-        else:
-            _run_command(command, COMMANDS[command], rest)
+
+def _told(action: Callable[[], None]) -> int:
+    """The exit code of an action; what it fails of is said in one sentence."""
+    try:
+        action()
         return 0
     except UserError as error:
-        print(f"tlite: {error}", file=sys.stderr)
-        return 2
+        return _complain(str(error))
+    except Interrupted as stop:
+        return _complain(str(stop), stop.exit_code)
     except KeyboardInterrupt:
-        print("\ntlite: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, `head` say, has seen enough
-        sys.stdout = None
-        return 0
+        return _complain("interrupted", 130)
+    except SystemExit as stop:  # after --help; or the reader of what is printed has gone
+        return stop.code or 0
+    # The last net: elsewhere these are told with what to do.
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{name}{system_reason(error)}")
+    except RecursionError:
+        return _complain("what was to be read is nested too deeply")
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _complain("there is not enough memory: a smaller model, batch or text needs less")
+
+
+def _complain(sentence: str, code: int = 2) -> int:
+    start = "\n" if code > 128 and sys.stderr.isatty() else ""  # after the terminal's ^C
+    line = printable(sentence).replace("\n", "\u240a")  # one line, whatever a user has given
+    print(f"{start}tlite: {line}", file=sys.stderr)
+    return code
+
+
+def _command(arguments: list[str]) -> None:
+    for argument in arguments:
+        if any("\ud800" <= letter <= "\udfff" for letter in argument):
+            encoding = sys.getfilesystemencoding().upper()
+            advice = "" if encoding == "UTF-8" else " (LC_ALL=C.UTF-8 lets it be UTF-8)"
+            raise UserError(
+                f"the argument {repr(os.fsencode(argument))[1:]} is not {encoding} text{advice}"
+            )
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE)
+        return
+    command, *rest = arguments
+    if command not in COMMANDS:
+        raise UserError(f"there is no command {command!r}{did_you_mean(command, COMMANDS)}")
+    from tlite.devices import prepare_devices
+
+    prepare_devices()
+    if command == "train":
+        _train(rest)
+    else:
+        _run_command(command, COMMANDS[command], rest)
 
 
 def _train(arguments: list[str]) -> None:
-    from tlite import commands
-
     if any(argument.split("=")[0] == "--resume" for argument in arguments):
         options = parse(Resume, arguments, "tlite train")
+        from tlite import commands
+
         commands.resume(options.resume, options.member)
         return
     if not arguments or arguments[0].startswith("-"):
@@ -80,7 +117,9 @@ def _train(arguments: list[str]) -> None:
             print(f"{USAGE}\n\nexperiments: {', '.join(find_experiments())}")
             return
         raise UserError(f"name an experiment to train: {', '.join(find_experiments())}")
-    experiment = load_experiment(arguments[0])
+    file = find_experiment(arguments[0])
+    print(printable(f"experiment: {file.resolve()}"), flush=True)
+    experiment = load_experiment(file)
     kind = dataclasses.make_dataclass(
         "Train",
         [
@@ -99,13 +138,15 @@ def _train(arguments: list[str]) -> None:
     )
     kind.__doc__ = f"Train experiments/{arguments[0]}."
     options = parse(kind, arguments[1:], f"tlite train {arguments[0]}")
+    from tlite import commands
+
     commands.train(options.experiment, options.run)
 
 
 def _run_command(name: str, kind: type, arguments: list[str]) -> None:
-    from tlite import commands
-
     options = vars(parse(kind, arguments, f"tlite {name}"))
+    from tlite import commands  # imports JAX: a misspelt option is told before that
+
     getattr(commands, name)(options.pop("run"), **options)
 
 
@@ -117,7 +158,7 @@ def parse(kind: type, arguments: list[str], program: str) -> Any:
     """
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(complaint), _wide(arguments):
             value, unknown = tyro.cli(
                 kind,
                 args=arguments,
@@ -131,11 +172,28 @@ def parse(kind: type, arguments: list[str], program: str) -> Any:
         if stop.code:
             raise UserError(_first_sentence(complaint.getvalue())) from None
         raise
+    if unknown and not unknown[0].startswith("-"):
+        raise UserError(f"{unknown[0]!r} is one argument too many")
     if unknown:
         raise UserError(
             f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
         )
     return value
+
+
+@contextlib.contextmanager
+def _wide(arguments: list[str]) -> Iterator[None]:
+    """Let tyro write what is wrong on one line; its help is as wide as the terminal."""
+    before = os.environ.get("COLUMNS")
+    if {"-h", "--help"}.isdisjoint(arguments):
+        os.environ["COLUMNS"] = "9999"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("COLUMNS", None)
+        else:
+            os.environ["COLUMNS"] = before
 
 
 def _options(kind: Any) -> list[str]:
@@ -149,44 +207,22 @@ def _options(kind: Any) -> list[str]:
 
 
 def _first_sentence(box: str) -> str:
-    """What stands in a box that tyro has drawn, up to its first rule."""
+    """What stands in a box that tyro has drawn, up to its first rule, in our words."""
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()]
-    rules = [index for index, line in enumerate(lines[1:], 1) if not line]
-    sentence = " ".join(lines[1 : rules[0]] if rules else lines).removesuffix(" .")
-    if missing := re.match(r"Missing from (.*): [A-Z]+ (.*)\. \(required\)", sentence):
+    text = " ".join(line for line in lines[1:] if line.strip("-"))  # the rules of an ASCII box
+    text = re.split(r" Argument helptext:| For full helptext", text)[0]
+    if missing := re.match(r"Missing from (.*): [A-Z]+ (.*)\. \(required\)", text):
         return f"{missing[1]} needs {missing[2][0].lower()}{missing[2][1:]}"
-    return re.sub(r"^Error parsing experiment(\.\w+)?: ", "", sentence)
-
-
-def find_experiments() -> dict[str, Path]:
-    """Experiment files by name: in ./experiments, or beside the package."""
-    folders = (Path("experiments"), Path(__file__).parent.parent / "experiments")
-    folder = next((f for f in folders if f.is_dir()), folders[0])
-    return {path.stem: path for path in sorted(folder.glob("*.py"))}
-
-
-def load_experiment(name: str) -> Any:
-    """The `experiment` that a Python file of the user's exports.
-
-    Raises:
-        UserError: there is no such file (the nearest is named), or it exports none.
-    """
-    known = find_experiments()
-    path = Path(name) if name.endswith(".py") else known.get(name)
-    if path is None or not path.is_file():
-        raise UserError(
-            f"there is no experiment {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
-        )
-    # A file may import its siblings: `from experiments.demo import experiment`.
-    sys.path.insert(0, str(path.resolve().parent.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not hasattr(module, "experiment"):
-        raise UserError(f"{path} has no `experiment`")
-    return module.experiment
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(word.split("=")[0], list(known), n=1, cutoff=0.5)
-    return f": did you mean {nearest[0]}?" if nearest else ""
+    if missing := re.match(r"Missing value for argument '(.*?)'", text):
+        return f"{missing[1]} needs a value"
+    if bad := re.match(r"invalid choice (.*) for argument '(.*?)'\. .* \((.*?),?\)", text):
+        return f"{bad[2]} can't be {bad[1]}: choose one of {bad[3]}"
+    option = r"Error parsing (--[\w-]+): .*"  # and Python's or tyro's own words
+    if bad := re.match(rf"{option}(int\(\) with base 10|to float): (.*)", text):
+        return f"{bad[1]} must be a {'whole ' * ('int' in bad[2])}number, not {bad[3]}"
+    if bad := re.match(rf"{option}integer string", text):
+        return f"{bad[1]} has too many digits"
+    if bad := re.match(rf"{option}valid parse for arguments: \[(.*)\]", text):
+        return f"{bad[1]} can't be {bad[2]}"
+    text = re.sub(r"^Error parsing (experiment(\.\w+)?: )?", "", text)
+    return re.sub(r"'([^']{60})[^']*'", r"'\1...'", text)

@@ -10,6 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite.data.reading import (
+    MAX_MEGABYTES,
+    decode,
+    pieces,
+    split_lines,
+    standard_input,
+    whole,
+)
 from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import (
@@ -32,6 +40,7 @@ from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
 from tlite.runs.looking import inspect_run
 from tlite.runs.translator import encode_sources, load_translator, with_search
+from tlite.terminal import show
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, language_task
 from tlite.training.runs import open_run
@@ -95,10 +104,14 @@ def generate(
     **sampling,
 ) -> None:
     """Print what the model of a run writes after the prompt."""
-    if not 0 <= seed < 2**31 - samples:
+    if not 0 <= seed < 2**31:
         raise UserError(f"--seed must be in [0, 2^31), not {seed}")
-    if samples < 1:
-        raise UserError(f"--samples must be at least 1, not {samples}")
+    if not 1 <= samples <= 2**31 - seed:
+        raise UserError(
+            f"--samples must be at least 1 and at most {2**31 - seed:,}, as sample i is drawn with "
+            f"seed + i, not {samples:,}"
+        )
+    check_sampling(**sampling)
     run = open_run(folder, GeneratorExperiment)
     tokenizer = GeneratorRun.load_tokenizer(run)
     prompt = run.experiment.prompt if prompt is None else prompt
@@ -118,6 +131,14 @@ def generate(
             write_sample(model, tokenizer, start, head + prompt, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
+
+
+def check_sampling(temperature: float = 1.0, top_p: float | None = None, **_) -> None:
+    """Raises a `UserError` for what is 0 or infinite among the numbers that JAX computes with."""
+    if temperature > 0 and not 1e-4 <= temperature <= 1e4:
+        raise UserError(f"--temperature must be between 0.0001 and 10,000, not {temperature:g}")
+    if top_p is not None and 0 < top_p < 1e-6:
+        raise UserError(f"--top-p must be at least 0.000001, not {top_p:g}")
 
 
 def encode_prompt(tokenizer: CharTokenizer, prompt: str, unknown: bool) -> np.ndarray:
@@ -155,14 +176,14 @@ def classify(
         for text, row in zip(texts, rows.tolist(), strict=True):
             scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
             line = {"text": text, "class": max(scores, key=scores.get), "probabilities": scores}
-            print(json.dumps(line))
+            show(json.dumps(line))
         return
     width = max(*map(len, classes), 5)
-    print("  ".join(f"{name:>{width}}" for name in [*classes, "class"]) + "  text")
+    show("  ".join(f"{name:>{width}}" for name in [*classes, "class"]) + "  text")
     for text, row in zip(texts, rows, strict=True):
         cells = [f"{p:.3f}" for p in row] + [classes[row.argmax()]]
         shown = text if len(text) <= 60 else text[:59] + "\N{HORIZONTAL ELLIPSIS}"
-        print("  ".join(f"{cell:>{width}}" for cell in cells) + f"  {shown}")
+        show("  ".join(f"{cell:>{width}}" for cell in cells) + f"  {shown}")
 
 
 def translate(
@@ -200,12 +221,12 @@ def translate(
         chosen = [(tokenizer.decode(tokens), float(score)) for tokens, score in found[:n_best]]
         if format == "jsonl":
             best = [{"translation": t, "score": round(score, 4)} for t, score in chosen]
-            print(json.dumps({"text": text, "translations": best}, ensure_ascii=False))
+            show(json.dumps({"text": text, "translations": best}, ensure_ascii=False))
         elif n_best == 1:
-            print(chosen[0][0])
+            show(chosen[0][0])
         else:
             for place, (translation, score) in enumerate(chosen, 1):
-                print(f"{place}\t{score:.4f}\t{translation}")
+                show(f"{place}\t{score:.4f}\t{translation}")
 
 
 def inspect(
@@ -223,19 +244,13 @@ def read_input(purpose: str, path: Path | None = None) -> list[str]:
     """The lines of a file, or of standard input.
 
     Raises:
-        UserError: there are none, or they are not UTF-8.
+        UserError: there are none or too many, they are not UTF-8, or can't be read.
     """
     if path is None and sys.stdin.isatty():
         print("one text a line; end with Ctrl-D", file=sys.stderr)
-    name = "standard input" if path is None else str(path)
-    try:
-        content = sys.stdin.buffer.read() if path is None else path.read_bytes()
-        text = content.decode("utf-8").replace("\r\n", "\n").removesuffix("\n")
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{name} is not UTF-8 text: see line {line}") from error
-    if not text:
+    parts = pieces(path) if path else standard_input()
+    name = path or "standard input"
+    content = whole(parts, name, MAX_MEGABYTES, f"{purpose} a part of it at a time")
+    if not (lines := split_lines(decode(content, name, "utf-8"))):
         raise UserError(f"there is nothing to {purpose}: give texts, or lines on standard input")
-    return text.split("\n")
+    return lines

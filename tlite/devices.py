@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import sys
+import warnings
 from pathlib import Path
 
-import jax
+from tlite.errors import UserError
 
 
 def prepare_devices() -> None:
@@ -12,14 +14,34 @@ def prepare_devices() -> None:
 
     Small models gain most: one thread pool over two cores trains the 44k-parameter generator
     slower than two devices of one core each. A GPU or TPU, where JAX finds one, is used instead.
+    JAX is not imported for it: it reads its settings from the environment, and yours are kept.
     """
-    with contextlib.suppress(RuntimeError):  # JAX has started already, in a notebook say
-        jax.config.update("jax_num_cpu_devices", num_cores())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlite" / "compiled"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    settings = {
+        "jax_num_cpu_devices": num_cores(),
+        "jax_compilation_cache_dir": str(cache_folder() / "compiled"),
+        "jax_persistent_cache_min_compile_time_secs": 0.3,
+    }
+    # A cache that can't be read or written costs time only.
+    warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
+    for name, value in settings.items():
+        os.environ.setdefault(name.upper(), str(value))
+        if jax := sys.modules.get("jax"):  # imported already
+            with contextlib.suppress(RuntimeError):  # and started
+                jax.config.update(name, value)
 
 
 def num_cores() -> int:
     """The cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_folder() -> Path:
+    """`tlite` in the user's cache folder: what can be made or fetched again.
+
+    Raises:
+        UserError: there is no home folder.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlite"
+    except RuntimeError:
+        raise UserError("there is no home folder: set HOME, or XDG_CACHE_HOME") from None

@@ -1,8 +1,11 @@
 """An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tlite.config import check_size
 from tlite.data import (
     BuiltinText,
     CopyTask,
@@ -12,9 +15,23 @@ from tlite.data import (
     SyntheticReviews,
     TextSource,
 )
+from tlite.data.tables import Part
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
+from tlite.terminal import printable
 from tlite.text.pairs import PAD_ID
 from tlite.training.config import TrainingConfig
+
+
+def check_name(name: str) -> None:
+    """Raises a ValueError where a folder should not be called so."""
+    if not name.strip() or not name.isprintable():
+        raise ValueError(f"the name must be letters that can be printed, not {name!r}")
+
+
+def check_pieces(pieces: int) -> None:
+    """Raises a ValueError for a vocabulary of subwords that can't be learned."""
+    if not 1 <= pieces <= 1_000_000:
+        raise ValueError(f"pieces must be between 1 and 1,000,000, not {pieces:,}")
 
 
 @dataclass(frozen=True)
@@ -31,6 +48,9 @@ class GeneratorExperiment:
     """How it is trained."""
     prompt: str = "\n"
     """What the sample at the end of training starts from."""
+
+    def __post_init__(self):
+        check_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -52,6 +72,9 @@ class Subwords:
     pieces: int = 8000
     """How many pieces, single characters among them."""
 
+    def __post_init__(self):
+        check_pieces(self.pieces)
+
 
 @dataclass(frozen=True)
 class Pretraining:
@@ -71,6 +94,12 @@ class Pretraining:
     def __post_init__(self):
         if self.pretraining_steps < 0 or self.pretraining_batch_size < 1:
             raise ValueError("pretraining_steps must be at least 0, its batch size at least 1")
+        if not 0 <= self.pretraining_learning_rate < math.inf:
+            raise ValueError("pretraining_learning_rate must not be negative or infinite")
+        if not 0 <= self.pretraining_dropout < 1:
+            raise ValueError(
+                f"pretraining_dropout must be in [0, 1), not {self.pretraining_dropout}"
+            )
 
 
 @dataclass(frozen=True)
@@ -95,6 +124,7 @@ class ClassifierExperiment:
     """Score each sentence alone, at most so many of a text, and join the scores; 0: the text."""
 
     def __post_init__(self):
+        check_name(self.name)
         if self.sentences < 0:
             raise ValueError(f"sentences must not be negative, not {self.sentences}")
 
@@ -109,6 +139,9 @@ class PairSubwords:
     """Sources and targets share their pieces."""
     lowercase: bool = False
     """Read and write lower case only."""
+
+    def __post_init__(self):
+        check_pieces(self.pieces)
 
 
 @dataclass(frozen=True)
@@ -137,9 +170,9 @@ class TranslatorExperiment:
     """Validation sentences that are translated greedily at each validation, for the BLEU curve."""
 
     def __post_init__(self):
-        for name in ("buckets", "beam"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_name(self.name)
+        check_size("buckets", self.buckets)
+        check_size("beam", self.beam)
         if self.bleu_sentences < 0:
             raise ValueError("bleu_sentences must not be negative")
         if not self.bleu_sentences and self.training.select in ("bleu", "exact_match"):
@@ -149,3 +182,26 @@ class TranslatorExperiment:
 
 
 Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
+
+
+def say_what_is_read(experiment: Experiment, part: Part) -> None:
+    """Print it for the test part, which is not read when a run is opened."""
+    if part == "test" and (line := describe_sources(experiment, [part])):
+        print(line)
+
+
+def describe_sources(
+    experiment: Experiment, parts: Iterable[Part] = ("training", "validation")
+) -> str:
+    """What is read for the parts of an experiment's data, in one line; "" if nothing is.
+
+    Raises:
+        UserError: something is no regular file.
+    """
+    if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
+        return ""
+    found = [place for part in parts for place in experiment.data.reads(part)]
+    pretraining = getattr(experiment, "pretraining", None)
+    if pretraining and pretraining.pretraining_steps and "training" in parts:
+        found += experiment.data.reads("training", pretraining.unlabelled)
+    return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""

@@ -173,7 +173,7 @@ MISTAKES = {
     "evaluate {run} --beside nowhere": "nowhere does not exist",
     "train --resume {run} --member 2": "no member 2: the run has 2",
     TRAIN + "--run {run}": "exists already.*--resume {run}",
-    TRAIN + "--reviews 5": "--reviews must be at least 6, not 5",
+    TRAIN + "--reviews 5": "--reviews must be between 6 and 10,000,000, not 5",
     TRAIN + "--sentences 4": "two classes, not of 5",
     TRAIN + "--num-classes 3": "num_classes is 3, but the data has 5",
     TRAIN + "--vocabulary-size 3": "vocabulary_size is 3, but the data has",
@@ -202,11 +202,12 @@ def test_a_run_of_the_other_kind_is_told_without_its_whole_config(fails):
 @pytest.mark.parametrize(("given", "line"), [(b"good\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
 def test_standard_input_that_is_not_utf8_is_told_by_its_line(fails, given, line):
     message = fails("classify {run}", given)
-    assert message == f"tlite: standard input is not UTF-8 text: see line {line}\n"
+    fault = f"is not utf-8 text: line {line} has the byte {max(given):#x}"
+    assert message == f"tlite: standard input {fault}\n"
 
 
 def test_the_process_reads_its_standard_input_and_ends_with_2_and_one_line(trained, tmp_path):
     command = [sys.executable, "-m", "tlite", "classify", str(trained.run)]
     done = subprocess.run(command, capture_output=True, input=b"caf\xe9\n", timeout=120)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr == b"tlite: standard input is not UTF-8 text: see line 1\n"
+    assert done.stderr == b"tlite: standard input is not utf-8 text: line 1 has the byte 0xe9\n"

@@ -159,7 +159,7 @@ MISTAKES = {
     f"translate {{run}} a '{LONG}'": "line 2 has 1\\d tokens, .* context of 8: .*--truncate",
     "translate {run} a --input nowhere.txt": "give texts or --input, not both",
     "translate {run} --input nowhere.txt": "can't read nowhere.txt: No such file",
-    "translate {run} --input .": "can't read .: Is a directory",
+    "translate {run} --input .": "can't read .: it is a directory",
     "translate {run} a --beam 99": "a beam of 99 is not between 1 and the vocabulary's \\d+",
     "translate {run} a --beam 0": "beam must be at least 1, not 0",
     "translate {run} a --n-best 0": "--n-best must be between 1 and the beam's 3, not 0",
@@ -205,10 +205,9 @@ def test_a_line_that_is_too_long_is_named(fails):
 @pytest.mark.parametrize(("given", "line"), [(b"a b\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
 def test_what_is_not_utf8_is_told_by_its_line(fails, tmp_path, given, line):
     (tmp_path / "input.txt").write_bytes(given)
-    message = fails("translate {run}", given)
-    assert message == f"tlite: standard input is not UTF-8 text: see line {line}\n"
-    message = fails("translate {run} --input input.txt")
-    assert message == f"tlite: input.txt is not UTF-8 text: see line {line}\n"
+    fault = f"is not utf-8 text: line {line} has the byte {max(given):#x}\n"
+    assert fails("translate {run}", given) == f"tlite: standard input {fault}"
+    assert fails("translate {run} --input input.txt") == f"tlite: input.txt {fault}"
 
 
 @pytest.mark.parametrize("command", ["generate {run}", "classify {run} text"])

@@ -1,5 +1,6 @@
 """Downloads: a file appears whole and right, or not at all. The server is on this machine."""
 
+import contextlib
 import gzip
 import hashlib
 import socket
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tlite.data.download import data_folder, download, find_or_download
+from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
 
 BODY = bytes(range(256)) * 1024
@@ -24,6 +26,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(404)
         if self.path == "/nonsense":
             return self.wfile.write(b"nonsense\r\n\r\n")
+        if self.path == "/endless":
+            return self.write_without_end()
         self.send_response(200)
         if self.path == "/chunked":
             self.send_header("Transfer-Encoding", "chunked")
@@ -34,6 +38,15 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(head + (BODY if self.path == "/whole" else BODY[:-1000]))
 
+    def write_without_end(self):
+        """As many megabytes as are taken, without their number."""
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(bytes(MEGABYTE))
+                self.server.megabytes += 1
+
     def log_message(self, *_):
         pass
 
@@ -42,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.requests = 0
+    server.requests = server.megabytes = 0
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -77,10 +90,19 @@ def test_another_checksum_names_both_and_leaves_nothing(server, tmp_path):
     assert files(tmp_path) == []
 
 
-@pytest.mark.parametrize("path", ["short", "chunked", "missing", "nonsense"])
+REASONS = {
+    "short": "the connection broke off before the end",
+    "chunked": "the connection broke off before the end",
+    "missing": "the server answers 404 Not Found",
+    "nonsense": "the answer is none of a web server",
+}
+
+
+@pytest.mark.parametrize("path", REASONS)
 def test_a_failed_answer_says_what_to_do_and_leaves_nothing(server, tmp_path, path):
     message = failure(f"{server.url}/{path}", tmp_path)
     assert "check the network, or put the file there yourself" in message
+    assert f"({REASONS[path]})" in message
 
 
 def test_a_refused_connection_says_what_to_do(tmp_path, monkeypatch):
@@ -93,12 +115,45 @@ def test_a_refused_connection_says_what_to_do(tmp_path, monkeypatch):
     assert "put the file there yourself" in message
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_a_file_that_is_there_is_taken_without_a_request(server, tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("path", ["endless", "whole"])
+def test_a_download_stops_at_its_limit(server, tmp_path, path):
+    limit = 3 if path == "endless" else 0
+    with pytest.raises(UserError, match=f"is larger than the {limit} megabytes .* save it as"):
+        download(f"{server.url}/{path}", tmp_path / "a.txt", SHA256, limit)
+    assert files(tmp_path) == []
+    assert server.megabytes < 50  # what the system's buffers hold, and the limit
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.gz", gzip.compress)])
+def test_a_file_that_is_there_is_taken_without_a_request(
+    server, tmp_path, monkeypatch, capsys, name, pack
+):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
-    (tmp_path / name).write_bytes(gzip.compress(b"mine"))
+    (tmp_path / name).write_bytes(pack(BODY))
     assert find_or_download("a.txt", f"{server.url}/whole", SHA256) == tmp_path / name
     assert server.requests == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.gz", gzip.compress)])
+def test_a_file_that_is_there_and_another_is_named_once(
+    server, tmp_path, monkeypatch, capsys, name, pack
+):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    (tmp_path / name).write_bytes(pack(b"mine"))
+    assert find_or_download("a.txt", f"{server.url}/whole", SHA256) == tmp_path / name
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"warning: {tmp_path / name} is not the file that is published")
+    assert err.endswith("results may differ\n")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_device_in_place_of_the_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    (tmp_path / "a.txt").symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="it is a device, not a file"):
+        find_or_download("a.txt", "http://127.0.0.1:9/", SHA256)
 
 
 def test_a_file_that_is_not_there_is_fetched_once(server, tmp_path, monkeypatch):

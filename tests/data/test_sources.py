@@ -38,9 +38,9 @@ def test_gzip_is_unpacked(tmp_path):
     assert load(tmp_path / "a.txt.gz", gzip.compress(TEXT.encode())) == TEXT
 
 
-def test_the_byte_that_is_not_utf8_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"bad\.txt is not UTF-8.*byte 3\b"):
-        load(tmp_path / "bad.txt", b"abc\xe9def")
+def test_the_line_that_is_not_utf8_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"bad\.txt is not utf-8 text: line 2 has the byte 0xe9"):
+        load(tmp_path / "bad.txt", b"abc\nd\xe9f")
 
 
 PACKED = gzip.compress(TEXT.encode() * 99, mtime=0)
@@ -65,6 +65,18 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_folder_is_no_text(tmp_path):
     with pytest.raises(UserError, match="directory"):
         TextFile(str(tmp_path)).load()
+
+
+def test_a_source_says_where_it_reads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    (tmp_path / "a.txt").touch()
+    assert TextFile("a.txt").reads("training") == [str(tmp_path / "a.txt")]
+    assert TinyShakespeare().reads("training") == [TinyShakespeare.url]
+    (tmp_path / "shakespeare").mkdir()
+    (tmp_path / "shakespeare/tiny_shakespeare.txt.gz").touch()
+    file = str(tmp_path / "shakespeare/tiny_shakespeare.txt.gz")
+    assert TinyShakespeare().reads("training") == [file]
 
 
 def test_without_a_path_the_option_is_named():

@@ -1,41 +1,60 @@
 """Files from the network: into a folder, with a progress bar, checked by their SHA-256."""
 
-import gzip
 import hashlib
 import http.client
 import os
+import sys
 import tempfile
 import urllib.error
 import urllib.request
-import zlib
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tlite.data.reading import MEGABYTE, is_there, pieces
+from tlite.devices import cache_folder
 from tlite.errors import UserError
+
+MAX_MEGABYTES = 100
 
 
 def data_folder() -> Path:
     """`TLITE_DATA`, or `tlite` in the user's cache folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(os.environ.get("TLITE_DATA") or cache / "tlite")
+    return Path(os.environ.get("TLITE_DATA") or cache_folder())
+
+
+def find_downloaded(name: str) -> Path | None:
+    """The file `name` (or `name`.gz) in the data folder, if it is there."""
+    path = data_folder() / name
+    return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
 
 
 def find_or_download(name: str, url: str, sha256: str) -> Path:
-    """The file `name` (or `name`.gz) in the data folder; fetched from `url` if it isn't there."""
+    """The file `name` (or `name`.gz) in the data folder; fetched from `url` if it isn't there.
+
+    One that is there is taken as it is, with a warning where it is not what a download must be.
+    """
+    if path := find_downloaded(name):
+        digest = hashlib.sha256()
+        for piece in pieces(path):
+            digest.update(piece)
+        if digest.hexdigest() != sha256:
+            print(
+                f"warning: {path} is not the file that is published (its SHA-256 is "
+                f"{digest.hexdigest()}, not {sha256}): results may differ",
+                file=sys.stderr,
+            )
+        return path
     path = data_folder() / name
-    for candidate in (path, path.with_name(path.name + ".gz")):
-        if candidate.is_file():
-            return candidate
     download(url, path, sha256)
     return path
 
 
-def download(url: str, path: Path, sha256: str) -> None:
+def download(url: str, path: Path, sha256: str, max_megabytes: int = MAX_MEGABYTES) -> None:
     """Fetch `url` to `path`; the file appears there only whole and with the right SHA-256.
 
     Raises:
-        UserError: no network, no space, or other content than expected.
+        UserError: no network, no space, or more or other content than expected.
     """
     temporary = None
     try:
@@ -46,13 +65,20 @@ def download(url: str, path: Path, sha256: str) -> None:
             _progress() as progress,
         ):
             temporary = Path(file.name)
-            length = int(response.headers.get("Content-Length") or 0) or None
+            length = response.headers.get("Content-Length") or ""
+            length = int(length) if length.isdecimal() else None
             task = progress.add_task(path.name, total=length)
-            digest = hashlib.sha256()
-            while chunk := response.read(1 << 16):
+            digest, size = hashlib.sha256(), length or 0
+            while size <= max_megabytes * MEGABYTE and (chunk := response.read(1 << 16)):
                 file.write(chunk)
                 digest.update(chunk)
                 progress.advance(task, len(chunk))
+                size = max(size, file.tell())
+        if size > max_megabytes * MEGABYTE:
+            raise UserError(
+                f"{url} is larger than the {max_megabytes} megabytes that a download may be: look "
+                f"at it, and save it as {path} if it is what you want"
+            )
         if length and temporary.stat().st_size < length:
             raise ConnectionError("the connection broke off before the end")
         if digest.hexdigest() != sha256:
@@ -64,31 +90,23 @@ def download(url: str, path: Path, sha256: str) -> None:
         temporary.replace(path)
     except (OSError, http.client.HTTPException) as error:
         raise UserError(
-            f"can't download {url} to {path} ({getattr(error, 'reason', None) or repr(error)}): "
-            f"check the network, or put the file there yourself"
+            f"can't download {url} to {path} ({_reason(error)}): check the network, or put the "
+            f"file there yourself"
         ) from error
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
 
 
-def read_text(path: str | Path) -> str:
-    """A UTF-8 text file, unpacked if its name ends in .gz; line ends become newlines.
-
-    Raises:
-        UserError: the file is missing, not UTF-8 (the byte is named), or not gzip.
-    """
-    path = Path(path)
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text: byte {error.start} can't be read") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UserError(f"{path} is not a whole gzip file: {error}") from error
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answers {error.code} {error.reason}"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the connection broke off before the end"
+    if isinstance(error, http.client.HTTPException):
+        return "the answer is none of a web server"
+    cause = getattr(error, "reason", error)
+    return getattr(cause, "strerror", None) or str(cause)
 
 
 def _progress() -> Progress:

@@ -1,12 +1,14 @@
 """Which kind of file a name promises, and what is wrong with one that is not of that kind."""
 
 import csv
-import gzip
 import json
-import zlib
+import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tlite.data.download import data_folder
+from tlite.data.reading import MAX_MEGABYTES, is_there, read_lines
 from tlite.errors import UserError
 
 KINDS = {
@@ -36,10 +38,10 @@ def find(name: str) -> Path:
     """The file of that name, here or in the data folder.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none, or it is a device, say, or a folder.
     """
     for path in (Path(name), data_folder() / name):
-        if path.is_file():
+        if is_there(path):
             return path
     raise UserError(
         f"there is no file {name}, neither here nor in the data folder {data_folder()} "
@@ -47,61 +49,72 @@ def find(name: str) -> Path:
     )
 
 
-def read_lines(path: Path, encoding: str) -> list[str]:
-    """The lines of a text file, unpacked if its name ends in .gz.
+def describe(hub: str, names: Iterable[str]) -> list[str]:
+    """Where files of these names are, or the parts of a set on the hub, for a reader to judge.
 
     Raises:
-        UserError: it can't be read, or not in this encoding (the line is named).
+        UserError: one is not there, or no regular file.
     """
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-        text = content.decode(encoding).replace("\r\n", "\n").removesuffix("\n")
-        return text.split("\n") if text else []
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"can't read {path}: {error}") from error
-    except LookupError as error:
-        raise UserError(f"there is no encoding {encoding!r}") from error
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path} is not {encoding} text: line {line} has the byte {content[error.start]:#04x}; "
-            f"name another with --encoding, latin-1 say"
-        ) from error
+    if hub:
+        place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
+        return [f"{place} ({name})" for name in names]
+    return [os.path.realpath(find(name)) for name in names]
 
 
 def explain(
-    path: Path, kind: str, encoding: str, error: Exception, columns: tuple[str, ...] = ()
+    path: Path,
+    kind: str,
+    encoding: str,
+    error: Exception,
+    columns: tuple[str, ...] = (),
+    max_megabytes: int | None = MAX_MEGABYTES,
 ) -> str:
     """One sentence on why `datasets` could not read a file, with the line where there is one.
 
     Args:
         columns: the names of a table's columns, where its first line does not have them.
     """
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
     if kind in ("parquet", "arrow"):
-        return f"{path} is not a whole {kind.capitalize()} file ({reason})"
-    lines = read_lines(path, encoding)
-    if not lines:
+        return f"{path} is not a whole {kind.capitalize()} file"
+    lines = read_lines(path, encoding, max_megabytes or path.stat().st_size + 1)
+    if not any(map(str.strip, lines)):
         return f"{path} is empty"
+    fault = None
     if kind == "json":
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                is_object = isinstance(json.loads(line), dict)
-            except ValueError:
-                is_object = False
-            if not is_object:
-                return f"{path} is not JSON Lines: line {number} is not a JSON object"
+        faults = ((number, _fault_of_json(line)) for number, line in enumerate(lines, 1))
+        fault = next((f"JSON Lines: line {number} {what}" for number, what in faults if what), None)
     if kind == "csv":
-        tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-        rows = csv.reader(lines, **(tabs if ".tsv" in path.suffixes else {}))
-        wanted = len(columns) or len(next(rows, []))
-        for row in rows:
-            if len(row) > wanted:
-                return (
-                    f"{path} is not a table: line {rows.line_num} has {len(row)} columns, "
-                    f"not {wanted}"
-                )
+        fault = _fault_of_table(lines, len(columns), tabs=".tsv" in path.suffixes)
+    if fault:
+        return f"{path} is not {fault}"
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"can't read {path} ({reason})"
+
+
+def _fault_of_json(line: str) -> str | None:
+    if not line.strip():
+        return None
+    try:
+        value: Any = json.loads(line)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "has half of a surrogate pair, which is no character"
+    except RecursionError:
+        return "is nested too deeply"
+    except ValueError:
+        value = None
+    return None if isinstance(value, dict) else "is not a JSON object"
+
+
+def _fault_of_table(lines: list[str], wanted: int, *, tabs: bool) -> str | None:
+    csv.field_size_limit(2**31 - 1)
+    dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
+    rows = csv.reader(lines, **dialect)
+    start = end = 1
+    for row in rows:
+        wanted, start, end = wanted or len(row), end, rows.line_num + 1
+        if len(row) > wanted:
+            return f"a table: line {end - 1} has {len(row)} columns, not {wanted}"
+    if not tabs and "".join(lines[start - 1 :]).count('"') % 2:
+        return f"a table: the quotation mark in line {start} has no second one"
+    return None

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
-from tlite.data.files import find, kind_of, read_lines
+from tlite.data.files import describe, find, kind_of
+from tlite.data.reading import MAX_MEGABYTES, read_lines
 from tlite.data.tables import check_fraction, file_rows, held_out, hub_rows, need_columns
 from tlite.errors import UserError
 
@@ -61,6 +62,8 @@ class LabelledText:
     """How the text files are encoded."""
     validation_fraction: float = 0.1
     """Share of the training texts that is kept for validation where no files are given."""
+    max_megabytes: int = MAX_MEGABYTES
+    """Size of the largest file that is read, unpacked; any where it is streamed."""
     stream: bool = False
     """Read the set anew whenever it is needed: only its tokens have to fit into memory."""
 
@@ -78,6 +81,11 @@ class LabelledText:
         self._check()
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
+
+    def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
+        """The files, or the parts of a set on the hub, that a part is read from, and some more."""
+        names = getattr(self, part) or (self.training if part == "validation" else ())
+        return describe(self.hub, [*names, *more])
 
     def read(self, part: Part) -> Iterator[Example]:
         """One pass over a part."""
@@ -126,14 +134,16 @@ class LabelledText:
 
     def _rows_of(self, source: str, labelled: bool = True) -> Iterator[tuple[str, str]]:
         if not self.hub and kind_of(path := find(source)) == "text":
-            for line in read_lines(path, self.encoding):
+            for line in read_lines(path, self.encoding, self.max_megabytes):
                 value, _, text = line.partition(" ")
                 yield text, value
             return
         if self.hub:
             rows, where = hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
         else:
-            rows, where = file_rows(path, self.encoding, self.columns), str(path)
+            limit = None if self.stream else self.max_megabytes
+            rows = file_rows(path, self.encoding, self.columns, limit)
+            where = str(path)
         for row in rows:
             yield self._columns(row, where, labelled)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tlite.data.files import KINDS, find, kind_of, read_lines
+from tlite.data.files import KINDS, describe, find, kind_of
+from tlite.data.reading import MAX_MEGABYTES, read_lines
 from tlite.data.tables import (
     Part,
     check_fraction,
@@ -46,6 +47,8 @@ class ParallelText:
     """How the text files are encoded."""
     validation_fraction: float = 0.05
     """Share of the training pairs that is kept for validation where no files are given."""
+    max_megabytes: int = MAX_MEGABYTES
+    """Size of the largest file that is read, unpacked."""
 
     def pairs(self, part: Part) -> list[Pair]:
         """The pairs of a part.
@@ -63,6 +66,11 @@ class ParallelText:
         if not pairs:
             raise UserError(f"the {part} part has no sentences")
         return pairs
+
+    def reads(self, part: Part) -> list[str]:
+        """The files, or the parts of a set on the hub, that a part is read from."""
+        names = getattr(self, part) or (self.training if part == "validation" else ())
+        return describe(self.hub, names)
 
     def _read(self, part: Part) -> Iterator[Pair]:
         names = getattr(self, part)
@@ -87,7 +95,7 @@ class ParallelText:
         if not any(is_text):
             for path in paths:
                 kind_of(path)
-                rows = file_rows(path, self.encoding, self.columns)
+                rows = file_rows(path, self.encoding, self.columns, self.max_megabytes)
                 yield from self._pairs_of_table(rows, str(path))
             return
         if not all(is_text) or len(paths) % 2:
@@ -96,7 +104,9 @@ class ParallelText:
                 f"not {', '.join(names)}"
             )
         for source, target in zip(paths[::2], paths[1::2], strict=True):
-            sides = [read_lines(path, self.encoding) for path in (source, target)]
+            sides = [
+                read_lines(path, self.encoding, self.max_megabytes) for path in (source, target)
+            ]
             if len(sides[0]) != len(sides[1]):
                 raise UserError(
                     f"{source} has {len(sides[0]):,} lines, but {target} has {len(sides[1]):,}"

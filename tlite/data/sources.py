@@ -1,10 +1,15 @@
 """Texts to learn from: frozen dataclasses with `load() -> str`, so that a config can hold them."""
 
 import importlib
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 from tlite.data import shakespeare
-from tlite.data.download import find_or_download, read_text
+from tlite.data.download import find_downloaded, find_or_download
+from tlite.data.reading import MAX_MEGABYTES, is_there, read_text
+from tlite.data.tables import Part
 from tlite.errors import UserError
 
 
@@ -31,11 +36,17 @@ class TextFile:
     """Where it is."""
     validation_fraction: float = 0.05
     """The last part of the text, kept for validation."""
+    max_megabytes: int = MAX_MEGABYTES
+    """Size of the largest file that is read, unpacked."""
+
+    def reads(self, part: Part) -> list[str]:
+        """The file that every part is read from."""
+        return [os.path.realpath(self.path)] if is_there(Path(self.path)) else []
 
     def load(self) -> str:
         if not self.path:
             raise UserError("no text given: name a file with --path")
-        return read_text(self.path)
+        return read_text(self.path, self.max_megabytes)
 
 
 @dataclass(frozen=True)
@@ -46,10 +57,17 @@ class TinyShakespeare:
     """The last part of the text, kept for validation."""
     sha256: str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
     """What a download must be."""
+    file: ClassVar[str] = "shakespeare/tiny_shakespeare.txt"
+    url: ClassVar[str] = (
+        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
+    )
+
+    def reads(self, part: Part) -> list[str]:
+        """The file that every part is read from, or the address that it comes from."""
+        return [str(find_downloaded(self.file) or self.url)]
 
     def load(self) -> str:
-        url = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
-        return read_text(find_or_download("shakespeare/tiny_shakespeare.txt", url, self.sha256))
+        return read_text(find_or_download(self.file, self.url, self.sha256))
 
 
 @dataclass(frozen=True)
@@ -60,10 +78,15 @@ class Shakespeare:
     """The last part of the text, kept for validation."""
     sha256: str = "17d47ae375676f7576feb3d931784223865403a18537707f9a567247015d6781"
     """What a download must be; Gutenberg revises its texts, so newer ones differ."""
+    file: ClassVar[str] = "shakespeare/pg100.txt"
+    url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
+
+    def reads(self, part: Part) -> list[str]:
+        """The file that every part is read from, or the address that it comes from."""
+        return [str(find_downloaded(self.file) or self.url)]
 
     def load(self) -> str:
-        url = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
-        path = find_or_download("shakespeare/pg100.txt", url, self.sha256)
+        path = find_or_download(self.file, self.url, self.sha256)
         try:
             return shakespeare.prepare(read_text(path))
         except ValueError as error:

@@ -80,8 +80,8 @@ class SyntheticReviews:
         Raises:
             UserError: there are none.
         """
-        if self.reviews < 6:
-            raise UserError(f"--reviews must be at least 6, not {self.reviews}")
+        if not 6 <= self.reviews <= 10_000_000:
+            raise UserError(f"--reviews must be between 6 and 10,000,000, not {self.reviews:,}")
         number = self.reviews if part == "training" else self.reviews // 6
         return list(self._write(random.Random(f"{self.data_seed} {part}"), number))
 

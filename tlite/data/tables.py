@@ -1,6 +1,7 @@
 """Rows of tables, through Hugging Face `datasets`: files of your own, or a set on its hub."""
 
 import csv
+import glob
 import logging
 import warnings
 from collections.abc import Iterable, Iterator
@@ -9,22 +10,28 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tlite.data.files import explain, kind_of
+from tlite.data.reading import check_size
 from tlite.errors import UserError, needs_extra
+from tlite.terminal import printable
 
 Part = Literal["training", "validation", "test"]
 Row = TypeVar("Row")
 
 
-def file_rows(path: Path, encoding: str, columns: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+def file_rows(
+    path: Path, encoding: str, columns: tuple[str, ...] = (), max_megabytes: int | None = None
+) -> Iterator[dict[str, Any]]:
     """The rows of a JSON Lines, CSV, TSV, Parquet or Arrow file.
 
     Args:
         columns: the names of a CSV's or TSV's columns, where its first line does not have them.
 
     Raises:
-        UserError: it is not what its ending says (the line is named where there is one).
+        UserError: it is too large, or not what its ending says (the line is named where there is
+            one).
     """
     kind = kind_of(path)
+    check_size(path, max_megabytes if kind in ("csv", "json") else None)
     options: dict[str, Any] = {}
     if kind in ("csv", "json"):
         options["encoding"] = encoding
@@ -39,21 +46,25 @@ def file_rows(path: Path, encoding: str, columns: tuple[str, ...] = ()) -> Itera
     try:
         # Streaming reads the file as it is, without a copy in the cache of `datasets`.
         rows = datasets.load_dataset(
-            kind, data_files=str(path), split="train", streaming=True, **options
+            kind, data_files=glob.escape(str(path)), split="train", streaming=True, **options
         )
         yield from rows
     except Exception as error:  # pandas', pyarrow's, or the codec's
-        raise UserError(explain(path, kind, encoding, error, columns)) from error
+        raise UserError(explain(path, kind, encoding, error, columns, max_megabytes)) from error
 
 
 def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
     """The rows of a split of a set on huggingface.co, or of its folder here."""
     datasets = import_datasets()
-    print(f"reading {split} of the set {name}", flush=True)
+    print(printable(f"reading {split} of the set {name}"), flush=True)
     try:
         yield from datasets.load_dataset(name, split=split, streaming=stream)
     except Exception as error:  # of the hub, the network, or a loader's own kind
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if isinstance(error, ConnectionError):
+            reason = "huggingface.co can't be reached"
+        elif isinstance(error, FileNotFoundError):
+            reason = "there is no such set, or it is not public"
         raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
 
 

@@ -7,6 +7,7 @@ from tlite.data.parallel import Pair
 from tlite.data.tables import Part
 from tlite.errors import UserError, needs_extra
 
+MOST = 10_000_000
 PLACES = {"training": 0, "validation": 1, "test": 2}
 
 
@@ -24,8 +25,10 @@ class CopyTask:
     """How many to train on; a twentieth as many to validate, and to test."""
 
     def pairs(self, part: Part) -> list[Pair]:
-        if not (2 <= self.letters <= 26 and self.longest >= 4 and self.sequences >= 20):
-            raise UserError("the copy task needs 2 to 26 letters, 4 or more of them, 20 sequences")
+        if not (2 <= self.letters <= 26 and 4 <= self.longest <= 10_000):
+            raise UserError("the copy task needs 2 to 26 letters, and 4 to 10,000 of them")
+        if not 20 <= self.sequences <= MOST:
+            raise UserError(f"the copy task needs 20 to {MOST:,} sequences, not {self.sequences:,}")
         held = self.sequences // 20
         sizes = {"training": self.sequences, "validation": held, "test": held}
         if self.letters**self.longest < 4 * sum(sizes.values()):
@@ -58,8 +61,13 @@ class NumberWords:
     def pairs(self, part: Part) -> list[Pair]:
         with needs_extra("text"):
             from num2words import CONVERTER_CLASSES, num2words
-        if self.below < 10_000 or not 0 < self.numbers <= self.below // 2:
-            raise UserError("numbers must be below 10,000 or more, and at most half are trained on")
+        if not 10_000 <= self.below <= 10**15:
+            raise UserError(f"--below must be between 10,000 and 10^15, not {self.below:,}")
+        if not 0 < self.numbers <= min(self.below // 2, MOST):
+            raise UserError(
+                f"--numbers must be between 1 and {min(self.below // 2, MOST):,}, half of those "
+                f"that there are, not {self.numbers:,}"
+            )
         # Evenly drawn numbers have six digits nine times in ten, so that a model would see few
         # short ones: half of them get a random number of digits instead.
         draw, chosen = random.Random(0), {}

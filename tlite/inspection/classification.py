@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
-from tlite.inspection.plots import plot_curves
+from tlite.inspection.plots import plain, plot_curves
 
 
 def plot_confusion(
@@ -20,8 +20,9 @@ def plot_confusion(
         text = f"{share:.0%}\n{counts[row, column]}"
         color = "white" if share > 0.6 else "black"
         axes.text(column, row, text, ha="center", va="center", color=color)
-    axes.set_xticks(range(len(classes)), classes, rotation=30, ha="right")
-    axes.set_yticks(range(len(classes)), classes)
+    names = [plain(name) for name in classes]
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="predicted class", ylabel="true class")
     axes.figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     return axes
@@ -42,9 +43,10 @@ def plot_probability_by_value(
     chosen = [probabilities[[v == group for v in values]] for group in groups]
     width = 1.6 + 0.9 * len(groups)
     axes = axes or plt.subplots(figsize=(width, 4), layout="constrained")[1]
-    labels = [f"{group}\n({len(rows):,} texts)" for group, rows in zip(groups, chosen, strict=True)]
+    sizes = [len(rows) for rows in chosen]
+    labels = [f"{plain(g)}\n({size:,} texts)" for g, size in zip(groups, sizes, strict=True)]
     axes.boxplot(chosen, tick_labels=labels, widths=0.6, flierprops={"ms": 2, "alpha": 0.4})
-    axes.set(xlabel="true label", ylabel=f"probability of {name}", ylim=(-0.02, 1.02))
+    axes.set(xlabel="true label", ylabel=f"probability of {plain(name)}", ylim=(-0.02, 1.02))
     axes.grid(axis="y", alpha=0.3)
     return axes
 
@@ -67,10 +69,10 @@ def plot_predictions_by_value(
     shares /= shares.sum(1, keepdims=True)
     width = 3.2 + 0.7 * len(groups)
     axes = axes or plt.subplots(figsize=(width, 4), layout="constrained")[1]
-    below = np.zeros(len(groups))
+    below, labels = np.zeros(len(groups)), [plain(group) for group in groups]
     colors = plt.get_cmap("RdYlBu")(np.linspace(0.1, 0.9, len(classes)))
     for name, share, color in zip(classes, shares.T, colors, strict=True):
-        axes.bar(groups, share, bottom=below, label=name, color=color, width=0.7)
+        axes.bar(labels, share, bottom=below, label=plain(name), color=color, width=0.7)
         below += share
     axes.set(xlabel="true label", ylabel="share of the predictions", ylim=(0, 1))
     handles, labels = axes.get_legend_handles_labels()
@@ -98,5 +100,5 @@ def plot_learning_curves(
             layout="constrained",
         )[1][0]
     for (title, lines), panel in zip(runs.items(), axes, strict=True):
-        plot_curves(lines, name, panel).set_title(title)
+        plot_curves(lines, name, panel).set_title(plain(title))
     return axes[0]

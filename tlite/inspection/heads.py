@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from tlite.inspection.plots import visible
+from tlite.inspection.plots import plain, visible
 
 
 def plot_logit_lens(
@@ -118,7 +118,7 @@ def plot_saliency(
     for axes, (title, values) in zip(grid[0], columns.items(), strict=True):
         values = np.asarray(values)[: len(words)]
         axes.barh(range(len(words)), values, color=np.where(values > 0, "tab:green", "tab:red"))
-        axes.set_title(title, fontsize=10)
+        axes.set_title(plain(title), fontsize=10)
         axes.axvline(0, color="black", lw=0.8)
         axes.grid(alpha=0.3, axis="x")
     grid[0, 0].set_yticks(range(len(words)), [visible(word) for word in words])

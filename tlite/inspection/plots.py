@@ -5,6 +5,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
+from tlite.terminal import printable
+
 
 def plot_curves(lines: list[dict], name: str = "loss", axes: Axes | None = None) -> Axes:
     """A quantity of metrics.jsonl by step, for training (smoothed) and validation, with its spread.
@@ -84,8 +86,17 @@ def plot_next_token_probabilities(
 
 
 def visible(token: str) -> str:
-    """A token as a mark that can be seen: spaces and line ends too. matplotlib's `$` is escaped."""
-    return token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥").replace("$", r"\$")
+    """A token as a mark that can be seen: spaces and line ends too."""
+    return plain(token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥"))
+
+
+def plain(text: str) -> str:
+    """Text as matplotlib draws it letter by letter: a `$` would begin a formula.
+
+    A control character is a picture, as on a terminal, where matplotlib warns of those that it has
+    no glyph for.
+    """
+    return printable(text).replace("$", r"\$")
 
 
 def _averaged(values: list, width: int) -> np.ndarray:

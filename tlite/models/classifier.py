@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig
+from tlite.models.config import BlocksConfig, not_negative
 from tlite.models.encoder import Encoder
 from tlite.models.logistic import LogisticConfig, LogisticRegression
 from tlite.modules import Linear
@@ -40,8 +40,7 @@ class ClassifierConfig(BlocksConfig):
         super().__post_init__()
         if not 0 <= self.word_dropout < 1:
             raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
-        if self.pairs < 0:
-            raise ValueError(f"pairs must not be negative, not {self.pairs}")
+        not_negative(self, "num_classes", "pairs")
 
 
 class TransformerClassifier(Encoder):

@@ -1,14 +1,25 @@
 """What the models have in common: the switches of their blocks."""
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 
 from tlite import functional as F
+from tlite.config import check_size
 
+MOST_BLOCKS = 10_000  # each is compiled by itself
 ACTIVATIONS = {"relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
 NORMS = {"layer": F.layer_norm, "rms": F.rms_norm}
+
+
+def not_negative(config: Any, *names: str) -> None:
+    """Raises a ValueError if one of these fields of a config is below 0, or can't be counted to."""
+    for name in names:
+        if getattr(config, name) < 0:
+            raise ValueError(f"{name} must not be negative, not {getattr(config, name)}")
+        check_size(name, max(getattr(config, name), 1))
 
 
 @dataclass(frozen=True)
@@ -49,10 +60,10 @@ class BlocksConfig:
     """Biases in all other layers and in the layer norms."""
 
     def __post_init__(self):
-        sizes = "context", "width", "num_heads", "num_blocks", "head_width", "hidden_width"
-        for name in sizes:
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        for name in ("context", "width", "num_heads", "head_width", "hidden_width"):
+            if (value := getattr(self, name)) is not None:
+                check_size(name, value)
+        check_size("num_blocks", self.num_blocks, MOST_BLOCKS)
         if self.head_width is None and self.width % self.num_heads:
             raise ValueError(f"a width of {self.width} is not divisible by {self.num_heads} heads")
         if self.positions == "rotary" and (self.head_width or self.width // self.num_heads) % 2:
@@ -60,6 +71,10 @@ class BlocksConfig:
         for rate in (self.dropout, self.hidden_dropout):
             if not 0 <= rate < 1:
                 raise ValueError(f"the dropout rate must be in [0, 1), not {rate}")
+        deviation = self.embedding_deviation
+        if deviation is not None and not 0 < deviation < math.inf:
+            raise ValueError(f"embedding_deviation must be positive, not {deviation}")
+        not_negative(self, "vocabulary_size")
 
     @property
     def embedding_scale(self) -> float:

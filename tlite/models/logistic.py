@@ -7,6 +7,8 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
+from tlite.config import check_size
+from tlite.models.config import not_negative
 from tlite.modules import summary
 
 
@@ -24,10 +26,8 @@ class LogisticConfig:
     """Rows of weights for pairs of neighbouring words, which share them by a hash; 0: no pairs."""
 
     def __post_init__(self):
-        if self.context < 1:
-            raise ValueError(f"context must be at least 1, not {self.context}")
-        if self.pairs < 0:
-            raise ValueError(f"pairs must not be negative, not {self.pairs}")
+        check_size("context", self.context)
+        not_negative(self, "vocabulary_size", "num_classes", "pairs")
 
 
 class LogisticRegression(nnx.Module):

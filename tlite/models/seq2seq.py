@@ -11,7 +11,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig
+from tlite.config import check_size
+from tlite.models.config import MOST_BLOCKS, BlocksConfig, not_negative
 from tlite.models.encoder import Decoder, Encoder
 from tlite.modules import Linear, summary
 
@@ -41,8 +42,9 @@ class Seq2SeqConfig(BlocksConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.decoder_blocks is not None and self.decoder_blocks < 1:
-            raise ValueError(f"decoder_blocks must be at least 1, not {self.decoder_blocks}")
+        if self.decoder_blocks is not None:
+            check_size("decoder_blocks", self.decoder_blocks, MOST_BLOCKS)
+        not_negative(self, "source_vocabulary_size", "pad_id")
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")

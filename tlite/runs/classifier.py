@@ -127,7 +127,7 @@ class ClassifierRun(OpenedRun):
         print(f"best checkpoint: step {step:,}")
         print(f"validation accuracy {percent(means['accuracy'])}, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
-        lines = read_metrics(self.run.metrics)
+        lines = read_metrics(self.run.metrics, most=1000)
         with disk_errors(self.run.plots):
             self.save_plots(
                 {name: lambda n=name: plot_curves(lines, n) for name in ("loss", "accuracy")}
@@ -145,8 +145,8 @@ class ClassifierRun(OpenedRun):
         texts, labels = [e.text for e in training], [e.label for e in training]
         try:
             baseline = tfidf_logistic_regression(texts, labels)
-        except ValueError as error:  # no word is in two texts, say
-            print(f"TF-IDF + logistic regression: not fitted ({error})")
+        except ValueError:
+            print("TF-IDF + logistic regression: not fitted, as no word is in two texts")
             return None
         right = baseline.predict([e.text for e in scored]) == [e.label for e in scored]
         print(f"TF-IDF + logistic regression: {part} accuracy {100 * right.mean():.1f} %")

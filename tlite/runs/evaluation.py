@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tlite.errors import UserError, disk_errors, needs_extra
+from tlite.experiment import say_what_is_read
 from tlite.inspection import (
     plot_confusion,
     plot_learning_curves,
@@ -14,6 +15,7 @@ from tlite.inspection import (
 )
 from tlite.runs.classifier import ClassifierRun, percent
 from tlite.runs.opened import check_member
+from tlite.terminal import show
 from tlite.training.metrics import read_metrics
 
 
@@ -35,6 +37,7 @@ def evaluate_classifier(
     check_member(member, len(run.experiment.training.members))
     runs = [run] if beside is None else [run, ClassifierRun.open(beside)]
     classes = run.experiment.data.classes
+    say_what_is_read(run.experiment, split)
     examples = list(run.experiment.data.examples(split))
     of_members, step = run.predict(examples, checkpoint)
     labels = np.array([-1 if e.label is None else e.label for e in examples])
@@ -50,19 +53,19 @@ def evaluate_classifier(
     which = f" (member {member})" if len(of_members) > 1 else ""
     ids = list(range(len(classes)))
     print(f"\nscores by class{which}")
-    print(
+    show(
         classification_report(
             labels[known], predicted[known], labels=ids, target_names=classes, zero_division=0
         )
     )
     confusions = confusion_matrix(labels[known], predicted[known], labels=ids)
     print(f"confusions{which}: rows are true classes, columns predicted ones")
-    print(_table(confusions, classes))
+    show(_table(confusions, classes))
     for title, right in (("right", True), ("wrong", False)):
         print(f"\nthe most certain {title} ones{which}")
         shown = np.flatnonzero(known & ((predicted == labels) == right))
         for index in shown[np.argsort(-probabilities[shown].max(-1))][:3]:
-            print(
+            show(
                 f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
                 f"({probabilities[index].max():.3f}): "
                 f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
@@ -92,7 +95,7 @@ def draw(runs: list[ClassifierRun], split: str, probabilities, examples, confusi
         ),
     }
     if len(runs) > 1:
-        curves = {_title(r): read_metrics(r.run.metrics) for r in runs}
+        curves = {_title(r): read_metrics(r.run.metrics, most=1000) for r in runs}
         plots["learning-curves"] = lambda: plot_learning_curves(curves)
     with disk_errors(run.run.plots):
         run.save_plots(plots)

@@ -14,11 +14,14 @@ from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.terminal import show
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, language_task, sampled_batches, validation_batches
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics, summarise
 from tlite.training.runs import Run
+
+MOST_SAMPLED = 2**26  # characters of random windows, in memory at a time
 
 
 class GeneratorRun(OpenedRun):
@@ -97,13 +100,14 @@ class GeneratorRun(OpenedRun):
             tokens = self.tokenizer.encode(prompt)
             before = "\n" + prompt
             text = write_sample(model, self.tokenizer, tokens, before, num_tokens=500, key=key)
-            (run.samples / f"step-{step}.txt").write_text(prompt + text)
+            path = run.samples / f"step-{step}.txt"
+            path.write_text(prompt + text, encoding="utf-8")
             self.draw(members, batches, model)
         print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
 
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
-        lines = read_metrics(self.run.metrics)
+        lines = read_metrics(self.run.metrics, most=1000)
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
@@ -123,6 +127,9 @@ class GeneratorRun(OpenedRun):
         """Print the loss over every token of a part; and a sampled estimate if asked."""
         if split == "test":
             raise UserError("a generator's text has no test part: training or validation")
+        most = MOST_SAMPLED // self.experiment.model.context
+        if sampled > most:
+            raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
         members, step = self.restore(checkpoint)
         tokens = self.training_tokens if split == "training" else self.validation_tokens
         means = summarise(validate(self.trainer, members, self.validation(tokens)))
@@ -147,7 +154,7 @@ def write_sample(
     text = ""
     for part in stream(model, jnp.asarray(tokens), **settings):
         piece = tokenizer.decode(part)
-        print(before + piece, end="", flush=True)
+        show(before + piece, end="", flush=True)
         before = ""
         text += piece
     print()

@@ -1,8 +1,9 @@
 """`tlite inspect`: every picture of a run, and one HTML page with all of them."""
 
+import contextlib
 import re
 import shutil
-import tempfile
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -49,15 +50,15 @@ def inspect_run(
     if text is not None and not text.strip():
         raise UserError("the text to look at is empty")
     folder = run.run.folder / "inspection"
-    with disk_errors(folder), tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        gallery = Gallery(Path(temporary) / "inspection")
+    with disk_errors(folder), _made_beside(folder) as temporary:
+        gallery = Gallery(temporary)
         draw = {
             GeneratorRun: partial(look_at_generator, parameters=members.parameters, member=member),
             ClassifierRun: look_at_classifier,
             TranslatorRun: look_at_translator,
         }
         draw[type(run)](run, model, gallery, text)
-        curves = read_metrics(run.run.metrics)
+        curves = read_metrics(run.run.metrics, most=1000)
         for name in run.measured:
             if any(line.get(name) is not None for line in curves):
                 plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
@@ -65,8 +66,19 @@ def inspect_run(
         page = gallery.write(f"{run.run.folder}: step {step:,}")
         if folder.is_dir():
             shutil.rmtree(folder)
-        page.parent.rename(folder)
+        temporary.rename(folder)
     return folder / page.name
+
+
+@contextlib.contextmanager
+def _made_beside(folder: Path) -> Iterator[Path]:
+    """A folder's place until it is whole; what a kill has left there goes."""
+    temporary = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def look_at_generator(

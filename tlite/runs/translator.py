@@ -13,7 +13,7 @@ from tlite.bleu import bleu, exact_match
 from tlite.data import Pair
 from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError, disk_errors, program
-from tlite.experiment import TranslatorExperiment
+from tlite.experiment import TranslatorExperiment, say_what_is_read
 from tlite.inspection import (
     plot_alignment,
     plot_bleu_by_length,
@@ -22,6 +22,7 @@ from tlite.inspection import (
     run,
 )
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun, restore_checkpoint
+from tlite.terminal import show
 from tlite.text import PairTokenizer
 from tlite.text.pairs import START_ID
 from tlite.training import Member, Trainer
@@ -153,7 +154,7 @@ class TranslatorRun(OpenedRun):
             path = self.run.samples / f"step-{step}.txt"
             text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
             path.write_text(text, encoding="utf-8")
-        lines = read_metrics(self.run.metrics)
+        lines = read_metrics(self.run.metrics, most=1000)
         with disk_errors(self.run.plots):
             self.save_plots(
                 {n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu", "exact_match")}
@@ -166,6 +167,7 @@ class TranslatorRun(OpenedRun):
         """Print the scores on a part, and draw BLEU by length and an alignment."""
         experiment = with_search(self.experiment, **search)
         self.run = dataclasses.replace(self.run, experiment=experiment)
+        say_what_is_read(experiment, split)
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
         members, step = self.restore(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
@@ -223,7 +225,7 @@ class TranslatorRun(OpenedRun):
             matches = 100 * np.array([exact_match(f, references) for f in found])
             print(f"{name}: exact match {spread(matches, '.1f')} %")
         for text, translation, reference in list(zip(texts, found[0], references, strict=True))[:3]:
-            print(f"\n  {text}\n  {translation}\n  ({reference})")
+            show(f"\n  {text}\n  {translation}\n  ({reference})")
         return found[0]
 
 

@@ -60,8 +60,10 @@ class CharTokenizer:
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             return cls(content["characters"], content["unknown"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not a tokenizer that tlite has saved: {error}") from error
+        except OSError as error:
+            raise UserError(f"can't read {path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
 
 
 def _code_points(text: str) -> np.ndarray:

@@ -81,8 +81,8 @@ class PairTokenizer:
             return cls(source, source if joint else SubwordTokenizer.from_dict(sides["target"]))
         except OSError as error:
             raise UserError(f"can't read {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not a tokenizer that tlite has saved: {error}") from error
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
 
 
 def pad_tokens(rows: Sequence[np.ndarray], length: int | None = None) -> np.ndarray:

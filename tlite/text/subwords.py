@@ -137,8 +137,10 @@ class SubwordTokenizer:
     def load(cls, path: str | Path) -> "SubwordTokenizer":
         try:
             return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} is not a tokenizer that tlite has saved: {error}") from error
+        except OSError as error:
+            raise UserError(f"can't read {path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
 
 
 def _as_wordpieces(pieces: dict[str, int], specials: tuple[str, ...], size: int) -> dict[str, int]:

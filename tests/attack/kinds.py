@@ -1,0 +1,143 @@
+"""The kinds of run that are attacked, and one of each that nobody disturbed."""
+
+import json
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.attack import state
+from tests.attack.processes import Process, surrounding
+
+SAVES = 24
+TINY = (
+    "--width 8 --num-heads 2 --num-blocks 1 --precision float32 --seed 3 "
+    f"--steps {2 * SAVES} --evaluate-every 2"
+)
+GENERATOR = f"text --path {{work}}/text.txt {TINY} --context 8 --batch-size 4"
+# What each is trained with. {work} is the folder of the attack, which has these files.
+KINDS = {
+    "generator": GENERATOR,
+    "classifier": f"reviews_demo --reviews 60 {TINY} --context 8 --batch-size 4",
+    "translator": f"copy_task --sequences 200 --bleu-sentences 4 --beam 1 --buckets 1 "
+    f"--pieces 40 --context 40 --select loss {TINY} --batch-size 64",
+    "two seeds": f"{GENERATOR} --seeds 2",
+    "pre-training": f"{{work}}/pretrained.py {TINY} --batch-size 4",
+}
+PRETRAINED = """
+from tlite.data import SyntheticReviews
+from tlite.experiment import ClassifierExperiment, Pretraining, Words
+from tlite.models import ClassifierConfig
+
+experiment = ClassifierExperiment(
+    "pretrained",
+    SyntheticReviews(reviews=60),
+    Words(min_document_frequency=1),
+    ClassifierConfig(context=8, word_dropout=0.1),
+    pretraining=Pretraining(pretraining_steps=24, pretraining_batch_size=4),
+)
+"""
+BEER = "".join(f"{n} bottles of beer on the wall.\n" for n in range(99, 0, -1))
+FILES = {"pretrained.py": PRETRAINED, "text.txt": BEER}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The folder of an attack, where each case has one of its own; its seed; the kinds of run."""
+
+    folder: Path
+    seed: int
+    kinds: tuple[str, ...] = tuple(KINDS)
+
+    def start(self, arguments: list, folder: Path, **settings) -> Process:
+        environment = surrounding(self.folder) | settings.pop("environment", {})
+        return Process(arguments, folder, environment=environment, **settings)
+
+    def train(self, kind: str, run: Path) -> list[str]:
+        """The command line that goes on with this run, or begins it where there is none."""
+        if run.exists():
+            return ["train", "--resume", str(run)]
+        return ["train", *KINDS[kind].format(work=self.folder).split(), "--run", str(run)]
+
+    def case(self, name: str) -> Path:
+        folder = self.folder / "cases" / name
+        folder.mkdir(parents=True)
+        return folder
+
+    def checkpoints(self, run: Path) -> dict:
+        """`state.checkpoints` of a run, by a fork: what reads it leaves nothing here.
+
+        Raises:
+            ValueError: they can't be read; the message says what was seen.
+        """
+        process = self.start(
+            [], run.parent, call=lambda _: print("\n" + json.dumps(state.checkpoints(run)))
+        )
+        if fault := process.finish() or process.fault(0):
+            raise ValueError(f"can't be read: {fault}")
+        return json.loads(process.out.splitlines()[-1])
+
+    def reference(self, kind: str) -> "Reference":
+        folder = self.folder / "references" / kind
+        content = json.loads((folder / "reference.json").read_text())
+        return Reference(folder / "run", folder / "half", **content)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A run that nobody disturbed."""
+
+    run: Path
+    half: Path
+    """The same, killed on its way."""
+    startup: float
+    """Seconds to its first step."""
+    training: float
+    """Seconds after it."""
+    size: int
+    """Bytes of its metrics, that grow with every step."""
+    checkpoints: dict = field(repr=False)
+    metrics: dict = field(repr=False)
+
+    def difference(self, work: Work, run: Path) -> str | None:
+        """What is different in a run that has ended."""
+        try:
+            found = work.checkpoints(run)
+        except ValueError as error:
+            return str(error)
+        for name, value in self.checkpoints.items():
+            if found[name] != value:
+                ours, right = (
+                    sorted(v) if isinstance(v, dict) else v for v in (found[name], value)
+                )
+                return f"{name}: {ours}, not {right}; or other bits"
+        ours = state.metrics(run, self.metrics)
+        different = [name for name, lines in self.metrics.items() if ours.get(name) != lines]
+        return f"other lines in {different}" if different else None
+
+
+def make_reference(work: Work, kind: str) -> None:
+    """Train a run of this kind in peace; and another, with its programs compiled, to the half."""
+    folder = work.folder / "references" / kind
+    folder.mkdir(parents=True)
+    run, half, startup = folder / "run", folder / "half", []
+    for new in (run, half):
+        process = work.start(work.train(kind, new), folder)
+        process.wait(300, lambda new=new: bool(grown(new)))
+        startup.append(time.monotonic() - process.began)
+        if new == half:
+            process.wait(300, lambda: grown(half) > 0.6 * grown(run))
+            process.signal(signal.SIGKILL)
+            process.wait(60)
+        elif fault := process.finish() or process.fault(0):
+            raise SystemExit(f"attack: the {kind} run that nobody disturbs: {fault}")
+        else:
+            training = process.seconds - startup[0]
+    content = {"startup": startup[1], "training": training, "size": grown(run)}
+    content |= {"checkpoints": work.checkpoints(run), "metrics": state.metrics(run)}
+    (folder / "reference.json").write_text(json.dumps(content))
+
+
+def grown(run: Path) -> int:
+    """Bytes of metrics."""
+    return sum(path.stat().st_size for path in state.metrics_files(run))

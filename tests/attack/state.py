@@ -1,0 +1,54 @@
+"""What a run has come to: its checkpoints bit by bit, and its metrics but for the speed."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from tlite.runs import open_any
+
+
+def checkpoints(run: Path) -> dict:
+    """The best one's step, a hash of parameters and optimizer by step, and what lies beside."""
+    opened, found = open_any(run), {}
+    for step in steps_of(run):
+        members, restored = opened.restore(str(step))
+        if restored == step:
+            digest = hashlib.sha256()
+            leaves = jax.tree.leaves((members.parameters, members.optimizer))
+            for leaf in map(np.asarray, jax.device_get(leaves)):
+                digest.update(f"{leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
+            found[str(step)] = digest.hexdigest()
+    beside = sorted(p.name for p in (run / "checkpoints").iterdir() if not p.name.isdigit())
+    return {"best": opened.restore("best")[1], "checkpoints": found, "beside": beside}
+
+
+def steps_of(run: Path) -> list[int]:
+    """The steps there are checkpoints of, by their names."""
+    names = [path.name for path in (run / "checkpoints").glob("*")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def metrics(run: Path, reference: dict | None = None) -> dict[str, list]:
+    """Every line of each metrics.jsonl; or those of steps and parts that the reference has.
+
+    (A run that a signal has stopped is validated where it stops, too.)
+    """
+    found = {}
+    for path in metrics_files(run):
+        name = str(path.relative_to(run))
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        if reference:
+            known = {(line["step"], line["split"]) for line in reference.get(name, [])}
+            lines = [line for line in lines if (line["step"], line["split"]) in known]
+        found[name] = [
+            {k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines
+        ]
+    return found
+
+
+def metrics_files(run: Path) -> list[Path]:
+    """Of what was trained before the run, and of the run itself."""
+    return [p for p in (run / "pretraining" / "metrics.jsonl", run / "metrics.jsonl") if p.exists()]

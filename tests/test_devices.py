@@ -1,0 +1,40 @@
+"""What is set before JAX starts."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tlite.devices import cache_folder, num_cores
+from tlite.errors import UserError
+
+CODE = """
+import sys
+from tlite.devices import prepare_devices
+if sys.argv[1] == "before":
+    import jax
+prepare_devices()
+assert ("jax" in sys.modules) == (sys.argv[1] == "before")
+import jax
+print(jax.device_count(), jax.config.jax_compilation_cache_dir)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_every_core_is_a_device_whenever_jax_is_imported(tmp_path, when):
+    environment = {k: v for k, v in os.environ.items() if "JAX" not in k and "XLA" not in k}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", CODE, when]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stdout == f"{num_cores()} {tmp_path / 'tlite' / 'compiled'}\n", done.stderr
+
+
+def test_without_a_home_it_is_asked_for(monkeypatch):
+    def homeless(_):
+        raise RuntimeError
+
+    monkeypatch.setattr("pathlib.Path.home", classmethod(homeless))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(UserError, match="set HOME, or XDG_CACHE_HOME"):
+        cache_folder()

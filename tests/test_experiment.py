@@ -1,0 +1,113 @@
+"""Experiments: what makes no sense is refused, and what they read is said."""
+
+import math
+import os
+
+import pytest
+
+from tlite.data import BuiltinText, CopyTask, LabelledText, ParallelText, SyntheticReviews, TextFile
+from tlite.errors import UserError
+from tlite.experiment import (
+    ClassifierExperiment,
+    GeneratorExperiment,
+    PairSubwords,
+    Pretraining,
+    Subwords,
+    TranslatorExperiment,
+    describe_sources,
+)
+
+EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS)
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\0", "\x1b[31m"])
+def test_a_name_that_no_folder_should_have_is_refused(kind, name):
+    with pytest.raises(ValueError, match="the name must be letters"):
+        kind(name)
+    assert kind("Grüße 1").name == "Grüße 1"
+
+
+@pytest.mark.parametrize("kind", [Subwords, PairSubwords])
+@pytest.mark.parametrize("pieces", [-1, 0, 10**12])
+def test_a_number_of_pieces_that_cannot_be_is_refused(kind, pieces):
+    with pytest.raises(ValueError, match="pieces must be between 1 and 1,000,000"):
+        kind(pieces=pieces)
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -1.0])
+def test_rates_of_pretraining_that_cannot_be_are_refused(rate):
+    with pytest.raises(ValueError, match="pretraining_learning_rate"):
+        Pretraining(pretraining_learning_rate=rate)
+    with pytest.raises(ValueError, match="pretraining_dropout"):
+        Pretraining(pretraining_dropout=rate)
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """Files a.txt to d.txt here, and one in the data folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt", "d.txt", "data/e.txt"):
+        (tmp_path / name).touch()
+
+
+def paths(folder, *names):
+    return "the run reads: " + ", ".join(str(folder / name) for name in names)
+
+
+def test_files_are_described_by_their_full_paths_once(tmp_path):
+    text = GeneratorExperiment("x", TextFile("a.txt"))
+    assert describe_sources(text) == paths(tmp_path, "a.txt")
+    names = {"training": ("a.txt", "e.txt"), "validation": ("b.txt",), "test": ("c.txt",)}
+    for kind, data in [
+        (ClassifierExperiment, LabelledText),
+        (TranslatorExperiment, ParallelText),
+    ]:
+        experiment = kind("x", data(**names))
+        found = describe_sources(experiment)
+        assert found == paths(tmp_path, "a.txt", "data/e.txt", "b.txt")
+        assert describe_sources(experiment, ["test"]) == paths(tmp_path, "c.txt")
+        halves = kind("x", data(training=("a.txt",)))
+        assert describe_sources(halves) == paths(tmp_path, "a.txt")
+
+
+def test_unlabelled_files_are_described_where_they_are_read(tmp_path):
+    data = LabelledText(training=("a.txt",))
+    experiment = ClassifierExperiment("x", data, pretraining=Pretraining(unlabelled=("d.txt",)))
+    assert describe_sources(experiment) == paths(tmp_path, "a.txt", "d.txt")
+    assert describe_sources(experiment, ["test"]) == ""
+
+
+def test_sets_of_the_hub_are_described_by_name_and_folders_by_path(tmp_path):
+    data = LabelledText(hub="some/one", training=("train",), test=("\x1b[2J",))
+    experiment = ClassifierExperiment("x", data)
+    assert describe_sources(experiment) == "the run reads: the set some/one (train)"
+    assert describe_sources(experiment, ["test"]) == "the run reads: the set some/one (␛[2J)"
+    local = ClassifierExperiment("x", LabelledText(hub="data", training=("train",)))
+    assert describe_sources(local) == f"the run reads: {tmp_path / 'data'} (train)"
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        GeneratorExperiment("x", BuiltinText()),
+        ClassifierExperiment("x", SyntheticReviews()),
+        TranslatorExperiment("x", CopyTask()),
+    ],
+)
+def test_what_is_made_up_is_not_described(experiment):
+    assert describe_sources(experiment) == ""
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe", "data"])
+def test_what_is_no_file_is_refused(name):
+    os.mkfifo("pipe")
+    for experiment in (
+        GeneratorExperiment("x", TextFile(name)),
+        ClassifierExperiment("x", LabelledText(training=(name,))),
+        TranslatorExperiment("x", ParallelText(training=("a.txt", name))),
+    ):
+        with pytest.raises(UserError, match="not a file"):
+            describe_sources(experiment)

@@ -1,0 +1,194 @@
+"""`tlite` as a process of its own: its standard streams, Ctrl-C, and the codes it ends with."""
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tlite.__main__ import CtrlC, _in_import
+
+TLITE = [sys.executable, "-m", "tlite"]
+INTERRUPTED = "tlite: interrupted\n"
+
+
+def shell(line: str, **settings) -> subprocess.CompletedProcess:
+    """A line of bash, in which $TLITE is the command."""
+    environment = os.environ | {"TLITE": " ".join(TLITE)} | settings.pop("env", {})
+    command = ["bash", "-c", line]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=120, **settings
+    )
+
+
+@pytest.fixture
+def slow_experiment(tmp_path) -> Path:
+    """An experiment file that says when it is imported, and then takes its time."""
+    path = tmp_path / "slow.py"
+    path.write_text("import time\nprint('imported', flush=True)\ntime.sleep(60)\n")
+    return path
+
+
+@pytest.mark.parametrize("line", ["", "--help", "nope", "train nope", "train --help", "train"])
+def test_a_question_is_answered_without_jax(tmp_path, line):
+    code = (
+        "import sys; from tlite.cli import main; code = main(sys.argv[1:])\n"
+        "heavy = {'jax', 'numpy', 'matplotlib', 'flax'} & set(sys.modules)\n"
+        "sys.exit(f'{heavy}' if heavy else code)"
+    )
+    command = [sys.executable, "-c", code, *line.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == (2 if line in ("nope", "train nope", "train") else 0), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_console_script_comes_in_here_and_by_nothing_heavy():
+    import tomllib
+
+    content = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert content["project"]["scripts"] == {"tlite": "tlite.__main__:main"}
+    code = "import sys, tlite.__main__; print(len(set(sys.modules) & {'tyro', 'jax', 'numpy'}))"
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"0\n"
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.3, 0.8, 1.5])
+def test_ctrl_c_while_it_starts_says_one_word(tmp_path, delay):
+    process = subprocess.Popen(
+        [*TLITE, "evaluate", "nowhere"], stdout=-1, stderr=-1, text=True, cwd=tmp_path
+    )
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert out == ""
+    told = "tlite: nowhere does not exist\n"  # a fast machine has come so far
+    ends = {(130, INTERRUPTED), (130, told + INTERRUPTED), (2, told), (-signal.SIGINT, told)}
+    assert (process.returncode, err) in ends
+
+
+def test_ctrl_c_in_an_import_ends_at_once(slow_experiment):
+    process = subprocess.Popen([*TLITE, "train", slow_experiment], stdout=-1, stderr=-1, text=True)
+    for line in process.stdout:
+        if line == "imported\n":
+            break
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=10) == 130
+    assert process.stderr.read() == INTERRUPTED
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_job_that_ignores_ctrl_c_goes_on(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nprint('still there')\n"
+    )
+    done = shell("trap '' INT; $TLITE train a.py", cwd=tmp_path)
+    assert "still there" in done.stdout
+    assert (done.returncode, done.stderr) == (2, "tlite: a.py has no `experiment`\n")
+
+
+def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    ctrl_c = CtrlC()
+    ctrl_c.raises = True
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c(2, None)
+    assert ctrl_c.raised
+    with pytest.raises(SystemExit, match="130"):
+        ctrl_c(2, None)
+
+
+def test_an_import_is_known_by_its_frames(tmp_path, monkeypatch):
+    (tmp_path / "looks.py").write_text("import sys\nframe = sys._getframe()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import looks
+
+    assert _in_import(looks.frame)
+    assert not _in_import(None)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("$TLITE nope <&-", 2),
+        ("$TLITE nope >&-", 2),
+        ("$TLITE --help >&-", 0),
+        ("$TLITE nope 2>&-", 2),
+        ("$TLITE nope <&- >&- 2>&-", 2),
+        ("$TLITE nope 2>/dev/full", 2),
+    ],
+)
+def test_closed_streams_change_nothing(tmp_path, line, code):
+    done = shell(line, cwd=tmp_path)
+    assert done.returncode == code
+    assert done.stderr in ("", "tlite: there is no command 'nope': did you mean inspect?\n")
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "import os, sys\nprint('to nobody')\n"
+        "file = open('file', 'w')\nos.write(1, b'to nobody')\n"
+        "file.write(f'{file.fileno() > 2}'), file.close()\n"
+    )
+    done = shell("$TLITE train a.py <&- >&- 2>&-", cwd=tmp_path)
+    assert done.returncode == 2
+    assert (tmp_path / "file").read_text() == "True"
+
+
+@pytest.mark.parametrize("line", ["--help", "train --help", "evaluate --help", ""])
+def test_a_full_device_is_told_in_one_sentence(tmp_path, line):
+    done = shell(f"$TLITE {line} >/dev/full", cwd=tmp_path)
+    told = "tlite: can't write to standard output: no space left on device\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_a_reader_who_has_gone_is_no_mistake(tmp_path):
+    done = shell("(sleep 0.5; $TLITE --help; echo $? >code) | true", cwd=tmp_path)
+    assert done.stderr == ""
+    assert (tmp_path / "code").read_text() == "0\n"
+
+
+def test_an_argument_that_is_no_text_is_refused(tmp_path):
+    done = shell("$TLITE train $'a\\xff'", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "tlite: the argument 'a\\xff' is not UTF-8 text\n"
+
+
+ASCII = [
+    {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+]
+
+
+@pytest.mark.parametrize("environment", ASCII, ids=["io", "locale"])
+def test_an_ascii_terminal_gets_ascii(tmp_path, environment):
+    (tmp_path / "a.py").write_text("print('1 ± 2 é')\nraise ValueError('é')\n", encoding="utf-8")
+    done = shell("$TLITE train a.py", cwd=tmp_path, env=environment)
+    assert done.returncode == 2
+    assert "1 +- 2 \\u00e9" in done.stdout
+    assert done.stderr.startswith("tlite: ")
+    assert "\\u00e9" in done.stderr
+    done = shell("$TLITE evaluate x --split exam", cwd=tmp_path, env=environment)
+    assert done.stderr.startswith("tlite: --split can't be 'exam': choose one of 'validation'")
+    assert len(done.stderr.splitlines()) == 1
+    done = shell("$TLITE evaluate --help", cwd=tmp_path, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_is_not_steered(tmp_path):
+    """Ctrl-C's own line and an escape in a file's name, as a terminal gets them."""
+    leader, follower = pty.openpty()
+    command = [*TLITE, "train", "\x1b[31m.py"]
+    done = subprocess.run(command, stdout=follower, stderr=follower, cwd=tmp_path, timeout=60)
+    os.close(follower)
+    printed = b""
+    with contextlib.suppress(OSError):  # the end, as Linux tells it
+        while piece := os.read(leader, 4096):
+            printed += piece
+    os.close(leader)
+    assert done.returncode == 2
+    assert b"\x1b" not in printed

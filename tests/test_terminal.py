@@ -1,0 +1,54 @@
+"""Standard streams: what is printed on them, and what becomes of it where they fail."""
+
+import codecs
+import io
+
+import pytest
+
+from tlite.errors import UserError
+from tlite.terminal import StandardError, StandardOutput, printable, show, stand_in
+
+codecs.register_error("tlite", stand_in)
+
+
+def test_no_control_character_but_newline_and_tab_is_left():
+    text = printable("".join(map(chr, range(0x300))))
+    left = {c for c in text if ord(c) < 32 or 0x7F <= ord(c) < 0xA0}
+    assert left == {"\n", "\t"}
+    assert printable("\x1b[31mred\x07\x7f\x9b2J\r") == "␛[31mred␇␡\\u009b2J␍"
+    assert printable("Grüße, 𝄞 ␛\n\t") == "Grüße, 𝄞 ␛\n\t"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_text_goes_out_as_it_is_where_there_is_no_terminal(monkeypatch, terminal):
+    out = io.StringIO()
+    out.isatty = lambda: terminal
+    monkeypatch.setattr("sys.stdout", out)
+    show("a\x1b[0m", end="|", flush=True)
+    show("\r")
+    assert out.getvalue() == ("a␛[0m|␍\n" if terminal else "a\x1b[0m|\r\n")
+
+
+def test_what_ascii_lacks_gets_a_stand_in_that_json_can_read():
+    assert "1.0 ± 0.1 …".encode("ascii", "tlite") == b"1.0 +- 0.1 ..."
+    assert "│─╭".encode("ascii", "tlite") == b"|-+"
+    assert "é 𝄞 \udcff".encode("ascii", "tlite") == rb"\u00e9 \ud834\udd1e \udcff"
+    assert "ü€".encode("latin-1", "tlite") == b"\xfc\\u20ac"
+    assert "\udcff".encode("utf-8", "tlite") == rb"\udcff"
+
+
+def test_a_full_device_is_told_once():
+    with open("/dev/full", "wb") as file:
+        raw = StandardOutput(file.fileno(), "w", closefd=False)
+        out = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
+        out.write("text")
+        with pytest.raises(UserError, match="can't write to standard output: no space left"):
+            out.flush()
+        out.write("more")
+        out.close()  # as at the end of a process: no second complaint
+
+
+def test_a_failing_standard_error_stops_nothing():
+    with open("/dev/full", "wb") as file:
+        raw = StandardError(file.fileno(), "w", closefd=False)
+        print("text", file=io.TextIOWrapper(io.BufferedWriter(raw)), flush=True)

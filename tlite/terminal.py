@@ -1,0 +1,84 @@
+"""Standard streams that are always there, print every character, and tell what can't be written."""
+
+import codecs
+import io
+import os
+import sys
+
+from tlite.errors import UserError
+
+PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
+PICTURES |= {0x7F: 0x2421} | {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
+STAND_INS = {"±": "+-", "…": "...", "─": "-", "━": "-", "│": "|"} | dict.fromkeys("╭╮╰╯", "+")
+
+
+def printable(text: str) -> str:
+    """Text that can't steer a terminal: control characters, but newline and tab, as pictures."""
+    return text.translate(PICTURES)
+
+
+def show(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
+    """Print what others or a model have written: on a terminal printable, elsewhere as it is."""
+    print(printable(text) if sys.stdout.isatty() else text, end=end, flush=flush)
+
+
+def prepare_streams() -> None:
+    """Open the null device for standard streams that are closed, and prepare both outputs."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # the next file that is opened, one of the run's, would get the number
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
+    codecs.register_error("tlite", stand_in)
+    sys.stdout = _text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
+    sys.stderr = _text_stream(sys.stderr, StandardError(2, "w", closefd=False))
+
+
+def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:
+    encoding = getattr(before, "encoding", "utf-8")
+    by_line = raw.fileno() == 2 or raw.isatty() or getattr(before, "write_through", False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "tlite", line_buffering=by_line)
+
+
+class StandardOutput(io.FileIO):
+    """Its failure is told once, and not taken for that of a file of the run."""
+
+    failed = False
+
+    def write(self, data) -> int | None:
+        if self.failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # the reader, `head` say, has seen enough
+            self.failed = True
+            raise SystemExit(0) from None
+        except OSError as error:
+            self.failed = True
+            reason = os.strerror(error.errno).lower()
+            raise UserError(f"can't write to standard output: {reason}") from error
+
+
+class StandardError(io.FileIO):
+    """Where it can't be written, nobody is left to be told."""
+
+    def write(self, data) -> int | None:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def stand_in(error: UnicodeError) -> tuple[str, int]:
+    """For characters that an encoding lacks: a likeness of ours, or the escape that JSON has."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(map(_in_ascii, error.object[error.start : error.end])), error.end
+
+
+def _in_ascii(character: str) -> str:
+    if character in STAND_INS:
+        return STAND_INS[character]
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
