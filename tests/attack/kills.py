@@ -57,11 +57,18 @@ def wait_for_moment(chance: random.Random, process: Process, run: Path, right: R
     wanted = begun + fraction * left * right.size if kind < 0.9 else -1
     if process.wait(300, lambda: grown(run) > wanted):
         return None
+    gone = kind > 0.7  # renamed or deleted
     for _ in range(changes):
         seen = names(run.parent)
-        if process.wait(2, lambda seen=seen: names(run.parent) != seen):
+
+        def changed(seen: set[str] = seen) -> bool:
+            now = names(run.parent)
+            return bool(seen - now) if gone else seen != now
+
+        if process.wait(2, changed):
             return None
-    return f"change {changes} of names after {wanted:.0f} bytes of metrics"
+    what = "name that was gone" if gone else "change of names"
+    return f"{what} {changes} after {wanted:.0f} bytes of metrics"
 
 
 def names(folder: Path, depth: int = 4) -> set[str]:

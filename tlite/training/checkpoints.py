@@ -308,7 +308,7 @@ def _record_digest(record: dict) -> str:
 
 def _difference(found: dict, wanted: Trees) -> str:
     """The first array that a checkpoint has otherwise than wanted, as a phrase; "" if none."""
-    for tree, arrays in wanted.items():
+    for tree, arrays in sorted(wanted.items(), reverse=True):  # parameters before the optimizer's
         saved = {name: tuple(array.shape) for name, array in found.get(tree, {}).items()}
         for name, array in arrays.items():
             if saved.get(name) != array.shape:
