@@ -35,6 +35,11 @@ def test_a_number_of_pieces_that_cannot_be_is_refused(kind, pieces):
         kind(pieces=pieces)
 
 
+def test_more_buckets_than_can_be_compiled_are_refused():
+    with pytest.raises(ValueError, match="buckets must be at most 1,000, not 1001"):
+        TranslatorExperiment("x", buckets=1001)
+
+
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -1.0])
 def test_rates_of_pretraining_that_cannot_be_are_refused(rate):
     with pytest.raises(ValueError, match="pretraining_learning_rate"):

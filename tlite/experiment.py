@@ -171,7 +171,7 @@ class TranslatorExperiment:
 
     def __post_init__(self):
         check_name(self.name)
-        check_size("buckets", self.buckets)
+        check_size("buckets", self.buckets, 1000)  # each is compiled by itself
         check_size("beam", self.beam)
         if self.bleu_sentences < 0:
             raise ValueError("bleu_sentences must not be negative")

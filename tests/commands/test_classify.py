@@ -173,6 +173,7 @@ MISTAKES = {
     "evaluate {run} --beside nowhere": "nowhere does not exist",
     "train --resume {run} --member 2": "no member 2: the run has 2",
     TRAIN + "--run {run}": "exists already.*--resume {run}",
+    TRAIN + "--min-document-frequency 99999": "no word is in 99,999 texts",
     TRAIN + "--reviews 5": "--reviews must be between 6 and 10,000,000, not 5",
     TRAIN + "--sentences 4": "two classes, not of 5",
     TRAIN + "--num-classes 3": "num_classes is 3, but the data has 5",

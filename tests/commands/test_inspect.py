@@ -45,6 +45,14 @@ def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, traine
     assert page.stat().st_size > 1000
 
 
+def test_what_a_kill_has_left_goes(works, copied):
+    (copied / ".inspection.new").mkdir()
+    (copied / ".inspection.new" / "half.png").touch()
+    works("inspect {copied}", copied=copied)
+    assert "half.png" not in [path.name for path in (copied / "inspection").iterdir()]
+    assert not (copied / ".inspection.new").exists()
+
+
 def test_help_names_the_options(tlite):
     code, out, _ = tlite("inspect --help")
     assert code == 0

@@ -118,3 +118,23 @@ def test_learning_curves_of_the_loss_can_be_drawn_where_wanted():
     axes = plot_learning_curves({"a": lines(0.1), "b": lines(0.2)}, "loss", mine)
     assert axes is mine[0]
     np.testing.assert_allclose(mine[1].lines[0].get_ydata(), [1, 1 / 2, 1 / 3])
+
+
+FORMULAS = ["$x_{$", "$$", r"\$a$", "$", "a\\", r"\frac$"]
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        lambda: plot_confusion(np.eye(6, dtype=int), FORMULAS),
+        lambda: plot_probability_by_value(np.linspace(0, 1, 6), FORMULAS, FORMULAS[0]),
+        lambda: plot_predictions_by_value(np.arange(6), FORMULAS, FORMULAS),
+        lambda: plot_learning_curves({name: lines(0.1) for name in FORMULAS}),
+    ],
+    ids=["confusion", "probability", "predictions", "curves"],
+)
+def test_names_are_no_formulas(plot):
+    axes = plot()
+    axes.figure.draw_without_rendering()
+    texts = [text.get_text() for text in axes.figure.findobj(matplotlib.text.Text)]
+    assert any("x_{" in text for text in texts)

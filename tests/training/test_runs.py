@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import errno
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,6 +210,14 @@ def test_a_folder_that_there_cannot_be_is_told(name):
     message = complaint(runs.open_run, Path(name), GeneratorExperiment)
     assert re.search("can't read|does not exist", message)
     assert "can't make the run folder" in complaint(runs.new_folder, "x", Path(name))
+
+
+@pytest.mark.parametrize("spoil", [os.mkfifo, lambda path: None, Path.mkdir])
+def test_a_tokenizer_that_is_no_file_is_told(tmp_path, spoil):
+    path = make_run(tmp_path / "run").folder / "tokenizer.json"
+    path.unlink()
+    spoil(path)
+    assert f"{path} is not the one" in complaint(runs.open_run, path.parent, GeneratorExperiment)
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])

@@ -70,8 +70,8 @@ class TrainingConfig:
                 raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
         if not 0 <= self.final_learning_rate <= 1:
             raise ValueError("final_learning_rate is a fraction of the peak, from 0 to 1")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ValueError(f"clip_norm must be positive, not {self.clip_norm}")
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise ValueError(f"clip_norm must be positive and finite, not {self.clip_norm}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
 

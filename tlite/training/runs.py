@@ -138,7 +138,8 @@ def open_run(folder: Path, kind: Any) -> Run:
         if isinstance(kind, type) and saved != kind.__name__:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         token_file = folder / Path(content["tokenizer"]["file"]).name
-        if _sha256(token_file) != content["tokenizer"]["sha256"]:
+        # What is no file, a pipe say, would be waited for.
+        if not token_file.is_file() or _sha256(token_file) != content["tokenizer"]["sha256"]:
             raise UserError(f"{token_file} is not the one that the run was trained with")
         run = Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except OSError as error:
