@@ -33,7 +33,7 @@ def data_folder() -> Path:
 
 def pytest_collection_modifyitems(items) -> None:
     """The folders whose files take longest come first, so that all workers end together."""
-    slowest = ["notebooks", "training", "runs", "models"]
+    slowest = ["attack", "notebooks", "training", "runs", "models"]
 
     def rank(item):
         folder = item.path.parent.name

@@ -49,7 +49,8 @@ def system_reason(error: BaseException) -> str:
                 return os.strerror(code)
         if "RESOURCE_EXHAUSTED" in text:
             return " ".join(text[text.index("RESOURCE_EXHAUSTED") :].split())[:150]
-        error = error.__cause__ or error.__context__
+        hidden = error.__suppress_context__
+        error = error.__cause__ or (None if hidden else error.__context__)
     return ""
 
 
@@ -66,7 +67,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not (reason := system_reason(error)):
             raise
-        run = next((p for p in path.parents if (p / "config.json").is_file()), None)
+        run = next((p for p in path.parents[:2] if (p / "config.json").is_file()), None)
         advice = f", then {program()} train --resume {run}" if run else ""
         raise UserError(
             f"can't write {path} ({reason}): what was saved before is kept; put that right{advice}"

@@ -44,12 +44,16 @@ def free_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         sizes = dict(line.split(":") for line in lines)
         found.append(int(sizes["MemAvailable"].split()[0]) * 1024)
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        group = Path("/sys/fs/cgroup")
         limit, used = (
-            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text(encoding="ascii"))
+            int((group / f"memory.{name}").read_text(encoding="ascii"))
             for name in ("max", "current")
         )
-        found.append(limit - used)
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+        parts = dict(line.split() for line in lines)
+        # The cache of files counts as used, and is given up where memory is wanted.
+        found.append(limit - used + int(parts["inactive_file"]) + int(parts["active_file"]))
     return min(found, default=None)
 
 

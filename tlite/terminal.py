@@ -31,6 +31,8 @@ def prepare_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
     codecs.register_error("tlite", stand_in)
+    if os.name == "nt":  # whose console has streams of its own kind
+        return
     sys.stdout = _text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
     sys.stderr = _text_stream(sys.stderr, StandardError(2, "w", closefd=False))
 

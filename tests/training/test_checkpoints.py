@@ -93,14 +93,32 @@ def test_metadata_that_is_damaged_is_damage_too(saved, capsys):
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
 
 
+def test_where_none_before_is_whole_one_after_is_used(saved, capsys):
+    for step in (2, 4):
+        flip_a_byte(largest_file(saved / str(step)))
+    assert Checkpoints(saved).load(ABSTRACT, 2)[0] == 5
+    assert "checkpoint 2 is damaged: using checkpoint 5 instead" in capsys.readouterr().err
+
+
 def test_when_all_are_damaged_it_is_one_sentence(saved):
     for step in (2, 4, 5):
         flip_a_byte(largest_file(saved / str(step)))
-        if step == 4:
-            with pytest.raises(UserError, match=r"every checkpoint in .* up to 4 is damaged"):
-                Checkpoints(saved).load(ABSTRACT, 4)
-    with pytest.raises(UserError, match=r"every checkpoint in \S* is damaged"):
-        Checkpoints(saved).load(ABSTRACT)
+    for asked in (None, 4):
+        with pytest.raises(UserError, match=r"every checkpoint in \S* is damaged"):
+            Checkpoints(saved).load(ABSTRACT, asked)
+
+
+def test_one_that_is_removed_while_it_is_read_is_not_damaged(saved, monkeypatch, capsys):
+    load = Checkpoints._load
+
+    def removed(checkpoints, step, abstract):
+        if (saved / "5").is_dir():
+            shutil.rmtree(saved / "5")
+        return load(checkpoints, step, abstract)
+
+    monkeypatch.setattr(Checkpoints, "_load", removed)
+    assert Checkpoints(saved).load(ABSTRACT)[0] == 4
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
@@ -202,8 +220,11 @@ def test_what_a_kill_left_half_written_or_half_removed_is_cleared_when_writing(s
         (saved / name / "parameters").mkdir(parents=True)
     assert Checkpoints(saved).steps() == [2, 4, 5]
     assert all((saved / name).is_dir() for name in names)
+    mine = [saved / "4.good", saved / "5.tar"]
+    mine[0].mkdir()
+    mine[1].touch()
     Checkpoints(saved, writing=True)
-    assert sorted(path.name for path in saved.iterdir()) == ["2", "4", "5"]
+    assert sorted(path.name for path in saved.iterdir()) == ["2", "4", "4.good", "5", "5.tar"]
 
 
 def test_exchanged_checkpoints_are_damaged(saved):
@@ -342,4 +363,10 @@ def test_old_checkpoints_load_and_are_gone_on_with(old):
 def test_a_damaged_old_checkpoint_gives_way_to_the_one_before(old, damage, name):
     path = old / "3" / name
     damage(largest_file(path) if path.is_dir() else path)
+    assert Checkpoints(old).load(ABSTRACT)[0] == 2
+
+
+@pytest.mark.parametrize("gone", ["parameters", "optimizer"])
+def test_an_old_checkpoint_that_is_half_removed_gives_way_to_the_one_before(old, gone):
+    shutil.rmtree(old / "3" / gone)
     assert Checkpoints(old).load(ABSTRACT)[0] == 2

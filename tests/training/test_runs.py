@@ -89,18 +89,33 @@ def test_a_run_that_appeared_meanwhile_is_not_written_over(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("left", [(), ("tokenizer.json",), ("tokenizer.json", "config.json")])
-def test_what_a_kill_left_of_making_a_run_is_no_run_and_is_in_nobodys_way(tmp_path, left):
+def test_runs_that_are_made_at_the_same_time_get_folders_of_their_own(tmp_path):
     wanted = tmp_path / "run"
-    half = runs.unfinished(wanted)
-    half.mkdir()
-    for name in left:
-        (half / name).write_text("{")
-    assert "does not exist" in complaint(runs.open_run, wanted, Experiment)
-    assert runs.new_folder("novel", wanted) == wanted
-    run = make_run(wanted)
-    assert runs.open_run(wanted, Experiment) == run
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    made = [
+        runs.create_run(wanted, EXPERIMENT, {}, CharTokenizer(TEXT), exactly=False)
+        for _ in range(3)
+    ]
+    assert [run.folder.name for run in made] == ["run", "run-2", "run-3"]
+    assert all(runs.open_run(run.folder, Experiment) == run for run in made)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_is_seen_whole_or_not_at_all(tmp_path, fails):
+    wanted = tmp_path / "run"
+
+    def fill(run):
+        assert not wanted.exists()
+        assert runs.open_run(run.folder, Experiment).experiment == EXPERIMENT
+        if fails:
+            raise KeyboardInterrupt
+
+    arguments = wanted, EXPERIMENT, {}, CharTokenizer(TEXT), fill
+    if fails:
+        with pytest.raises(KeyboardInterrupt):
+            runs.create_run(*arguments)
+    else:
+        runs.create_run(*arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ([] if fails else ["run"])
 
 
 def test_a_full_disk_while_a_run_is_made_leaves_nothing(tmp_path, monkeypatch):
@@ -123,6 +138,14 @@ def test_a_config_that_could_not_be_read_back_is_refused_before_anything_is_writ
     message = complaint(runs.create_run, wanted, strange, {}, CharTokenizer(TEXT))
     assert re.search("never be opened again.*activation.*my_own", message)
     assert not wanted.exists()
+
+
+def test_a_whole_number_where_a_fraction_may_be_is_saved_as_it_is(tmp_path):
+    training = dataclasses.replace(EXPERIMENT.training, clip_norm=2.0)
+    object.__setattr__(training, "clip_norm", 2)  # as a file that is not type-checked may have it
+    experiment = dataclasses.replace(EXPERIMENT, training=training)
+    run = runs.create_run(tmp_path / "run", experiment, {}, CharTokenizer(TEXT))
+    assert runs.open_run(run.folder, Experiment) == run
 
 
 def test_what_a_run_was_made_with_is_recorded_and_compared(tmp_path, capsys):
@@ -194,6 +217,7 @@ def edited(**changes):
         (edited(tokenizer={"file": 5, "sha256": ""}), "lacks file and sha256 of the tokenizer"),
         (edited(tokenizer={"file": "\0", "sha256": ""}), "no file can have the name"),
         (edited(made_with=5), "made_with"),
+        (edited(made_with={"commit": 5, "jax": "0"}), "made_with"),
     ],
 )
 def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):

@@ -19,4 +19,5 @@ def start(experiment: Experiment, folder: Path | None = None) -> OpenedRun:
 
 def open_any(folder: Path) -> OpenedRun:
     """The run in a folder, whatever it is a run of."""
-    return RUN_TYPES[type(open_run(folder, Experiment).experiment)].open(folder)
+    run = open_run(folder, Experiment)
+    return RUN_TYPES[type(run.experiment)].with_data(run)

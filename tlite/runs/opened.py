@@ -100,20 +100,29 @@ class OpenedRun(ABC):
         experiment = dataclasses.replace(experiment, training=training)
         new = cls(Run(path, experiment, cls.record(data)), tokenizer, data)
         new.trainer.compile()  # what can't fit is told before anything is written
-        create_run(path, experiment, new.run.data, tokenizer)
+        exactly = folder is not None
+        new.run = create_run(path, experiment, new.run.data, tokenizer, exactly=exactly)
         return new
 
     @classmethod
     def open(cls, folder: Path) -> "OpenedRun":
         """A run that exists, with the data it was trained on."""
-        run = open_run(folder, cls.experiment_type)
+        return cls.with_data(open_run(folder, cls.experiment_type))
+
+    @classmethod
+    def with_data(cls, run: Run) -> "OpenedRun":
+        """A run with the data it was trained on.
+
+        Raises:
+            UserError: the data can't be read, or has changed.
+        """
         if line := describe_sources(run.experiment):  # a run of somebody else's may name anything
             print(line, flush=True)
         data = cls.load_data(run.experiment)
         then, now = run.data, cls.record(data)
         if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
             raise UserError(
-                f"the data of {folder} has changed since the run began: {changed[0]}: "
+                f"the data of {run.folder} has changed since the run began: {changed[0]}: "
                 f"{then.get(changed[0])} then, {now.get(changed[0])} now"
             )
         return cls(run, cls.load_tokenizer(run), data)
@@ -181,7 +190,7 @@ class OpenedRun(ABC):
 
         folder = self.run.folder.with_name(f"{self.run.folder.name}-{member}")
         folder = new_folder(experiment.name, folder)
-        run = create_run(folder, experiment, self.run.data, self.tokenizer, fill)
+        run = create_run(folder, experiment, self.run.data, self.tokenizer, fill, exactly=False)
         return type(self)(run, self.tokenizer, self.data)
 
     def save_plots(self, plots: dict) -> None:

@@ -8,9 +8,11 @@ damage is told from a disk that can't be read: the bytes are there, and they are
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import logging
+import os
 import re
 import shutil
 import sys
@@ -32,7 +34,7 @@ logging.getLogger("absl").setLevel(logging.CRITICAL)
 warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
 
 RECORD = "checkpoint.json"
-UNFINISHED = re.compile(r"\d+\..+")  # 120.writing, 120.deleting; Orbax's 120.orbax-checkpoint-tmp
+UNFINISHED = re.compile(r"\d+\.(writing|deleting|orbax-checkpoint-tmp)\S*")
 
 Trees = dict[str, dict[str, Any]]
 
@@ -87,7 +89,7 @@ class Checkpoints:
             with disk_errors(folder):
                 folder.mkdir(exist_ok=True)
                 for path in folder.iterdir():
-                    if UNFINISHED.fullmatch(path.name):
+                    if UNFINISHED.fullmatch(path.name) and path.is_dir():
                         shutil.rmtree(path)
 
     def save(
@@ -116,7 +118,10 @@ class Checkpoints:
             files = {name: _sha256(temporary / name) for name in _files_in(temporary)}
             record = asdict(checkpoint) | {"files": files}
             content = json.dumps(record | {"sha256": _record_digest(record)}, indent=1)
-            (temporary / RECORD).write_text(content, encoding="utf-8")
+            with (temporary / RECORD).open("w", encoding="utf-8") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())  # as TensorStore does with the arrays
             temporary.rename(self.folder / str(checkpoint.step))
         except BaseException:
             for path in self.folder.glob(f"{temporary.name}*"):
@@ -203,7 +208,8 @@ class Checkpoints:
         return Checkpoint(step, score, interrupted, arrays=arrays)
 
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
-        """The checkpoint of `step`, or the last; a damaged one is reported, the one before used.
+        """The checkpoint of `step`, or the last; a damaged one is reported, the nearest one before
+        it used, or else one after it.
 
         Args:
             abstract: names, shapes, types and shardings of the arrays wanted, by tree.
@@ -212,22 +218,25 @@ class Checkpoints:
         Raises:
             UserError: there is none, none is whole, one can't be read, or is of another config.
         """
-        steps = [s for s in self.steps() if step is None or s <= step]
+        steps = self.steps()
         if not steps:
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
-        for candidate in reversed(steps):
+        before = [s for s in steps if step is None or s <= step]
+        order = [*reversed(before), *(s for s in steps if s not in before)]
+        for candidate in order:
             try:
                 trees = self._load(candidate, abstract)
             except Damaged:
-                continue
-            if candidate != steps[-1]:
+                if (self.folder / str(candidate)).is_dir():
+                    continue
+                return self.load(abstract, step)  # who trains the run has just removed it
+            if candidate != order[0]:
                 print(
-                    f"checkpoint {steps[-1]} is damaged: using checkpoint {candidate} instead",
+                    f"checkpoint {order[0]} is damaged: using checkpoint {candidate} instead",
                     file=sys.stderr,
                 )
             return candidate, trees
-        some = "" if steps == self.steps() else f" up to {steps[-1]}"
-        raise UserError(f"every checkpoint in {self.folder}{some} is damaged")
+        raise UserError(f"every checkpoint in {self.folder} is damaged")
 
     def _load(self, step: int, abstract: Trees) -> Trees:
         folder, checkpoint = self.folder / str(step), self._record(step)
@@ -239,11 +248,13 @@ class Checkpoints:
                     damaged = True
             if damaged:
                 raise Damaged
+        if checkpoint.arrays and not all((folder / name).is_dir() for name in abstract):
+            raise Damaged  # Orbax removed old ones in place, and was killed
         try:
             differs = _difference(ocp.checkpointables_metadata(folder).metadata, abstract)
             trees = None if differs else ocp.load_checkpointables(folder, abstract)
         except Exception as error:  # whatever Orbax and TensorStore make of it
-            if checkpoint.arrays and not system_reason(error):
+            if checkpoint.arrays and system_reason(error) in ("", os.strerror(errno.ENOENT)):
                 raise Damaged from error
             # The bytes are what was saved, so it is not the checkpoint.
             reason = system_reason(error) or f"{type(error).__name__} in Orbax"

@@ -97,17 +97,18 @@ def fit(
                     )
                     line = {"step": step, "split": "validation"} | summarise(means, perplexity)
                     metrics.write([line])
-                    progress.validated(line["loss"])
                     saved = to_named(trainer.model, host_copy(members))
                     (score,) = selection_scores(config, [line])
                     interrupted = step not in (next_evaluation, config.steps)
                     checkpoints.save(step, saved, score, interrupted=interrupted)
+                    progress.validated(line["loss"])  # after the save: nobody may be reading
                     if not interrupted:
                         scores.append(score)
         checkpoints.wait()
         metrics.check()
     if interrupt.signal:
-        raise Interrupted(f"stopped at step {step}, and saved", interrupt.signal)
+        saved = ", and saved" if step else ": there is nothing to save yet"
+        raise Interrupted(f"stopped at step {step}{saved}", interrupt.signal)
     if out_of(patience, scores):
         print(f"no better validation in the last {patience}: ended at step {step}")
     return members

@@ -64,7 +64,7 @@ class MetricsFile:
             self._file.truncate(end_of_step(self.path, step))
 
     def write(self, lines: list[dict]) -> None:
-        """All of the lines, on the disk when this returns.
+        """All of the lines; a process that is killed after this does not lose them.
 
         Raises:
             UserError: the disk is full, or the run folder was removed or moved.

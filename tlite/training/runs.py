@@ -3,17 +3,20 @@
 import datetime
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, disk_errors, program, system_reason
+from tlite.terminal import printable
 from tlite.training.provenance import changed_since, made_with
 
 
@@ -49,30 +52,30 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
     Raises:
         UserError: it exists already, or can't be made.
     """
-    wanted = folder or root / name / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    path, again = wanted, 1
+    path = folder or root / name / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        while os.path.lexists(path):
-            if folder is not None:
-                raise UserError(
-                    f"the run folder {folder} exists already: name another, "
-                    f"or continue it with {program()} train --resume {folder}"
-                )
-            path, again = wanted.with_name(f"{wanted.name}-{again + 1}"), again + 1
-        unfinished(path).mkdir(exist_ok=True)  # so that a folder that can't be is told early
-        unfinished(path).rmdir()
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent):
+            pass  # so that a folder that can't be made is told early
+        if folder is not None and os.path.lexists(folder):
+            raise UserError(
+                f"the run folder {folder} exists already: name another, "
+                f"or continue it with {program()} train --resume {folder}"
+            )
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOTEMPTY:
-            return path  # a kill left half a run, which `create_run` writes over
         reason = system_reason(error) or "there can be no such name"
         raise UserError(f"can't make the run folder {path}: {reason}") from error
-    return path
+    return path if folder is not None else next(filter(_is_free, numbered(path)))
 
 
-def unfinished(path: Path) -> Path:
-    """Where a run is made, beside the place it then gets."""
-    return path.with_name(f".{path.name}.new")
+def numbered(path: Path) -> Iterator[Path]:
+    """path, path-2, path-3, ..."""
+    yield path
+    yield from (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+
+
+def _is_free(path: Path) -> bool:
+    return not os.path.lexists(path)
 
 
 def create_run(
@@ -81,26 +84,32 @@ def create_run(
     data: dict,
     tokenizer,
     fill: Callable[[Run], None] = lambda run: None,
+    *,
+    exactly: bool = True,
 ) -> Run:
     """Write a run beside `folder`, and let it appear there whole.
 
     Args:
         fill: writes what else the run has, while it still lies beside.
+        exactly: not under the next number, if a run has appeared there meanwhile.
 
     Raises:
         UserError: the config could not be read back, the disk is full, or a run is there by now.
     """
-    content = to_dict(experiment)
+    content = json.loads(_to_json(to_dict(experiment)))
     try:
-        again = to_dict(from_dict(type(experiment), json.loads(json.dumps(content))))
-    except (TypeError, ValueError) as error:
+        again = to_dict(from_dict(type(experiment), content))
+    except ValueError as error:
         raise UserError(f"the run could never be opened again: {error}") from error
-    if json.dumps(again) != json.dumps(content):
+    if json.loads(_to_json(again)) != content:
         raise UserError("the run could never be opened again: config.json would say otherwise")
-    temporary = unfinished(folder)
+    temporary = None
     try:
         with disk_errors(folder):
-            (temporary / "checkpoints").mkdir(parents=True, exist_ok=True)
+            place = tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent)
+            temporary = Path(place)
+            temporary.chmod(0o777 & ~_umask())  # not only for this user, as a temporary one is
+            (temporary / "checkpoints").mkdir()
             path = temporary / tokenizer.file_name
             tokenizer.save(path)
             token_file = {"file": path.name, "sha256": _sha256(path)}
@@ -108,11 +117,33 @@ def create_run(
             content = json.dumps(content | {"made_with": made_with()}, indent=2)
             (temporary / "config.json").write_text(content, encoding="utf-8")
             fill(Run(temporary, experiment, data))
-            temporary.rename(folder)
+            return Run(_appear(temporary, folder, exactly), experiment, data)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return Run(folder, experiment, data)
+
+
+def _appear(temporary: Path, folder: Path, exactly: bool) -> Path:
+    """Rename a run to where it belongs, or to the next number."""
+    for path in [folder] if exactly else numbered(folder):
+        try:
+            return temporary.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) or exactly:
+                raise
+
+
+def _to_json(values: dict) -> str:
+    try:
+        return json.dumps(values)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the run could never be opened again: {error}") from error
+
+
+def _umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
 
 
 def open_run(folder: Path, kind: Any) -> Run:
@@ -146,8 +177,10 @@ def open_run(folder: Path, kind: Any) -> Run:
         raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
     except ValueError as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
-    if changed := changed_since(content.get("made_with", {}) or made_with()):
-        print(f"warning: since {folder} was made {changed}: results may differ", file=sys.stderr)
+    # Runs from before November 2026 do not say what they were made with.
+    if (then := content.get("made_with")) and (changed := changed_since(then)):
+        warning = f"warning: since {folder} was made {changed}: results may differ"
+        print(printable(warning), file=sys.stderr)
     return run
 
 
@@ -173,7 +206,8 @@ def _read_config(path: Path) -> dict:
             raise ValueError(f"it lacks {' and '.join(names) or 'the sizes'} of the {part}")
     if "\0" in content["tokenizer"]["file"]:
         raise ValueError("no file can have the name of the tokenizer's")
-    if not isinstance(content.get("made_with", {}), dict):
+    made = content.get("made_with", {})
+    if not isinstance(made, dict) or not all(isinstance(v, str) for v in made.values()):
         raise ValueError("made_with is not a table of versions")
     return content
 

@@ -23,7 +23,7 @@ from tlite.training.step import INIT, Member, Task, fold_in, train_step
 
 MAX_STEPS_PER_CALL = 1000
 LARGE_FOR_A_CORE = 4_000_000  # parameters
-BYTES_PER_PARAMETER = 16  # itself, its gradient and Adam's two means, in float32
+PARAMETER_BYTES = 16  # itself, its gradient and Adam's two means, in float32
 
 
 class Trainer:
@@ -38,19 +38,20 @@ class Trainer:
         self.task, self.config = task, config
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.num_parameters = sum(leaf.size for leaf in jax.tree.leaves(self.model))
-        number = f"{config.num_members:,} x " if config.num_members > 1 else ""
-        check_fits(
-            f"training {number}{self.num_parameters:,} parameters",
-            config.num_members * self.num_parameters * BYTES_PER_PARAMETER,
-        )
-        self._optimizer = make_optimizer(config, self.model)
-        self._unravel = make_unravel(self.model)
         self.mesh = make_mesh(
             devices or jax.local_devices(),
-            len(config.members),
+            config.num_members,
             config.batch_size,
             self.num_parameters,
         )
+        number = f"{config.num_members:,} x " if config.num_members > 1 else ""
+        check_fits(
+            f"training {number}{self.num_parameters:,} parameters",
+            config.num_members // self.mesh.shape["member"] * self.num_parameters * PARAMETER_BYTES,
+            list(self.mesh.devices.flat),
+        )
+        self._optimizer = make_optimizer(config, self.model)
+        self._unravel = make_unravel(self.model)
         self._member_axis = NamedSharding(self.mesh, PartitionSpec("member"))
         self._data = jax.device_put(data, NamedSharding(self.mesh, PartitionSpec()))
         self._compiled_train = None
@@ -90,7 +91,7 @@ class Trainer:
         Returns:
             The new members, and each of the task's losses by step and member.
         """
-        self.compile()
+        self.compile(members)
         with out_of_memory("a step of training"):
             members, history = self._compiled_train(
                 members, self._data, jnp.int32(step), jnp.int32(num_steps)
@@ -98,8 +99,11 @@ class Trainer:
             history = jax.device_get(history)
         return members, {name: means[:, :num_steps].T for name, means in history.items()}
 
-    def compile(self) -> None:
+    def compile(self, placed: Member | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
+
+        Args:
+            placed: members that lie on the devices already.
 
         Raises:
             UserError: it would need more memory than there is.
@@ -114,7 +118,9 @@ class Trainer:
         )
         compiled = function.lower(members, self._data, jnp.int32(0), jnp.int32(0)).compile()
         if memory := compiled.memory_analysis():
-            held = sum(leaf.nbytes for leaf in jax.tree.leaves(self._data))  # allocated already
+            held = _bytes(self._data)  # allocated already
+            if placed is not None:
+                held += _bytes(placed._replace(key=None)) // self.mesh.shape["member"]
             needed = memory.argument_size_in_bytes - held + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
             size = f"a batch of {self.config.batch_size:,}"
@@ -176,6 +182,10 @@ class Trainer:
             return jax.tree.map(lambda a: jax.lax.psum(a.sum(0), "data"), sums)
 
         return over_members(evaluate)(parameters, batches)
+
+
+def _bytes(tree) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def over_members(function: Callable, *, in_turn: bool = False) -> Callable:
