@@ -57,7 +57,7 @@ class ClassifierRun(OpenedRun):
             try:
                 vocabulary = select_vocabulary(texts, frequency, marks)
                 tokenizer = IndexTokenizer(vocabulary, marks=marks)
-                if not vocabulary:
+                if not vocabulary and frequency > 1:
                     raise UserError(f"no word is in {frequency:,} texts: --min-document-frequency")
             except ValueError as error:
                 raise UserError(str(error)) from error
