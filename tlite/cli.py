@@ -206,23 +206,29 @@ def _options(kind: Any) -> list[str]:
     return names
 
 
+OPTION = r"Error parsing (--[\w-]+): .*"  # and Python's or tyro's own words
+COMPLAINTS = {
+    r"Missing from (.*): [A-Z]+ (\w)(.*)\. \(required\)": lambda m: (
+        f"{m[1]} needs {m[2].lower()}{m[3]}"
+    ),
+    r"Missing value for argument '(.*?)'": lambda m: f"{m[1]} needs a value",
+    r"invalid choice (.*) for argument '(.*?)'\. .* \((.*?),?\)": lambda m: (
+        f"{m[2]} can't be {m[1]}: choose one of {m[3]}"
+    ),
+    rf"{OPTION}int\(\) with base 10: (.*)": lambda m: f"{m[1]} must be a whole number, not {m[2]}",
+    rf"{OPTION}to float: (.*)": lambda m: f"{m[1]} must be a number, not {m[2]}",
+    rf"{OPTION}integer string": lambda m: f"{m[1]} has too many digits",
+    rf"{OPTION}valid parse for arguments: \[(.*)\]": lambda m: f"{m[1]} can't be {m[2]}",
+}
+
+
 def _first_sentence(box: str) -> str:
     """What stands in a box that tyro has drawn, up to its first rule, in our words."""
     lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()]
     text = " ".join(line for line in lines[1:] if line.strip("-"))  # the rules of an ASCII box
     text = re.split(r" Argument helptext:| For full helptext", text)[0]
-    if missing := re.match(r"Missing from (.*): [A-Z]+ (.*)\. \(required\)", text):
-        return f"{missing[1]} needs {missing[2][0].lower()}{missing[2][1:]}"
-    if missing := re.match(r"Missing value for argument '(.*?)'", text):
-        return f"{missing[1]} needs a value"
-    if bad := re.match(r"invalid choice (.*) for argument '(.*?)'\. .* \((.*?),?\)", text):
-        return f"{bad[2]} can't be {bad[1]}: choose one of {bad[3]}"
-    option = r"Error parsing (--[\w-]+): .*"  # and Python's or tyro's own words
-    if bad := re.match(rf"{option}(int\(\) with base 10|to float): (.*)", text):
-        return f"{bad[1]} must be a {'whole ' * ('int' in bad[2])}number, not {bad[3]}"
-    if bad := re.match(rf"{option}integer string", text):
-        return f"{bad[1]} has too many digits"
-    if bad := re.match(rf"{option}valid parse for arguments: \[(.*)\]", text):
-        return f"{bad[1]} can't be {bad[2]}"
+    for pattern, words in COMPLAINTS.items():
+        if found := re.match(pattern, text):
+            return words(found)
     text = re.sub(r"^Error parsing (experiment(\.\w+)?: )?", "", text)
     return re.sub(r"'([^']{60})[^']*'", r"'\1...'", text)

@@ -184,10 +184,12 @@ class TranslatorExperiment:
 Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
 
 
-def say_what_is_read(experiment: Experiment, part: Part) -> None:
-    """Print it for the test part, which is not read when a run is opened."""
-    if part == "test" and (line := describe_sources(experiment, [part])):
-        print(line)
+def say_what_is_read(
+    experiment: Experiment, parts: Iterable[Part] = ("training", "validation")
+) -> None:
+    """Print it, before it is read: a run of somebody else's may name anything."""
+    if line := describe_sources(experiment, parts):
+        print(line, flush=True)
 
 
 def describe_sources(

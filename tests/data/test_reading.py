@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tlite.data import LabelledText, ParallelText, TextFile
-from tlite.data.reading import MEGABYTE, check_size, read_lines, read_text, standard_input
+from tlite.data.reading import MEGABYTE, check_file, read_lines, read_text, standard_input
 from tlite.errors import UserError
 
 CONTENTS = {
@@ -176,11 +176,11 @@ def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"x" * MEGABYTE)
     assert len(read_text(path, 1)) == MEGABYTE
-    check_size(path, 1)
+    check_file(path, 1)
     path.write_bytes(b"x" * (MEGABYTE + 1))
     assert "larger than 1 megabytes" in complaint(read_text, path, 1)
-    assert "larger than 1 megabytes" in complaint(check_size, path, 1)
-    check_size(path, None)
+    assert "larger than 1 megabytes" in complaint(check_file, path, 1)
+    check_file(path, None)
 
 
 def test_a_limit_of_nothing_is_refused(tmp_path):

@@ -303,7 +303,10 @@ def test_many_saves_leak_neither_handles_nor_threads(tmp_path):
         checkpoints.wait()
         counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
     checkpoints.close()
-    assert max(counts[30:]) <= max(counts[5:30])
+    for early, late in zip(
+        zip(*counts[5:30], strict=True), zip(*counts[30:], strict=True), strict=True
+    ):
+        assert max(late) <= max(early)
 
 
 def test_a_full_disk_is_told_as_that_and_leaves_nothing_half_written(tmp_path, monkeypatch):

@@ -157,7 +157,7 @@ def split_lines(text: str) -> list[str]:
     return text.split("\n") if text else []
 
 
-def check_size(path: Path, max_megabytes: int | None) -> None:
+def check_file(path: Path, max_megabytes: int | None) -> None:
     """Look at a file that others will read.
 
     Raises:

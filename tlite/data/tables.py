@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tlite.data.files import explain, kind_of
-from tlite.data.reading import check_size
+from tlite.data.reading import check_file
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
@@ -31,7 +31,7 @@ def file_rows(
             one).
     """
     kind = kind_of(path)
-    check_size(path, max_megabytes if kind in ("csv", "json") else None)
+    check_file(path, max_megabytes if kind in ("csv", "json") else None)
     options: dict[str, Any] = {}
     if kind in ("csv", "json"):
         options["encoding"] = encoding

@@ -37,7 +37,8 @@ def evaluate_classifier(
     check_member(member, len(run.experiment.training.members))
     runs = [run] if beside is None else [run, ClassifierRun.open(beside)]
     classes = run.experiment.data.classes
-    say_what_is_read(run.experiment, split)
+    if split == "test":  # the other parts were told when the run was opened
+        say_what_is_read(run.experiment, [split])
     examples = list(run.experiment.data.examples(split))
     of_members, step = run.predict(examples, checkpoint)
     labels = np.array([-1 if e.label is None else e.label for e in examples])

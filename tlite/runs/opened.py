@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 
 from tlite.errors import Interrupted, UserError, program
-from tlite.experiment import describe_sources
+from tlite.experiment import say_what_is_read
 from tlite.modules import summary
 from tlite.training import Member, Trainer
 from tlite.training.checkpoints import Checkpoints
@@ -116,8 +116,7 @@ class OpenedRun(ABC):
         Raises:
             UserError: the data can't be read, or has changed.
         """
-        if line := describe_sources(run.experiment):  # a run of somebody else's may name anything
-            print(line, flush=True)
+        say_what_is_read(run.experiment)
         data = cls.load_data(run.experiment)
         then, now = run.data, cls.record(data)
         if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:

@@ -167,7 +167,8 @@ class TranslatorRun(OpenedRun):
         """Print the scores on a part, and draw BLEU by length and an alignment."""
         experiment = with_search(self.experiment, **search)
         self.run = dataclasses.replace(self.run, experiment=experiment)
-        say_what_is_read(experiment, split)
+        if split == "test":  # the other parts were told when the run was opened
+            say_what_is_read(experiment, [split])
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
         members, step = self.restore(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
