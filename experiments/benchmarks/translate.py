@@ -45,7 +45,7 @@ class Uncached(nnx.Module):
         return memory
 
     def empty_caches(self, *batch, capacity):
-        return [F.KeyValueCache(*[jnp.zeros((*batch, capacity, 1), jnp.int32)] * 2)]
+        return [F.KeyValues(*[jnp.zeros((*batch, capacity, 1), jnp.int32)] * 2)]
 
     def extend(self, tokens, caches, memory, memory_mask, start, *, positions, mask):
         (size, beams), index = tokens.shape, positions[0, 0]
@@ -70,7 +70,7 @@ class Uncached(nnx.Module):
 
         lengths = [min(length, capacity) for length in range(ROUND, capacity + ROUND, ROUND)]
         logits = jax.lax.switch(index // ROUND, [forward(length) for length in lengths])
-        return logits[..., 0, :], [F.KeyValueCache(written, written)]
+        return logits[..., 0, :], [F.KeyValues(written, written)]
 
 
 def main() -> None:

@@ -236,22 +236,32 @@ def test_attention_under_jit_and_vmap_is_the_batched_one():
     assert_close(jax.jit(jax.vmap(attend))(*inputs, mask), attend(*inputs, mask))
 
 
+# Keys and values as an argument: a cache's, a memory's
+
+
+def cached_attention(params, x, cache, start, mask=None, angles=None):
+    """Attention of what comes at `start`, causal unless a mask is given; and the cache with it."""
+    settings = {"num_heads": H, "angles": angles}
+    cache = F.write(cache, F.key_values(params, x, **settings), start)
+    if mask is None:
+        mask = F.cache_mask(F.positions_from(start, x.shape[-2]), cache.key.shape[-2])
+    return F.attend(params, x, cache, mask, **settings)[0], cache
+
+
 @pytest.mark.parametrize("rotary", [False, True])
 def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
     params, x, angles = attention_parameters(D, H * 4), normal(2, 5, D), F.rotary_angles(8, 4)
     whole, _ = F.multi_head_attention(
         params, x, x, x, F.causal_mask(5), num_heads=H, angles=angles if rotary else None
     )
-    cache = F.KeyValueCache(normal(2, H, 8, 4), normal(2, H, 8, 4))
+    cache = F.KeyValues(normal(2, H, 8, 4), normal(2, H, 8, 4))
     # The last piece starts anew at another place for each sample.
     for starts, length in [((0, 0), 2), ((2, 2), 1), ((3, 3), 2), ((3, 1), 1)]:
         start = jnp.array(starts)
         rows = start[:, None] + jnp.arange(length)
         piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
         turned = angles[rows][:, None] if rotary else None
-        output, cache = F.cached_self_attention(
-            params, piece, cache, start, num_heads=H, angles=turned
-        )
+        output, cache = cached_attention(params, piece, cache, start, angles=turned)
         assert_close(output, expected)
 
 
@@ -259,38 +269,35 @@ def test_sequences_that_share_a_cache_see_their_own_places_by_the_mask():
     params, x = attention_parameters(D, D), normal(2, 3, 4, D)  # three sequences of four tokens
     causal = F.causal_mask(4)
     whole, _ = F.multi_head_attention(params, x, x, x, causal, num_heads=H)
-    cache = F.KeyValueCache(*[jnp.zeros((2, H, 12, D // H))] * 2)
+    cache = F.KeyValues(*[jnp.zeros((2, H, 12, D // H))] * 2)
     for t in range(4):
-        start, own = jnp.int32(3 * t), own_places(3, 4, t)
-        output, cache = F.cached_self_attention(params, x[:, :, t], cache, start, own, num_heads=H)
+        output, cache = cached_attention(
+            params, x[:, :, t], cache, jnp.int32(3 * t), own_places(3, 4, t)
+        )
         assert_close(output, whole[:, :, t])
-
-
-# Attention on a memory
 
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("head_width", [D // H, 5])
 @pytest.mark.parametrize("batch", BATCHES)
-def test_attention_on_a_projected_memory_is_attention_on_the_memory(batch, head_width, masked):
+def test_attention_on_keys_and_values_made_before_is_attention_on_the_memory(
+    batch, head_width, masked
+):
     params = attention_parameters(D, H * head_width)
     x, memory = normal(*batch, T, D), normal(*batch, S, D, seed=1)
     mask = some_mask(*batch, 1, 1, S) if masked else None
-    projected = F.project_memory(params, memory, num_heads=H)
-    assert projected.key.shape == projected.value.shape == (*batch, H, S, head_width)
-    output = F.cached_cross_attention(params, x, projected, mask, num_heads=H)
-    expected, _ = F.multi_head_attention(params, x, memory, memory, mask, num_heads=H)
-    assert_close(output, expected)
+    seen = F.key_values(params, memory, num_heads=H)
+    assert seen.key.shape == seen.value.shape == (*batch, H, S, head_width)
+    expected = F.multi_head_attention(params, x, memory, memory, mask, num_heads=H)
+    assert_same(F.attend(params, x, seen, mask, num_heads=H), expected)
 
 
 @settings(max_examples=20, deadline=None)
 @given(arrays(bool, S), st.sampled_from([1e30, -1e30]))
 def test_hidden_places_of_a_memory_have_no_influence_whatever_their_values(seen, huge):
     params, x, memory = attention_parameters(D, D), normal(T, D), normal(S, D, seed=1)
-    projected = F.project_memory(params, memory, num_heads=H)
-    noisy = F.KeyValueCache(*(jnp.where(seen[:, None], a, huge) for a in projected))
-    plain, disturbed = (
-        F.cached_cross_attention(params, x, m, jnp.asarray(seen), num_heads=H)
-        for m in (projected, noisy)
+    plain = F.key_values(params, memory, num_heads=H)
+    noisy = F.KeyValues(*(jnp.where(seen[:, None], a, huge) for a in plain))
+    assert_same(
+        *(F.attend(params, x, m, jnp.asarray(seen), num_heads=H)[0] for m in (plain, noisy))
     )
-    assert_same(plain, disturbed)

@@ -212,17 +212,17 @@ def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm, 
     x, memory = normal(2, 5, D), normal(2, S, D, seed=1)
     seen = some_mask(2, 1, 1, S)
     whole = F.decoder_block(params, x, memory, F.causal_mask(5), seen, angles=angles, **settings)
-    projected = F.project_memory(params.cross_attention, memory, num_heads=H)
-    cache = F.KeyValueCache(normal(2, H, 8, 6), normal(2, H, 8, 6))
+    seen_across = F.key_values(params.cross_attention, memory, num_heads=H)
+    cache = F.KeyValues(normal(2, H, 8, 6), normal(2, H, 8, 6))
     # The last piece starts anew at another place for each sample.
     for starts, length in [((0, 0), 2), ((2, 2), 1), ((3, 3), 2), ((3, 1), 1)]:
         start = jnp.array(starts)
         rows = start[:, None] + jnp.arange(length)
         piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
         turned = angles[rows][:, None] if rotary else None
-        output, cache = F.cached_decoder_block(
-            params, piece, cache, projected, start, None, seen, angles=turned, **settings
-        )
+        mask = F.cache_mask(rows, 8)
+        cached = {"cache": cache, "start": start, "angles": turned}
+        output, cache = F.block(params, piece, mask, seen_across, seen, **cached, **settings)
         assert_close(output, expected)
 
 
@@ -233,13 +233,12 @@ def test_sequences_in_a_decoder_block_share_a_memory_and_a_cache(pre_norm):
     settings = {"num_heads": H, "pre_norm": pre_norm}
     repeated, masks = (jnp.repeat(a[:, None], number, 1) for a in (memory, seen))
     expected = F.decoder_block(params, x, repeated, F.causal_mask(T), masks, **settings)
-    projected = F.project_memory(params.cross_attention, memory, num_heads=H)
-    cache = F.KeyValueCache(*[jnp.zeros((2, H, number * T, D // H))] * 2)
+    seen_across = F.key_values(params.cross_attention, memory, num_heads=H)
+    cache = F.KeyValues(*[jnp.zeros((2, H, number * T, D // H))] * 2)
     for t in range(T):
         start, own = jnp.int32(number * t), own_places(number, T, t)
-        output, cache = F.cached_decoder_block(
-            params, x[:, :, t], cache, projected, start, own, seen, **settings
-        )
+        cached = {"cache": cache, "start": start}
+        output, cache = F.block(params, x[:, :, t], own, seen_across, seen, **cached, **settings)
         assert_close(output, expected[:, :, t])
 
 

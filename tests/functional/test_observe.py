@@ -19,7 +19,7 @@ from tlite import functional as F
 
 T, S, D, HEADS = 5, 3, 8, 2
 X, MEMORY = normal(T, D), normal(S, D, seed=1)
-ATTENTION = ["query", "key", "value", "weights", "heads", "output"]
+ATTENTION = ["key", "value", "query", "weights", "heads", "output"]
 FEED_FORWARD = ["hidden", "output"]
 ENCODER_BLOCK = [
     *(f"attention.{name}" for name in ATTENTION),
@@ -27,9 +27,10 @@ ENCODER_BLOCK = [
     *(f"feed_forward.{name}" for name in FEED_FORWARD),
     "residual",
 ]
-DECODER_BLOCK = [
+DECODER_BLOCK = [  # keys and values of the memory are made first, once for all of its steps
+    *(f"cross_attention.{name}" for name in ATTENTION[:2]),
     *ENCODER_BLOCK[:7],
-    *(f"cross_attention.{name}" for name in ATTENTION),
+    *(f"cross_attention.{name}" for name in ATTENTION[2:]),
     "cross_attention_residual",
     *ENCODER_BLOCK[7:],
 ]

@@ -114,13 +114,13 @@ def self_mask(model, place, inputs):
 
 
 ATTENTION = [
-    f"attention.{name}" for name in ("query", "key", "value", "weights", "heads", "output")
+    f"attention.{name}" for name in ("key", "value", "query", "weights", "heads", "output")
 ]
 FEED_FORWARD = ["feed_forward.hidden", "feed_forward.output", "residual"]
 BLOCK = [*ATTENTION, "attention_residual", *FEED_FORWARD]
 DECODER_BLOCK = [
     *BLOCK[:7],
-    *(f"cross_{name}" for name in ATTENTION),
+    *(f"cross_{name}" for name in ATTENTION[2:]),
     "cross_attention_residual",
     *FEED_FORWARD,
 ]
@@ -136,7 +136,10 @@ def test_names_list_every_value_in_the_order_of_computation(name):
     model, _ = model_and_inputs(name)
     if isinstance(model, TransformerSeq2Seq):
         expected = stack_names("encoder.", BLOCK, 2)
-        expected += stack_names("decoder.", DECODER_BLOCK, len(model.decoder.blocks))
+        number = len(model.decoder.blocks)
+        # What the decoder looks at is made before its first block.
+        expected += [f"decoder.blocks.{i}.cross_{n}" for i in range(number) for n in ATTENTION[:2]]
+        expected += stack_names("decoder.", DECODER_BLOCK, number)
     else:
         pooled = ["pooled"] if isinstance(model, TransformerClassifier) else []
         expected = stack_names("", BLOCK, 2) + pooled

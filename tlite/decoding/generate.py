@@ -18,7 +18,7 @@ class Decoding(NamedTuple):
     """The window: the last tokens, at most the model's context, from the left."""
     length: Int[Array, "*batch"]
     """How many of them there are."""
-    caches: list[F.KeyValueCache]
+    caches: list[F.KeyValues]
     """Keys and values of the window, one cache a block."""
     logits: Float[Array, "*batch V"]
     """Of the token that comes next."""

@@ -35,7 +35,7 @@ class Line(NamedTuple):
     last: Int[Array, "B"]
     tokens: Int[Array, "B N"]
     scores: Float[Array, "B"]
-    caches: list[F.KeyValueCache]
+    caches: list[F.KeyValues]
 
 
 @partial(jax.jit, static_argnames=("max_length", "start_id", "end_id"))
@@ -88,7 +88,7 @@ class Beams(NamedTuple):
     """Beams that go on, by log-probability."""
     finished: Hypotheses
     """The best that have ended, by penalised log-probability; -inf where there are fewer."""
-    caches: list[F.KeyValueCache]
+    caches: list[F.KeyValues]
     """What a source's beams have written, step by step; which is whose, `own` says."""
     own: Bool[Array, "B K NK"]
     """The places of the caches that hold the tokens of each live beam."""

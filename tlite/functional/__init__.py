@@ -5,22 +5,16 @@ width, F hidden width, V vocabulary, C classes, L length of a table.
 """
 
 from tlite.functional.attention import (
-    KeyValueCache,
-    cached_cross_attention,
-    cached_self_attention,
+    KeyValues,
+    attend,
+    key_values,
     merge_heads,
     multi_head_attention,
-    project_memory,
     scaled_dot_product_attention,
     split_heads,
+    write,
 )
-from tlite.functional.blocks import (
-    cached_decoder_block,
-    cached_encoder_block,
-    decoder_block,
-    encoder_block,
-    residual,
-)
+from tlite.functional.blocks import block, decoder_block, encoder_block, residual
 from tlite.functional.layers import (
     dropout,
     embed,
@@ -37,7 +31,7 @@ from tlite.functional.logistic import (
     with_pairs,
 )
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
-from tlite.functional.masks import causal_mask, combine_masks, padding_mask
+from tlite.functional.masks import cache_mask, causal_mask, combine_masks, padding_mask
 from tlite.functional.observe import Observe, unobserved, within
 from tlite.functional.parameters import (
     AttentionParameters,

@@ -9,6 +9,13 @@ def causal_mask(length: int) -> Bool[Array, "T T"]:
     return jnp.tril(jnp.ones((length, length), bool))
 
 
+def cache_mask(
+    positions: Int[Array, "*batch T"], capacity: int
+) -> Bool[Array, "*batch 1 T capacity"]:
+    """Causal attention on a cache: what is at a position sees that place and those before it."""
+    return jnp.arange(capacity) <= positions[..., None, :, None]
+
+
 def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*batch 1 1 S"]:
     """True where a key is a real token; the axes for heads and queries are of length 1."""
     return (tokens != pad_id)[..., None, None, :]

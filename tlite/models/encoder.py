@@ -1,9 +1,10 @@
 """What the models have in common: embedding, positions, dropout and a stack of blocks."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -65,23 +66,34 @@ class Stack(nnx.Module):
 
     def run_blocks(
         self,
-        block: Callable,
         x: Float[Array, "*batch T D"],
-        *memory,
-        key: Key[Array, "..."] | None,
-        observe: F.Observe,
-        angles: Float[Array, "L half_K"] | None,
-    ) -> Float[Array, "*batch T D"]:
-        """Dropout, every block (a function of parameters, x and `memory`), and the final norm."""
+        mask: Bool[Array, "..."] | None,
+        memories: Sequence[F.KeyValues | None] | None = None,
+        memory_mask: Bool[Array, "..."] | None = None,
+        *,
+        angles: Float[Array, "..."] | None,
+        caches: Sequence[F.KeyValues | None] | None = None,
+        start: Int[Array, "*#batch"] | None = None,
+        key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
+    ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
+        """Dropout, every block with its memory and cache, and the final norm; and the caches."""
         config = self.config
+        nothing = [None] * len(self.blocks)
         x = observe("embedding", x)
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
-        for index, parameters in enumerate(self.blocks):
-            x = block(
+        seen = []
+        of_blocks = zip(self.blocks, memories or nothing, caches or nothing, strict=True)
+        for index, (parameters, memory, cache) in enumerate(of_blocks):
+            x, own = F.block(
                 parameters,
                 x,
-                *memory,
+                mask,
+                memory,
+                memory_mask,
+                cache=cache,
+                start=start,
                 dropout_rate=config.dropout,
                 hidden_dropout_rate=config.hidden_dropout,
                 key=None if key is None else F.fold_in(key, index),
@@ -89,7 +101,29 @@ class Stack(nnx.Module):
                 angles=angles,
                 **self.block_settings(),
             )
-        return observe("final", self.final_norm(x))
+            seen.append(own)
+        return observe("final", self.final_norm(x)), seen
+
+    def extend_blocks(
+        self,
+        x: Float[Array, "*batch T D"],
+        caches: Sequence[F.KeyValues],
+        start: Int[Array, "*#batch"],
+        *memory,
+        mask: Bool[Array, "..."] | None = None,
+        **settings,
+    ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
+        """`run_blocks` on what comes at `start`, causal unless a mask (..., T, C) is given."""
+        if mask is None:
+            positions = F.positions_from(start, x.shape[-2])
+            mask = F.cache_mask(positions, caches[0].key.shape[-2])
+        return self.run_blocks(x, mask, *memory, caches=caches, start=start, **settings)
+
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:
+        """For each block a cache of zeros with room for `capacity` tokens, or a context."""
+        length = self.config.context if capacity is None else capacity
+        zeros = jnp.zeros((*batch, self.config.num_heads, length, self.head_width))
+        return [F.KeyValues(zeros, zeros) for _ in self.blocks]
 
     def position_table(self) -> Float[Array, "L D"]:
         """What is added to the embedding of each position."""
@@ -136,7 +170,7 @@ class Encoder(Stack):
             ValueError: more tokens than the model's context.
         """
         x, angles = self.embed(tokens)
-        return self.run_blocks(F.encoder_block, x, mask, key=key, observe=observe, angles=angles)
+        return self.run_blocks(x, mask, angles=angles, key=key, observe=observe)[0]
 
 
 class Decoder(Stack):
@@ -156,5 +190,20 @@ class Decoder(Stack):
     ) -> Float[Array, "*batch T D"]:
         """The last block's vectors; each position sees itself, those before it, and the memory."""
         x, angles = self.embed(tokens, table=table)
-        inputs = x, memory, F.causal_mask(tokens.shape[-1]), memory_mask
-        return self.run_blocks(F.decoder_block, *inputs, key=key, observe=observe, angles=angles)
+        memories = self.key_values(memory, observe)
+        inputs = x, F.causal_mask(tokens.shape[-1]), memories, memory_mask
+        return self.run_blocks(*inputs, angles=angles, key=key, observe=observe)[0]
+
+    def key_values(
+        self, memory: Float[Array, "*batch S D"], observe: F.Observe = F.unobserved
+    ) -> list[F.KeyValues]:
+        """For each block the keys and values of an encoder's output."""
+        return [
+            F.key_values(
+                block.cross_attention,
+                memory,
+                num_heads=self.config.num_heads,
+                observe=F.within(observe, f"blocks.{index}.cross_attention"),
+            )
+            for index, block in enumerate(self.blocks)
+        ]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
@@ -47,27 +46,19 @@ class TransformerGenerator(Encoder):
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[F.KeyValueCache],
+        caches: list[F.KeyValues],
         start: Int[Array, "*#batch"],
-    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValueCache]]:
+        *,
+        observe: F.Observe = F.unobserved,
+    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValues]]:
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
         start + T must not exceed the model's context.
         """
         x, angles = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
-        extended = []
-        for block, cache in zip(self.blocks, caches, strict=True):
-            x, cache = F.cached_encoder_block(
-                block, x, cache, start, angles=angles, **self.block_settings()
-            )
-            extended.append(cache)
-        return self.logits(self.final_norm(x)), extended
-
-    def empty_caches(self, *batch: int) -> list[F.KeyValueCache]:
-        """For each block a cache of the model's context, of zeros."""
-        zeros = jnp.zeros((*batch, self.config.num_heads, self.config.context, self.head_width))
-        return [F.KeyValueCache(zeros, zeros) for _ in self.blocks]
+        x, caches = self.extend_blocks(x, caches, start, angles=angles, observe=observe)
+        return self.logits(x), caches
 
     def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
         """The head: a linear layer, or the products with the embedding."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -113,25 +112,22 @@ class TransformerSeq2Seq(nnx.Module):
         mask = F.padding_mask(source, self.config.pad_id)
         return self.encoder.encode(source, mask, key=key, observe=observe), mask
 
-    def memory_caches(self, memory: Float[Array, "*batch S D"]) -> list[F.KeyValueCache]:
+    def memory_caches(self, memory: Float[Array, "*batch S D"]) -> list[F.KeyValues]:
         """For each decoder block the keys and values of the encoder's output."""
-        heads = self.config.num_heads
-        return [
-            F.project_memory(block.cross_attention, memory, num_heads=heads)
-            for block in self.decoder.blocks
-        ]
+        return self.decoder.key_values(memory)
 
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[F.KeyValueCache],
-        memories: list[F.KeyValueCache],
+        caches: list[F.KeyValues],
+        memories: list[F.KeyValues],
         memory_mask: Bool[Array, "..."] | None,
         start: Int[Array, "*#batch"],
         *,
         positions: Int[Array, "*#batch T"] | None = None,
         mask: Bool[Array, "..."] | None = None,
-    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValueCache]]:
+        observe: F.Observe = F.unobserved,
+    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValues]]:
         """Logits after T more tokens of a target whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole target, for the price of the new tokens.
@@ -143,27 +139,14 @@ class TransformerSeq2Seq(nnx.Module):
         if positions is None:
             positions = F.positions_from(start, tokens.shape[-1])
         x, angles = self.decoder.embed(tokens, positions, table=self.target_table())
-        extended = []
-        for block, cache, memory in zip(self.decoder.blocks, caches, memories, strict=True):
-            x, cache = F.cached_decoder_block(
-                block,
-                x,
-                cache,
-                memory,
-                start,
-                mask,
-                memory_mask,
-                angles=angles,
-                **self.decoder.block_settings(),
-            )
-            extended.append(cache)
-        return self.logits(self.decoder.final_norm(x)), extended
+        x, caches = self.decoder.extend_blocks(
+            x, caches, start, memories, memory_mask, mask=mask, angles=angles, observe=observe
+        )
+        return self.logits(x), caches
 
-    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValueCache]:
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:
         """For each decoder block a cache of zeros with room for `capacity` tokens, or a context."""
-        length = self.config.context if capacity is None else capacity
-        zeros = jnp.zeros((*batch, self.config.num_heads, length, self.decoder.head_width))
-        return [F.KeyValueCache(zeros, zeros) for _ in self.decoder.blocks]
+        return self.decoder.empty_caches(*batch, capacity=capacity)
 
     def target_table(self) -> Float[Array, "V D"] | None:
         """The embedding of target tokens where it is the source's; None if they have their own."""
