@@ -66,7 +66,7 @@ def test_the_lens_ends_with_the_models_own_prediction(norm_first, tied_head):
 def test_a_row_of_the_lens_is_what_a_model_without_the_later_blocks_predicts(norm_first):
     @jax.jit
     def rows(model):
-        x, _ = model.embed(TOKENS)
+        x = model.embed(TOKENS)
         streams = [x]
         for block in model.blocks:
             x = F.encoder_block(block, x, F.causal_mask(T), **model.block_settings())

@@ -58,7 +58,8 @@ def greedy_search(
     limits = jnp.full(size, max_length) if limits is None else limits
 
     def going(line):
-        return (line.index < limits) & (line.last != end_id) & (line.last != pad)
+        ended = (line.last == end_id) | (line.last == pad)
+        return (line.index < limits) & (~ended | (line.index == 0))  # some start with the end's
 
     def step(line):
         logits, caches = model.extend(line.last[:, None], line.caches, memories, mask, line.index)
@@ -131,9 +132,8 @@ def beam_search(
         start, new = index * beam, jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
         own = jax.lax.dynamic_update_slice(own, new, (0, 0, start))
         seen, positions = own[:, None, :, : caches[0].key.shape[-2]], jnp.full((1, beam), index)
-        logits, caches = model.extend(
-            last, caches, memories, mask, start, positions=positions, mask=seen
-        )
+        at = {"positions": positions, "key_positions": jnp.arange(seen.shape[-1]) // beam}
+        logits, caches = model.extend(last, caches, memories, mask, start, mask=seen, **at)
         scores, parent, token = continuations(without(pad, logits), live.scores, 2 * beam)
         tokens = take(live.tokens, parent).at[:, :, index].set(token)
         ended = token == end_id

@@ -15,6 +15,7 @@ from tlite.functional.attention import (
     write,
 )
 from tlite.functional.blocks import block, decoder_block, encoder_block, residual
+from tlite.functional.fast_attention import mixed_attention
 from tlite.functional.layers import (
     dropout,
     embed,
@@ -22,6 +23,10 @@ from tlite.functional.layers import (
     layer_norm,
     linear,
     rms_norm,
+    soft_cap,
+    squared_relu,
+    unembed,
+    zero_centred_rms_norm,
 )
 from tlite.functional.logistic import (
     bag_of_words,
@@ -31,7 +36,13 @@ from tlite.functional.logistic import (
     with_pairs,
 )
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
-from tlite.functional.masks import cache_mask, causal_mask, combine_masks, padding_mask
+from tlite.functional.masks import (
+    cache_mask,
+    causal_mask,
+    combine_masks,
+    padding_mask,
+    window_mask,
+)
 from tlite.functional.observe import Observe, unobserved, within
 from tlite.functional.parameters import (
     AttentionParameters,
@@ -40,15 +51,21 @@ from tlite.functional.parameters import (
     FeedForwardParameters,
     LinearParameters,
     NormParameters,
+    bind,
 )
 from tlite.functional.pooling import attention_pool, dense_pool, mean_pool, parabolic_average
 from tlite.functional.positions import (
     add_positions,
+    alibi,
     interpolate_positions,
+    llama3_frequencies,
     positions_from,
+    relative_buckets,
     rotary_angles,
+    rotary_frequencies,
     rotate,
     sinusoidal_positions,
+    yarn_frequencies,
 )
 from tlite.functional.products import product
 from tlite.functional.random import fold_in, random_bits, shuffled

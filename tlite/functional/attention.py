@@ -1,18 +1,19 @@
 """Scaled dot-product and multi-head attention ("Attention is all you need", section 3.2)."""
 
+import inspect
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite.functional.fast_attention import mixed_attention
-from tlite.functional.layers import linear
+from tlite.functional.layers import linear, rms_norm, soft_cap
 from tlite.functional.observe import Observe, unobserved
+from tlite.functional.parameters import bind
 from tlite.functional.positions import rotate
-
-MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
 
 
 def scaled_dot_product_attention(
@@ -21,23 +22,33 @@ def scaled_dot_product_attention(
     value: Float[Array, "*batch S Kv"],
     mask: Bool[Array, "..."] | None = None,
     *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    bias: Float[Array, "..."] | None = None,
     observe: Observe = unobserved,
 ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V (eq. 1); returns the output and the softmax's weights.
 
     Where `mask` (broadcastable to (..., T, S)) is False the weight is 0. A query that may attend
-    to nothing gets weights and output 0, with finite gradients.
+    to nothing gets weights and output 0, with finite gradients. `scale` takes the place of
+    1 / sqrt(K); the scores are then bounded by `softcap`, and `bias` (..., T, S) is added.
     """
-    scores = jnp.einsum("...tk,...sk->...ts", query, key) / math.sqrt(query.shape[-1])
+    divisor = math.sqrt(query.shape[-1]) if scale is None else 1 / scale
+    scores = jnp.einsum("...tk,...sk->...ts", query, key) / divisor
+    scores = scores if softcap is None else soft_cap(scores, softcap)
+    scores = scores if bias is None else scores + bias
     weights = observe("weights", jax.nn.softmax(scores, axis=-1, where=mask))
     return jnp.einsum("...ts,...sv->...tv", weights, value), weights
 
 
 class KeyValues(NamedTuple):
-    """What attention looks at, by head: a sequence's own, a cache's, or an encoder's output's."""
+    """What attention looks at, by head: a sequence's own, a cache's, or an encoder's output's.
 
-    key: Float[Array, "*batch H S K"]
-    value: Float[Array, "*batch H S K"]
+    With fewer heads G than the queries' H, each is for H / G of them.
+    """
+
+    key: Float[Array, "*batch G S K"]
+    value: Float[Array, "*batch G S K"]
 
 
 def key_values(
@@ -47,17 +58,23 @@ def key_values(
     *,
     num_heads: int,
     angles: Float[Array, "... L half_K"] | None = None,
+    norm: Callable = rms_norm,
     observe: Observe = unobserved,
 ) -> KeyValues:
     """x W_K and x W_V by head (section 3.2.2); `angles` turn the keys by their positions.
 
-    With `value` it is value W_V. Observed are `key` and `value`.
+    With `value` it is value W_V. Where there is a `params.key_norm`, keys are normed first.
+    Observed are `key` and `value`.
     """
-    key_BxHxSxK = split_heads(linear(params.key, x), num_heads)
-    value_BxHxSxK = split_heads(linear(params.value, x if value is None else value), num_heads)
+    head_width = params.query.kernel.shape[-1] // num_heads
+    key_heads = params.key.kernel.shape[-1] // head_width
+    key_BxGxSxK = split_heads(linear(params.key, x), key_heads)
+    value_BxGxSxK = split_heads(linear(params.value, x if value is None else value), key_heads)
+    if (scale := getattr(params, "key_norm", None)) is not None:
+        key_BxGxSxK = norm(scale, key_BxGxSxK)
     if angles is not None:
-        key_BxHxSxK = rotate(key_BxHxSxK, angles)
-    return KeyValues(observe("key", key_BxHxSxK), observe("value", value_BxHxSxK))
+        key_BxGxSxK = rotate(key_BxGxSxK, angles)
+    return KeyValues(observe("key", key_BxGxSxK), observe("value", value_BxGxSxK))
 
 
 def attend(
@@ -68,24 +85,33 @@ def attend(
     *,
     num_heads: int,
     angles: Float[Array, "... L half_K"] | None = None,
+    norm: Callable = rms_norm,
+    attention: Callable = scaled_dot_product_attention,
+    bias: Float[Array, "..."] | None = None,
     observe: Observe = unobserved,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O of queries x W_Q on keys and values (section 3.2.2).
 
     `angles` turn the queries by their positions. `mask` broadcasts to (..., H, T, S). Returns the
     output and the weights. Observed are `query`, `weights`, `heads` (each head's output), `output`.
+
+    `attention` maps (query, key, value, mask) to (output, weights). If it takes `observe` it offers
+    its `weights` itself; if not they can be seen, but not changed. It is handed a `bias`
+    (..., H, T, S) if there is one.
     """
     query_BxHxTxK = split_heads(linear(params.query, x), num_heads)
+    if (scale := getattr(params, "query_norm", None)) is not None:
+        query_BxHxTxK = norm(scale, query_BxHxTxK)
     if angles is not None:
         query_BxHxTxK = rotate(query_BxHxTxK, angles)
     query_BxHxTxK = observe("query", query_BxHxTxK)
-    output_BxHxTxK, weights = scaled_dot_product_attention(
-        query_BxHxTxK, *seen, mask, observe=observe
-    )
-    mixed = jnp.asarray(params.query.kernel).dtype == jnp.bfloat16
-    if mixed and observe is unobserved and seen.key.shape[-2] >= MIXED_FROM_LENGTH:
-        # Nobody who asks only for the output pays for the weights: the compiler drops them.
-        output_BxHxTxK = mixed_attention(query_BxHxTxK, *seen, mask)
+    attention = bind(attention, params)
+    if seen.key.shape[-3] == num_heads:
+        attention = observed(attention, observe)
+    else:
+        attention = shared_keys(attention, observe, num_heads)
+    settings = {} if bias is None else {"bias": bias}
+    output_BxHxTxK, weights = attention(query_BxHxTxK, *seen, mask, **settings)
     output_BxHxTxK = observe("heads", output_BxHxTxK)
     return observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
 
@@ -112,6 +138,44 @@ def multi_head_attention(
     """
     settings = {"num_heads": num_heads, "angles": angles, "observe": observe}
     return attend(params, query, key_values(params, key, value, **settings), mask, **settings)
+
+
+def observed(attention: Callable, observe: Observe) -> Callable:
+    """An attention whose `weights` are offered to `observe`, whether it does so itself or not."""
+    if "observe" in inspect.signature(attention).parameters:
+        return partial(attention, observe=observe)
+
+    def looked_at(query, key, value, mask, **settings):
+        output, weights = attention(query, key, value, mask, **settings)
+        if observe("weights", weights) is not weights:
+            raise ValueError("this attention takes no `observe`: its weights can't be changed")
+        return output, weights
+
+    return looked_at
+
+
+def shared_keys(attention: Callable, observe: Observe, num_heads: int) -> Callable:
+    """Grouped queries (Ainslie et al. 2023): heads that share a key are further queries of it."""
+
+    def shared(query, key, value, mask, *, bias=None):
+        def join(x):  # (..., H, T, N) to (..., G, H/G*T, N)
+            return x.reshape(*x.shape[:-3], key.shape[-3], -1, x.shape[-1])
+
+        def split(x):
+            return x.reshape(*x.shape[:-3], num_heads, -1, x.shape[-1])
+
+        def by_head(x):
+            shape = (*x.shape[:-3], num_heads, query.shape[-2], x.shape[-1])
+            return join(jnp.broadcast_to(x, shape))
+
+        looked_at = lambda name, weights: join(observe(name, split(weights)))  # noqa: E731
+        inner = observed(attention, unobserved if observe is unobserved else looked_at)
+        settings = {} if bias is None else {"bias": by_head(bias)}
+        mask = None if mask is None else by_head(mask)
+        output, weights = inner(join(query), key, value, mask, **settings)
+        return split(output), split(weights)
+
+    return shared
 
 
 def write(cache: KeyValues, new: KeyValues, start: Int[Array, "*#batch"]) -> KeyValues:

@@ -6,21 +6,36 @@ from functools import partial
 import jax
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite.functional.attention import KeyValues, attend, key_values, write
+from tlite.functional.attention import (
+    KeyValues,
+    attend,
+    key_values,
+    scaled_dot_product_attention,
+    write,
+)
 from tlite.functional.layers import dropout, feed_forward, layer_norm
-from tlite.functional.observe import Observe, unobserved, within
+from tlite.functional.observe import Observe, taking, unobserved, within
 from tlite.functional.random import fold_in
 
 
 def residual(
-    layer: Callable, norm: Callable, x: Float[Array, "*batch T D"], *, pre_norm: bool
+    layer: Callable,
+    norm: Callable,
+    x: Float[Array, "*batch T D"],
+    *,
+    pre_norm: bool,
+    output_norm: Callable = lambda x: x,
 ) -> Float[Array, "*batch T D"]:
     """A layer with its residual connection and norm.
 
     post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
     pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
+
+    The layer's output can have a norm of its own (Gemma 2, 2024, section 2).
     """
-    return x + layer(norm(x)) if pre_norm else norm(x + layer(x))
+    if pre_norm:
+        return x + output_norm(layer(norm(x)))
+    return norm(x + output_norm(layer(x)))
 
 
 def block(
@@ -34,7 +49,10 @@ def block(
     pre_norm: bool = False,
     activation: Callable = jax.nn.relu,
     norm: Callable = layer_norm,
+    attention: Callable = scaled_dot_product_attention,
+    feed_forward: Callable = feed_forward,
     angles: Float[Array, "... L half_K"] | None = None,
+    bias: Float[Array, "..."] | None = None,
     cache: KeyValues | None = None,
     start: Int[Array, "*#batch"] | None = None,
     dropout_rate: float = 0.0,
@@ -46,10 +64,12 @@ def block(
 
     ("Attention is all you need", section 3.1, with dropout on each layer's output.) `params` has
     the fields `attention`, `attention_norm`, `feed_forward`, `feed_forward_norm`, and for a memory
-    `cross_attention` and `cross_attention_norm`, whose `key_values` the memory is.
+    `cross_attention` and `cross_attention_norm`, whose `key_values` the memory is. A norm that is
+    None is left out; `attention_output_norm` and `feed_forward_output_norm` are of layers' outputs.
 
     With a `cache` x is what comes at `start` of a longer sequence: its keys and values are written
-    there, and `mask` (..., T, C) says which places of the cache each of the T sees.
+    there, and `mask` (..., T, C) says which places of the cache each of the T sees. `angles` and
+    `bias` (..., H, T, S) are those of self-attention.
 
     Observed are `attention_residual`, `cross_attention_residual`, `residual` (what comes out) and,
     by their places, what attention and `feed_forward` offer.
@@ -62,31 +82,38 @@ def block(
 
     def self_attention(x):
         nonlocal own
-        settings = {"angles": angles, "num_heads": num_heads}
+        settings = {"angles": angles, "num_heads": num_heads, "norm": norm}
         settings["observe"] = within(observe, "attention")
         own = key_values(params.attention, x, **settings)
         own = own if cache is None else write(cache, own, start)
+        settings |= {"attention": attention, "bias": bias}
         return dropout(keys[0], attend(params.attention, x, own, mask, **settings)[0], dropout_rate)
 
     def cross_attention(x):
-        settings = {"num_heads": num_heads, "observe": within(observe, "cross_attention")}
+        settings = {"num_heads": num_heads, "norm": norm, "attention": attention}
+        settings["observe"] = within(observe, "cross_attention")
         output, _ = attend(params.cross_attention, x, memory, memory_mask, **settings)
         return dropout(keys[3], output, dropout_rate)
 
     def feed(x):
-        inside = {"dropout_rate": hidden_dropout_rate, "key": keys[2]}
+        inside = {"dropout_rate": hidden_dropout_rate, "key": keys[2], "activation": activation}
         inside["observe"] = within(observe, "feed_forward")
-        output = feed_forward(params.feed_forward, x, activation, **inside)
-        return dropout(keys[1], output, dropout_rate)
+        return dropout(
+            keys[1], taking(feed_forward, **inside)(params.feed_forward, x), dropout_rate
+        )
 
-    x = residual(self_attention, partial(norm, params.attention_norm), x, pre_norm=pre_norm)
-    x = observe("attention_residual", x)
+    def norm_of(name):
+        parameters = getattr(params, name, None)
+        return (lambda x: x) if parameters is None else partial(norm, parameters)
+
+    def layer(function, x, name):
+        norms = {"norm": norm_of(f"{name}_norm"), "output_norm": norm_of(f"{name}_output_norm")}
+        return residual(function, x=x, pre_norm=pre_norm, **norms)
+
+    x = observe("attention_residual", layer(self_attention, x, "attention"))
     if memory is not None:
-        across = partial(norm, params.cross_attention_norm)
-        x = residual(cross_attention, across, x, pre_norm=pre_norm)
-        x = observe("cross_attention_residual", x)
-    x = residual(feed, partial(norm, params.feed_forward_norm), x, pre_norm=pre_norm)
-    return observe("residual", x), own
+        x = observe("cross_attention_residual", layer(cross_attention, x, "cross_attention"))
+    return observe("residual", layer(feed, x, "feed_forward")), own
 
 
 def encoder_block(

@@ -1,6 +1,7 @@
 """Attention with bfloat16 operands and float32 sums, its backward pass written out.
 
-It computes what `scaled_dot_product_attention` defines, up to rounding, and is tested against it.
+A model takes it where its config says so (`attention="mixed"`). It computes what
+`scaled_dot_product_attention` defines, up to rounding, and is tested against it.
 """
 
 import math
@@ -9,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from tlite.functional.attention import scaled_dot_product_attention
+from tlite.functional.observe import Observe, unobserved
 from tlite.functional.products import transposed
 
 
@@ -17,15 +20,25 @@ def mixed_attention(
     key: Float[Array, "*batch S K"],
     value: Float[Array, "*batch S Kv"],
     mask: Bool[Array, "..."] | None = None,
-) -> Float[Array, "*batch T Kv"]:
-    """softmax(Q K^T / sqrt(K)) V: softmax and sums in float32, operands in bfloat16."""
+    *,
+    observe: Observe = unobserved,
+) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
+    """softmax(Q K^T / sqrt(K)) V: softmax and sums in float32, operands in bfloat16.
+
+    Nobody who asks only for the output pays for the weights: the compiler drops them. To somebody
+    who observes them the definition offers its own, of operands that are rounded in the same way.
+    """
+    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
+    looked_at, weights = scaled_dot_product_attention(*rounded, mask, observe=observe)
+    if observe is not unobserved:
+        return looked_at, weights
     *batch, length, width = query.shape
     mask = jnp.ones((1, 1), bool) if mask is None else mask
     if mask.ndim > 2:
         mask = jnp.broadcast_to(mask, (*batch, *mask.shape[-2:])).reshape(-1, *mask.shape[-2:])
     # One axis for batch and heads: XLA's batched product is slower with two.
     flat = (x.reshape(-1, *x.shape[-2:]) for x in (query / math.sqrt(width), key, value))
-    return _attention(*flat, mask).reshape(*batch, length, value.shape[-1])
+    return _attention(*flat, mask).reshape(*batch, length, value.shape[-1]), weights
 
 
 @jax.custom_vjp

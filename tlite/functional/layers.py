@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite.functional.observe import Observe, unobserved
+from tlite.functional.parameters import bind
 from tlite.functional.products import product
 from tlite.functional.random import random_bits
 
@@ -22,6 +23,14 @@ def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Arr
     return jnp.take(table, tokens, axis=0)
 
 
+def unembed(
+    table: Float[Array, "V D"], x: Float[Array, "*batch D"], bias: Float[Array, "V"] | None = None
+) -> Float[Array, "*batch V"]:
+    """x E^T + b: the embedding as the output layer (Press and Wolf 2017)."""
+    logits = product(x, table.T)
+    return logits if bias is None else logits + bias
+
+
 def layer_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
     """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis (Ba et al. 2016)."""
     centred = x - x.mean(-1, keepdims=True)
@@ -33,6 +42,23 @@ def layer_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[
 def rms_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
     """x / sqrt(mean(x^2) + eps) * scale over the last axis (Zhang and Sennrich 2019, eq. 4)."""
     return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * params.scale
+
+
+def zero_centred_rms_norm(
+    params, x: Float[Array, "*batch D"], eps: float = 1e-5
+) -> Float[Array, "*batch D"]:
+    """x / sqrt(mean(x^2) + eps) * (1 + scale): weight decay pulls it to no scaling (Gemma)."""
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * (1 + params.scale)
+
+
+def squared_relu(x: Float[Array, "*batch F"]) -> Float[Array, "*batch F"]:
+    """max(x, 0)^2 ("Primer", So et al. 2021, section 4.1)."""
+    return jnp.square(jax.nn.relu(x))
+
+
+def soft_cap(x: Float[Array, "*batch"], cap: float) -> Float[Array, "*batch"]:
+    """cap tanh(x / cap): between -cap and cap (Gemma 2, 2024, section 2)."""
+    return cap * jnp.tanh(x / cap)
 
 
 def dropout(
@@ -67,7 +93,12 @@ def feed_forward(
     """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
 
     `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D); dropout, with
-    a key, is between them. Observed are `hidden`, after the activation, and `output`.
+    a key, is between them. With `params.gate` (D, F) it is (activation(x Wg) * x W1) W2: SwiGLU,
+    GeGLU (Shazeer 2020, eq. 6). Observed are `hidden`, what goes into W2, and `output`.
     """
-    hidden = observe("hidden", activation(linear(params.hidden, x)))
+    activation = bind(activation, params)
+    hidden = linear(params.hidden, x)
+    gate = getattr(params, "gate", None)
+    hidden = activation(hidden) if gate is None else activation(linear(gate, x)) * hidden
+    hidden = observe("hidden", hidden)
     return observe("output", linear(params.output, dropout(key, hidden, dropout_rate)))

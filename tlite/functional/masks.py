@@ -16,6 +16,14 @@ def cache_mask(
     return jnp.arange(capacity) <= positions[..., None, :, None]
 
 
+def window_mask(
+    positions: Int[Array, "*batch T"], key_positions: Int[Array, "*#batch S"], window: int
+) -> Bool[Array, "*batch 1 T S"]:
+    """|t - s| < window: a position sees only what is near ("Longformer", Beltagy et al. 2020)."""
+    distances = positions[..., None, :, None] - key_positions[..., None, None, :]
+    return jnp.abs(distances) < window
+
+
 def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*batch 1 1 S"]:
     """True where a key is a real token; the axes for heads and queries are of length 1."""
     return (tokens != pad_id)[..., None, None, :]

@@ -4,7 +4,9 @@ A function that takes `observe` calls it as `x = observe("name", x)` and goes on
 returns. `unobserved` returns x as it is: the compiled program is the same as without.
 """
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 
 from jaxtyping import Array
 
@@ -21,3 +23,9 @@ def within(observe: Observe, place: str) -> Observe:
     if observe is unobserved:
         return unobserved
     return lambda name, value: observe(f"{place}.{name}", value)
+
+
+def taking(function: Callable, **settings) -> Callable:
+    """The function with those of the settings that it takes."""
+    taken = inspect.signature(function).parameters
+    return partial(function, **{name: v for name, v in settings.items() if name in taken})

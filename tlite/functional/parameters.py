@@ -4,6 +4,8 @@ A function reads fields by name, so anything with these fields will do: one of t
 notebook, or the Flax module of the same name. `None` in place of a bias leaves it out.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from jax.typing import ArrayLike
@@ -21,14 +23,17 @@ class NormParameters(NamedTuple):
 
 class AttentionParameters(NamedTuple):
     query: LinearParameters  # (D, H*K)
-    key: LinearParameters  # (D, H*K)
-    value: LinearParameters  # (D, H*K)
+    key: LinearParameters  # (D, G*K), G = H unless heads share keys
+    value: LinearParameters  # (D, G*K)
     output: LinearParameters  # (H*K, D)
+    query_norm: NormParameters | None = None  # (K,)
+    key_norm: NormParameters | None = None  # (K,)
 
 
 class FeedForwardParameters(NamedTuple):
     hidden: LinearParameters  # (D, F)
     output: LinearParameters  # (F, D)
+    gate: LinearParameters | None = None  # (D, F)
 
 
 class EncoderBlockParameters(NamedTuple):
@@ -45,3 +50,9 @@ class DecoderBlockParameters(NamedTuple):
     cross_attention_norm: NormParameters
     feed_forward: FeedForwardParameters
     feed_forward_norm: NormParameters
+
+
+def bind(function: Callable, params) -> Callable:
+    """A function that has parameters of its own, `params.own`, with these as first argument."""
+    own = getattr(params, "own", None)
+    return function if own is None else partial(function, own)

@@ -1,18 +1,22 @@
-"""Position encodings: sinusoidal, learned, rotary, and linear interpolation to longer texts."""
+"""Position encodings: sinusoidal, learned, rotary, relative; and their way to longer texts."""
+
+import math
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
 def sinusoidal_positions(
-    length: int, dim: int, base: float = 10_000.0
+    length: int, dim: int, base: float = 10_000.0, *, split: bool = False
 ) -> Float[Array, "length dim"]:
     """The table of "Attention is all you need", section 3.5; its first row is position 0.
 
     table[p, 2i] = sin(p / base^(2i/dim)),  table[p, 2i+1] = cos(p / base^(2i/dim))
+
+    With `split` all sines come before all cosines.
     """
     angles = jnp.arange(length)[:, None] / base ** (jnp.arange(0, dim, 2) / dim)
-    pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+    pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-2 if split else -1)
     return pairs.reshape(length, -1)[:, :dim]  # an odd width ends with a sine
 
 
@@ -53,6 +57,17 @@ def interpolate_positions(table: Float[Array, "L D"], length: int) -> Float[Arra
     return (1 - fraction) * table[below] + fraction * table[above]
 
 
+def rotary_frequencies(dim: int, base: float = 10_000.0) -> Float[Array, "half_dim"]:
+    """1 / base^(2i/dim) radians a position, i < dim/2 (Su et al. 2021, eq. 15).
+
+    Raises:
+        ValueError: `dim` is odd, so that its columns can't be paired.
+    """
+    if dim % 2:
+        raise ValueError(f"rotary positions pair the columns, so the width {dim} must be even")
+    return base ** (-jnp.arange(0, dim, 2) / dim)
+
+
 def rotary_angles(
     length: int, dim: int, base: float = 10_000.0, scale: float = 1.0
 ) -> Float[Array, "length half_dim"]:
@@ -61,10 +76,70 @@ def rotary_angles(
     Raises:
         ValueError: `dim` is odd, so that its columns can't be paired.
     """
-    if dim % 2:
-        raise ValueError(f"rotary positions pair the columns, so the width {dim} must be even")
-    frequencies = base ** (-jnp.arange(0, dim, 2) / dim)
-    return scale * jnp.arange(length)[:, None] * frequencies
+    return scale * jnp.arange(length)[:, None] * rotary_frequencies(dim, base)
+
+
+def llama3_frequencies(
+    frequencies: Float[Array, "N"],
+    factor: float,
+    original_context: int,
+    low: float = 1.0,
+    high: float = 4.0,
+) -> Float[Array, "N"]:
+    """Slower by `factor` those that turn less than `low` times in the context of training.
+
+    Those that turn more than `high` times stay, between them is a straight line (Llama 3.1, 2024).
+    """
+    turns = original_context * frequencies / (2 * jnp.pi)
+    kept = jnp.clip((turns - low) / (high - low), 0, 1)
+    return frequencies * (kept + (1 - kept) / factor)
+
+
+def yarn_frequencies(
+    frequencies: Float[Array, "N"],
+    factor: float,
+    original_context: int,
+    fast: float = 32.0,
+    slow: float = 1.0,
+    base: float = 10_000.0,
+) -> Float[Array, "N"]:
+    """Slower by `factor` those that turn less than `slow` times; straight in i up to `fast` turns.
+
+    (Peng et al. 2023, "NTK-by-parts", in whole numbers of i.)
+    """
+    number = frequencies.shape[0]
+
+    def place(turns):
+        return number * math.log(original_context / (turns * 2 * math.pi)) / math.log(base)
+
+    first, last = max(math.floor(place(fast)), 0), min(math.ceil(place(slow)), 2 * number - 1)
+    slowed = jnp.clip((jnp.arange(number) - first) / max(last - first, 1e-3), 0, 1)
+    return frequencies * (1 - slowed + slowed / factor)
+
+
+def relative_buckets(
+    distances: Int[Array, "*shape"], buckets: int, longest: int, *, causal: bool
+) -> Int[Array, "*shape"]:
+    """A bucket for each distance s - t: exact when near, logarithmic up to `longest` (T5).
+
+    (Raffel et al. 2020, section 2.1.) Half of the buckets are for what comes later, unless causal.
+    """
+    first = 0 if causal else jnp.where(distances > 0, buckets // 2, 0)
+    half = buckets if causal else buckets // 2
+    far = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
+    exact = half // 2
+    ratio = jnp.log(jnp.maximum(far, 1) / exact) / math.log(longest / exact)
+    logarithmic = exact + (ratio * (half - exact)).astype(int)
+    return first + jnp.where(far < exact, far, jnp.minimum(logarithmic, half - 1))
+
+
+def alibi(
+    positions: Int[Array, "*batch T"], key_positions: Int[Array, "*#batch S"], num_heads: int
+) -> Float[Array, "*batch H T S"]:
+    """-|t - s| * 2^(-8h/H), h = 1 ... H: added to scores (Press et al. 2022, section 3)."""
+    slopes = 2.0 ** (-8 * jnp.arange(1, num_heads + 1) / num_heads)
+    distances = positions[..., None, :, None] - key_positions[..., None, None, :]
+    return -slopes[:, None, None] * jnp.abs(distances)
 
 
 def rotate(

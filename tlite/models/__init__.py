@@ -1,8 +1,9 @@
 """Whole models: functions of tokens, built from blocks."""
 
 from tlite.models.classifier import ClassifierConfig, TransformerClassifier
-from tlite.models.config import BlocksConfig
+from tlite.models.config import BlocksConfig, RotaryScaling
 from tlite.models.encoder import Decoder, Encoder
 from tlite.models.generator import GeneratorConfig, TransformerGenerator
 from tlite.models.logistic import LogisticConfig, LogisticRegression
+from tlite.models.masked import MaskedConfig, TransformerMasked
 from tlite.models.seq2seq import Seq2SeqConfig, TransformerSeq2Seq

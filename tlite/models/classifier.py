@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig, not_negative
+from tlite.models.config import Activation, BlocksConfig, Positions, not_negative
 from tlite.models.encoder import Encoder
 from tlite.models.logistic import LogisticConfig, LogisticRegression
+from tlite.models.masked import add_projection, project
 from tlite.modules import Linear
 
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
@@ -26,10 +27,20 @@ class ClassifierConfig(BlocksConfig):
     """Tokens T that a text is cut to."""
     num_blocks: int = 1
     """Transformer blocks."""
-    positions: Literal["learned", "sinusoidal", "rotary"] = "sinusoidal"
-    """How positions enter: added to the embedding, or rotating queries and keys."""
-    aggregation: Literal["dense", "mean", "attention"] = "dense"
-    """From words to a text: a number for each word, the mean vector, or a weighted mean."""
+    positions: Positions = "sinusoidal"
+    """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
+    scores by the distance."""
+    aggregation: Literal["dense", "mean", "attention", "first"] = "dense"
+    """From words to a text: a number for each word, the mean vector, a weighted mean, or the first
+    token's vector."""
+    projection: Activation | None = None
+    """With an activation, a layer of the text's vector before the head."""
+    projection_bias: bool | None = None
+    """A bias of this layer; as `bias` unless given."""
+    projection_norm: bool = False
+    """A norm after it."""
+    head_bias: bool | None = None
+    """A bias of the head; as `bias` unless given."""
     pairs: int = 0
     """With more than 0, a logistic regression over the words and this many hashed pairs of
     neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
@@ -41,6 +52,8 @@ class ClassifierConfig(BlocksConfig):
         if not 0 <= self.word_dropout < 1:
             raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
         not_negative(self, "num_classes", "pairs")
+        if self.projection and self.aggregation == "dense":
+            raise ValueError("a projection needs a vector: not the dense aggregation")
 
 
 class TransformerClassifier(Encoder):
@@ -52,10 +65,13 @@ class TransformerClassifier(Encoder):
     def __init__(self, config: ClassifierConfig, *, key: Key[Array, ""]):
         super().__init__(config, key=key)
         pool_key, head_key = jax.random.split(jax.random.split(key, 4)[2])
-        if config.aggregation != "mean":
+        if config.aggregation in ("dense", "attention"):
             self.pool = Linear(config.width, 1, bias=config.bias, key=pool_key)
+        if config.projection:
+            add_projection(self, config, jax.random.fold_in(head_key, 1))
         inputs = config.context if config.aggregation == "dense" else config.width
-        self.head = Linear(inputs, config.num_classes, bias=config.bias, key=head_key)
+        bias = config.bias if config.head_bias is None else config.head_bias
+        self.head = Linear(inputs, config.num_classes, bias=bias, key=head_key)
         if config.pairs:
             self.wide = LogisticRegression(
                 LogisticConfig(config.vocabulary_size, config.num_classes, pairs=config.pairs)
@@ -80,7 +96,8 @@ class TransformerClassifier(Encoder):
             mask &= bits >= jnp.uint32(config.word_dropout * 2**32)
         noise = {"key": key, "observe": observe}
         x = self.encode(jnp.maximum(tokens, 0), mask[..., None, None, :], **noise)
-        pooled = observe("pooled", self.aggregate(x, mask))
+        pooled = self.aggregate(x, mask)
+        pooled = observe("pooled", project(self, pooled) if config.projection else pooled)
         if key is not None:
             pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
         logits = self.head(pooled)
@@ -90,6 +107,8 @@ class TransformerClassifier(Encoder):
         self, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
     ) -> Float[Array, "*batch _"]:
         """One vector for the text."""
+        if self.config.aggregation == "first":
+            return x[..., 0, :]
         if self.config.aggregation == "mean":
             return F.mean_pool(x, mask)
         if self.config.aggregation == "attention":

@@ -9,9 +9,11 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import ACTIVATIONS, NORMS, BlocksConfig
+from tlite.models.config import BlocksConfig
 from tlite.modules import DecoderBlock, Embedding, EncoderBlock, summary
-from tlite.modules.layers import make_norm
+from tlite.modules.layers import make_norm, make_own
+
+TABLES = "learned", "sinusoidal", "split_sinusoidal"  # positions that are added to the embedding
 
 
 class Stack(nnx.Module):
@@ -21,6 +23,7 @@ class Stack(nnx.Module):
     """
 
     block: ClassVar[type] = EncoderBlock
+    causal: ClassVar[bool] = False  # whether relative positions have buckets for what comes later
 
     def __init__(self, config: BlocksConfig, *, embedding: bool = True, key: Key[Array, ""]):
         embedding_key, position_key, _, blocks_key = jax.random.split(
@@ -34,10 +37,23 @@ class Stack(nnx.Module):
                 key=embedding_key,
             )
         if config.positions == "learned":
-            self.positions = Embedding(config.context, config.width, key=position_key)
+            rows = config.context + config.position_offset
+            self.positions = Embedding(rows, config.width, key=position_key)
+        if config.positions == "relative":
+            size = config.relative_buckets, config.num_heads
+            self.relative = Embedding(*size, key=position_key)
+        if own := make_own(config.positions, config, position_key):
+            self.own = own
+        if config.segments:
+            segment_key = jax.random.fold_in(position_key, 1)
+            self.segments = Embedding(config.segments, config.width, key=segment_key)
+        if config.embedding_norm:
+            self.embedding_norm = make_norm(config)
         self.blocks = nnx.List(
             self.block(config, key=k) for k in jax.random.split(blocks_key, config.num_blocks)
         )
+        if not config.first_norm:
+            self.blocks[0].attention_norm = None
         if config.norm_first:
             self.norm = make_norm(config)
         self.config = config
@@ -48,21 +64,29 @@ class Stack(nnx.Module):
         positions: Int[Array, "*#batch T"] | None = None,
         *,
         table: Float[Array, "V D"] | None = None,
-    ) -> tuple[Float[Array, "*batch T D"], Float[Array, "..."] | None]:
-        """Scaled embeddings with their positions (0, 1, ... unless given), rotary angles if any.
+    ) -> Float[Array, "*batch T D"]:
+        """Scaled embeddings with their positions (0, 1, ... unless given), and their norm if any.
 
         Raises:
             ValueError: more tokens than the model's context.
         """
-        config = self.config
+        config, length = self.config, tokens.shape[-1]
         x = F.embed(self.embedding.table[...] if table is None else table, tokens)
         x = config.embedding_scale * x if config.embedding_scale != 1 else x
-        if config.positions == "rotary":
-            angles = F.rotary_angles(config.context, self.head_width)
-            return x, angles if positions is None else angles[positions][..., None, :, :]
-        if positions is None:
-            return F.add_positions(self.position_table(), x), None
-        return x + self.position_table()[positions], None
+        if callable(config.positions):
+            at = jnp.arange(length) if positions is None else positions
+            x = x + F.bind(config.positions, self)(at, config.width)
+        elif config.positions in TABLES:
+            rows = self.position_table()
+            x = F.add_positions(rows, x) if positions is None else x + rows[positions]
+        elif length > config.context:
+            raise ValueError(
+                f"a sequence of length {length} is longer than the model's context, "
+                f"which has length {config.context}"
+            )
+        if config.segments:
+            x = x + self.segments.table[0]
+        return config.functions()["norm"](self.embedding_norm, x) if config.embedding_norm else x
 
     def run_blocks(
         self,
@@ -71,37 +95,54 @@ class Stack(nnx.Module):
         memories: Sequence[F.KeyValues | None] | None = None,
         memory_mask: Bool[Array, "..."] | None = None,
         *,
-        angles: Float[Array, "..."] | None,
+        positions: Int[Array, "*#batch T"] | None = None,
+        key_positions: Int[Array, "*#batch S"] | None = None,
         caches: Sequence[F.KeyValues | None] | None = None,
         start: Int[Array, "*#batch"] | None = None,
         key: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
-        """Dropout, every block with its memory and cache, and the final norm; and the caches."""
+        """Dropout, every block with its memory and cache, and the final norm; and the caches.
+
+        The `positions` of x are 0, 1, ... unless given, those of the keys in caches too.
+        """
         config = self.config
-        nothing = [None] * len(self.blocks)
         x = observe("embedding", x)
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
-        seen = []
-        of_blocks = zip(self.blocks, memories or nothing, caches or nothing, strict=True)
-        for index, (parameters, memory, cache) in enumerate(of_blocks):
-            x, own = F.block(
-                parameters,
-                x,
-                mask,
-                memory,
-                memory_mask,
-                cache=cache,
-                start=start,
-                dropout_rate=config.dropout,
-                hidden_dropout_rate=config.hidden_dropout,
-                key=None if key is None else F.fold_in(key, index),
-                observe=F.within(observe, f"blocks.{index}"),
-                angles=angles,
-                **self.block_settings(),
-            )
-            seen.append(own)
+        at = jnp.arange(x.shape[-2]) if positions is None else positions
+        if key_positions is None:
+            key_positions = jnp.arange(caches[0].key.shape[-2]) if caches else at
+        # What blocks that see equally far have in common.
+        settings = {
+            window: self.position_settings(at, key_positions, mask, window)
+            for window in {config.window(index) for index in range(len(self.blocks))}
+        }
+
+        def block(index, parameters, x, memory=None, cache=None):
+            shared = dict(settings[config.window(index if isinstance(index, int) else 0)])
+            of_noise = None if key is None else F.fold_in(key, index)
+            within = F.within(observe, f"blocks.{index}")
+            inputs = parameters, x, shared.pop("mask"), memory, memory_mask
+            shared |= {"cache": cache, "start": start, "key": of_noise, "observe": within}
+            return F.block(*inputs, **shared, **self.block_settings())
+
+        if config.remat:
+            block = jax.checkpoint(block, static_argnums=() if config.scan else 0)
+        nothing = [None] * len(self.blocks)
+        memories, caches = memories or nothing, caches or nothing
+        if config.scan and caches[0] is None and observe is F.unobserved:
+            stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *self.blocks)
+            memories = jax.tree.map(lambda *arrays: jnp.stack(arrays), *memories)
+            of_blocks = jnp.arange(len(self.blocks)), stacked, memories
+            x, seen = jax.lax.scan(lambda x, of: block(*of[:2], x, of[2]), x, of_blocks)
+            seen = [jax.tree.map(lambda a: a[index], seen) for index in range(len(self.blocks))]  # noqa: B023
+        else:
+            seen = []
+            of_blocks = zip(self.blocks, memories, caches, strict=True)
+            for index, (parameters, memory, cache) in enumerate(of_blocks):
+                x, own = block(index, parameters, x, memory, cache)
+                seen.append(own)
         return observe("final", self.final_norm(x)), seen
 
     def extend_blocks(
@@ -111,43 +152,75 @@ class Stack(nnx.Module):
         start: Int[Array, "*#batch"],
         *memory,
         mask: Bool[Array, "..."] | None = None,
+        positions: Int[Array, "*#batch T"] | None = None,
         **settings,
     ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
         """`run_blocks` on what comes at `start`, causal unless a mask (..., T, C) is given."""
-        if mask is None:
+        if positions is None:
             positions = F.positions_from(start, x.shape[-2])
+        if mask is None:
             mask = F.cache_mask(positions, caches[0].key.shape[-2])
-        return self.run_blocks(x, mask, *memory, caches=caches, start=start, **settings)
+        settings |= {"positions": positions, "caches": caches, "start": start}
+        return self.run_blocks(x, mask, *memory, **settings)
+
+    def position_settings(
+        self,
+        positions: Int[Array, "*batch T"],
+        key_positions: Int[Array, "*#batch S"],
+        mask: Bool[Array, "..."] | None,
+        window: int,
+    ) -> dict[str, Array | None]:
+        """What a block with this window knows of positions: mask, rotary angles, bias of scores."""
+        config, angles, bias = self.config, None, None
+        if window:
+            mask = F.combine_masks(mask, F.window_mask(positions, key_positions, window))
+        if config.positions == "rotary":
+            local = window > 0 and config.local_rotary_base is not None
+            base = config.local_rotary_base if local else config.rotary_base
+            frequencies = F.rotary_frequencies(config.width_of_heads, base)
+            if config.rotary_scaling and not local:
+                frequencies = config.rotary_scaling.frequencies(frequencies, base)
+            angles = positions[..., None] * frequencies
+            angles = angles[..., None, :, :] if positions.ndim > 1 else angles
+        if config.positions == "alibi":
+            bias = F.alibi(positions, key_positions, config.num_heads)
+        if config.positions == "relative":
+            distances = key_positions[..., None, :] - positions[..., :, None]
+            sizes = config.relative_buckets, config.relative_distance
+            buckets = F.relative_buckets(distances, *sizes, causal=self.causal)
+            bias = jnp.moveaxis(F.embed(self.relative.table[...], buckets), -1, -3)
+        return {"mask": mask, "angles": angles, "bias": bias}
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:
         """For each block a cache of zeros with room for `capacity` tokens, or a context."""
-        length = self.config.context if capacity is None else capacity
-        zeros = jnp.zeros((*batch, self.config.num_heads, length, self.head_width))
+        config = self.config
+        length = config.context if capacity is None else capacity
+        heads = config.key_heads or config.num_heads
+        zeros = jnp.zeros((*batch, heads, length, config.width_of_heads))
         return [F.KeyValues(zeros, zeros) for _ in self.blocks]
 
     def position_table(self) -> Float[Array, "L D"]:
         """What is added to the embedding of each position."""
-        if self.config.positions == "learned":
-            return self.positions.table[...]
+        config = self.config
+        if config.positions == "learned":
+            return self.positions.table[config.position_offset :]
         with jax.ensure_compile_time_eval():  # not at every step of a search
-            return F.sinusoidal_positions(self.config.context, self.config.width)
+            split = config.positions == "split_sinusoidal"
+            return F.sinusoidal_positions(config.context, config.width, split=split)
 
     def final_norm(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T D"]:
         """The norm after pre-norm blocks; post-norm blocks end with one."""
-        return NORMS[self.config.norm](self.norm, x) if self.config.norm_first else x
+        return self.config.functions()["norm"](self.norm, x) if self.config.norm_first else x
 
     def block_settings(self) -> dict:
         """What every block is called with."""
+        config = self.config
         return {
-            "num_heads": self.config.num_heads,
-            "pre_norm": self.config.norm_first,
-            "activation": ACTIVATIONS[self.config.activation],
-            "norm": NORMS[self.config.norm],
-        }
-
-    @property
-    def head_width(self) -> int:
-        return self.config.head_width or self.config.width // self.config.num_heads
+            "num_heads": config.num_heads,
+            "pre_norm": config.norm_first,
+            "dropout_rate": config.dropout,
+            "hidden_dropout_rate": config.hidden_dropout,
+        } | config.functions()
 
     def __str__(self) -> str:
         return summary(self)
@@ -155,6 +228,17 @@ class Stack(nnx.Module):
 
 class Encoder(Stack):
     """Tokens (..., T) to vectors (..., T, D). With a causal mask it is the body of a generator."""
+
+    def __call__(
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        key: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
+    ) -> Float[Array, "*batch T D"]:
+        """The vectors of tokens that see each other; one below 0 is padding, seen by none."""
+        mask = (tokens >= 0)[..., None, None, :]
+        return Encoder.encode(self, jnp.maximum(tokens, 0), mask, key=key, observe=observe)
 
     def encode(
         self,
@@ -169,14 +253,14 @@ class Encoder(Stack):
         Raises:
             ValueError: more tokens than the model's context.
         """
-        x, angles = self.embed(tokens)
-        return self.run_blocks(x, mask, angles=angles, key=key, observe=observe)[0]
+        return self.run_blocks(self.embed(tokens), mask, key=key, observe=observe)[0]
 
 
 class Decoder(Stack):
     """Target tokens and an encoder's output to vectors (..., T, D)."""
 
     block = DecoderBlock
+    causal = True
 
     def decode(
         self,
@@ -189,10 +273,10 @@ class Decoder(Stack):
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T D"]:
         """The last block's vectors; each position sees itself, those before it, and the memory."""
-        x, angles = self.embed(tokens, table=table)
+        x = self.embed(tokens, table=table)
         memories = self.key_values(memory, observe)
         inputs = x, F.causal_mask(tokens.shape[-1]), memories, memory_mask
-        return self.run_blocks(*inputs, angles=angles, key=key, observe=observe)[0]
+        return self.run_blocks(*inputs, key=key, observe=observe)[0]
 
     def key_values(
         self, memory: Float[Array, "*batch S D"], observe: F.Observe = F.unobserved
@@ -203,6 +287,7 @@ class Decoder(Stack):
                 block.cross_attention,
                 memory,
                 num_heads=self.config.num_heads,
+                norm=self.config.functions()["norm"],
                 observe=F.within(observe, f"blocks.{index}.cross_attention"),
             )
             for index, block in enumerate(self.blocks)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
@@ -17,6 +19,10 @@ class GeneratorConfig(BlocksConfig):
 
     tied_head: bool = False
     """Use the embedding as the output layer."""
+    head_bias: bool | None = None
+    """A bias of the output layer; as `bias` unless given, and none if it is the embedding."""
+    head_softcap: float | None = None
+    """Bound logits by c tanh(logit / c)."""
 
 
 class TransformerGenerator(Encoder):
@@ -26,7 +32,10 @@ class TransformerGenerator(Encoder):
         super().__init__(config, key=key)
         if not config.tied_head:
             head_key = jax.random.split(key, 4)[2]
-            self.head = Linear(config.width, config.vocabulary_size, bias=config.bias, key=head_key)
+            bias = config.bias if config.head_bias is None else config.head_bias
+            self.head = Linear(config.width, config.vocabulary_size, bias=bias, key=head_key)
+        elif config.head_bias:
+            self.head_bias = nnx.Param(jnp.zeros(config.vocabulary_size))
 
     def __call__(
         self,
@@ -49,17 +58,26 @@ class TransformerGenerator(Encoder):
         caches: list[F.KeyValues],
         start: Int[Array, "*#batch"],
         *,
+        at: Int[Array, "*#batch"] | None = None,
         observe: F.Observe = F.unobserved,
-    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValues]]:
+    ) -> tuple[Float[Array, "*batch V"] | Float[Array, "*batch T V"], list[F.KeyValues]]:
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
-        start + T must not exceed the model's context.
+        start + T must not exceed the model's context. With `at` logits (..., V) after that one of
+        the T alone: the head is not computed for the others.
         """
-        x, angles = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
-        x, caches = self.extend_blocks(x, caches, start, angles=angles, observe=observe)
+        x = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
+        x, caches = self.extend_blocks(x, caches, start, observe=observe)
+        if at is not None:
+            x = jnp.take_along_axis(x, at[..., None, None], axis=-2)[..., 0, :]
         return self.logits(x), caches
 
-    def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
+    def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
         """The head: a linear layer, or the products with the embedding."""
-        return x @ self.embedding.table[...].T if self.config.tied_head else self.head(x)
+        if self.config.tied_head:
+            logits = F.unembed(self.embedding.table[...], x, getattr(self, "head_bias", None))
+        else:
+            logits = self.head(x)
+        cap = self.config.head_softcap
+        return logits if cap is None else F.soft_cap(logits, cap)

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
-from tlite.models.config import MOST_BLOCKS, BlocksConfig, not_negative
+from tlite.models.config import MOST_BLOCKS, BlocksConfig, Positions, not_negative
 from tlite.models.encoder import Decoder, Encoder
 from tlite.modules import Linear, summary
 
@@ -30,14 +31,25 @@ class Seq2SeqConfig(BlocksConfig):
     """Blocks of the decoder; as many as of the encoder unless given."""
     embeddings: Literal["separate", "shared", "tied"] = "tied"
     """Source and target have their own tables, or share one, or the output layer shares it too."""
-    positions: Literal["learned", "sinusoidal", "rotary"] = "sinusoidal"
-    """How positions enter: added to the embedding, or rotating queries and keys."""
+    positions: Positions = "sinusoidal"
+    """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
+    scores by the distance."""
     hidden_dropout: float = 0.1
     """Dropout rate between the two layers of the feed-forward."""
     embedding_deviation: float | None = None
     """Standard deviation of the embedding before training; 1/sqrt(D) unless given."""
     pad_id: int = 0
     """The token that fills up short sequences: nothing attends to it."""
+    start_id: int | None = None
+    """What a target starts with; the tokenizer's own start symbol unless given."""
+    end_id: int | None = None
+    """What it ends with; the tokenizer's own end symbol unless given."""
+    scale_embedding: bool = True
+    """Multiply embeddings by sqrt(D) before positions are added."""
+    head_bias: bool | None = None
+    """A bias of the output layer; as `bias` unless given, and none if it is the embedding."""
+    head_scale: float = 1.0
+    """What vectors are multiplied by before the output layer."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -47,10 +59,6 @@ class Seq2SeqConfig(BlocksConfig):
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
-
-    @property
-    def embedding_scale(self) -> float:
-        return math.sqrt(self.width)
 
     @property
     def initial_deviation(self) -> float:
@@ -73,7 +81,10 @@ class TransformerSeq2Seq(nnx.Module):
         own = config.embeddings == "separate"
         self.decoder = Decoder(of_decoder, embedding=own, key=decoder_key)
         if config.embeddings != "tied":
-            self.head = Linear(config.width, config.vocabulary_size, bias=config.bias, key=head_key)
+            bias = config.bias if config.head_bias is None else config.head_bias
+            self.head = Linear(config.width, config.vocabulary_size, bias=bias, key=head_key)
+        elif config.head_bias:
+            self.head_bias = nnx.Param(jnp.zeros(config.vocabulary_size))
         self.config = config
 
     def __call__(
@@ -125,6 +136,7 @@ class TransformerSeq2Seq(nnx.Module):
         start: Int[Array, "*#batch"],
         *,
         positions: Int[Array, "*#batch T"] | None = None,
+        key_positions: Int[Array, "*#batch C"] | None = None,
         mask: Bool[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValues]]:
@@ -133,15 +145,16 @@ class TransformerSeq2Seq(nnx.Module):
         The same as the rows of a call on the whole target, for the price of the new tokens.
 
         The T may also be the next tokens of T targets of one source, which share the caches: then
-        `positions` are theirs in their targets, and `mask` (..., T, C) says which places of the
-        caches, `start` to `start` + T - 1 for the new ones among them, hold each one's target.
+        `positions` are theirs in their targets, `key_positions` those of the caches' places, and
+        `mask` (..., T, C) says which places, `start` to `start` + T - 1 for the new ones among
+        them, hold each one's target.
         """
         if positions is None:
             positions = F.positions_from(start, tokens.shape[-1])
-        x, angles = self.decoder.embed(tokens, positions, table=self.target_table())
-        x, caches = self.decoder.extend_blocks(
-            x, caches, start, memories, memory_mask, mask=mask, angles=angles, observe=observe
-        )
+        x = self.decoder.embed(tokens, positions, table=self.target_table())
+        settings = {"positions": positions, "key_positions": key_positions, "observe": observe}
+        inputs = x, caches, start, memories, memory_mask
+        x, caches = self.decoder.extend_blocks(*inputs, mask=mask, **settings)
         return self.logits(x), caches
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:
@@ -154,11 +167,13 @@ class TransformerSeq2Seq(nnx.Module):
 
     def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
         """The output layer: a linear one, or the products with the embedding."""
-        if self.config.embeddings == "tied":
-            # With thousands of tokens the largest product of all: bfloat16 if the others are.
-            like = self.decoder.blocks[0].feed_forward.output.kernel
-            return F.product(x, self.encoder.embedding.table[...].T.astype(like.dtype))
-        return self.head(x)
+        x = x if self.config.head_scale == 1 else self.config.head_scale * x
+        if self.config.embeddings != "tied":
+            return self.head(x)
+        # With thousands of tokens the largest product of all: bfloat16 if the others are.
+        dtype = self.decoder.blocks[0].attention.output.kernel.dtype
+        table = self.encoder.embedding.table[...].astype(dtype)
+        return F.unembed(table, x, getattr(self, "head_bias", None))
 
     def __str__(self) -> str:
         return summary(self)

@@ -9,5 +9,6 @@ from tlite.modules.layers import (
     Linear,
     MultiHeadAttention,
     RMSNorm,
+    ZeroCentredRMSNorm,
 )
 from tlite.modules.summary import count_parameters, summary

@@ -3,6 +3,8 @@
 A `flax.nnx.Module` is a pytree: `jax.jit`, `jax.grad` and `jax.vmap` take it as it is.
 """
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -50,8 +52,33 @@ class RMSNorm(nnx.Module):
         return F.rms_norm(self, x)
 
 
+class ZeroCentredRMSNorm(nnx.Module):
+    def __init__(self, width: int):
+        self.scale = nnx.Param(jnp.zeros(width))
+
+    def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        return F.zero_centred_rms_norm(self, x)
+
+
+class Own(nnx.Module):
+    """What a user's function made as its parameters: `function.parameters(config, key)`."""
+
+    def __init__(self, arrays: Mapping[str, Array]):
+        for name, array in arrays.items():
+            setattr(self, name, nnx.Param(jnp.asarray(array)))
+
+
+def make_own(function, config, key) -> Own | None:
+    """The parameters of a user's function, which it gets as first argument; None if it has none."""
+    make = getattr(function, "parameters", None)
+    return None if make is None else Own(make(config, jax.random.fold_in(key, 1)))
+
+
 class MultiHeadAttention(nnx.Module):
     """Four linear layers; the head width is D / H unless given.
+
+    Args:
+        key_heads: heads of keys and values, each for H / key_heads queries.
 
     Raises:
         ValueError: no head width is given and D is not divisible by H.
@@ -63,6 +90,7 @@ class MultiHeadAttention(nnx.Module):
         num_heads: int,
         *,
         head_width: int | None = None,
+        key_heads: int | None = None,
         qkv_bias: bool = False,
         bias: bool = True,
         output_initializer=None,
@@ -71,10 +99,12 @@ class MultiHeadAttention(nnx.Module):
     ):
         if head_width is None and width % num_heads:
             raise ValueError(f"a width of {width} is not divisible by {num_heads} heads")
-        inner = num_heads * (head_width or width // num_heads)
+        head_width = head_width or width // num_heads
+        inner, of_keys = num_heads * head_width, (key_heads or num_heads) * head_width
         keys = jax.random.split(key, 4)
         self.query, self.key, self.value = (
-            Linear(width, inner, bias=qkv_bias, initializer=initializer, key=k) for k in keys[:3]
+            Linear(width, size, bias=qkv_bias, initializer=initializer, key=k)
+            for size, k in zip((inner, of_keys, of_keys), keys[:3], strict=True)
         )
         self.output = Linear(inner, width, bias=bias, initializer=output_initializer, key=keys[3])
         self.num_heads = num_heads
@@ -90,11 +120,14 @@ class MultiHeadAttention(nnx.Module):
 
 
 class FeedForward(nnx.Module):
+    """Two linear layers; three if it is `gated`."""
+
     def __init__(
         self,
         width: int,
         hidden: int,
         *,
+        gated: bool = False,
         bias: bool = True,
         initializer=None,
         output_initializer=None,
@@ -103,13 +136,16 @@ class FeedForward(nnx.Module):
         keys = jax.random.split(key)
         self.hidden = Linear(width, hidden, bias=bias, initializer=initializer, key=keys[0])
         self.output = Linear(hidden, width, bias=bias, initializer=output_initializer, key=keys[1])
+        if gated:
+            gate_key = jax.random.fold_in(key, 2)
+            self.gate = Linear(width, hidden, bias=bias, initializer=initializer, key=gate_key)
 
     def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         return F.feed_forward(self, x)
 
 
 class EncoderBlock(nnx.Module):
-    """The parameters of `functional.encoder_block`: those of attention, feed-forward, two norms.
+    """The parameters of `functional.encoder_block`: those of attention, feed-forward, norms.
 
     Built from a model's config (its fields `width`, `num_heads`, `norm`, `bias`, ...).
     """
@@ -118,13 +154,11 @@ class EncoderBlock(nnx.Module):
         attention_key, feed_forward_key = jax.random.split(key)
         self.attention = make_attention(config, attention_key)
         self.attention_norm = make_norm(config)
-        self.feed_forward = FeedForward(
-            config.width,
-            config.hidden_width or 4 * config.width,
-            bias=config.bias,
-            key=feed_forward_key,
-        )
+        self.feed_forward = make_feed_forward(config, feed_forward_key)
         self.feed_forward_norm = make_norm(config)
+        if config.output_norms:
+            self.attention_output_norm = make_norm(config)
+            self.feed_forward_output_norm = make_norm(config)
 
 
 class DecoderBlock(EncoderBlock):
@@ -139,18 +173,42 @@ class DecoderBlock(EncoderBlock):
 
 def make_attention(config, key) -> MultiHeadAttention:
     """The attention layer that a model's config describes."""
-    return MultiHeadAttention(
+    layer = MultiHeadAttention(
         config.width,
         config.num_heads,
         head_width=config.head_width,
+        key_heads=config.key_heads,
         qkv_bias=config.qkv_bias,
         bias=config.bias,
         key=key,
     )
+    if config.query_key_norm:
+        layer.query_norm, layer.key_norm = (make_norm(config, config.width_of_heads) for _ in "qk")
+    if own := make_own(config.attention, config, key):
+        layer.own = own
+    return layer
 
 
-def make_norm(config) -> LayerNorm | RMSNorm:
+def make_feed_forward(config, key) -> FeedForward | Own:
+    """The feed-forward layer that a model's config describes."""
+    if own := make_own(config.feed_forward, config, key):
+        return own
+    bias = config.bias if config.feed_forward_bias is None else config.feed_forward_bias
+    hidden = config.hidden_width or 4 * config.width
+    layer = FeedForward(config.width, hidden, gated=config.gated, bias=bias, key=key)
+    if own := make_own(config.activation, config, key):
+        layer.own = own
+    return layer
+
+
+def make_norm(config, width: int | None = None) -> LayerNorm | RMSNorm | Own:
     """The norm that a model's config names."""
-    return (
-        RMSNorm(config.width) if config.norm == "rms" else LayerNorm(config.width, bias=config.bias)
-    )
+    width = width or config.width
+    if own := make_own(config.norm, config, jax.random.key(0)):
+        return own
+    if config.norm == "rms":
+        return RMSNorm(width)
+    if config.norm == "zero_centred_rms":
+        return ZeroCentredRMSNorm(width)
+    bias = config.bias if config.norm_bias is None else config.norm_bias
+    return LayerNorm(width, bias=bias)
