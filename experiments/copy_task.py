@@ -24,7 +24,7 @@ experiment = TranslatorExperiment(
         warmup_steps=200,
         beta2=0.98,
         select="exact_match",
-        precision="mixed",
+        precision="auto",
         evaluate_every=500,
     ),
     buckets=2,

@@ -35,7 +35,7 @@ experiment = GeneratorExperiment(
         weight_decay=0.1,
         beta2=0.99,
         clip_norm=1.0,
-        precision="mixed",
+        precision="auto",
         evaluate_every=500,
     ),
     prompt="The ",

@@ -62,7 +62,7 @@ experiment = TranslatorExperiment(
         beta2=0.98,
         label_smoothing=0.1,
         select="bleu",
-        precision="mixed",
+        precision="auto",
         evaluate_every=100,
         keep=10,
     ),

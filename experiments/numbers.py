@@ -29,7 +29,7 @@ experiment = TranslatorExperiment(
         warmup_steps=200,
         beta2=0.98,
         select="exact_match",
-        precision="mixed",
+        precision="auto",
         evaluate_every=200,
     ),
     buckets=3,

@@ -39,6 +39,7 @@ experiment = ClassifierExperiment(
     tokenizer=Words(min_document_frequency=2, marks=True),
     model=ClassifierConfig(
         context=320,
+        attention="auto",
         num_heads=2,
         norm_first=True,
         positions="learned",
@@ -55,7 +56,7 @@ experiment = ClassifierExperiment(
         label_smoothing=0.1,
         select="accuracy",
         seeds=5,
-        precision="mixed",
+        precision="auto",
         evaluate_every=60,
     ),
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+import tyro.constructors
 
 from tlite.errors import Interrupted, UserError, system_reason
 from tlite.experiment_files import (
@@ -20,6 +21,7 @@ from tlite.experiment_files import (
     load_experiment,
 )
 from tlite.options import Classify, Evaluate, Generate, Inspect, Resume, Translate
+from tlite.own_code import name_files
 from tlite.terminal import printable
 
 COMMANDS = {
@@ -110,6 +112,7 @@ def _train(arguments: list[str]) -> None:
         options = parse(Resume, arguments, "tlite train")
         from tlite import commands
 
+        name_files(options.code)
         commands.resume(options.resume, options.member)
         return
     if not arguments or arguments[0].startswith("-"):
@@ -147,6 +150,7 @@ def _run_command(name: str, kind: type, arguments: list[str]) -> None:
     options = vars(parse(kind, arguments, f"tlite {name}"))
     from tlite import commands  # imports JAX: a misspelt option is told before that
 
+    name_files(options.pop("code"))
     getattr(commands, name)(options.pop("run"), **options)
 
 
@@ -164,6 +168,7 @@ def parse(kind: type, arguments: list[str], program: str) -> Any:
                 args=arguments,
                 prog=program,
                 return_unknown_args=True,
+                registry=REGISTRY,
                 config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
             )
     except ValueError as error:
@@ -179,6 +184,27 @@ def parse(kind: type, arguments: list[str], program: str) -> Any:
             f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
         )
     return value
+
+
+REGISTRY = tyro.constructors.ConstructorRegistry()
+
+
+@REGISTRY.primitive_rule
+def _function(kind: tyro.constructors.PrimitiveTypeInfo):
+    """A function of the user's stands in a file: on the command line it can only be replaced."""
+    if kind.type is not Callable:
+        return None
+
+    def refuse(words: list[str]) -> Callable:
+        raise ValueError("a function of your own is handed over in an experiment's file")
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="FUNCTION",
+        instance_from_str=refuse,
+        is_instance=callable,
+        str_from_instance=lambda function: [function.__name__],
+    )
 
 
 @contextlib.contextmanager
@@ -214,6 +240,9 @@ COMPLAINTS = {
     r"Missing value for argument '(.*?)'": lambda m: f"{m[1]} needs a value",
     r"invalid choice (.*) for argument '(.*?)'\. .* \((.*?),?\)": lambda m: (
         f"{m[2]} can't be {m[1]}: choose one of {m[3]}"
+    ),
+    rf"{OPTION}\{{(.*?)\}}\|FUNCTION could.* from \['(.*?)'\]": lambda m: (
+        f"{m[1]} can't be {m[3]!r}: choose one of {m[2].replace(',', ', ')}"
     ),
     rf"{OPTION}int\(\) with base 10: (.*)": lambda m: f"{m[1]} must be a whole number, not {m[2]}",
     rf"{OPTION}to float: (.*)": lambda m: f"{m[1]} must be a number, not {m[2]}",

@@ -1,9 +1,15 @@
-"""Configs are frozen dataclasses; this turns them into JSON and back, running nothing."""
+"""Configs are frozen dataclasses; this turns them into JSON and back.
+
+Nothing is run, but a file that the user has named for the functions of one's own in a config.
+"""
 
 import dataclasses
 import reprlib
 import types
+from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from tlite import own_code
 
 
 def to_dict(config) -> dict[str, Any]:
@@ -11,7 +17,8 @@ def to_dict(config) -> dict[str, Any]:
     values = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        values[field.name] = to_dict(value) if dataclasses.is_dataclass(value) else value
+        value = to_dict(value) if dataclasses.is_dataclass(value) else value
+        values[field.name] = own_code.describe(value) if callable(value) else value
     return {"kind": type(config).__name__, **values}
 
 
@@ -57,8 +64,10 @@ def _from_union(kinds: tuple, values: Any):
 
 
 def _plain(kind, value: Any):
+    if kind is Callable:
+        return own_code.find(value)
     if get_origin(kind) is Literal:
-        fits = value in get_args(kind)
+        fits = type(value) is str and value in get_args(kind)
     elif get_origin(kind) is tuple:
         fits = isinstance(value, list | tuple)
         value = tuple(_plain(get_args(kind)[0], v) for v in value) if fits else value

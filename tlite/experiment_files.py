@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from tlite.errors import UserError
@@ -62,15 +63,7 @@ def load_experiment(file: str | Path) -> "Experiment":
             experiment.
     """
     path = file if isinstance(file, Path) else find_experiment(file)
-    folder = path.resolve().parent
-    _let_import_neighbours(folder)
-    spec = importlib.util.spec_from_file_location("__experiment__", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where a dataclass of the file looks up its annotations
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(_told(error, path, folder)) from error
+    module = run_file(path, "__experiment__")
     from tlite.experiment import Experiment
 
     if not hasattr(module, "experiment"):
@@ -82,6 +75,24 @@ def load_experiment(file: str | Path) -> "Experiment":
             f"but must be one of {kinds}"
         )
     return module.experiment
+
+
+def run_file(path: Path, name: str) -> ModuleType:
+    """Run a Python file that the user has named, as a module of this name.
+
+    Raises:
+        UserError: it ends in an error; its line is told.
+    """
+    folder = path.resolve().parent
+    _let_import_neighbours(folder)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where a dataclass of the file looks up its annotations
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(_told(error, path, folder)) from error
+    return module
 
 
 def _let_import_neighbours(folder: Path) -> None:

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
+
+Code = Annotated[tuple[Path, ...], UseAppendAction]
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,8 @@ class Resume:
     """The run folder."""
     member: int | None = None
     """Take this one of the run's models (from 0) into a run of its own."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class Evaluate:
     """Of a translator: above 0 longer translations are preferred; the experiment's unless given."""
     truncate: bool = False
     """Of a translator: cut sentences that are longer than the model's context."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Generate:
     """best, last, average (of the last that are kept), or a step."""
     unknown: bool = False
     """Read characters the model does not know as the unknown symbol."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,8 @@ class Classify:
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +123,8 @@ class Translate:
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
 
 
 @dataclass(frozen=True)
@@ -127,3 +139,5 @@ class Inspect:
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""

@@ -13,12 +13,13 @@ import numpy as np
 from tlite.errors import Interrupted, UserError, program
 from tlite.experiment import say_what_is_read
 from tlite.modules import summary
+from tlite.own_code import name_of
 from tlite.training import Member, Trainer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit, host_copy, restore, selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.named import to_named
-from tlite.training.precision import choose_precision
+from tlite.training.precision import choose_attention, choose_precision
 from tlite.training.runs import Run, create_run, new_folder, open_run
 
 EVALUATION_BATCH = 64
@@ -97,7 +98,8 @@ class OpenedRun(ABC):
         precision, reason = choose_precision(experiment.training.precision)
         print(f"precision: {reason}")
         training = dataclasses.replace(experiment.training, precision=precision)
-        experiment = dataclasses.replace(experiment, training=training)
+        model = choose_attention(experiment.model, precision)
+        experiment = dataclasses.replace(experiment, training=training, model=model)
         new = cls(Run(path, experiment, cls.record(data)), tokenizer, data)
         new.trainer.compile()  # what can't fit is told before anything is written
         exactly = folder is not None
@@ -138,7 +140,8 @@ class OpenedRun(ABC):
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
         mesh = trainer.mesh.shape
         print(
-            f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision on "
+            f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision"
+            f"{self._own_parts()} on "
             f"{mesh['member'] * mesh['data']} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
         )
@@ -150,6 +153,13 @@ class OpenedRun(ABC):
             stop.args = (f"{stop}; go on: {program()} train --resume {run.folder}",)
             raise
         self.report(batches)
+
+    def _own_parts(self) -> str:
+        """Which attention the model has, and which functions of the user's."""
+        model = self.experiment.model
+        parts = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+        shown = [n for n, value in parts.items() if callable(value) or n == "attention"]
+        return "".join(f", {n} {name_of(parts[n])}" for n in shown)
 
     def restore(self, checkpoint: str) -> tuple[Member, int]:
         """The members at a checkpoint ("best", "last" or a step) and its step."""

@@ -51,8 +51,9 @@ class TrainingConfig:
     """The (first) seed of parameters, batches and dropout."""
     seeds: int = 1
     """How many seeds to train side by side in one program: seed, seed + 1, ..."""
-    precision: Literal["float32", "mixed"] = "float32"
-    """Operands of the matrix products: float32, or bfloat16 with float32 sums."""
+    precision: Literal["float32", "mixed", "auto"] = "float32"
+    """Operands of the matrix products: float32, or bfloat16 with float32 sums ("mixed"); "auto"
+    tries both and takes the faster."""
     evaluate_every: int = 500
     """Steps between validations; each is followed by a checkpoint."""
 

@@ -1,42 +1,63 @@
 """Which numbers are bfloat16: the matrices of linear layers, and so the operands of products."""
 
+import dataclasses
 import time
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from tlite.functional import product
-from tlite.functional.fast_attention import mixed_attention
+from tlite.errors import UserError
+from tlite.functional import mixed_attention, product
+from tlite.models.config import MIXED_FROM_LENGTH
 
-Precision = Literal["float32", "mixed"]
+Precision = Literal["float32", "mixed", "auto"]
 
 
 def choose_precision(asked: Precision) -> tuple[Precision, str]:
-    """What a run uses, and why: "mixed" only where it works and is faster than float32.
+    """What a run uses, and why: "auto" is "mixed" where that works and is faster than float32.
 
     Not every machine multiplies bfloat16 fast (it takes AMX or AVX512-BF16 on a CPU), and some
     versions of XLA refuse such products inside a loop. So both are tried on a product with its
     gradients, in a loop, before the run begins.
+
+    Raises:
+        UserError: "mixed" is asked for, and XLA refuses it.
     """
     if asked == "float32":
         return "float32", "float32"
-    plain = _seconds(jnp.float32)
     try:
         mixed = _seconds(jnp.bfloat16)
         _try_attention()
     except Exception as error:  # XLA's own, of no documented type
-        return "float32", f"float32, as XLA refuses bfloat16 products here ({type(error).__name__})"
+        refused = f"XLA refuses bfloat16 products here ({type(error).__name__})"
+        if asked == "mixed":
+            raise UserError(f"mixed precision can't be: {refused}; take float32 or auto") from error
+        return "float32", f"float32, as {refused}"
+    plain = _seconds(jnp.float32)
     if mixed > plain:
-        return "float32", f"float32, as bfloat16 products are {mixed / plain:.1f} x slower here"
+        said = f"bfloat16 products are {mixed / plain:.1f} x slower here"
+        return (
+            ("mixed", f"mixed, as asked, but {said}")
+            if asked == "mixed"
+            else ("float32", f"float32, as {said}")
+        )
     return "mixed", f"mixed precision (bfloat16 products are {plain / mixed:.1f} x faster here)"
+
+
+def choose_attention(model, precision: Precision):
+    """A model's config in which "auto" attention is decided: by the precision and the context."""
+    if getattr(model, "attention", None) != "auto":
+        return model
+    fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
+    return dataclasses.replace(model, attention="mixed" if fast else "exact")
 
 
 def _try_attention() -> None:
     """Products of a batch of matrices, as attention has them: raises where XLA refuses them."""
 
     def body(_, x):
-        return x - jax.grad(lambda x: mixed_attention(x, x, x).sum())(x)
+        return x - jax.grad(lambda x: mixed_attention(x, x, x)[0].sum())(x)
 
     jax.block_until_ready(
         jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))(jnp.ones((2, 128, 16)))
