@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tlite.data.reading import (
@@ -26,24 +25,17 @@ from tlite.experiment import (
     GeneratorExperiment,
     TranslatorExperiment,
 )
-from tlite.runs import (
-    ClassifierRun,
-    GeneratorRun,
-    TranslatorRun,
-    check_member,
-    open_any,
-    restore_checkpoint,
-    start,
-)
-from tlite.runs.classifier import encode_texts, make_trainer, probabilities
+from tlite.pretrained import PretrainedTokenizer, is_pretrained
+from tlite.runs import GeneratorRun, TranslatorRun, check_member, open_any, start
+from tlite.runs.classifier import encode_texts, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
+from tlite.runs.loading import open_model
 from tlite.runs.looking import inspect_run
-from tlite.runs.translator import encode_sources, load_translator, with_search
+from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import show
 from tlite.text import CharTokenizer
-from tlite.training import Trainer, language_task
-from tlite.training.runs import open_run
+from tlite.training.runs import Run, open_run
 
 
 def train(experiment: Experiment, folder: Path | None = None) -> None:
@@ -112,23 +104,18 @@ def generate(
             f"seed + i, not {samples:,}"
         )
     check_sampling(**sampling)
-    run = open_run(folder, GeneratorExperiment)
-    tokenizer = GeneratorRun.load_tokenizer(run)
-    prompt = run.experiment.prompt if prompt is None else prompt
-    start = encode_prompt(tokenizer, prompt, unknown)
-    check_member(member, len(run.experiment.training.members))
-    # The text itself is not needed: a model can be sampled from where its data is not.
-    trainer = Trainer(
-        language_task(run.experiment.model), run.experiment.training, jnp.zeros(0, int)
+    model, tokenizer, source = open_model(folder, GeneratorExperiment, checkpoint, member)
+    prompt = (
+        getattr(getattr(source, "experiment", None), "prompt", None) if prompt is None else prompt
     )
-    members, _ = restore_checkpoint(run, trainer, checkpoint)
-    model = trainer.models(members.parameters[member : member + 1])[0]
+    start = encode_prompt(tokenizer, prompt, unknown)
+    sampling["end_ids"] = getattr(source, "end_ids", ())
     for index in range(samples):
         head = f"--- sample {index + 1}\n" if samples > 1 else ""
         key = jax.random.key(seed + index)
         try:
             settings = {"key": key, "num_tokens": tokens, **sampling}
-            write_sample(model, tokenizer, start, head + prompt, **settings)
+            write_sample(model, tokenizer, start, head + (prompt or ""), **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
 
@@ -141,9 +128,16 @@ def check_sampling(temperature: float = 1.0, top_p: float | None = None, **_) ->
         raise UserError(f"--top-p must be at least 0.000001, not {top_p:g}")
 
 
-def encode_prompt(tokenizer: CharTokenizer, prompt: str, unknown: bool) -> np.ndarray:
+def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
+    """Tokens of the prompt; without one the mark that texts begin with, or end."""
+    if prompt is None:
+        marks = tokenizer.bos_id, tokenizer.eos_id
+        if marks == (None, None):
+            raise UserError("this model's texts begin with no mark: give a --prompt")
+        return np.array([marks[0] if marks[1] is None else marks[1]], np.int32)
     check_prompt(prompt)
-    if not unknown and (strange := tokenizer.unknown_in(prompt)):
+    strange = tokenizer.unknown_in(prompt) if isinstance(tokenizer, CharTokenizer) else []
+    if strange and not unknown:
         raise UserError(
             f"the model does not know {', '.join(map(repr, strange))} in the prompt: "
             f"leave out, or pass --unknown to read as the unknown symbol"
@@ -160,18 +154,19 @@ def classify(
     format: Literal["table", "jsonl"] = "table",
 ) -> None:
     """Print the class and the probabilities of each text; without texts, of each line read."""
-    run = open_run(folder, ClassifierExperiment)
-    tokenizer = ClassifierRun.load_tokenizer(run)
-    check_member(member, len(run.experiment.training.members))
-    trainer = make_trainer(run.experiment, ())  # the data itself is not needed
-    members, _ = restore_checkpoint(run, trainer, checkpoint)
-    model = trainer.models(members.parameters[member : member + 1])[0]
+    model, tokenizer, source = open_model(folder, ClassifierExperiment, checkpoint, member)
     texts = list(texts) or read_input("classify")
-    for number, text in enumerate(texts, 1):
-        if not (tokenizer.encode_texts([text]) >= 0).any():
-            print(f"warning: text {number} has no word in it", file=sys.stderr)
-    rows = probabilities(model, encode_texts(run.experiment, tokenizer, texts))
-    classes = run.experiment.data.classes
+    if isinstance(tokenizer, PretrainedTokenizer):
+        tokens = tokenizer.encode_batch(texts)
+        if tokens.shape[1] > (context := model.config.context):
+            tokens = tokenizer.encode_batch(texts, context)
+    else:
+        for number, text in enumerate(texts, 1):
+            if not (tokenizer.encode_texts([text]) >= 0).any():
+                print(f"warning: text {number} has no word in it", file=sys.stderr)
+        tokens = encode_texts(source.experiment, tokenizer, texts)
+    rows = probabilities(model, tokens)
+    classes = source.experiment.data.classes if isinstance(source, Run) else source.labels
     if format == "jsonl":
         for text, row in zip(texts, rows.tolist(), strict=True):
             scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
@@ -201,21 +196,24 @@ def translate(
     format: Literal["text", "jsonl"] = "text",
 ) -> None:
     """Print the translation of each text; without texts, of each line of a file or of the input."""
-    run = open_run(folder, TranslatorExperiment)
-    experiment = with_search(run.experiment, beam, length_penalty, max_length, truncate)
-    beam, alpha = experiment.beam, experiment.length_penalty
     if texts and input:
         raise UserError("give texts or --input, not both")
+    if is_pretrained(folder):
+        model, tokenizer, _ = open_model(folder, TranslatorExperiment, checkpoint, member)
+        experiment = TranslatorExperiment("pretrained", model=model.config)
+    else:
+        experiment = open_run(folder, TranslatorExperiment).experiment
+    experiment = with_search(experiment, beam, length_penalty, max_length, truncate)
+    beam, alpha = experiment.beam, experiment.length_penalty
     if not 1 <= n_best <= beam:
         raise UserError(f"--n-best must be between 1 and the beam's {beam}, not {n_best}")
-    check_member(member, len(experiment.training.members))
-    tokenizer = TranslatorRun.load_tokenizer(run)
     texts = list(texts) or read_input("translate", input)
     for number, text in enumerate(texts, 1):
         if not text.strip():
             raise UserError(f"line {number} is empty: there is nothing to translate")
+    if not is_pretrained(folder):
+        model, tokenizer, _ = open_model(folder, TranslatorExperiment, checkpoint, member)
     sources = encode_sources(experiment, tokenizer, texts)
-    model = load_translator(run, checkpoint, member)
     settings = {"beam": beam, "alpha": alpha, "max_length": max_length}
     for text, found in zip(texts, search_all(model, sources, **settings), strict=True):
         chosen = [(tokenizer.decode(tokens), float(score)) for tokens, score in found[:n_best]]

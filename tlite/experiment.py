@@ -18,7 +18,6 @@ from tlite.data import (
 from tlite.data.tables import Part
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
 from tlite.terminal import printable
-from tlite.text.pairs import PAD_ID
 from tlite.training.config import TrainingConfig
 
 
@@ -177,8 +176,6 @@ class TranslatorExperiment:
             raise ValueError("bleu_sentences must not be negative")
         if not self.bleu_sentences and self.training.select in ("bleu", "exact_match"):
             raise ValueError(f"{self.training.select} needs bleu_sentences: at least 1")
-        if self.model.pad_id != PAD_ID:
-            raise ValueError(f"pad_id is the tokenizer's, {PAD_ID}: leave it out")
 
 
 Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment

@@ -12,7 +12,8 @@ from tlite.data import CopyTask, ParallelText
 from tlite.experiment import PairSubwords, TranslatorExperiment
 from tlite.models import Seq2SeqConfig
 from tlite.runs import TranslatorRun, open_any, start
-from tlite.runs.translator import encode_sources, load_translator
+from tlite.runs.loading import load_model
+from tlite.runs.translator import encode_sources
 from tlite.text.pairs import END_ID
 from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics
@@ -204,7 +205,7 @@ def test_subwords_without_capitals_are_compared_with_references_without(
 
 def test_a_model_is_loaded_without_its_data(trained):
     parameters = trained.restore("last")[0].parameters
-    alone = load_translator(trained.run, "last", 1)
+    alone = load_model(trained.run, "last", 1)
     among = trained.trainer.models(parameters)[1]
     texts = ["a b c d", "d c b a"]
     assert trained.translations(alone, texts, beam=2) == trained.translations(among, texts, beam=2)

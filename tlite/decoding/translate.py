@@ -9,7 +9,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.decoding.search import Hypotheses, beam_search, greedy_search
-from tlite.text.pairs import END_ID, START_ID, pad_tokens
+from tlite.text.padding import pad
+from tlite.text.pairs import END_ID, START_ID
 
 LENGTHS = 8  # source lengths are rounded up to a multiple of this: a program for each is compiled
 
@@ -50,6 +51,8 @@ def translate(
 
     mesh = Mesh(np.array(devices), ("data",))
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
+    given = (config.start_id, START_ID), (config.end_id, END_ID)
+    ids = [default if own is None else own for own, default in given]
     order = np.argsort([len(source) for source in sources], kind="stable")
     found = []
     for first in range(0, len(order), batch_size):
@@ -58,8 +61,8 @@ def translate(
         rows = [sources[i] for i in chosen]
         rows += rows[-1:] * (batch_size - len(rows))
         limits = np.array([limit(len(row)) for row in rows])
-        search = _search(mesh, beam, limit(length))
-        found.append((chosen, search(model, pad_tokens(rows, length), limits, alpha)))
+        search = _search(mesh, beam, limit(length), *ids)
+        found.append((chosen, search(model, pad(rows, length, config.pad_id), limits, alpha)))
     results: list = [None] * len(sources)
     for chosen, hypotheses in found:  # all of them are under way: no device waits for another
         tokens, scores = jax.device_get(hypotheses)
@@ -86,9 +89,11 @@ def check_search(config, beam: int, alpha: float, max_length: int | None) -> Non
 
 
 @cache
-def _search(mesh: Mesh, beam: int, max_length: int) -> Callable[..., Hypotheses]:
+def _search(
+    mesh: Mesh, beam: int, max_length: int, start_id: int, end_id: int
+) -> Callable[..., Hypotheses]:
     """A search over a batch that is spread over the devices, each of which ends when it is done."""
-    settings = {"max_length": max_length, "start_id": START_ID, "end_id": END_ID}
+    settings = {"max_length": max_length, "start_id": start_id, "end_id": end_id}
 
     def search(model, source, limits, alpha):
         if beam == 1:

@@ -168,7 +168,11 @@ def shared_keys(attention: Callable, observe: Observe, num_heads: int) -> Callab
             shape = (*x.shape[:-3], num_heads, query.shape[-2], x.shape[-1])
             return join(jnp.broadcast_to(x, shape))
 
-        looked_at = lambda name, weights: join(observe(name, split(weights)))  # noqa: E731
+        def looked_at(name, weights):
+            whole = split(weights)
+            seen = observe(name, whole)
+            return weights if seen is whole else join(seen)
+
         inner = observed(attention, unobserved if observe is unobserved else looked_at)
         settings = {} if bias is None else {"bias": by_head(bias)}
         mask = None if mask is None else by_head(mask)

@@ -134,11 +134,13 @@ def decoder_block(
     memory_mask: Bool[Array, "..."] | None = None,
     *,
     num_heads: int,
+    norm: Callable = layer_norm,
     observe: Observe = unobserved,
     **settings,
 ) -> Float[Array, "*batch T D"]:
     """The `block` on an encoder's output; `mask` (causal, and padding) is for the target."""
-    seen = {"num_heads": num_heads, "observe": within(observe, "cross_attention")}
-    memory = key_values(params.cross_attention, memory, **seen)
-    settings |= {"num_heads": num_heads, "observe": observe}
+    shared = {"num_heads": num_heads, "norm": norm}
+    across = shared | {"observe": within(observe, "cross_attention")}
+    memory = key_values(params.cross_attention, memory, **across)
+    settings |= shared | {"observe": observe}
     return block(params, x, mask, memory, memory_mask, **settings)[0]

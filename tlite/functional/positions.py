@@ -124,13 +124,17 @@ def relative_buckets(
 
     (Raffel et al. 2020, section 2.1.) Half of the buckets are for what comes later, unless causal.
     """
-    first = 0 if causal else jnp.where(distances > 0, buckets // 2, 0)
-    half = buckets if causal else buckets // 2
+    later = 0 if causal else jnp.where(distances > 0, buckets // 2, 0)
     far = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
+    half = buckets if causal else buckets // 2
     exact = half // 2
-    ratio = jnp.log(jnp.maximum(far, 1) / exact) / math.log(longest / exact)
-    logarithmic = exact + (ratio * (half - exact)).astype(int)
-    return first + jnp.where(far < exact, far, jnp.minimum(logarithmic, half - 1))
+    place = lambda d: math.log(d / exact) / math.log(longest / exact) * (half - exact)  # noqa: E731
+    # Where each bucket begins, from Python's numbers: a device's logarithms may round otherwise.
+    starts = [*range(1, exact + 1)] + [
+        next((d for d in range(exact, longest) if place(d) >= j), longest)
+        for j in range(1, half - exact)
+    ]
+    return later + (far[..., None] >= jnp.array(starts)).sum(-1)
 
 
 def alibi(

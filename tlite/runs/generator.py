@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -148,17 +149,26 @@ def check_prompt(prompt: str) -> None:
 
 
 def write_sample(
-    model, tokenizer: CharTokenizer, tokens: np.ndarray, before: str = "", **settings
+    model,
+    tokenizer,
+    tokens: np.ndarray,
+    before: str = "",
+    end_ids: Collection[int] = (),
+    **settings,
 ) -> str:
-    """Print a sample as it is made, after what comes `before`; returns it."""
-    text = ""
+    """Print a sample as it is made, after what comes `before`, up to an end; returns it."""
+    text, written = "", tokenizer.stream()
+    show(before, end="", flush=True)
     for part in stream(model, jnp.asarray(tokens), **settings):
-        piece = tokenizer.decode(part)
-        show(before + piece, end="", flush=True)
-        before = ""
+        ends = np.flatnonzero(np.isin(part, list(end_ids)))
+        piece = written.push(part[: ends[0]] if len(ends) else part)
+        show(piece, end="", flush=True)
         text += piece
-    print()
-    return text
+        if len(ends):
+            break
+    rest = written.finish()
+    show(rest)
+    return text + rest
 
 
 def describe(part: str, means: dict) -> str:

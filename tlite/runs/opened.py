@@ -212,41 +212,43 @@ class OpenedRun(ABC):
             matplotlib.pyplot.close(figure)
 
 
+def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
+    """The step that "best", "last" or a number names; for "average" the last that are kept.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    steps = {str(step): step for step in checkpoints.steps()}
+    if not steps:
+        raise UserError(f"{run.folder} has no checkpoint yet")
+    if checkpoint == "average":
+        return checkpoints.regular_steps()[-run.experiment.training.keep :]
+    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
+    if checkpoint not in known:
+        raise UserError(
+            f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
+            f"{', '.join(steps)}"
+        )
+    return [known[checkpoint]]
+
+
 def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Member, int]:
     """The members at a checkpoint of a run: "best", "last" or a step; or the last ones' "average".
 
     Raises:
         UserError: the run has no such checkpoint.
     """
-    checkpoints = Checkpoints(run.checkpoints)
-    try:
-        steps = {str(step): step for step in checkpoints.steps()}
-        if not steps:
-            raise UserError(f"{run.folder} has no checkpoint yet")
-        if checkpoint == "average":
-            return average_last(trainer, checkpoints, run.experiment.training.keep)
-        known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
-        if checkpoint not in known:
-            raise UserError(
-                f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
-                f"{', '.join(steps)}"
-            )
-        return restore(trainer, checkpoints, known[checkpoint])
-    finally:
-        checkpoints.close()
-
-
-def average_last(trainer: Trainer, checkpoints: Checkpoints, number: int) -> tuple[Member, int]:
-    """The mean of the parameters at the last `number` checkpoints, and the last one's step."""
-    chosen = checkpoints.regular_steps()[-number:]
-    total = 0.0
-    for step in chosen:
-        members, found = restore(trainer, checkpoints, step)
-        if found != step:
-            raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-        total += np.asarray(members.parameters, np.float64)
-    mean = jnp.asarray(total / len(chosen), jnp.float32)
-    return members._replace(parameters=mean), chosen[-1]
+    with Checkpoints(run.checkpoints) as checkpoints:
+        steps, total = checkpoint_steps(run, checkpoints, checkpoint), 0.0
+        if len(steps) == 1:
+            return restore(trainer, checkpoints, steps[0])
+        for step in steps:
+            members, found = restore(trainer, checkpoints, step)
+            if found != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            total += np.asarray(members.parameters, np.float64)
+        mean = jnp.asarray(total / len(steps), jnp.float32)
+        return members._replace(parameters=mean), steps[-1]
 
 
 def check_member(member: int, number: int) -> None:

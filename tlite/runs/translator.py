@@ -21,10 +21,11 @@ from tlite.inspection import (
     plot_schedule,
     run,
 )
-from tlite.runs.opened import EVALUATION_BATCH, OpenedRun, restore_checkpoint
+from tlite.pretrained import PretrainedTokenizer
+from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
 from tlite.terminal import show
 from tlite.text import PairTokenizer
-from tlite.text.pairs import START_ID
+from tlite.text.pairs import PAD_ID, START_ID
 from tlite.training import Member, Trainer
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
@@ -55,6 +56,8 @@ class TranslatorRun(OpenedRun):
 
     @classmethod
     def settle(cls, experiment: TranslatorExperiment, data: ParallelData):
+        if experiment.model.pad_id != PAD_ID:
+            raise UserError(f"pad_id is the tokenizer's, {PAD_ID}: leave it out")
         tokenizer = PairTokenizer.train(
             [pair.source for pair in data.training],
             [pair.target for pair in data.training],
@@ -230,14 +233,6 @@ class TranslatorRun(OpenedRun):
         return found[0]
 
 
-def load_translator(run: Run, checkpoint: str, member: int):
-    """The model of a run, without its data."""
-    empty = Bucket(*(np.zeros((1, length), np.int32) for length in (1, 2)))
-    trainer = make_trainer(run.experiment, (empty,))
-    members, _ = restore_checkpoint(run, trainer, checkpoint)
-    return trainer.models(members.parameters[member : member + 1])[0]
-
-
 def with_search(
     experiment: TranslatorExperiment,
     beam: int | None = None,
@@ -292,13 +287,16 @@ def encode_pairs(
 
 def encode_sources(
     experiment: TranslatorExperiment,
-    tokenizer: PairTokenizer,
+    tokenizer: PairTokenizer | PretrainedTokenizer,
     texts: Sequence[str],
     places: Sequence[str] | None = None,
 ) -> list[np.ndarray]:
     """Tokens of each sentence and its end."""
     places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
-    sources = tokenizer.encode_sources(texts)
+    if isinstance(tokenizer, PretrainedTokenizer):
+        sources = [tokenizer.encode(text) for text in texts]
+    else:
+        sources = tokenizer.encode_sources(texts)
     return fit_context(experiment, sources, places, experiment.model.context)
 
 

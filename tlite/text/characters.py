@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -42,6 +43,10 @@ class CharTokenizer:
     def decode(self, tokens) -> str:
         """The characters of the ids (T,)."""
         return "".join(self.characters[t] for t in np.asarray(tokens).tolist())
+
+    def stream(self) -> SimpleNamespace:
+        """Something that turns ids into text as they come: no character takes more than one."""
+        return SimpleNamespace(push=self.decode, finish=str)
 
     def unknown_in(self, text: str) -> list[str]:
         """The characters of a text that the tokenizer doesn't know, each once, in order."""

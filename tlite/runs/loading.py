@@ -1,0 +1,117 @@
+"""Trained models from folders: tlite's runs and Hugging Face's, without data and a trainer."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.errors import UserError
+from tlite.experiment import (
+    ClassifierExperiment,
+    Experiment,
+    GeneratorExperiment,
+    TranslatorExperiment,
+)
+from tlite.models import (
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+    make_model,
+)
+from tlite.own_code import name_files
+from tlite.pretrained import is_pretrained, load_pretrained
+from tlite.runs.opened import check_member, checkpoint_steps
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.named import parameter_names
+from tlite.training.runs import Run, open_run
+
+
+def load(
+    folder: str | Path,
+    *,
+    checkpoint: str | int = "best",
+    member: int = 0,
+    code: Iterable[str | Path] = (),
+) -> tuple[Any, Any]:
+    """The model and the tokenizer of a run's folder, a Hugging Face folder, or a hub name.
+
+    Args:
+        checkpoint: of a run: best, last, average (of the last that are kept), or a step.
+        member: of a run: which of the models that were trained side by side.
+        code: the files with your own functions that a run was made with.
+
+    Raises:
+        UserError: it is no such folder, or can't be read.
+    """
+    if is_pretrained(folder):
+        return load_pretrained(folder)[:2]
+    name_files(map(Path, code))
+    run = open_run(Path(folder), Experiment)
+    return load_model(run, str(checkpoint), member), load_tokenizer(run)
+
+
+def open_model(
+    folder: str | Path, kind: type, checkpoint: str = "best", member: int = 0
+) -> tuple[Any, Any, Any]:
+    """The model and the tokenizer as `load` gives them, and the run, or what a folder says.
+
+    Args:
+        kind: of a run's experiment; a Hugging Face folder must have the model that it trains.
+
+    Raises:
+        UserError: it is no such folder, or of another kind of model.
+    """
+    if not is_pretrained(folder):
+        run = open_run(Path(folder), kind)
+        return load_model(run, checkpoint, member), load_tokenizer(run), run
+    if checkpoint != "best" or member:
+        raise UserError("--checkpoint and --member are for runs: this folder has one model")
+    model, tokenizer, told = load_pretrained(folder)
+    wanted = {
+        GeneratorExperiment: TransformerGenerator,
+        ClassifierExperiment: TransformerClassifier,
+        TranslatorExperiment: TransformerSeq2Seq,
+    }
+    if kind in wanted and not isinstance(model, wanted[kind]):
+        raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
+    if tokenizer is None:
+        raise UserError(told.no_tokenizer)
+    return model, tokenizer, told
+
+
+def load_model(run: Run, checkpoint: str = "best", member: int = 0):
+    """One of a run's models, from its parameters alone.
+
+    Raises:
+        UserError: there is no such checkpoint or member.
+    """
+    number = run.experiment.training.num_members
+    check_member(member, number)
+    model = jax.eval_shape(lambda: make_model(run.experiment.model, key=jax.random.key(0)))
+    names, leaves = parameter_names(model), jax.tree.leaves(model)
+    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    shapes = {
+        name: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=host)
+        for name, leaf in zip(names, leaves, strict=True)
+    }
+    with Checkpoints(run.checkpoints) as checkpoints:
+        steps = checkpoint_steps(run, checkpoints, checkpoint)
+        totals = [np.zeros(leaf.shape) for leaf in leaves]
+        for step in steps:
+            found, trees = checkpoints.load({"parameters": shapes}, step)
+            if found != step and len(steps) > 1:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            for total, name in zip(totals, names, strict=True):
+                total += np.asarray(trees["parameters"][name][member])
+    arrays = [jnp.asarray(total / len(steps), jnp.float32) for total in totals]
+    return jax.tree.unflatten(jax.tree.structure(model), arrays)
+
+
+def load_tokenizer(run: Run):
+    """The tokenizer that was saved with a run."""
+    from tlite.runs import RUN_TYPES
+
+    return RUN_TYPES[type(run.experiment)].load_tokenizer(run)
