@@ -20,7 +20,7 @@ from tlite.experiment_files import (
     find_experiments,
     load_experiment,
 )
-from tlite.options import Classify, Evaluate, Generate, Inspect, Resume, Translate
+from tlite.options import Classify, Evaluate, Export, Generate, Inspect, Resume, Translate
 from tlite.own_code import name_files
 from tlite.terminal import printable
 
@@ -31,6 +31,7 @@ COMMANDS = {
     "classify": Classify,
     "translate": Translate,
     "inspect": Inspect,
+    "export": Export,
 }
 USAGE = """tlite: transformers as short pure functions
 
@@ -41,7 +42,9 @@ USAGE = """tlite: transformers as short pure functions
   tlite classify RUN [TEXT ...]        the classes of texts by a classifier
   tlite translate RUN [TEXT ...]       the translations of texts by a translator
   tlite inspect RUN                    pictures of what a run has learned, on one page
+  tlite export RUN FOLDER              a run's model for Hugging Face's transformers
 
+Where it says RUN all but train take a Hugging Face folder, or a name on its hub, too.
 Each command lists its options with --help."""
 
 

@@ -26,12 +26,13 @@ from tlite.experiment import (
     TranslatorExperiment,
 )
 from tlite.pretrained import PretrainedTokenizer, is_pretrained
-from tlite.runs import GeneratorRun, TranslatorRun, check_member, open_any, start
+from tlite.runs import GeneratorRun, TranslatorRun, check_member, open_any, pretrained, start
 from tlite.runs.classifier import encode_texts, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
 from tlite.runs.loading import open_model
 from tlite.runs.looking import inspect_run
+from tlite.runs.pretrained import evaluate_text
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import show
 from tlite.text import CharTokenizer
@@ -54,6 +55,7 @@ def evaluate(
     checkpoint: str = "best",
     split: str = "validation",
     *,
+    path: Path | None = None,
     sampled: int = 0,
     member: int = 0,
     beside: Path | None = None,
@@ -64,6 +66,11 @@ def evaluate(
     """Print how a run's models do on a part of its data."""
     if sampled < 0:
         raise UserError(f"--sampled must be at least 1, not {sampled}")
+    if is_pretrained(folder):
+        evaluate_text(folder, path)
+        return
+    if path:
+        raise UserError("--path is for Hugging Face folders: a run has data of its own")
     run = open_any(folder)
     search = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate}
     if isinstance(run, TranslatorRun):
@@ -225,6 +232,19 @@ def translate(
         else:
             for place, (translation, score) in enumerate(chosen, 1):
                 show(f"{place}\t{score:.4f}\t{translation}")
+
+
+def export(
+    folder: Path,
+    to: Path,
+    *,
+    family: str | None = None,
+    checkpoint: str = "best",
+    member: int = 0,
+) -> None:
+    """Write the model of a run for transformers."""
+    family = pretrained.export(folder, to, family=family, checkpoint=checkpoint, member=member)
+    print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 
 def inspect(

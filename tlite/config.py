@@ -57,10 +57,16 @@ def _from_union(kinds: tuple, values: Any):
         try:
             return from_dict(kind, values)
         except ValueError as error:
-            if isinstance(values, dict) and values.get("kind") == getattr(kind, "__name__", ""):
+            if isinstance(values, dict) and values.get("kind") == _name(kind):
                 raise error
-    names = " or ".join(k.__name__ for k in kinds)
+    names = " or ".join(map(_name, kinds))
     raise ValueError(f"expected {names}, not {reprlib.repr(values)}")
+
+
+def _name(kind) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    return "function" if kind is Callable else getattr(kind, "__name__", str(kind))
 
 
 def _plain(kind, value: Any):
@@ -80,7 +86,7 @@ def _plain(kind, value: Any):
     else:
         fits = type(value) is (type(None) if kind is None else kind)
     if not fits:
-        raise ValueError(f"expected {getattr(kind, '__name__', kind)}, not {reprlib.repr(value)}")
+        raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(value)}")
     return value
 
 

@@ -34,25 +34,6 @@ def check_pieces(pieces: int) -> None:
 
 
 @dataclass(frozen=True)
-class GeneratorExperiment:
-    """Train a `TransformerGenerator` to predict the next character of a text."""
-
-    name: str
-    """Names the folder of its runs."""
-    data: TextSource = field(default_factory=BuiltinText)
-    """Where the text comes from."""
-    model: GeneratorConfig = field(default_factory=GeneratorConfig)
-    """The switches of the model."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """How it is trained."""
-    prompt: str = "\n"
-    """What the sample at the end of training starts from."""
-
-    def __post_init__(self):
-        check_name(self.name)
-
-
-@dataclass(frozen=True)
 class Words:
     """One token for each word of the simplified text."""
 
@@ -102,6 +83,36 @@ class Pretraining:
 
 
 @dataclass(frozen=True)
+class Pretrained:
+    """Start from a model that others have trained, with its tokenizer."""
+
+    folder: str
+    """A Hugging Face folder, or a hub name. Of the model's switches only context, dropout,
+    attention, scan and remat are the experiment's."""
+
+
+@dataclass(frozen=True)
+class GeneratorExperiment:
+    """Train a `TransformerGenerator` to predict the next character of a text."""
+
+    name: str
+    """Names the folder of its runs."""
+    data: TextSource = field(default_factory=BuiltinText)
+    """Where the text comes from."""
+    model: GeneratorConfig = field(default_factory=GeneratorConfig)
+    """The switches of the model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How it is trained."""
+    pretraining: Pretrained | None = None
+    """What it starts from, if anything."""
+    prompt: str = "\n"
+    """What the sample at the end of training starts from."""
+
+    def __post_init__(self):
+        check_name(self.name)
+
+
+@dataclass(frozen=True)
 class ClassifierExperiment:
     """Train a classifier to predict the labels of texts."""
 
@@ -115,7 +126,7 @@ class ClassifierExperiment:
     """The switches of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
-    pretraining: Pretraining | None = None
+    pretraining: Pretraining | Pretrained | None = None
     """What comes before, if anything."""
     padding: Literal["mask", "unknown"] = "mask"
     """Short texts are filled up with nothing that is attended to, or with unknown words."""
@@ -201,6 +212,7 @@ def describe_sources(
         return ""
     found = [place for part in parts for place in experiment.data.reads(part)]
     pretraining = getattr(experiment, "pretraining", None)
-    if pretraining and pretraining.pretraining_steps and "training" in parts:
-        found += experiment.data.reads("training", pretraining.unlabelled)
+    if isinstance(pretraining, Pretraining) and "training" in parts:
+        unlabelled = pretraining.unlabelled if pretraining.pretraining_steps else ()
+        found += experiment.data.reads("training", unlabelled) if unlabelled else []
     return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""

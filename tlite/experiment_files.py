@@ -59,11 +59,12 @@ def load_experiment(file: str | Path) -> "Experiment":
     The file may import its neighbours, and tlite's own experiments as `experiments.NAME`.
 
     Raises:
-        UserError: there is no such file, it ends in an error (its line is told), or it exports no
-            experiment.
+        UserError: there is no such file, it ends in an error (its line is told), it exports no
+            experiment, or one with a function that could not be found again.
     """
     path = file if isinstance(file, Path) else find_experiment(file)
     module = run_file(path, "__experiment__")
+    from tlite.config import to_dict
     from tlite.experiment import Experiment
 
     if not hasattr(module, "experiment"):
@@ -74,7 +75,15 @@ def load_experiment(file: str | Path) -> "Experiment":
             f"`experiment` in {path} is of type {type(module.experiment).__name__}, "
             f"but must be one of {kinds}"
         )
+    to_dict(module.experiment)  # a function that can't be kept is told before data is read
     return module.experiment
+
+
+class _Source(importlib.machinery.SourceFileLoader):
+    """Runs the text that can be read, not a .pyc beside it that may have been made of another."""
+
+    def path_stats(self, path):
+        raise OSError
 
 
 def run_file(path: Path, name: str) -> ModuleType:
@@ -85,7 +94,8 @@ def run_file(path: Path, name: str) -> ModuleType:
     """
     folder = path.resolve().parent
     _let_import_neighbours(folder)
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    loader = _Source(name, str(path.resolve()))
+    spec = importlib.util.spec_from_file_location(name, path.resolve(), loader=loader)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where a dataclass of the file looks up its annotations
     try:

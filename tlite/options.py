@@ -31,6 +31,8 @@ class Evaluate:
     """best, last, average (of the last that are kept), or a step."""
     split: Literal["validation", "training", "test"] = "validation"
     """Which part of the data. A classifier's test part is there to be read once, at the end."""
+    path: Path | None = None
+    """Of a generator in a Hugging Face folder: the text that it is scored on."""
     sampled: int = 0
     """Of a generator: also print an estimate from this many random windows."""
     member: int = 0
@@ -119,6 +121,24 @@ class Translate:
     """Cut texts that are longer than the model's context."""
     format: Literal["text", "jsonl"] = "text"
     """A translation a line (n-best: place, score and translation), or JSON Lines."""
+    member: int = 0
+    """Which of the run's models, where several were trained side by side."""
+    checkpoint: str = "best"
+    """best, last, average (of the last that are kept), or a step."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run's model to a folder that Hugging Face's transformers opens."""
+
+    run: Positional[Path]
+    """The run folder; or a Hugging Face folder, which is written anew."""
+    to: Positional[Path]
+    """The folder to make."""
+    family: str | None = None
+    """gpt2, llama, bert, ...; the first that has this model unless given."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"

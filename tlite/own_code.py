@@ -7,34 +7,43 @@ the run was made with.
 import hashlib
 import inspect
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tlite.errors import UserError, system_reason
 from tlite.experiment_files import PACKAGE, run_file
 
-_named: dict[str, Path] = {}  # the files that may be run, by SHA-256
-_functions: dict[tuple[str, str], Callable] = {}  # those of files that have been run
+_named: list[Path] = []  # the files that may be run
+_modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256
+_records: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
 
 
 def describe(function: Callable) -> dict[str, str]:
-    """What config.json says of a function.
+    """What config.json says of a function: its file's name and SHA-256, and its own name.
 
     Raises:
-        ValueError: it could not be found again: it is no function on the top level of a file.
+        UserError: it could not be found again: it is no function on the top level of a file.
     """
     name = getattr(function, "__qualname__", repr(function))
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    inner = inspect.unwrap(function)  # of one that is decorated, by jax.jit say
+    code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
+    if code and function in _records:
+        return dict(_records[function])
     file = Path(code.co_filename if code else "")
-    if not code or not file.is_file() or "<" in name:
-        raise ValueError(f"{name} is not a function on the top level of a file: it can't be kept")
+    if not file.is_file():
+        raise UserError(f"{name} is not a function in a file: it can't be kept")
     if PACKAGE in file.resolve().parents or "site-packages" in file.parts:
-        raise ValueError(f"{name} is not yours: write a function that calls it, in a file of yours")
-    digest = _sha256(file)
-    _functions[digest, name] = function
-    return {"kind": "function", "file": file.name, "name": name, "sha256": digest}
+        raise UserError(f"{name} is not yours: write a function that calls it, in a file of yours")
+    if names.get(name) is not function:
+        where = f"on the top level of {file.name} under that name"
+        raise UserError(f"{name} is not {where}: it can't be kept")
+    record = {"kind": "function", "file": file.name, "name": name, "sha256": _sha256(file)}
+    _records[function] = record
+    return dict(record)
 
 
 def name_files(paths: Iterable[Path]) -> None:
@@ -46,7 +55,7 @@ def name_files(paths: Iterable[Path]) -> None:
     for path in paths:
         if not path.is_file():
             raise UserError(f"there is no file {path} to take code from")
-        _named[_sha256(path)] = path
+        _named.append(path)
 
 
 def find(record: Any) -> Callable:
@@ -56,24 +65,34 @@ def find(record: Any) -> Callable:
         ValueError: it is no such description.
         UserError: its file has not been named, is another by now, or lacks the function.
     """
-    keys = "file", "name", "sha256"
+    keys = "kind", "file", "name", "sha256"
     if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in keys):
         raise ValueError(f"expected a function's file, name and SHA-256, not {record!r:.80}")
-    file, name, digest = (record[key] for key in keys)
-    if (digest, name) in _functions:
-        return _functions[digest, name]
-    if digest not in _named:
-        for path in _named.values():
-            if path.name == os.path.basename(file):
-                raise UserError(f"{path} has changed since the run was made: it is not run")
-        raise UserError(
-            f"the run uses {name} of {file}: name that file, --code {file}, if you trust it"
-        )
-    module = run_file(_named[digest], f"__code_{digest[:16]}__")
-    if not callable(function := getattr(module, name, None)):
-        raise UserError(f"there is no function {name} in {_named[digest]}")
-    _functions[digest, name] = function
+    for function, known in _records.items():
+        if known == record:
+            return function
+    name, digest = record["name"], record["sha256"]
+    if digest not in _modules:
+        _modules[digest] = run_file(_named_file(record), f"__code_{digest[:16]}__")
+    function = vars(_modules[digest]).get(name)
+    if not callable(function) or describe(function)["sha256"] != digest:
+        raise UserError(f"there is no function {name} in {record['file']}")
     return function
+
+
+def _named_file(record: dict[str, str]) -> Path:
+    """The file of a function, if the user has named it."""
+    file = os.path.basename(record["file"])
+    for path in _named:
+        if _sha256(path) == record["sha256"]:
+            return path
+    for path in _named:
+        if path.name == file:
+            raise UserError(f"{path} has changed since the run was made: it is not run")
+    raise UserError(
+        f"the run uses {record['name']} of {file}: name that file, --code {shlex.quote(file)}, "
+        "if you trust it"
+    )
 
 
 def name_of(function: Callable | str) -> str:

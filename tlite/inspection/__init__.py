@@ -15,15 +15,18 @@ from tlite.inspection.heads import (
     plot_patches,
     plot_saliency,
     plot_scores_by_step,
+    plot_top_of_lens,
 )
 from tlite.inspection.page import heads_view, page, picture
 from tlite.inspection.plots import (
     plot_curves,
     plot_loss_by_position,
     plot_next_token_probabilities,
+    plot_top_tokens,
 )
 from tlite.inspection.positions import (
     cosine_similarity,
+    plot_bias,
     plot_position_curves,
     plot_positions,
     plot_similarity,
@@ -37,11 +40,13 @@ from tlite.inspection.texts import (
 )
 from tlite.inspection.tools import (
     ablate_heads,
+    fill_in,
     gradient_times_input,
     head_scores,
     logit_lens,
     patch_residual,
     repeated_tokens,
     score_heads,
+    top_of_lens,
 )
 from tlite.inspection.translation import plot_alignment, plot_bleu_by_length, plot_schedule

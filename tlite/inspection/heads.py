@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from tlite.inspection.plots import plain, visible
+from tlite.inspection.plots import label_tokens, plain, visible
 
 
 def plot_logit_lens(
@@ -17,25 +17,35 @@ def plot_logit_lens(
     axes: Axes | None = None,
 ) -> Axes:
     """Depth by position: the most probable next token in each cell, shaded by its probability."""
-    depth, length, _ = probabilities.shape
-    longest = max(len(visible(vocabulary[i])) for i in np.unique(probabilities.argmax(-1)))
+    top = probabilities.argmax(-1)
+    pieces = [[vocabulary[index] for index in row] for row in top]
+    return plot_top_of_lens(probabilities.max(-1), pieces, tokens, axes)
+
+
+def plot_top_of_lens(
+    best: Float[np.ndarray, "L1 T"],
+    pieces: Sequence[Sequence[str]],
+    tokens: Sequence[str],
+    axes: Axes | None = None,
+) -> Axes:
+    """The same of the most probable tokens alone: their probabilities and their pieces."""
+    depth, length = best.shape
+    longest = max(len(visible(piece)) for row in pieces for piece in row)
     size = (max(0.34, 0.11 * longest + 0.12) * length + 2.2, 0.36 * depth + 1.4)
     axes = axes or plt.subplots(figsize=size, layout="constrained")[1]
-    top, best = probabilities.argmax(-1), probabilities.max(-1)
     image = axes.imshow(best, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for level in range(depth):
         for position in range(length):
             axes.text(
                 position,
                 level,
-                visible(vocabulary[top[level, position]]),
+                visible(pieces[level][position]),
                 ha="center",
                 va="center",
                 fontsize=8,
                 color="white" if best[level, position] > 0.6 else "black",
             )
-    turn = 90 if max(map(len, tokens)) > 1 else 0
-    axes.set_xticks(range(length), [visible(token) for token in tokens], rotation=turn)
+    label_tokens(axes, tokens)
     axes.set_yticks(range(depth), ["embedding", *(f"block {i}" for i in range(depth - 1))])
     axes.set(xlabel="text so far, up to this token", ylabel="read out after")
     axes.figure.colorbar(image, ax=axes, label="probability")
@@ -93,7 +103,7 @@ def plot_patches(
     size = (0.34 * length + 2.4, 0.4 * layers + 1.4)
     axes = axes or plt.subplots(figsize=size, layout="constrained")[1]
     image = axes.imshow(table, cmap="viridis", aspect="auto")
-    axes.set_xticks(range(length), [visible(token) for token in tokens])
+    label_tokens(axes, tokens)
     axes.set_yticks(range(layers), [f"block {i}" for i in range(layers)])
     axes.set(xlabel="position that is restored", ylabel="after")
     axes.figure.colorbar(image, ax=axes, label=label)

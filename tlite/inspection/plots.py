@@ -1,5 +1,7 @@
 """Pictures: each function draws on a matplotlib Axes and returns it."""
 
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
@@ -60,29 +62,47 @@ def plot_next_token_probabilities(
     axes: Axes | None = None,
 ) -> Axes:
     """The most probable next tokens after each token of a text, one column a position."""
-    length = len(tokens)
-    axes = (
-        axes
-        or plt.subplots(figsize=(0.45 * length + 1.5, 0.4 * most + 1.5), layout="constrained")[1]
-    )
     order = np.argsort(-probabilities, axis=-1)[:, :most]
     top = np.take_along_axis(probabilities, order, axis=-1)
+    pieces = [[vocabulary[index] for index in row] for row in order]
+    return plot_top_tokens(top, pieces, tokens, axes=axes)
+
+
+def plot_top_tokens(
+    top: Float[np.ndarray, "T N"],
+    pieces: Sequence[Sequence[str]],
+    tokens: Sequence[str],
+    xlabel: str = "text so far, up to this token",
+    ylabel: str = "rank of the next token",
+    axes: Axes | None = None,
+) -> Axes:
+    """The largest probabilities at each position, with their pieces."""
+    length, most = top.shape
+    longest = max(len(visible(piece)) for row in pieces for piece in row)
+    size = (max(0.45, 0.11 * longest + 0.12) * length + 1.5, 0.4 * most + 1.5)
+    axes = axes or plt.subplots(figsize=size, layout="constrained")[1]
     image = axes.imshow(top.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for position in range(length):
-        for rank in range(order.shape[1]):
+        for rank in range(most):
             axes.text(
                 position,
                 rank,
-                visible(vocabulary[order[position, rank]]),
+                visible(pieces[position][rank]),
                 ha="center",
                 va="center",
                 color="white" if top[position, rank] > 0.6 else "black",
             )
-    axes.set_xticks(range(length), [visible(token) for token in tokens])
-    axes.set_yticks(range(order.shape[1]), [str(rank + 1) for rank in range(order.shape[1])])
-    axes.set(xlabel="text so far, up to this character", ylabel="rank of the next character")
+    label_tokens(axes, tokens)
+    axes.set_yticks(range(most), [str(rank + 1) for rank in range(most)])
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.figure.colorbar(image, ax=axes, label="probability")
     return axes
+
+
+def label_tokens(axes: Axes, tokens: Sequence[str]) -> None:
+    """A tick for each token; words stand upright."""
+    turn = 90 if max(map(len, tokens), default=0) > 1 else 0
+    axes.set_xticks(range(len(tokens)), [visible(token) for token in tokens], rotation=turn)
 
 
 def visible(token: str) -> str:

@@ -44,9 +44,23 @@ def plot_similarity(
     return axes
 
 
+def plot_bias(bias: Float[np.ndarray, "H T S"], axes: Axes | None = None) -> Axes:
+    """What is added to each head's scores by the distance: of the middle query, to each key."""
+    axes = axes or plt.subplots(figsize=(7, 4), layout="constrained")[1]
+    middle = bias.shape[1] // 2
+    colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(bias)))
+    for head, row in enumerate(bias[:, middle]):
+        axes.plot(np.arange(len(row)) - middle, row, label=f"head {head}", color=colours[head])
+    axes.set(xlabel="position of the key less that of the query", ylabel="added to the score")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7, ncols=-(-len(bias) // 16))
+    return axes
+
+
 def cosine_similarity(table: Float[np.ndarray, "L D"]) -> Float[np.ndarray, "L L"]:
-    """x_i . x_j / (|x_i| |x_j|) for all rows of a table."""
-    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    """x_i . x_j / (|x_i| |x_j|) for all rows of a table; of a row of zeros 0."""
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    unit = table / np.where(lengths > 0, lengths, 1)
     return unit @ unit.T
 
 

@@ -1,26 +1,65 @@
-"""Tools to study a small model with: logit lens, head scores, ablation, patching, saliency.
+"""Tools to study a model with: logit lens, head scores, ablation, patching, saliency.
 
-Each is built on `run`, so it is a pure function and works under `jit` and `vmap`.
+Each is a pure function and works under `jit` and `vmap`. What runs a model many times does
+so one time after another (`jax.lax.map`), in the memory of one: models may be large.
 """
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from tlite.inspection.capture import matching, names, run
+from tlite.models import TransformerSeq2Seq
 
 
-def logit_lens(model, tokens: Int[Array, "T"]) -> Float[Array, "L1 T V"]:
+def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
     """What the model would predict if it ended after the embedding, after block 0, after block 1...
 
-    softmax(head(norm(x_l))) for the residual stream x_l at each depth (nostalgebraist 2020); the
-    last row is the model's own prediction.
+    softmax(head(norm(x_l))) for the residual stream x_l at each depth (nostalgebraist 2020), of an
+    encoder-decoder the decoder's; the last row is the model's own prediction.
     """
-    _, captured = run(model, tokens, capture=["embedding", "blocks.*.residual"])
+    return _at_each_depth(model, inputs, lambda logits: jax.nn.softmax(logits, axis=-1))
+
+
+def top_of_lens(
+    model, *inputs: Int[Array, "_"], most: int = 1
+) -> tuple[Float[Array, "L1 T N"], Int[Array, "L1 T N"]]:
+    """The `most` largest probabilities of `logit_lens` and their tokens, without the others.
+
+    At no time there are more than the (T, V) of one depth: a vocabulary may be large.
+    """
+
+    def top(logits):
+        best, tokens = jax.lax.top_k(logits, most)
+        return jnp.exp(best - jax.nn.logsumexp(logits, axis=-1, keepdims=True)), tokens
+
+    return _at_each_depth(model, inputs, top)
+
+
+def _at_each_depth(model, inputs, function: Callable):
+    """The function of what is read out of each depth's residual stream, one after another."""
+    place, stack = ("decoder.", model.decoder) if isinstance(model, TransformerSeq2Seq) else ("", model)
+    _, captured = run(model, *inputs, capture=[f"{place}embedding", f"{place}blocks.*.residual"])
     streams = jnp.stack(list(captured.values()))
-    return jax.nn.softmax(model.logits(model.final_norm(streams)), axis=-1)
+    return jax.lax.map(lambda x: function(model.logits(stack.final_norm(x))), streams)
+
+
+def fill_in(
+    model, tokens: Int[Array, "T"], mask_id: int, places: Int[Array, "N"] | None = None
+) -> Float[Array, "N V"]:
+    """What a masked model predicts at each place when that token alone is hidden.
+
+    log p(x_t | all others), whose values at the tokens sum up to the text's pseudo-log-likelihood
+    (Salazar et al. 2020). One place after another, in one program.
+    """
+
+    def predicted(place):
+        return jax.nn.log_softmax(model(tokens.at[place].set(mask_id))[place])
+
+    return jax.lax.map(predicted, jnp.arange(len(tokens)) if places is None else places)
 
 
 def repeated_tokens(
@@ -69,21 +108,28 @@ def score_heads(model, tokens: Int[Array, "B T"]) -> dict[str, Float[Array, "L H
 
 
 def ablate_heads(
-    model, *inputs: Array, metric: Callable[[Array], Array], pattern: str = "blocks.*"
+    model,
+    *inputs: Array,
+    metric: Callable[[Array], Array],
+    pattern: str = "blocks.*",
+    layer: str = "attention",
 ) -> Float[Array, "L H"]:
-    """metric(logits) with each head's output in turn set to 0, all of them in one `vmap`.
+    """metric(logits) with each head's output in turn set to 0; one after another, in one program.
 
     Args:
         metric: a number from the model's logits.
-        pattern: the blocks whose `attention.heads` are ablated.
+        pattern: the blocks whose heads are ablated, those of their `layer`: `attention` or
+            `cross_attention`.
     """
-    layers = matching(f"{pattern}.attention.heads", names(model))
+    layers = matching(f"{pattern}.{layer}.heads", names(model))
     num_heads = model.config.num_heads
 
-    def ablated(layer: Int[Array, ""], head: Int[Array, ""]) -> Float[Array, ""]:
+    def ablated(place: tuple[Int[Array, ""], Int[Array, ""]]) -> Float[Array, ""]:
+        depth, head = place
+
         def silence(index):
             def edit(heads):  # (..., H, T, K)
-                off = (jnp.arange(num_heads) == head) & (index == layer)
+                off = (jnp.arange(num_heads) == head) & (index == depth)
                 return jnp.where(off[:, None, None], 0, heads)
 
             return edit
@@ -91,8 +137,7 @@ def ablate_heads(
         edits = {name: silence(index) for index, name in enumerate(layers)}
         return metric(run(model, *inputs, edit=edits)[0])
 
-    over_heads = jax.vmap(ablated, in_axes=(None, 0))
-    return jax.vmap(over_heads, in_axes=(0, None))(jnp.arange(len(layers)), jnp.arange(num_heads))
+    return _over_places(ablated, len(layers), num_heads)
 
 
 def patch_residual(
@@ -105,12 +150,14 @@ def patch_residual(
     """metric(logits) of the corrupted text with one value, at one position, from the clean text.
 
     Activation patching (Meng et al. 2022): where it restores the metric of the clean text, what
-    counts is there, at that depth and position. One `vmap` over both.
+    counts is there, at that depth and position. One place after another, in one program.
     """
     layers = matching(name, names(model))
     _, saved = run(model, clean, capture=layers)
 
-    def patched(layer: Int[Array, ""], position: Int[Array, ""]) -> Float[Array, ""]:
+    def patched(place: tuple[Int[Array, ""], Int[Array, ""]]) -> Float[Array, ""]:
+        layer, position = place
+
         def restore(index, value):
             def edit(x):  # (..., T, D)
                 here = (jnp.arange(x.shape[-2]) == position) & (index == layer)
@@ -121,9 +168,13 @@ def patch_residual(
         edits = {n: restore(index, saved[n]) for index, n in enumerate(layers)}
         return metric(run(model, corrupted, edit=edits)[0])
 
-    over_positions = jax.vmap(patched, in_axes=(None, 0))
-    places = jnp.arange(clean.shape[-1])
-    return jax.vmap(over_positions, in_axes=(0, None))(jnp.arange(len(layers)), places)
+    return _over_places(patched, len(layers), clean.shape[-1])
+
+
+def _over_places(function: Callable, *shape: int) -> Float[Array, "N M"]:
+    """The function at every pair of indices. `vmap` would need the memory of as many passes."""
+    places = (jnp.asarray(axis).ravel() for axis in np.indices(shape))
+    return jax.lax.map(function, tuple(places)).reshape(shape)
 
 
 def gradient_times_input(

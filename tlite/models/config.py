@@ -46,6 +46,13 @@ def not_negative(config: Any, *names: str) -> None:
         check_size(name, max(getattr(config, name), 1))
 
 
+def positive(config: Any, *names: str) -> None:
+    """Raises a ValueError if one of these fields of a config is not None, and not above 0."""
+    for name in names:
+        if (value := getattr(config, name)) is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive, not {value}")
+
+
 @dataclass(frozen=True)
 class RotaryScaling:
     """How rotary positions go beyond the context that they were trained for."""
@@ -66,6 +73,11 @@ class RotaryScaling:
     """YaRN: turns up to which it is slow."""
     attention_factor: float | None = None
     """YaRN: queries and keys are multiplied by it; 0.1 ln(factor) + 1 unless given."""
+
+    def __post_init__(self):
+        check_size("original_context", self.original_context)
+        positive(self, "factor", "low_frequency_factor", "high_frequency_factor")
+        positive(self, "beta_fast", "beta_slow", "attention_factor")
 
     def frequencies(self, plain: Float[Array, "N"], base: float) -> Float[Array, "N"]:
         """The scaled frequencies."""
@@ -199,10 +211,15 @@ class BlocksConfig:
         deviation = self.embedding_deviation
         if deviation is not None and not 0 < deviation < math.inf:
             raise ValueError(f"embedding_deviation must be positive, not {deviation}")
-        positive = "softcap", "attention_scale", "norm_epsilon", "rotary_base", "local_rotary_base"
-        for name in positive:
-            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive, not {value}")
+        positive(self, "softcap", "attention_scale", "norm_epsilon")
+        positive(self, "rotary_base", "local_rotary_base")
+        if not 4 <= self.relative_buckets < 2 * self.relative_distance:
+            raise ValueError("relative_buckets must be at least 4, relative_distance above half")
+        yarn = self.rotary_scaling is not None and self.rotary_scaling.kind == "yarn"
+        if yarn and self.local_rotary_base is not None:
+            raise ValueError("yarn scales all blocks: it can't go with a local_rotary_base")
+        if self.query_key_norm and hasattr(self.norm, "parameters"):
+            raise ValueError("a norm with parameters of its own can't norm queries and keys")
         for window in self.windows:
             check_size("a window", max(window, 1) if window >= 0 else window)
         not_negative(self, "vocabulary_size", "segments", "position_offset")

@@ -73,10 +73,7 @@ class Stack(nnx.Module):
         config, length = self.config, tokens.shape[-1]
         x = F.embed(self.embedding.table[...] if table is None else table, tokens)
         x = config.embedding_scale * x if config.embedding_scale != 1 else x
-        if callable(config.positions):
-            at = jnp.arange(length) if positions is None else positions
-            x = x + F.bind(config.positions, self)(at, config.width)
-        elif config.positions in TABLES:
+        if config.positions in TABLES:
             rows = self.position_table()
             x = F.add_positions(rows, x) if positions is None else x + rows[positions]
         elif length > config.context:
@@ -84,6 +81,9 @@ class Stack(nnx.Module):
                 f"a sequence of length {length} is longer than the model's context, "
                 f"which has length {config.context}"
             )
+        elif callable(config.positions):
+            at = jnp.arange(length) if positions is None else positions
+            x = x + F.bind(config.positions, self)(at, config.width)
         if config.segments:
             x = x + self.segments.table[0]
         return config.functions()["norm"](self.embedding_norm, x) if config.embedding_norm else x

@@ -8,7 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig
+from tlite.models.config import BlocksConfig, positive
 from tlite.models.encoder import Encoder
 from tlite.modules import Linear
 
@@ -23,6 +23,10 @@ class GeneratorConfig(BlocksConfig):
     """A bias of the output layer; as `bias` unless given, and none if it is the embedding."""
     head_softcap: float | None = None
     """Bound logits by c tanh(logit / c)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        positive(self, "head_softcap")
 
 
 class TransformerGenerator(Encoder):

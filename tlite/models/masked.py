@@ -11,7 +11,7 @@ from tlite import functional as F
 from tlite.models.config import Activation, BlocksConfig, activation
 from tlite.models.encoder import Encoder
 from tlite.modules import Linear
-from tlite.modules.layers import make_norm
+from tlite.modules.layers import make_norm, make_own
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,14 @@ def add_projection(model, config, key) -> None:
     """Give a model the layer that its config calls `projection`, and its norm."""
     bias = config.bias if config.projection_bias is None else config.projection_bias
     model.projection = Linear(config.width, config.width, bias=bias, key=key)
+    if own := make_own(config.projection, config, key):
+        model.projection.own = own
     if config.projection_norm:
         model.projection_norm = make_norm(config)
 
 
 def project(model, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
     """norm(activation(x W + b)), the norm where there is one."""
-    x = activation(model.config.projection)(model.projection(x))
+    x = F.bind(activation(model.config.projection), model.projection)(model.projection(x))
     norm = model.config.functions()["norm"]
     return norm(model.projection_norm, x) if model.config.projection_norm else x

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
-from tlite.models.config import MOST_BLOCKS, BlocksConfig, Positions, not_negative
+from tlite.models.config import MOST_BLOCKS, BlocksConfig, Positions, not_negative, positive
 from tlite.models.encoder import Decoder, Encoder
 from tlite.modules import Linear, summary
 
@@ -56,6 +56,9 @@ class Seq2SeqConfig(BlocksConfig):
         if self.decoder_blocks is not None:
             check_size("decoder_blocks", self.decoder_blocks, MOST_BLOCKS)
         not_negative(self, "source_vocabulary_size", "pad_id")
+        positive(self, "head_scale")
+        if self.rotary_scaling is not None and self.rotary_scaling.kind == "yarn":
+            raise ValueError("yarn scales all attention, and that on the source has no rotation")
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")

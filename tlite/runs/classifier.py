@@ -14,9 +14,12 @@ import numpy as np
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
 from tlite.errors import UserError, disk_errors, program
-from tlite.experiment import ClassifierExperiment, Words
+from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.inspection import plot_curves
+from tlite.models import ClassifierConfig
+from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.runs.pretrained import start_from, taken_from
 from tlite.runs.pretraining import check_pretraining, pretrained_members
 from tlite.text import PADDING, IndexTokenizer, SubwordTokenizer, select_vocabulary, sentences
 from tlite.training import Member, Trainer
@@ -51,6 +54,11 @@ class ClassifierRun(OpenedRun):
         check_pretraining(experiment)
         if experiment.sentences and len(classes) != 2:
             raise UserError(f"--sentences joins the scores of two classes, not of {len(classes)}")
+        if isinstance(experiment.pretraining, Pretrained):
+            if experiment.sentences or not isinstance(experiment.model, ClassifierConfig):
+                raise UserError("a pre-trained model reads whole texts, as a transformer")
+            taken = taken_from(experiment.pretraining, experiment.model, len(classes))
+            return dataclasses.replace(experiment, model=taken[0]), taken[2]
         texts = (example.text for example in data.training if example.label is not None)
         if isinstance(experiment.tokenizer, Words):
             frequency, marks = dataclasses.astuple(experiment.tokenizer)
@@ -75,8 +83,10 @@ class ClassifierRun(OpenedRun):
         return dataclasses.replace(experiment, model=model), tokenizer
 
     @classmethod
-    def load_tokenizer(cls, run: Run) -> IndexTokenizer | SubwordTokenizer:
+    def load_tokenizer(cls, run: Run) -> IndexTokenizer | SubwordTokenizer | PretrainedTokenizer:
         settings = run.experiment.tokenizer
+        if isinstance(run.experiment.pretraining, Pretrained):
+            return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
         if isinstance(settings, Words):
             path = run.folder / IndexTokenizer.file_name
             return IndexTokenizer.load(path, marks=settings.marks)
@@ -111,6 +121,9 @@ class ClassifierRun(OpenedRun):
 
     def start_members(self) -> Member | None:
         settings = self.experiment.pretraining
+        if isinstance(settings, Pretrained):
+            config = self.experiment.model
+            return start_from(self, taken_from(settings, config, config.num_classes)[1])
         if settings is None or not settings.pretraining_steps:
             return self.trainer.init()
         return pretrained_members(self)
@@ -177,6 +190,8 @@ def encode_examples(
 def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
     """Tokens (N, T); of sentences (N, S, T)."""
     length = experiment.model.context
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return tokenizer.encode_batch(texts, length)
     pad_id = PADDING if experiment.padding == "mask" else tokenizer.unknown_id
     if not experiment.sentences:
         return tokenizer.encode_texts(texts, length, pad_id)

@@ -14,10 +14,12 @@ from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.runs.pretrained import start_from, taken_from
 from tlite.terminal import show
 from tlite.text import CharTokenizer
-from tlite.training import Trainer, language_task, sampled_batches, validation_batches
+from tlite.training import Member, Trainer, language_task, sampled_batches, validation_batches
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics, summarise
 from tlite.training.runs import Run
@@ -43,16 +45,19 @@ class GeneratorRun(OpenedRun):
     @classmethod
     def settle(
         cls, experiment: GeneratorExperiment, data: str
-    ) -> tuple[GeneratorExperiment, CharTokenizer]:
-        tokenizer = CharTokenizer(data)
-        if experiment.model.vocabulary_size not in (0, len(tokenizer)):
-            raise UserError(
-                f"the vocabulary size is {experiment.model.vocabulary_size}, "
-                f"but the text has {len(tokenizer)} tokens: leave it out"
-            )
-        model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
+    ) -> tuple[GeneratorExperiment, CharTokenizer | PretrainedTokenizer]:
+        if experiment.pretraining:
+            model, _, tokenizer = taken_from(experiment.pretraining, experiment.model)
+        else:
+            tokenizer = CharTokenizer(data)
+            if experiment.model.vocabulary_size not in (0, len(tokenizer)):
+                raise UserError(
+                    f"the vocabulary size is {experiment.model.vocabulary_size}, "
+                    f"but the text has {len(tokenizer)} tokens: leave it out"
+                )
+            model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
         experiment = dataclasses.replace(experiment, model=model)
-        parts = split_tokens(tokenizer.encode(data), experiment.data.validation_fraction)
+        parts = split_tokens(encode(tokenizer, data), experiment.data.validation_fraction)
         for name, part in zip(("training", "validation"), parts, strict=True):
             if len(part) < model.context + 1:
                 raise UserError(
@@ -62,7 +67,9 @@ class GeneratorRun(OpenedRun):
         return experiment, tokenizer
 
     @classmethod
-    def load_tokenizer(cls, run: Run) -> CharTokenizer:
+    def load_tokenizer(cls, run: Run) -> CharTokenizer | PretrainedTokenizer:
+        if run.experiment.pretraining:
+            return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
         return CharTokenizer.load(run.folder / CharTokenizer.file_name)
 
     @classmethod
@@ -71,7 +78,7 @@ class GeneratorRun(OpenedRun):
 
     def make_trainer(self) -> Trainer:
         fraction = self.experiment.data.validation_fraction
-        parts = split_tokens(self.tokenizer.encode(self.data), fraction)
+        parts = split_tokens(encode(self.tokenizer, self.data), fraction)
         self.training_tokens, self.validation_tokens = parts
         training = self.experiment.training
         task = language_task(self.experiment.model, training.label_smoothing)
@@ -87,13 +94,23 @@ class GeneratorRun(OpenedRun):
     def tokens_per_example(self) -> int:
         return self.experiment.model.context
 
+    @property
+    def unit(self) -> str:
+        """What a token is called."""
+        return "token" if self.experiment.pretraining else "character"
+
+    def start_members(self) -> Member:
+        if (settings := self.experiment.pretraining) is None:
+            return self.trainer.init()
+        return start_from(self, taken_from(settings, self.experiment.model)[1])
+
     def report(self, batches) -> None:
         """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
         run = self.run
         members, step = self.restore("best")
         means = summarise(validate(self.trainer, members, batches))
         print(f"best checkpoint: step {step:,}")
-        print(describe("validation", means))
+        print(describe("validation", means, self.unit))
         model = self.trainer.models(members.parameters)[0]
         with disk_errors(run.samples):
             run.samples.mkdir(exist_ok=True)
@@ -112,14 +129,14 @@ class GeneratorRun(OpenedRun):
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
-        characters = list(self.tokenizer.characters)
+        shown = pieces(self.tokenizer)
         self.save_plots(
             {
                 "loss": lambda: plot_curves(lines, "loss"),
                 "accuracy": lambda: plot_curves(lines, "accuracy"),
                 "loss-by-position": lambda: plot_loss_by_position(sums["loss"] / sums["count"]),
                 "next-character": lambda: plot_next_token_probabilities(
-                    probabilities, list(self.tokenizer.decode(opening)), characters
+                    probabilities, [shown[token] for token in opening], shown
                 ),
             }
         )
@@ -134,13 +151,29 @@ class GeneratorRun(OpenedRun):
         members, step = self.restore(checkpoint)
         tokens = self.training_tokens if split == "training" else self.validation_tokens
         means = summarise(validate(self.trainer, members, self.validation(tokens)))
-        print(f"{describe(f'step {step:,}: {split}', means)}, {len(tokens) - 1:,} characters")
+        told = describe(f"step {step:,}: {split}", means, self.unit)
+        print(f"{told}, {len(tokens) - 1:,} {self.unit}s")
         if sampled:
             context, shards = self.experiment.model.context, self.trainer.mesh.shape["data"]
             key, size = jax.random.key(0), EVALUATION_BATCH * shards
             batches = sampled_batches(key, jnp.asarray(tokens), context, sampled, size)
             means = summarise(validate(self.trainer, members, batches))
-            print(describe(f"sampled estimate ({batches[0][..., 0].size} windows):", means))
+            part = f"sampled estimate ({batches[0][..., 0].size} windows):"
+            print(describe(part, means, self.unit))
+
+
+def encode(tokenizer: CharTokenizer | PretrainedTokenizer, text: str) -> np.ndarray:
+    """The tokens of a text (N,), without marks around it."""
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return tokenizer.encode(text, marks=False)
+    return tokenizer.encode(text)
+
+
+def pieces(tokenizer: CharTokenizer | PretrainedTokenizer) -> list[str]:
+    """What each token stands for."""
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return [tokenizer.piece_of(index) for index in range(len(tokenizer))]
+    return list(tokenizer.characters)
 
 
 def check_prompt(prompt: str) -> None:
@@ -171,7 +204,7 @@ def write_sample(
     return text + rest
 
 
-def describe(part: str, means: dict) -> str:
+def describe(part: str, means: dict, unit: str = "character") -> str:
     """A line with loss, perplexity and accuracy; over several members mean and spread."""
 
     def value(name: str, digits: int, scale: float = 1.0) -> str:
@@ -181,6 +214,6 @@ def describe(part: str, means: dict) -> str:
         )
 
     return (
-        f"{part} loss {value('loss', 4)} nats per character, "
+        f"{part} loss {value('loss', 4)} nats per {unit}, "
         f"perplexity {value('perplexity', 3)}, accuracy {value('accuracy', 1, 100.0)} %"
     )

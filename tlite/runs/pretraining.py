@@ -11,7 +11,7 @@ import numpy as np
 
 from tlite.data.labelled import LabelledText
 from tlite.errors import UserError
-from tlite.experiment import ClassifierExperiment
+from tlite.experiment import ClassifierExperiment, Pretraining
 from tlite.models import BlocksConfig, GeneratorConfig
 from tlite.runs.opened import EVALUATION_BATCH
 from tlite.training import Member, Trainer, TrainingConfig, language_task, validation_batches
@@ -22,7 +22,7 @@ from tlite.training.named import from_named, to_named
 def check_pretraining(experiment: ClassifierExperiment) -> None:
     """Raises a `UserError` where the experiment's pre-training can't be."""
     settings = experiment.pretraining
-    if settings is None or not settings.pretraining_steps:
+    if not isinstance(settings, Pretraining) or not settings.pretraining_steps:
         return
     if not isinstance(experiment.model, BlocksConfig):
         raise UserError("a logistic regression has no blocks that could be pre-trained")

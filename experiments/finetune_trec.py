@@ -1,0 +1,33 @@
+"""Which of six classes a question asks for, from a model that others have pre-trained (TREC).
+
+Any BERT-like folder or name on the Hugging Face hub will do: `--folder PATH`. The hub was out of
+reach of the machines this was written on: with real weights it has not been run.
+
+command   make train EXPERIMENT=finetune_trec   (OPTIONS="--folder PATH" for another model)
+machine   not measured
+time      not measured
+result    not measured; from scratch 88.2 +- 1.0 % (experiments/trec.py)
+"""
+
+from experiments.trec import local
+from tlite.experiment import ClassifierExperiment, Pretrained
+from tlite.models import ClassifierConfig
+from tlite.training import TrainingConfig
+
+experiment = ClassifierExperiment(
+    name="finetune_trec",
+    data=local,
+    pretraining=Pretrained("distilbert/distilbert-base-uncased"),
+    model=ClassifierConfig(context=40, dropout=0.1),
+    training=TrainingConfig(
+        steps=460,  # three epochs
+        batch_size=32,
+        learning_rate=5e-5,
+        schedule="cosine",
+        warmup_steps=46,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        precision="auto",
+        evaluate_every=115,
+    ),
+)

@@ -1,0 +1,5 @@
+"""Hugging Face folders: models and tokenizers that others have trained, and ours for others."""
+
+from tlite.pretrained.folders import Pretrained, is_pretrained, load_pretrained, local_folder
+from tlite.pretrained.saving import save_pretrained
+from tlite.pretrained.tokenizers import PretrainedTokenizer, from_characters, from_tlite

@@ -1,0 +1,107 @@
+"""Arrays of tlite as those of Hugging Face, and back, as the tables say."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tlite.pretrained.layers import LAYERS
+
+ENDINGS = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
+
+
+def counterparts(family: str, kind: str, names: list[str]) -> dict[str, list[str]]:
+    """{theirs: [ours, ...]}: of which arrays of ours each of theirs is made, in this order.
+
+    Their names are those of a bare model. What has no counterpart is under "".
+    """
+    layers, known, blocks = LAYERS[family], set(names), set()
+    for name in names:
+        blocks |= set(re.findall(r"(?<=\bblocks\.)\d+(?=\.)", name))
+    of_variants = (lines for part, lines in layers.variants.items() if part in " ".join(names))
+    found, places = {}, {}
+    for lines in (*of_variants, layers.heads.get(kind, ""), layers.table):
+        for ours, theirs in _expanded(lines, sorted(blocks, key=int)):
+            for name, place in _arrays(ours, theirs, known):
+                found.setdefault(name, place)
+    order = {name: index for index, name in enumerate(found)}
+    for name in sorted(names, key=lambda name: order.get(name, -1)):
+        places.setdefault(found.get(name, ""), []).append(name)
+    return places
+
+
+def _expanded(lines: str, blocks: list[str]) -> Iterator[tuple[str, str]]:
+    """The (ours, theirs) of each layer that the lines name, for every block."""
+    for line in filter(None, lines.splitlines()):
+        ours, theirs = line.split()
+        stem, _, joined = ours.rpartition(".")
+        for block in blocks if "*" in ours else [""]:
+            for layer in joined.split("+"):
+                name = f"{stem}.{layer}" if stem else layer
+                yield name.replace("*", block), theirs.replace("*", block)
+
+
+def _arrays(ours: str, theirs: str, known: set[str]) -> Iterator[tuple[str, str]]:
+    if ours in known:
+        yield ours, theirs
+    for mine, other in ENDINGS.items():
+        if f"{ours}.{mine}" in known:
+            yield f"{ours}.{mine}", f"{theirs}.{other}"
+
+
+def to_ours(
+    family: str, theirs: str, array: np.ndarray, shapes: Mapping[str, tuple[int, ...]], width: int
+) -> dict[str, np.ndarray]:
+    """Our arrays, `shapes` of them, that one of theirs holds, in the order of `shapes`.
+
+    Args:
+        width: the width K of a head, in which rotary columns are reordered.
+
+    Raises:
+        ValueError: the shapes don't agree.
+    """
+    names = list(shapes)
+    if theirs == "final_logits_bias":  # (1, V)
+        array = array.reshape(shapes[names[0]])
+    array = array.T if _transposed(family, theirs, names[0]) else array
+    ends = np.cumsum([shapes[name][-1] for name in names])
+    whole = (*shapes[names[0]][:-1], int(ends[-1]))
+    if array.shape != whole:
+        raise ValueError(f"the shape {array.shape}, not {whole}")
+    parts = np.split(array, ends[:-1], axis=-1) if len(names) > 1 else [array]
+    turned = LAYERS[family].half_split
+    return {
+        name: _reorder(part, width, 2) if turned and _turned(name) else part
+        for name, part in zip(names, parts, strict=True)
+    }
+
+
+def to_theirs(family: str, theirs: str, arrays: Mapping[str, np.ndarray], width: int) -> np.ndarray:
+    """The inverse of `to_ours`."""
+    names, turned = list(arrays), LAYERS[family].half_split
+    parts = [
+        _reorder(part, width, width // 2) if turned and _turned(name) else part
+        for name, part in arrays.items()
+    ]
+    array = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+    if theirs == "final_logits_bias":
+        return array.reshape(1, -1)
+    return array.T if _transposed(family, theirs, names[0]) else array
+
+
+def _transposed(family: str, theirs: str, ours: str) -> bool:
+    in_block = re.search(r"\.\d+\.", theirs) is not None
+    return ours.endswith("kernel") and not (LAYERS[family].conv and in_block)
+
+
+def _turned(name: str) -> bool:
+    return re.search(r"(?<!cross_)attention\.(query|key)(_norm)?\.", name) is not None
+
+
+def _reorder(array: np.ndarray, width: int, inner: int) -> np.ndarray:
+    """Of each head's columns, as (K / inner', inner') with inner' = K / inner, the transpose.
+
+    With inner 2 half-split columns 0, K/2, 1, K/2 + 1, ...: to pairs; with K/2 back.
+    """
+    heads = array.reshape(*array.shape[:-1], -1, inner, width // inner)
+    return np.swapaxes(heads, -1, -2).reshape(array.shape)

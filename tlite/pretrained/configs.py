@@ -1,0 +1,279 @@
+"""config.json to a config of tlite, and back, as the tables of fields say; strict both ways."""
+
+import dataclasses
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from tlite.errors import UserError
+from tlite.models import (
+    BlocksConfig,
+    ClassifierConfig,
+    GeneratorConfig,
+    MaskedConfig,
+    Seq2SeqConfig,
+)
+from tlite.pretrained.fields import FIELDS
+from tlite.pretrained.positions import (
+    BASES,
+    PATTERNS,
+    ROTARY_KEYS,
+    WINDOW_KEYS,
+    read_rotary,
+    read_windows,
+    write_rotary,
+    write_windows,
+)
+from tlite.pretrained.settled import settled
+
+CONFIGS = {
+    "generator": GeneratorConfig,
+    "masked": MaskedConfig,
+    "classifier": ClassifierConfig,
+    "encoder": BlocksConfig,
+    "seq2seq": Seq2SeqConfig,
+}
+ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu_exact",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "silu": "silu",
+    "swish": "silu",
+    "relu2": "squared_relu",
+    "tanh": "tanh",
+}
+POOLING = {"cls": "first", "mean": "mean"}
+FIXED = {
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({}, None),
+    "position_embedding_type": ("absolute",),
+    "tie_encoder_decoder": (False,),
+}
+HARMLESS = """
+model_type architectures transformers_version torch_dtype dtype _name_or_path name_or_path
+use_cache initializer_range init_std return_dict output_attentions output_hidden_states
+output_past torchscript use_bfloat16 attn_implementation _attn_implementation
+gradient_checkpointing chunk_size_feed_forward is_encoder_decoder attention_dropout
+attention_probs_dropout_prob classifier_dropout encoder_layerdrop decoder_layerdrop
+task_specific_params finetuning_task problem_type id2label label2id num_labels _num_labels
+tie_word_embeddings tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id
+cls_token_id mask_token_id unk_token_id decoder_start_token_id forced_bos_token_id
+forced_eos_token_id max_length min_length num_beams num_beam_groups do_sample early_stopping
+length_penalty diversity_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
+suppress_tokens begin_suppress_tokens temperature top_k top_p typical_p repetition_penalty
+num_return_sequences output_scores return_dict_in_generate remove_invalid_values
+exponential_decay_length_penalty cross_attention_hidden_size unsloth_fixed _commit_hash
+"""
+SPECIAL = {  # which `_special` understands
+    "modernbert": "classifier_activation classifier_bias classifier_pooling decoder_bias "
+    "local_attention",
+    "marian": "share_encoder_decoder_embeddings decoder_vocab_size",
+    "t5": "feed_forward_proj dense_act_fn is_gated_act scale_decoder_outputs",
+}
+
+
+def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
+    """Family and kind of a model: ("bert", "classifier").
+
+    Raises:
+        UserError: it is none that tlite has.
+    """
+    family, names = theirs.get("model_type"), theirs.get("architectures") or []
+    if family not in FIELDS:
+        raise UserError(f"tlite has no model of type {family!r}: it knows {', '.join(FIELDS)}")
+    fields = FIELDS[family]
+    if not names:
+        return family, list(fields.endings)[-1]
+    for kind, endings in fields.endings.items():
+        if names[0] in [fields.stem + ending for ending in endings]:
+            return family, kind
+    raise UserError(f"tlite has no {names[0]}: of {family} it knows {', '.join(fields.endings)}s")
+
+
+def architecture(family: str, kind: str) -> str:
+    """The name of a model's class in transformers."""
+    return FIELDS[family].stem + FIELDS[family].endings[kind][0]
+
+
+def read_config(
+    theirs: dict[str, Any], family: str, kind: str, *, own_head: bool, arrays: Collection[str]
+) -> BlocksConfig:
+    """Our config of one of theirs.
+
+    Args:
+        own_head: whether its output layer is another array than the embedding.
+        arrays: the names of its arrays.
+
+    Raises:
+        UserError: a field is missing, unknown, or says what tlite doesn't have.
+    """
+    _check(theirs, family)
+    fields = FIELDS[family]
+    ours = fields.constants | fields.of_kind.get(kind, {})
+    for names, targets, default in _lines(family):
+        if names[0] not in theirs and default is ...:
+            raise UserError(f"config.json of a {family} model has no {names[0]}")
+        values = [theirs.get(name, default) for name in names]
+        if any(value != values[0] for value in values):
+            raise UserError(f"tlite has no model with different {' and '.join(names)}: {values}")
+        ours |= dict.fromkeys(targets, _read_value(targets[0], values[0]))
+    if ours["positions"] == "rotary":
+        ours |= read_rotary(family, theirs)
+    ours["windows"] = read_windows(family, theirs)
+    ours |= _special(theirs, family, kind, ours, own_head, arrays)
+    config = CONFIGS[kind]
+    known = {field.name for field in dataclasses.fields(config)}
+    try:
+        return config(**{name: value for name, value in ours.items() if name in known})
+    except (ValueError, TypeError) as error:
+        raise UserError(f"config.json of a {family} model makes no sense: {error}") from error
+
+
+def _lines(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
+    for line in filter(None, FIELDS[family].table.splitlines()):
+        theirs, ours, *default = line.split(maxsplit=2)
+        yield theirs.split("+"), ours.split("+"), json.loads(default[0]) if default else ...
+
+
+def _check(theirs: dict[str, Any], family: str) -> None:
+    """Every field of theirs is known, and says nothing that tlite can't do."""
+    fields = FIELDS[family]
+    fixed = FIXED | fields.fixed
+    known = (
+        set(HARMLESS.split()) | set(fields.others.split()) | set(SPECIAL.get(family, "").split())
+    )
+    known |= {name for names, _, _ in _lines(family) for name in names} | set(fixed)
+    if fields.constants.get("positions") == "rotary":
+        known |= ROTARY_KEYS | {key for key, _ in BASES.get(family, {}).values()}
+    if family in PATTERNS:
+        known |= WINDOW_KEYS | {PATTERNS[family][0]}
+    for key, value in theirs.items():
+        if key not in known:
+            raise UserError(f"config.json has a field that tlite doesn't know: {key} ({value!r})")
+        if key in fixed and value not in fixed[key]:
+            raise UserError(f"config.json says {key}: {value!r}, which tlite doesn't have")
+
+
+def _read_value(ours: str, value: Any) -> Any:
+    if ours == "activation":
+        return _activation(value)
+    if ours == "attention_scale":  # Gemma's query_pre_attn_scalar
+        return value**-0.5
+    if ours == "end_id" and isinstance(value, list):
+        return value[0]
+    return float(value) if isinstance(value, int) and ours.endswith(("dropout", "cap")) else value
+
+
+def _activation(name: str) -> str:
+    if name not in ACTIVATIONS:
+        raise UserError(f"tlite has no activation {name!r}: it knows {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
+    """The fields of ours that need more than a line of a table."""
+    tie = theirs.get("tie_word_embeddings", family in ("gpt2", "gemma2", "gemma3_text"))
+    found = {}
+    if kind == "generator":
+        if not own_head and not tie:
+            raise UserError("there is no array lm_head.weight, though the head is not tied")
+        found["tied_head"] = not own_head
+    if kind == "classifier":
+        labels = theirs.get("id2label")
+        found["num_classes"] = len(labels) if labels else theirs.get("num_labels", 2)
+    if kind == "masked" and family in ("bert", "distilbert"):
+        found["projection"] = ours["activation"]
+    if family == "roberta":
+        offset = 2 if theirs.get("pad_token_id") is None else theirs["pad_token_id"] + 1
+        found |= {"position_offset": offset, "context": ours["context"] - offset}
+    if family == "modernbert":
+        pooling = theirs.get("classifier_pooling", "cls")
+        if pooling not in POOLING:
+            raise UserError(f"tlite has no pooling {pooling!r}: it knows {', '.join(POOLING)}")
+        found["aggregation"] = POOLING[pooling]
+        found["projection"] = _activation(theirs.get("classifier_activation", "gelu"))
+        found["projection_bias"] = theirs.get("classifier_bias", False)
+        if kind == "masked":
+            found["head_bias"] = theirs.get("decoder_bias", True)
+    if kind == "seq2seq":
+        found["embeddings"] = "shared" if own_head else "tied"
+    if family in ("marian", "bart"):
+        found["head_bias"] = "final_logits_bias" in arrays
+    if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
+        if not own_head:
+            raise UserError("tlite can't tie the head to a decoder's embedding of its own")
+        found |= {"embeddings": "separate", "vocabulary_size": theirs["decoder_vocab_size"]}
+    if family == "t5":
+        way = theirs.get("feed_forward_proj", "relu")
+        name = "gelu_new" if way == "gated-gelu" else way.removeprefix("gated-")
+        found["activation"] = _activation(theirs.get("dense_act_fn", name))
+        found["gated"] = theirs.get("is_gated_act", way.startswith("gated-"))
+        scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
+        found["head_scale"] = ours["width"] ** -0.5 if scaled else 1.0
+        found["start_id"] = theirs.get("decoder_start_token_id", ours["pad_id"])
+    return found
+
+
+def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]:
+    """The fields of theirs that describe a config of ours, as well as the family can.
+
+    Raises:
+        UserError: the activation is not one of theirs.
+    """
+    ours = settled(config)
+    # Else transformers takes those of the family's first model, whose vocabulary was another.
+    written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
+    spelled = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}
+    spelled["gelu"] = FIELDS[family].gelu
+    if not {ours["activation"], ours.get("projection") or "relu"} <= set(spelled):
+        raise UserError(f"transformers has no activation {ours['activation']!r}")
+    for names, targets, _ in _lines(family):
+        value = ours.get(targets[0])
+        if targets[0] == "activation":
+            value = spelled[value]
+        elif targets[0] == "attention_scale":
+            value = round(value**-2, 6)
+            value = int(value) if value == int(value) else value
+        elif isinstance(value, bool):
+            value = any(ours[target] for target in targets)
+        written |= dict.fromkeys(names, value)
+    written["model_type"] = family
+    written["architectures"] = [architecture(family, kind)]
+    if FIELDS[family].constants["positions"] == "rotary":
+        written |= write_rotary(family, config)
+    written |= write_windows(family, config)
+    if kind == "generator":
+        written["tie_word_embeddings"] = config.tied_head
+    if kind == "classifier":
+        labels = {index: f"LABEL_{index}" for index in range(config.num_classes)}
+        written["id2label"] = {str(index): label for index, label in labels.items()}
+        written["label2id"] = {label: index for index, label in labels.items()}
+    if family == "roberta":
+        offset = config.position_offset or 2
+        written |= {"pad_token_id": offset - 1, "max_position_embeddings": config.context + offset}
+    if family == "bert":
+        written["type_vocab_size"] = max(config.segments, 1)
+    if family == "modernbert" and kind in ("masked", "classifier"):
+        pooling = {name: theirs for theirs, name in POOLING.items()}
+        written["classifier_pooling"] = pooling.get(ours.get("aggregation"), "cls")
+        written["classifier_activation"] = spelled[ours["projection"] or "gelu_exact"]
+        written["classifier_bias"] = ours["projection_bias"]
+        written["decoder_bias"] = ours["head_bias"]
+    if kind == "seq2seq":
+        written |= {"is_encoder_decoder": True, "decoder_start_token_id": config.start_id}
+        written["tie_word_embeddings"] = config.embeddings == "tied"
+    if family == "marian":
+        written["vocab_size"] = config.source_vocabulary_size
+        written["decoder_vocab_size"] = config.vocabulary_size
+        written["share_encoder_decoder_embeddings"] = config.embeddings != "separate"
+    if family == "t5":
+        written["feed_forward_proj"] = "gated-" * config.gated + (
+            "gelu" if config.gated and config.activation == "gelu" else spelled[config.activation]
+        )
+        written["dense_act_fn"] = spelled[config.activation]
+        written["is_gated_act"] = config.gated
+        written["scale_decoder_outputs"] = config.head_scale != 1
+    return written

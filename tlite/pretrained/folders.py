@@ -1,0 +1,247 @@
+"""Models of Hugging Face folders and hub names."""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.errors import UserError, needs_extra
+from tlite.models import (
+    BlocksConfig,
+    Encoder,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerMasked,
+    TransformerSeq2Seq,
+)
+from tlite.pretrained.arrays import counterparts, to_ours
+from tlite.pretrained.configs import kind_of, read_config
+from tlite.pretrained.files import TYPES, Stored, read_json, stored_arrays
+from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.tokenizers import PretrainedTokenizer
+from tlite.training.named import parameter_names
+
+MODELS = {
+    "generator": TransformerGenerator,
+    "masked": TransformerMasked,
+    "classifier": TransformerClassifier,
+    "encoder": Encoder,
+    "seq2seq": TransformerSeq2Seq,
+}
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+GENERATION = "generation_config.json"
+NEW_HEAD = re.compile(r"(projection|projection_norm|head)\.\w+")
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a folder said of a model; with it, the model is saved as it was."""
+
+    folder: Path
+    family: str
+    kind: str
+    """generator, masked, classifier, encoder or seq2seq."""
+    fields: dict[str, Any]
+    """Its config.json."""
+    config: BlocksConfig
+    dtype: str
+    """The type of its arrays: F32, F16 or BF16."""
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
+    """Arrays that the model has no use for, and that are saved again with it."""
+    dropped: tuple[str, ...] = ()
+    """Names of arrays of another head, which are gone."""
+    new: tuple[str, ...] = ()
+    """Names of our arrays that the folder did not have, and that training has to fill."""
+    generation: dict[str, Any] = field(default_factory=dict)
+    """Its generation_config.json."""
+    no_tokenizer: str = ""
+    """Why the folder has no tokenizer that can be read."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of a classifier's classes."""
+        given = self.fields.get("id2label") or {}
+        return [given[key] for key in sorted(given, key=int)]
+
+    @property
+    def end_ids(self) -> list[int]:
+        """The tokens that end a text."""
+        given = self.generation.get("eos_token_id", self.fields.get("eos_token_id"))
+        return [given] if isinstance(given, int) else list(given or [])
+
+
+def is_pretrained(name: str | Path) -> bool:
+    """Whether this is a folder with a model of transformers, or has the form of a hub name.
+
+    `runs/first` has that form too: where there is a folder `runs`, it is a path.
+    """
+    path = Path(name)
+    if path.exists():
+        try:
+            return "model_type" in read_json(path / "config.json")
+        except UserError:
+            return False
+    return bool(HUB_NAME.fullmatch(str(name))) and not path.parent.exists()
+
+
+def local_folder(name: str | Path) -> Path:
+    """The folder; for a hub name, where the hub's client keeps what it downloads.
+
+    Raises:
+        UserError: there is neither, or the hub can't be reached.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    if not is_pretrained(name):
+        raise UserError(f"there is no folder {name}")
+    with needs_extra("text"):
+        from huggingface_hub import snapshot_download
+    wanted = ["*.safetensors", "*.json", "*.txt", "*.model"]
+    try:
+        path = snapshot_download(
+            str(name), allow_patterns=wanted, ignore_patterns=["*/*", "consolidated*"]
+        )
+    except Exception as error:  # of the network, the hub, its cache: a dozen classes
+        reason = " ".join(str(error).split())[:150]
+        raise UserError(
+            f"there is no folder {name}, and the Hugging Face hub gave no model of this name "
+            f"({type(error).__name__}: {reason})"
+        ) from error
+    return Path(path)
+
+
+def load_pretrained(
+    name: str | Path, *, num_classes: int | None = None, key: jax.Array | None = None
+) -> tuple[Any, PretrainedTokenizer | None, Pretrained]:
+    """The model of a folder or hub name, in float32, with its tokenizer if there is one.
+
+    Args:
+        num_classes: take an encoder as a classifier of so many classes, with a new head: kernels
+            drawn from N(0, 0.02^2) with `key`, and zeros. What the folder has for the layer
+            before the head (BERT's pooler) is taken.
+
+    Raises:
+        UserError: a field or an array is unknown or missing, or a file is damaged.
+    """
+    folder = local_folder(name)
+    theirs = read_json(folder / "config.json")
+    family, kind = kind_of(theirs)
+    if num_classes is not None:
+        if "classifier" not in LAYERS[family].heads:
+            raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
+        kind, names = "classifier", {str(i): f"LABEL_{i}" for i in range(num_classes)}
+        theirs |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+    separate = not theirs.get("share_encoder_decoder_embeddings", True)
+    stored = _canonical(folder, family, separate)
+    types = [of.dtype for of in stored.values()]
+    own_head = "lm_head.weight" in stored
+    config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
+    abstract = abstract_model(kind, config)
+    shapes = shapes_of(abstract)
+    arrays, new = {}, []
+    for source, names in counterparts(family, kind, list(shapes)).items():
+        of = {name: shapes[name] for name in names}
+        may_be_new = num_classes is not None and all(map(NEW_HEAD.fullmatch, names))
+        if source in stored and not (may_be_new and names[0].startswith("head.")):
+            arrays |= _read(folder, family, source, stored.pop(source), of, config)
+        elif may_be_new:
+            key = jax.random.key(0) if key is None else key
+            arrays |= {name: _fresh(name, shape, key) for name, shape in of.items()}
+            new += names
+        else:
+            raise UserError(f"{folder} has no array {source}, which its config.json asks for")
+    kept = {} if num_classes is not None else _kept(family, stored)
+    dropped = [name for name in stored if name not in kept]
+    if dropped and num_classes is None:
+        raise UserError(
+            f"{folder} has an array that a {family} {kind} has no place for: {dropped[0]}"
+        )
+    model = jax.tree.unflatten(jax.tree.structure(abstract), [arrays[name] for name in shapes])
+    tokenizer, reason = _tokenizer(folder)
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    return (
+        model,
+        tokenizer,
+        Pretrained(
+            folder,
+            family,
+            kind,
+            theirs,
+            config,
+            dtype=max(TYPES, key=types.count),
+            kept=kept,
+            dropped=tuple(dropped),
+            new=tuple(new),
+            generation=generation,
+            no_tokenizer=reason,
+        ),
+    )
+
+
+def abstract_model(kind: str, config: BlocksConfig):
+    """The model with shapes for arrays: nothing is drawn."""
+    return jax.eval_shape(lambda: MODELS[kind](config, key=jax.random.key(0)))
+
+
+def shapes_of(model) -> dict[str, tuple[int, ...]]:
+    """The shape of each array of a model, by name."""
+    leaves = jax.tree.leaves(model)
+    return {n: leaf.shape for n, leaf in zip(parameter_names(model), leaves, strict=True)}
+
+
+def _canonical(folder: Path, family: str, separate: bool) -> dict[str, Stored]:
+    """The arrays under the names of a bare model today, without buffers and second copies."""
+    layers, stored = LAYERS[family], {}
+    for name, array in stored_arrays(folder).items():
+        name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        name = name.removeprefix(layers.prefix)
+        if not re.fullmatch(layers.ignored, name):
+            stored[name] = array
+    for copy, name in {} if separate else layers.copies.items():
+        if copy in stored and name not in stored:
+            stored[name] = stored.pop(copy)
+        elif copy in stored and _same(stored[copy], stored[name]):
+            del stored[copy]
+    return stored
+
+
+def _same(a: Stored, b: Stored) -> bool:
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        return False
+    a, b = a.read(), b.read()
+    return all(np.array_equal(a[i : i + 1024], b[i : i + 1024]) for i in range(0, len(a), 1024))
+
+
+def _read(folder, family, source, stored: Stored, shapes, config) -> dict[str, jax.Array]:
+    """Our arrays, in float32, of one of theirs."""
+    try:
+        parts = to_ours(family, source, stored.read(), shapes, config.width_of_heads)
+    except ValueError as error:
+        raise UserError(
+            f"{folder} has {stored.name} of {error}, which its config.json asks for"
+        ) from error
+    return {
+        name: jnp.asarray(np.array(part, np.float32, order="C")) for name, part in parts.items()
+    }
+
+
+def _fresh(name: str, shape: tuple[int, ...], key: jax.Array) -> jax.Array:
+    if name.endswith("kernel"):
+        return 0.02 * jax.random.normal(jax.random.fold_in(key, len(name)), shape)
+    return jnp.ones(shape) if name.endswith("scale") else jnp.zeros(shape)
+
+
+def _kept(family: str, stored: dict[str, Stored]) -> dict[str, np.ndarray]:
+    names = [name for name in stored if re.fullmatch(LAYERS[family].kept, name)]
+    return {name: np.array(stored[name].read(), np.float32) for name in names}
+
+
+def _tokenizer(folder: Path) -> tuple[PretrainedTokenizer | None, str]:
+    try:
+        return PretrainedTokenizer.load(folder), ""
+    except UserError as error:
+        return None, str(error)

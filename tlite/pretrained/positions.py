@@ -1,0 +1,172 @@
+"""Rotary positions and windows as Hugging Face configs spell them, of transformers 4 and 5."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tlite.errors import UserError
+from tlite.models.config import BlocksConfig, RotaryScaling
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+# Keys of each kind of scaling, and the fields of ours.
+SCALINGS = {
+    "linear": {"factor": "factor"},
+    "llama3": {
+        "factor": "factor",
+        "original_max_position_embeddings": "original_context",
+        "low_freq_factor": "low_frequency_factor",
+        "high_freq_factor": "high_frequency_factor",
+    },
+    "yarn": {
+        "factor": "factor",
+        "original_max_position_embeddings": "original_context",
+        "beta_fast": "beta_fast",
+        "beta_slow": "beta_slow",
+        "attention_factor": "attention_factor",
+    },
+}
+# Where version 4 has the bases, and their defaults: of blocks that see everything, and of others.
+BASES = {
+    "gemma3_text": {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)},
+    "modernbert": {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 1e4)},
+}
+ROTARY_KEYS = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"}
+# Which blocks have a window where `layer_types` does not say: by a number n, its key and default.
+PATTERNS: dict[str, tuple[str, int, Callable[[int, int], bool]]] = {
+    "mistral": ("", 0, lambda block, n: True),
+    "qwen2": ("max_window_layers", 28, lambda block, n: block >= n),
+    "qwen3": ("max_window_layers", 28, lambda block, n: block >= n),
+    "gemma2": ("", 2, lambda block, n: (block + 1) % n > 0),
+    "gemma3_text": ("sliding_window_pattern", 6, lambda block, n: (block + 1) % n > 0),
+    "modernbert": ("global_attn_every_n_layers", 3, lambda block, n: block % n > 0),
+}
+WINDOW_KEYS = {"sliding_window", "use_sliding_window", "layer_types", "_sliding_window_pattern"}
+DEFAULT_WINDOW = 4096
+
+
+def read_rotary(family: str, theirs: dict[str, Any]) -> dict[str, Any]:
+    """Fields of ours: rotary_base, local_rotary_base, rotary_scaling."""
+    context = theirs["max_position_embeddings"]
+    given = theirs.get("rope_parameters") or {}
+    scaling = theirs.get("rope_scaling") or {}
+    if family not in BASES:
+        common = {"partial_rotary_factor": theirs.get("partial_rotary_factor", 1.0)}
+        base = theirs.get("rope_theta", 10_000.0)
+        base, scaled = _one(common | {"rope_theta": base} | (scaling or given), context)
+        return {"rotary_base": base, "rotary_scaling": scaled}
+    if unknown := set(given) - {FULL, SLIDING}:
+        raise UserError(f"rope_parameters of a {family} model are by kind of layer, not {unknown}")
+    found = {}
+    for kind, (key, default) in BASES[family].items():
+        of_both = kind == FULL or family == "modernbert"
+        own = {"rope_theta": theirs.get(key, default)} | (given.get(kind) or {})
+        found[kind] = _one(own | (scaling if of_both else {}), context)
+    (base, scaled), (local, local_scaled) = found[FULL], found[SLIDING]
+    if (base, scaled) == (local, local_scaled):
+        return {"rotary_base": base, "rotary_scaling": scaled}
+    if local_scaled or (scaled and scaled.kind == "yarn"):
+        raise UserError(
+            "tlite can't scale rotary positions in some blocks only, but for all others"
+        )
+    return {"rotary_base": base, "rotary_scaling": scaled, "local_rotary_base": local}
+
+
+def _one(parameters: dict[str, Any], context: int) -> tuple[float, RotaryScaling | None]:
+    """The base and the scaling of one set of rotary positions."""
+    older = parameters.pop("type", None)
+    kind = parameters.pop("rope_type", older) or "default"
+    base = float(parameters.pop("rope_theta"))
+    if (part := parameters.pop("partial_rotary_factor", 1.0)) != 1:
+        raise UserError(f"tlite rotates whole heads: partial_rotary_factor {part} is not known")
+    if kind != "default" and kind not in SCALINGS:
+        raise UserError(f"tlite knows no rotary positions of type {kind!r}")
+    if kind == "yarn":
+        _yarn_factors(parameters, context)
+    keys = SCALINGS.get(kind, {})
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if unknown := [key for key in given if key not in keys]:
+        raise UserError(f"rotary positions of type {kind!r}: tlite doesn't know {unknown[0]}")
+    if kind == "default":
+        return base, None
+    fields = {keys[key]: value for key, value in given.items()}
+    if "original_max_position_embeddings" in keys:
+        fields = {"original_context": context} | fields
+    if "factor" not in fields:
+        raise UserError(f"rotary positions of type {kind!r} have no factor")
+    return base, RotaryScaling(kind, **fields)
+
+
+def _yarn_factors(parameters: dict[str, Any], context: int) -> None:
+    """Resolve what may be left to be inferred (transformers, `_compute_yarn_parameters`)."""
+    if not parameters.pop("truncate", True):
+        raise UserError("tlite rounds the range that YaRN scales: truncate false is not known")
+    original = parameters.get("original_max_position_embeddings") or context
+    if parameters.get("factor") is None:
+        parameters["factor"] = context / original
+    scales = parameters.pop("mscale", None), parameters.pop("mscale_all_dim", None)
+    if parameters.get("attention_factor") is None and all(scales):
+        factor = RotaryScaling("yarn", parameters["factor"]).magnitude - 1
+        parameters["attention_factor"] = (scales[0] * factor + 1) / (scales[1] * factor + 1)
+
+
+def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
+    """The inverse, in the spelling of version 4, which 5 reads too."""
+    local = config.local_rotary_base or config.rotary_base
+    bases = {FULL: config.rotary_base, SLIDING: local}
+    keys = BASES.get(family, {FULL: ("rope_theta", None)})
+    written = {key: bases[kind] for kind, (key, _) in keys.items()}
+    if (scaling := config.rotary_scaling) is not None:
+        fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.kind].items()}
+        fields = {key: value for key, value in fields.items() if value is not None}
+        written["rope_scaling"] = {"rope_type": scaling.kind} | fields
+    return written
+
+
+def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
+    """Our field `windows`."""
+    if family not in PATTERNS:
+        return ()
+    blocks = theirs["num_hidden_layers"]
+    if family == "modernbert":
+        window = theirs.get("local_attention", 128) // 2 + 1
+    else:
+        window = theirs.get("sliding_window", DEFAULT_WINDOW)
+    if family.startswith("qwen") and not theirs.get("use_sliding_window", False):
+        window = None
+    key, default, pattern = PATTERNS[family]
+    number = theirs.get(key, theirs.get("_" + key, default))
+    types = theirs.get("layer_types")
+    if types is None:
+        types = [SLIDING if pattern(block, number) else FULL for block in range(blocks)]
+    if len(types) != blocks or not set(types) <= {FULL, SLIDING}:
+        raise UserError(f"layer_types must name {FULL} or {SLIDING} for each layer, not {types}")
+    windows = tuple((window or 0) if kind == SLIDING else 0 for kind in types)
+    return shortest(windows) if any(windows) else ()
+
+
+def shortest(windows: tuple[int, ...]) -> tuple[int, ...]:
+    """The shortest beginning that, repeated, gives them all."""
+    for period in range(1, len(windows) + 1):
+        if all(window == windows[i % period] for i, window in enumerate(windows)):
+            return windows[:period]
+    return windows
+
+
+def write_windows(family: str, config: BlocksConfig) -> dict[str, Any]:
+    """The inverse. Of windows of several sizes the longest is written, so they are not the same."""
+    if family not in PATTERNS:
+        return {}
+    windows = [config.window(block) for block in range(config.num_blocks)]
+    longest = max(windows, default=0)
+    key, _, pattern = PATTERNS[family]
+    if family == "mistral":
+        return {"sliding_window": longest or None}
+    written = {"layer_types": [SLIDING if window else FULL for window in windows]}
+    if key:  # which older versions read
+        for number in range(1, len(windows) + 1):
+            if all(pattern(block, number) == (w > 0) for block, w in enumerate(windows)):
+                written[key] = number
+    if family == "modernbert":
+        return written | {"local_attention": 2 * (longest - 1) if longest else 128}
+    if family.startswith("qwen"):
+        written["use_sliding_window"] = longest > 0
+    return written | {"sliding_window": longest or DEFAULT_WINDOW}

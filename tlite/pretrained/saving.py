@@ -1,0 +1,177 @@
+"""Models of tlite as folders that `transformers` opens."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from tlite import functional as F
+from tlite.errors import UserError, disk_errors
+from tlite.models import BlocksConfig
+from tlite.pretrained.arrays import counterparts, to_theirs
+from tlite.pretrained.configs import architecture
+from tlite.pretrained.files import NAME, TYPES, write_arrays
+from tlite.pretrained.folders import (
+    GENERATION,
+    MODELS,
+    Pretrained,
+    abstract_model,
+    shapes_of,
+)
+from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.matching import best_family, differences
+from tlite.pretrained.tokenizers import from_tlite
+from tlite.training.named import parameter_names
+
+DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
+
+
+def save_pretrained(
+    folder: str | Path,
+    model,
+    tokenizer=None,
+    *,
+    family: str | None = None,
+    original: Pretrained | None = None,
+    labels: list[str] | None = None,
+) -> str:
+    """Write config.json, model.safetensors and the tokenizer's files; returns the family.
+
+    What a family asks for and the model does not have is written so that it changes nothing:
+    biases of zeros, a row of zeros as the only segment, computed positions as a table.
+
+    Args:
+        tokenizer: of a folder, or tlite's own.
+        family: "gpt2", "llama", ...; the first that has the model unless given.
+        original: what `load_pretrained` said of the folder that the model comes from; then what
+            has not changed is written as it was, in 16 bits too if no bit is lost by that.
+        labels: the names of a classifier's classes.
+
+    Raises:
+        UserError: no family has this model, or the folder can't be written to.
+    """
+    folder, config = Path(folder), model.config
+    kind = next(kind for kind, cls in MODELS.items() if type(model) is cls)
+    if original and original.kind == kind and not family and not _changed(config, original):
+        family, theirs, target = original.family, dict(original.fields), config
+        theirs["architectures"] = [architecture(family, kind)]
+    else:
+        hint = original.family if original and not family else family
+        family, theirs, target = best_family(config, kind, hint)
+    if labels:
+        theirs["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        theirs["label2id"] = {label: index for index, label in enumerate(labels)}
+    tokenizer = None if tokenizer is None else from_tlite(tokenizer)
+    theirs |= _marks(theirs, tokenizer)
+    arrays = _filled(model, kind, target)
+    dtype = original.dtype if original and _fits(arrays, original.dtype) else "F32"
+    theirs.pop("torch_dtype", None)
+    theirs["dtype" if original and "dtype" in original.fields else "torch_dtype"] = DTYPES[dtype]
+    kept = original.kept if original and original.kind == kind else {}
+    generation = {name: theirs[name] for name in MARKS if theirs.get(name) is not None}
+    generation |= original.generation if original else {}
+    with disk_errors(folder / NAME):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in (("config.json", theirs), (GENERATION, generation)):
+            (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if tokenizer is not None:
+        tokenizer.save(folder)
+    _write(folder / NAME, family, kind, target, arrays, dtype, kept)
+    return family
+
+
+def _changed(config: BlocksConfig, original: Pretrained) -> bool:
+    return bool(differences(config, original.config) or differences(original.config, config))
+
+
+def _marks(theirs: dict[str, Any], tokenizer) -> dict[str, Any]:
+    """The marks that the tokenizer has and the config does not say."""
+    if tokenizer is None:
+        return {}
+    ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad")}
+    ids = {name: index for name, index in ids.items() if theirs.get(name) is None}
+    if theirs.get("is_encoder_decoder") and theirs.get("decoder_start_token_id") is None:
+        ids["decoder_start_token_id"] = tokenizer.bos_id
+    return {name: index for name, index in ids.items() if index is not None}
+
+
+def _filled(model, kind: str, target: BlocksConfig) -> dict[str, Any]:
+    """The arrays of a model as those of one with the target's config, which computes the same."""
+    config = model.config
+    arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+    filled = {}
+    for name, shape in shapes_of(abstract_model(kind, target)).items():
+        if name in arrays:
+            array = arrays.pop(name)
+        elif name.endswith("positions.table"):
+            split = config.positions == "split_sinusoidal"
+            array = F.sinusoidal_positions(config.context, config.width, split=split)
+        elif name.endswith(("bias", "segments.table")):
+            array = np.zeros(shape, np.float32)
+        else:
+            raise UserError(f"a model without {name} has no counterpart in transformers")
+        if name.endswith("positions.table") and len(array) < shape[0]:  # an offset
+            array = np.pad(np.asarray(array), [(shape[0] - len(array), 0), (0, 0)])
+        filled[name] = array
+    if arrays:
+        raise UserError(f"the array {next(iter(arrays))} has no counterpart in transformers")
+    if (config.positions, target.positions) == ("sinusoidal", "split_sinusoidal"):
+        filled = {name: _split_columns(name, array) for name, array in filled.items()}
+    return filled
+
+
+def _split_columns(name: str, array) -> np.ndarray:
+    """The array with the columns of the vectors x in another order: the even ones, then the odd.
+
+    So interleaved sines and cosines lie in two halves; all else that reads or writes x follows.
+    """
+    array, layer = np.asarray(array), name.split(".")[-2:]
+    inputs = layer[0] in ("query", "key", "value", "hidden", "gate", "head")
+    if layer[-1] == "head_bias" or (inputs and layer[-1] == "bias"):
+        return array
+    axis = 0 if inputs else -1
+    columns = np.arange(array.shape[axis])
+    return np.take(array, np.concatenate([columns[::2], columns[1::2]]), axis=axis)
+
+
+def _fits(arrays: dict[str, Any], dtype: str) -> bool:
+    """Whether the type holds all numbers exactly."""
+    if dtype == "F32":
+        return True
+    values = map(np.asarray, arrays.values())
+    return all(np.array_equal(v, v.astype(TYPES[dtype]).astype(np.float32)) for v in values)
+
+
+def _write(path: Path, family: str, kind: str, config, arrays, dtype: str, kept) -> None:
+    places = counterparts(family, kind, list(arrays))
+    if names := places.get(""):
+        raise UserError(f"the array {names[0]} has no counterpart in a {family} model")
+    heads = {line.split()[1] for line in LAYERS[family].heads.get(kind, "").splitlines() if line}
+
+    def full(name: str) -> str:
+        stem = name.rpartition(".")[0]
+        of_head = name in heads or stem in heads or name.startswith("cls.")
+        return name if of_head or kind == "encoder" else LAYERS[family].prefix + name
+
+    def array(name: str, empty: bool = False) -> np.ndarray:
+        if name in kept:
+            return kept[name]
+        take = _empty if empty else np.asarray
+        ours = {of: take(arrays[of]) for of in places[name]}
+        return to_theirs(family, name, ours, config.width_of_heads)
+
+    by_name = {full(name): name for name in (*places, *kept)}
+    if family in ("marian", "bart") and config.embeddings == "shared":
+        # Where the head is not tied, transformers ties the embeddings of the two sides neither.
+        sides = ("encoder", "decoder")
+        by_name |= {full(f"{side}.embed_tokens.weight"): "shared.weight" for side in sides}
+    shapes = {name: array(of, empty=True).shape for name, of in by_name.items()}
+    write_arrays(path, shapes, dtype, lambda name: array(by_name[name]))
+
+
+def _empty(array) -> np.ndarray:
+    """An array of the same shape, without memory."""
+    return np.broadcast_to(np.float32(0), array.shape)
