@@ -54,12 +54,13 @@ def load(
 
 
 def open_model(
-    folder: str | Path, kind: type, checkpoint: str = "best", member: int = 0
+    folder: str | Path, kind: Any, checkpoint: str = "best", member: int = 0
 ) -> tuple[Any, Any, Any]:
     """The model and the tokenizer as `load` gives them, and the run, or what a folder says.
 
     Args:
-        kind: of a run's experiment; a Hugging Face folder must have the model that it trains.
+        kind: the type of a run's experiment, or a union of types; a Hugging Face folder must have
+            the model that it trains.
 
     Raises:
         UserError: it is no such folder, or of another kind of model.
