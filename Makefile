@@ -9,7 +9,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: help setup demo test attack lint bench notebooks
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
-.PHONY: reviews-demo sst2 trec
+.PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
@@ -20,6 +20,7 @@ help:
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
+	@echo "make finetune-trec      from a BERT, OPTIONS=\"--folder PATH\"; also finetune-shakespeare"
 	@echo "make copy, make numbers  an encoder-decoder in two minutes; nothing to download"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make notebooks          run the notebooks, into notebooks/built"
@@ -92,5 +93,5 @@ copy: .venv/text
 numbers multi30k: .venv/text
 	$(TLITE) train $@ $(OPTIONS)
 
-logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec: .venv/text
+logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec finetune-trec finetune-shakespeare: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

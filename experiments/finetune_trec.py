@@ -3,7 +3,7 @@
 Any BERT-like folder or name on the Hugging Face hub will do: `--folder PATH`. The hub was out of
 reach of the machines this was written on: with real weights it has not been run.
 
-command   make train EXPERIMENT=finetune_trec   (OPTIONS="--folder PATH" for another model)
+command   make finetune-trec   (OPTIONS="--folder PATH" for another model)
 machine   not measured
 time      not measured
 result    not measured; from scratch 88.2 +- 1.0 % (experiments/trec.py)
