@@ -23,7 +23,8 @@ def keep_top_k(logits: Float[Array, "*batch V"], k: int) -> Float[Array, "*batch
     """Keep the k most probable tokens, and what ties with the last of them (Fan et al. 2018)."""
     if k < 1:
         raise ValueError(f"top-k must keep at least one token, not {k}")
-    smallest_kept = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0][..., -1:]
+    kept = jax.lax.top_k(logits, min(k, logits.shape[-1]))[0]
+    smallest_kept = kept.min(-1, keepdims=True)  # XLA makes a whole sort of kept[..., -1:]
     return jnp.where(logits < smallest_kept, -jnp.inf, logits)
 
 
@@ -38,8 +39,8 @@ def keep_top_p(logits: Float[Array, "*batch V"], p: float | int) -> Float[Array,
     probabilities = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
     # With p = 1 rounding must drop nothing; the first token has nothing before it.
-    keep_sorted = (before < p) | (p == 1)
-    keep = jnp.take_along_axis(keep_sorted, jnp.argsort(order, axis=-1), axis=-1)
+    keep_sorted = (before < p) | (p == 1) | (before == 0)
+    keep = jnp.put_along_axis(keep_sorted, order, keep_sorted, axis=-1, inplace=False)
     return jnp.where(keep, logits, -jnp.inf)
 
 

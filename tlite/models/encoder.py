@@ -127,11 +127,13 @@ class Stack(nnx.Module):
             shared |= {"cache": cache, "start": start, "key": of_noise, "observe": within}
             return F.block(*inputs, **shared, **self.block_settings())
 
-        if config.remat:
-            block = jax.checkpoint(block, static_argnums=() if config.scan else 0)
+        unobserved = observe is F.unobserved  # what is inside of these two can't be looked at
+        scan = config.scan and not caches and unobserved
+        if config.remat and unobserved:
+            block = jax.checkpoint(block, static_argnums=() if scan else 0)
         nothing = [None] * len(self.blocks)
         memories, caches = memories or nothing, caches or nothing
-        if config.scan and caches[0] is None and observe is F.unobserved:
+        if scan:
             stacked = jax.tree.map(lambda *arrays: jnp.stack(arrays), *self.blocks)
             memories = jax.tree.map(lambda *arrays: jnp.stack(arrays), *memories)
             of_blocks = jnp.arange(len(self.blocks)), stacked, memories

@@ -80,7 +80,8 @@ class TransformerGenerator(Encoder):
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
         """The head: a linear layer, or the products with the embedding."""
         if self.config.tied_head:
-            logits = F.unembed(self.embedding.table[...], x, getattr(self, "head_bias", None))
+            bias = self.head_bias[...] if self.config.head_bias else None
+            logits = F.unembed(self.embedding.table[...], x, bias)
         else:
             logits = self.head(x)
         cap = self.config.head_softcap

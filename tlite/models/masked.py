@@ -57,7 +57,7 @@ class TransformerMasked(Encoder):
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
         """A layer with its norm, then the products with the embedding."""
-        bias = getattr(self, "head_bias", None)
+        bias = self.head_bias[...] if self.config.head_bias else None
         return F.unembed(self.embedding.table[...], project(self, x), bias)
 
 

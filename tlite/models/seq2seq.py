@@ -176,7 +176,7 @@ class TransformerSeq2Seq(nnx.Module):
         # With thousands of tokens the largest product of all: bfloat16 if the others are.
         dtype = self.decoder.blocks[0].attention.output.kernel.dtype
         table = self.encoder.embedding.table[...].astype(dtype)
-        return F.unembed(table, x, getattr(self, "head_bias", None))
+        return F.unembed(table, x, self.head_bias[...] if self.config.head_bias else None)
 
     def __str__(self) -> str:
         return summary(self)

@@ -201,7 +201,7 @@ def make_feed_forward(config, key) -> FeedForward | Own:
     return layer
 
 
-def make_norm(config, width: int | None = None) -> LayerNorm | RMSNorm | Own:
+def make_norm(config, width: int | None = None) -> nnx.Module:
     """The norm that a model's config names."""
     width = width or config.width
     if own := make_own(config.norm, config, jax.random.key(0)):

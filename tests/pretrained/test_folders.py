@@ -1,0 +1,341 @@
+"""Models of transformers, opened: the same logits, the same texts; what is not known is refused."""
+
+import json
+import shutil
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.pretrained.tiny import (
+    ALL,
+    GENERATORS,
+    SEQ2SEQ,
+    batch,
+    load_file,
+    logits_of,
+    make,
+    ours,
+    save_file,
+    saved,
+    torch,
+    transformers,
+)
+from tlite.decoding import generate
+from tlite.decoding.generate import align_left
+from tlite.decoding.search import greedy_search
+from tlite.errors import UserError
+from tlite.pretrained import arrays, is_pretrained, load_pretrained, local_folder
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """A copy of a model's folder, its config.json and its arrays changed."""
+
+    def edit(name, change=None, rename=None, **fields):
+        folder = tmp_path / "edited"
+        shutil.copytree(saved(name)[1], folder)
+        theirs = json.loads((folder / "config.json").read_text()) | fields
+        theirs = {key: value for key, value in theirs.items() if value is not ...}
+        (folder / "config.json").write_text(json.dumps(theirs))
+        stored = load_file(folder / "model.safetensors")
+        if rename:
+            stored = {rename(key): value for key, value in stored.items()}
+        if change:
+            stored = change(stored)
+        save_file(stored, folder / "model.safetensors")
+        return folder
+
+    return edit
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_logits(name):
+    """Within 1e-5 of theirs, in a batch with padding."""
+    theirs, folder = saved(name)
+    model, _, info = load_pretrained(folder)
+    assert info.fields["model_type"] == theirs.config.model_type
+    expected = logits_of(theirs)
+    assert np.abs(expected).max() > 0.3
+    np.testing.assert_allclose(ours(model), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in GENERATORS if n not in ("llama3", "linear", "yarn")])
+def test_greedy_generation(name):
+    """20 tokens, of prompts of two lengths; theirs are padded on the left."""
+    theirs, folder = saved(name)
+    model = load_pretrained(folder)[0]
+    tokens = np.random.default_rng(2).integers(3, 48, (2, 12))
+    lengths, mask = np.array([12, 7]), np.ones_like(tokens)
+    mask[1, :5] = 0
+    theirs.generation_config.eos_token_id = None
+    expected = theirs.generate(
+        torch.tensor(tokens), attention_mask=torch.tensor(mask), max_new_tokens=20, do_sample=False
+    )
+    prompt = align_left(jnp.asarray(tokens), jnp.asarray(lengths))
+    settings = {"num_tokens": 20, "key": jax.random.key(0), "greedy": True}
+    found = generate(model, prompt, lengths=jnp.asarray(lengths), **settings)
+    np.testing.assert_array_equal(found, expected[:, 12:].numpy())
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_greedy_search(name):
+    theirs, folder = saved(name)
+    model, _, info = load_pretrained(folder)
+    tokens, mask = batch(theirs.config.pad_token_id)
+    expected = theirs.generate(
+        torch.tensor(tokens),
+        attention_mask=torch.tensor(mask),
+        max_new_tokens=20,
+        do_sample=False,
+        bad_words_ids=[[theirs.config.pad_token_id]],
+    )
+    marks = {"start_id": model.config.start_id, "end_id": model.config.end_id}
+    found = greedy_search(model, jnp.asarray(tokens), max_length=20, **marks)
+    assert info.end_ids == [model.config.end_id]
+    expected = expected[:, 1:].numpy()
+    np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)
+
+
+MUTATIONS = {
+    "epsilon": ("gpt2", {"layer_norm_epsilon": 1e-3}),
+    "exact gelu": ("gpt2", {"activation_function": "gelu"}),
+    "tanh gelu": ("bert ForMaskedLM", {"hidden_act": "gelu_new"}),
+    "rms epsilon": ("llama", {"rms_norm_eps": 1e-3}),
+    "base": ("llama", {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}),
+    "no scaling": ("linear", {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}),
+    "factor": (
+        "llama3",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+            }
+        },
+    ),
+    "yarn's factor of attention": (
+        "yarn",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "beta_fast": 8.0,
+                "original_max_position_embeddings": 16, "attention_factor": 1.0,
+            }
+        },
+    ),
+    "window": ("mistral", {"sliding_window": 6}),
+    "windowed layers": ("qwen2", {"layer_types": ["sliding_attention"] * 3}),
+    "softcap": ("gemma2", {"attn_logit_softcapping": None}),
+    "head's softcap": ("gemma2", {"final_logit_softcapping": None}),
+    "scale": ("gemma2", {"query_pre_attn_scalar": 12}),
+    "local attention": ("modernbert ForMaskedLM", {"local_attention": 10}),
+    "pooling": ("modernbert ForSequenceClassification", {"classifier_pooling": "mean"}),
+    "scaled embedding": ("marian", {"scale_embedding": False}),
+    "scaled outputs": ("t5", {"scale_decoder_outputs": False}),
+    "distance": ("t5", {"relative_attention_max_distance": 24}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_wrong_field_is_noticed(mutation, edited):
+    name, fields = MUTATIONS[mutation]
+    model = load_pretrained(edited(name, **fields))[0]
+    assert np.abs(ours(model) - logits_of(saved(name)[0])).max() > 3e-5
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "modernbert Model"])
+def test_wrong_order_of_columns_is_noticed(name, monkeypatch):
+    monkeypatch.setattr(arrays, "_reorder", lambda array, width, inner: array)
+    model = load_pretrained(saved(name)[1])[0]
+    assert np.abs(ours(model) - logits_of(saved(name)[0])).max() > 1e-3
+
+
+def test_16_bits_in_shards(tmp_path):
+    theirs = make("llama")
+    theirs.to(torch.bfloat16).save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    model, _, info = load_pretrained(tmp_path)
+    assert info.dtype == "BF16"
+    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
+    settings = {"dtype": torch.float32, "attn_implementation": "eager"}
+    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path, **settings)
+    np.testing.assert_allclose(ours(model), logits_of(theirs.eval()), rtol=0, atol=1e-5)
+
+
+class TestOldSpellings:
+    """Names and fields of earlier versions give the same model."""
+
+    def same(self, name, folder):
+        np.testing.assert_allclose(
+            ours(load_pretrained(folder)[0]), logits_of(saved(name)[0]), rtol=0, atol=1e-5
+        )
+
+    @pytest.mark.parametrize("name", ["gpt2", "llama3", "bart", "marian"])
+    def test_without_prefix(self, name, edited):
+        def bare(key):
+            return key.removeprefix("transformer.").removeprefix("model.")
+
+        self.same(name, edited(name, rename=bare))
+
+    def test_gamma_and_beta(self, edited):
+        def old(key):
+            if "LayerNorm" not in key:
+                return key
+            return key.replace("LayerNorm.weight", "LayerNorm.gamma").replace(".bias", ".beta")
+
+        self.same("bert ForMaskedLM", edited("bert ForMaskedLM", rename=old))
+
+    @pytest.mark.parametrize(
+        ("name", "copy", "of"),
+        [
+            ("gpt2", "lm_head.weight", "transformer.wte.weight"),
+            ("bert ForMaskedLM", "cls.predictions.decoder.bias", "cls.predictions.bias"),
+            ("t5", "encoder.embed_tokens.weight", "shared.weight"),
+        ],
+    )
+    def test_copies(self, name, copy, of, edited):
+        """A second copy of an array is the same array; the only copy too."""
+        twice = edited(name, lambda stored: stored | {copy: stored[of].copy()})
+        self.same(name, twice)
+        stored = load_file(twice / "model.safetensors")
+        del stored[of]
+        save_file(stored, twice / "model.safetensors")
+        self.same(name, twice)
+
+    def test_buffers(self, edited):
+        def add(stored):
+            mask = np.tril(np.ones((1, 1, 64, 64), np.uint8))
+            stored["transformer.h.0.attn.bias"] = mask
+            return stored | {"transformer.h.1.attn.masked_bias": np.array([-1e4])}
+
+        self.same("gpt2", edited("gpt2", add))
+
+    def test_fields_of_version_4(self, edited):
+        old = {
+            "rope_parameters": ..., "rope_theta": 500.0, "dtype": ..., "torch_dtype": "float32",
+            "rope_scaling": {
+                "type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        }  # fmt: skip
+        self.same("llama3", edited("llama3", **old))
+
+    def test_fields_of_gemma_and_modernbert(self, edited, tmp_path):
+        old = {
+            "rope_parameters": ..., "layer_types": ..., "rope_theta": 3000.0,
+            "rope_local_base_freq": 70.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            "sliding_window_pattern": 2, "_sliding_window_pattern": ...,
+        }  # fmt: skip
+        self.same("gemma3", edited("gemma3", **old))
+        shutil.rmtree(tmp_path / "edited")
+        old = {"rope_parameters": ..., "layer_types": ..., "global_attn_every_n_layers": 3}
+        name = "modernbert Model"
+        self.same(name, edited(name, global_rope_theta=160000.0, local_rope_theta=10000.0, **old))
+
+
+class TestStrict:
+    """One sentence that names what is wrong."""
+
+    @pytest.mark.parametrize(
+        ("name", "fields", "says"),
+        [
+            ("llama", {"model_type": "mamba"}, "no model of type 'mamba'"),
+            ("llama", {"architectures": ["LlamaForTokenClassification"]}, "TokenClassification"),
+            ("llama", {"clip_qkv": 3.0}, "clip_qkv"),
+            ("llama", {"hidden_act": "mish"}, "no activation 'mish'"),
+            ("llama", {"hidden_size": ...}, "no hidden_size"),
+            ("llama", {"hidden_size": 64}, "which its config.json asks for"),
+            ("llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
+            ("llama", {"rope_parameters": {"rope_type": "linear"}}, "no factor"),
+            ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "x": 1}}, "x"),
+            ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+            ("llama", {"attention_bias": False}, "no place for: layers.0.self_attn"),
+            ("mistral", {"num_hidden_layers": 2}, "no place for: layers.2."),
+            ("mistral", {"num_hidden_layers": 4}, "no array layers.3."),
+            ("llama3", {"tie_word_embeddings": False}, "lm_head.weight"),
+            ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+            ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+            ("gemma2", {"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
+            ("bert Model", {"is_decoder": True}, "is_decoder"),
+            ("bert Model", {"position_embedding_type": "relative_key"}, "relative_key"),
+            ("bart", {"decoder_ffn_dim": 44}, "different encoder_ffn_dim and decoder_ffn_dim"),
+            ("bart", {"normalize_before": True}, "normalize_before"),
+        ],
+    )
+    def test_fields(self, name, fields, says, edited):
+        with pytest.raises(UserError, match=says.replace("(", r"\(")):
+            load_pretrained(edited(name, **fields))
+
+    def test_arrays(self, edited, tmp_path):
+        with pytest.raises(UserError, match="no place for: extra"):
+            load_pretrained(edited("gpt2", lambda s: s | {"extra": np.zeros(3, np.float32)}))
+        shutil.rmtree(tmp_path / "edited")
+
+        def without(stored):
+            del stored["transformer.h.1.mlp.c_fc.bias"]
+            return stored
+
+        with pytest.raises(UserError, match=r"no array h\.1\.mlp\.c_fc\.bias"):
+            load_pretrained(edited("gpt2", without))
+
+    def test_a_second_head_is_no_copy(self, edited):
+        name = "bert ForMaskedLM"
+        other = {"cls.predictions.decoder.weight": np.zeros((50, 32), np.float32)}
+        with pytest.raises(UserError, match=r"no place for: cls\.predictions\.decoder\.weight"):
+            load_pretrained(edited(name, lambda stored: stored | other))
+
+    def test_a_head_of_its_own(self, edited):
+        """As in transformers 5, the arrays say whether a head is tied."""
+        head = np.random.default_rng(0).normal(size=(50, 32)).astype(np.float32)
+        folder = edited("gpt2", lambda stored: stored | {"lm_head.weight": head})
+        model = load_pretrained(folder)[0]
+        theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager")
+        np.testing.assert_allclose(ours(model), logits_of(theirs.eval()), rtol=0, atol=1e-5)
+
+
+class TestNewHead:
+    def test_classifier_from_a_masked_model(self):
+        key = jax.random.key(1)
+        model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, key=key)
+        assert info.new == ("head.kernel", "head.bias", "projection.kernel", "projection.bias")
+        assert "cls.predictions.bias" in info.dropped
+        logits = model(jnp.asarray(batch()[0]))
+        assert logits.shape == (2, 5)
+        assert 1e-3 < np.abs(logits).max() < 10
+        assert not np.array_equal(model.head.kernel, model.projection.kernel[:, :5])
+
+    def test_the_pooler_is_taken(self):
+        model, _, info = load_pretrained(saved("bert Model")[1], num_classes=2)
+        assert info.new == ("head.kernel", "head.bias")
+        pooler = load_file(saved("bert Model")[1] / "model.safetensors")["pooler.dense.weight"]
+        np.testing.assert_array_equal(model.projection.kernel, pooler.T)
+        assert info.labels == ["LABEL_0", "LABEL_1"]
+
+    def test_a_generator_is_no_encoder(self):
+        with pytest.raises(UserError, match="is a generator"):
+            load_pretrained(saved("gpt2")[1], num_classes=2)
+
+
+class TestNames:
+    def test_is_pretrained(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "runs" / "first").mkdir(parents=True)
+        (tmp_path / "runs" / "first" / "config.json").write_text('{"kind": "generator"}')
+        assert is_pretrained(saved("gpt2")[1])
+        assert is_pretrained("openai-community/gpt2")
+        for name in ["runs/first", "runs/second", "runs", "gpt2", "/a/b", "../a", "a/b/c", "a b/c"]:
+            assert not is_pretrained(name), name
+
+    def test_local_folder(self, tmp_path, monkeypatch):
+        assert local_folder(tmp_path) == tmp_path
+        with pytest.raises(UserError, match=r"there is no folder nowhere$"):
+            local_folder("nowhere")
+        monkeypatch.setenv("HF_HOME", str(tmp_path))
+        with pytest.raises(UserError, match="the Hugging Face hub gave no model of this name"):
+            local_folder("nobody/nothing-of-the-sort")
+
+    def test_without_the_hub_client(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+        with pytest.raises(UserError, match="install"):
+            local_folder("nobody/nothing-of-the-sort")

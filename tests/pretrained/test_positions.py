@@ -1,0 +1,126 @@
+"""Rotary positions and windows: every spelling, and back."""
+
+import pytest
+
+from tlite.errors import UserError
+from tlite.models import GeneratorConfig
+from tlite.models.config import RotaryScaling
+from tlite.pretrained.positions import (
+    read_rotary,
+    read_windows,
+    shortest,
+    write_rotary,
+    write_windows,
+)
+
+CONTEXT = {"max_position_embeddings": 64, "num_hidden_layers": 6}
+
+
+def test_bases():
+    assert read_rotary("llama", CONTEXT)["rotary_base"] == 10_000
+    assert read_rotary("llama", CONTEXT | {"rope_theta": 5})["rotary_base"] == 5
+    given = {"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}
+    assert read_rotary("llama", CONTEXT | given | {"rope_theta": 5})["rotary_base"] == 7
+    found = read_rotary("gemma3_text", CONTEXT)
+    assert (found["rotary_base"], found["local_rotary_base"]) == (1e6, 1e4)
+    found = read_rotary("modernbert", CONTEXT | {"local_rope_theta": 160_000.0})
+    assert found == {"rotary_base": 160_000.0, "rotary_scaling": None}
+
+
+@pytest.mark.parametrize("key", ["type", "rope_type"])
+def test_scalings(key):
+    given = {key: "yarn", "factor": 2.0, "mscale": 0.5, "mscale_all_dim": 1.0}
+    scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given})["rotary_scaling"]
+    assert scaling.original_context == 64
+    assert scaling.attention_factor == pytest.approx(
+        (0.05 * 0.6931 + 1) / (0.1 * 0.6931 + 1), abs=1e-4
+    )
+    given = {key: "yarn", "factor": None, "original_max_position_embeddings": 16}
+    scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given})["rotary_scaling"]
+    assert (scaling.factor, scaling.original_context) == (4, 16)
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "says"),
+    [
+        ("llama", {"rope_type": "yarn", "factor": 2.0, "truncate": False}, "truncate"),
+        ("llama", {"rope_type": "longrope"}, "longrope"),
+        ("llama", {"rope_type": "default", "mrope_section": [1]}, "mrope_section"),
+        ("gemma3_text", {"rope_type": "default"}, "by kind of layer"),
+        (
+            "gemma3_text",
+            {"sliding_attention": {"rope_type": "linear", "factor": 2.0}},
+            "some blocks",
+        ),
+        (
+            "gemma3_text",
+            {
+                "full_attention": {"rope_type": "yarn", "factor": 2.0},
+                "sliding_attention": {"rope_type": "default"},
+            },
+            "some blocks",
+        ),
+    ],
+)
+def test_unknown(family, given, says):
+    with pytest.raises(UserError, match=says):
+        read_rotary(family, CONTEXT | {"rope_parameters": given})
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        None,
+        RotaryScaling("linear", 4.0),
+        RotaryScaling("llama3", 4.0, 16, 1.0, 8.0),
+        RotaryScaling("yarn", 4.0, 16, beta_fast=20.0, attention_factor=1.5),
+    ],
+)
+def test_written_and_read(scaling):
+    ours = {"rotary_base": 500.0, "rotary_scaling": scaling}
+    config = GeneratorConfig(positions="rotary", context=64, **ours)
+    read = read_rotary("llama", CONTEXT | write_rotary("llama", config))
+    if scaling and scaling.kind == "linear":
+        read["rotary_scaling"] = RotaryScaling("linear", read["rotary_scaling"].factor)
+    assert read == ours
+    local = {"local_rotary_base": 70.0, "windows": (4, 0)}
+    if not scaling or scaling.kind != "yarn":
+        config = GeneratorConfig(positions="rotary", context=64, **ours, **local)
+        read = read_rotary("gemma3_text", CONTEXT | write_rotary("gemma3_text", config))
+        assert (read["rotary_base"], read["local_rotary_base"]) == (500, 70)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "windows"),
+    [
+        ("llama", {}, ()),
+        ("mistral", {"sliding_window": 8}, (8,)),
+        ("mistral", {"sliding_window": None}, ()),
+        ("qwen2", {"sliding_window": 8, "max_window_layers": 4}, ()),
+        (
+            "qwen2",
+            {"sliding_window": 8, "max_window_layers": 4, "use_sliding_window": True},
+            (0, 0, 0, 0, 8, 8),
+        ),
+        ("gemma2", {"sliding_window": 8}, (8, 0)),
+        ("gemma3_text", {"sliding_window": 8}, (8, 8, 8, 8, 8, 0)),
+        ("gemma3_text", {"sliding_window": 8, "sliding_window_pattern": 3}, (8, 8, 0)),
+        ("gemma3_text", {"sliding_window": 8, "layer_types": ["full_attention"] * 6}, ()),
+        ("modernbert", {}, (0, 65, 65)),
+        ("modernbert", {"local_attention": 8, "global_attn_every_n_layers": 2}, (0, 5)),
+    ],
+)
+def test_windows(family, fields, windows):
+    assert read_windows(family, CONTEXT | fields) == windows
+    config = GeneratorConfig(num_blocks=6, windows=windows)
+    assert read_windows(family, CONTEXT | write_windows(family, config)) == windows
+    # Older versions don't read the types of layers, but the number.
+    older = {k: v for k, v in write_windows(family, config).items() if k != "layer_types"}
+    if any(windows):
+        assert read_windows(family, CONTEXT | older) == windows
+
+
+def test_shortest():
+    assert shortest((1, 0, 1, 0, 1)) == (1, 0)
+    assert shortest((1, 0, 0, 1, 1)) == (1, 0, 0, 1)
+    assert shortest((0,)) == (0,)

@@ -1,0 +1,218 @@
+"""Models of tlite as folders that transformers opens, with the same logits."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.pretrained.tiny import (
+    ALL,
+    batch,
+    load_file,
+    logits_of,
+    make,
+    ours,
+    saved,
+    torch,
+    transformers,
+)
+from tlite.errors import UserError
+from tlite.models import (
+    ClassifierConfig,
+    GeneratorConfig,
+    Seq2SeqConfig,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+)
+from tlite.pretrained import load_pretrained, save_pretrained
+from tlite.text.characters import CharTokenizer
+from tlite.text.pairs import PairTokenizer
+
+EAGER = {"attn_implementation": "eager"}
+ROTARY = {
+    "norm": "rms", "positions": "rotary", "gated": True, "activation": "silu", "tied_head": True,
+    "bias": False,
+}  # fmt: skip
+
+
+def auto(kind):
+    return {
+        "generator": transformers.AutoModelForCausalLM,
+        "masked": transformers.AutoModelForMaskedLM,
+        "classifier": transformers.AutoModelForSequenceClassification,
+        "encoder": transformers.AutoModel,
+        "seq2seq": transformers.AutoModelForSeq2SeqLM,
+    }[kind]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_there_and_back(name, tmp_path):
+    """The same bits of every array, the same fields, and of theirs the same logits.
+
+    Also without what is known of the folder: from the config alone.
+    """
+    theirs, folder = saved(name)
+    model, _, info = load_pretrained(folder)
+    assert save_pretrained(tmp_path / "same", model, original=info) == info.family
+    expected, found = (load_file(f / "model.safetensors") for f in (folder, tmp_path / "same"))
+    assert found.keys() == expected.keys()
+    for key, array in expected.items():
+        np.testing.assert_array_equal(found[key].view(np.uint32), array.view(np.uint32))
+    assert json.loads((tmp_path / "same" / "config.json").read_text()) == info.fields
+    family = save_pretrained(tmp_path / "new", model, family=info.family)
+    assert family == info.family
+    opened = auto(info.kind).from_pretrained(tmp_path / "new", **EAGER).eval()
+    assert type(opened) is type(theirs)
+    opened.config.pad_token_id = theirs.config.pad_token_id  # a tokenizer's to say
+    # The same arithmetic on the same numbers, but for what fields say in other words.
+    np.testing.assert_allclose(logits_of(opened), logits_of(theirs), rtol=0, atol=2e-6)
+    again = load_pretrained(tmp_path / "new")[2]
+    for field in dataclasses.fields(again.config):
+        mine, other = getattr(info.config, field.name), getattr(again.config, field.name)
+        assert mine == other or field.name in ("hidden_width", "rotary_scaling"), field.name
+
+
+def test_16_bits_stay_if_no_bit_is_lost(tmp_path):
+    make("gpt2").to(torch.bfloat16).save_pretrained(tmp_path / "theirs")
+    model, _, info = load_pretrained(tmp_path / "theirs")
+    save_pretrained(tmp_path / "same", model, original=info)
+    expected = load_file(tmp_path / "theirs" / "model.safetensors")
+    found = load_file(tmp_path / "same" / "model.safetensors")
+    assert all(np.array_equal(found[name], array) for name, array in expected.items())
+    assert json.loads((tmp_path / "same" / "config.json").read_text())["dtype"] == "bfloat16"
+    tuned = jax.tree.map(lambda a: a * 1.001, model)
+    save_pretrained(tmp_path / "tuned", tuned, original=info)
+    found = load_file(tmp_path / "tuned" / "model.safetensors")
+    assert found["transformer.wte.weight"].dtype == np.float32
+    np.testing.assert_array_equal(found["transformer.wte.weight"], tuned.embedding.table)
+    assert json.loads((tmp_path / "tuned" / "config.json").read_text())["dtype"] == "float32"
+
+
+def test_a_tuned_classifier(tmp_path):
+    """From a masked model, with a new head, to one that transformers classifies with."""
+    model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=3)
+    family = save_pretrained(tmp_path, model, original=info, labels=["bad", "fair", "good"])
+    assert family == "bert"
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, **EAGER)
+    np.testing.assert_allclose(logits_of(theirs.eval()), ours(model), rtol=0, atol=1e-5)
+    assert theirs.config.id2label == {0: "bad", 1: "fair", 2: "good"}
+    assert load_pretrained(tmp_path)[2].labels == ["bad", "fair", "good"]
+
+
+def noisy(model):
+    leaves, structure = jax.tree.flatten(model)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    noise = [0.15 * jax.random.normal(k, a.shape) for k, a in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, [a + n for a, n in zip(leaves, noise, strict=True)])
+
+
+def generator(**settings):
+    settings = {"vocabulary_size": 50, "norm_first": True, "num_blocks": 2} | settings
+    return noisy(TransformerGenerator(GeneratorConfig(**settings), key=jax.random.key(0)))
+
+
+def classifier(**settings):
+    settings = {
+        "vocabulary_size": 50, "num_classes": 3, "num_blocks": 2, "aggregation": "first",
+        "projection": "tanh", "embedding_norm": True,
+    } | settings  # fmt: skip
+    return noisy(TransformerClassifier(ClassifierConfig(**settings), key=jax.random.key(0)))
+
+
+def seq2seq(**settings):
+    settings = {
+        "vocabulary_size": 50, "source_vocabulary_size": 50, "num_blocks": 1, "decoder_blocks": 2,
+        "pad_id": 49, "start_id": 1, "end_id": 2,
+    } | settings  # fmt: skip
+    return noisy(TransformerSeq2Seq(Seq2SeqConfig(**settings), key=jax.random.key(0)))
+
+
+@pytest.mark.parametrize(
+    ("family", "make", "settings"),
+    [
+        ("gpt2", generator, {"tied_head": True, "activation": "gelu"}),
+        ("gpt2", generator, {"positions": "sinusoidal", "bias": False}),
+        ("llama", generator, ROTARY | {"key_heads": 2}),
+        ("llama", generator, ROTARY | {"bias": True, "tied_head": False, "head_bias": False}),
+        ("qwen3", generator, ROTARY | {"query_key_norm": True, "head_width": 10}),
+        ("mistral", generator, ROTARY | {"windows": (4,), "activation": "squared_relu"}),
+        ("qwen2", generator, ROTARY | {"windows": (0, 4), "qkv_bias": True}),
+        ("bert", classifier, {}),
+        ("bert", classifier, {"positions": "learned", "segments": 1, "activation": "gelu"}),
+        ("marian", seq2seq, {}),
+        ("marian", seq2seq, {"embeddings": "shared"}),
+        ("marian", seq2seq, {"embeddings": "separate", "positions": "split_sinusoidal"}),
+        ("bart", seq2seq, {"positions": "learned", "embedding_norm": True}),
+    ],
+)
+def test_trained_by_tlite(family, make, settings, tmp_path):
+    """The first family that computes the same; what it asks for besides is zeros."""
+    model = make(**settings)
+    assert save_pretrained(tmp_path, model) == family
+    back, _, info = load_pretrained(tmp_path)
+    theirs = auto(info.kind).from_pretrained(tmp_path, **EAGER).eval()
+    theirs.config.pad_token_id = 49
+    expected = ours(model)
+    np.testing.assert_allclose(logits_of(theirs), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(ours(back), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "says"),
+    [
+        (generator, {}, "gpt2 has no head_bias True"),
+        (generator, {"norm_first": False, "tied_head": True}, "gpt2 has no norm_first False"),
+        (generator, {"positions": "alibi", "tied_head": True}, "gpt2 has no positions 'alibi'"),
+        (generator, ROTARY | {"windows": (4, 8)}, "has no windows"),
+        (generator, {"activation": jnp.tanh}, "function of your own"),
+        (classifier, {"aggregation": "dense", "projection": None}, "aggregation 'dense'"),
+        (classifier, {"pairs": 100}, "bert has no pairs 100"),
+        (seq2seq, {"norm_first": True}, "marian has no norm_first True"),
+    ],
+)
+def test_without_counterpart(make, settings, says, tmp_path):
+    with pytest.raises(UserError, match=says):
+        save_pretrained(tmp_path / "folder", make(**settings))
+    assert not (tmp_path / "folder").exists()
+
+
+def test_family_asked_for(tmp_path):
+    assert save_pretrained(tmp_path, generator(**ROTARY), family="mistral") == "mistral"
+    with pytest.raises(UserError, match="gpt2 has no norm 'rms'"):
+        save_pretrained(tmp_path, generator(**ROTARY), family="gpt2")
+    with pytest.raises(UserError, match="bert has no generator"):
+        save_pretrained(tmp_path, generator(**ROTARY), family="bert")
+
+
+def test_with_characters(tmp_path):
+    tokenizer = CharTokenizer("abcdefg \n.")
+    model = generator(tied_head=True, vocabulary_size=len(tokenizer))
+    save_pretrained(tmp_path, model, tokenizer)
+    text = "a bad cab.\n  Égg ü.."
+    for opened in (
+        transformers.AutoTokenizer.from_pretrained(tmp_path),
+        load_pretrained(tmp_path)[1],
+    ):
+        assert list(opened.encode(text)) == tokenizer.encode(text).tolist()
+        assert opened.decode(opened.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+
+
+def test_with_pairs(tmp_path):
+    tokenizer = PairTokenizer.train(["ab cd", "b a d c"], ["dd cc", "aa bb"], 20)
+    settings = {"pad_id": 0, "start_id": None, "end_id": None}
+    sizes = dict.fromkeys(("vocabulary_size", "source_vocabulary_size"), len(tokenizer))
+    save_pretrained(tmp_path, seq2seq(**settings, **sizes), tokenizer)
+    _, opened, info = load_pretrained(tmp_path)
+    assert (info.config.start_id, info.config.end_id, info.config.pad_id) == (2, 3, 0)
+    (expected,) = tokenizer.encode_sources(["ab dc"])
+    np.testing.assert_array_equal(opened.encode("ab dc"), expected)
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert theirs.encode("ab dc") == expected.tolist()
+    assert theirs.pad_token_id == 0
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    tokens = model.generate(torch.tensor(batch()[0] % len(tokenizer)), max_new_tokens=3)
+    assert tokens[0, 0] == 2

@@ -1,0 +1,183 @@
+"""Small random models of transformers, one of each family, every parameter of them random."""
+
+import functools
+import tempfile
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+load_file = pytest.importorskip("safetensors.numpy").load_file
+save_file = pytest.importorskip("safetensors.numpy").save_file
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+FOLDER = tempfile.TemporaryDirectory()
+VOCABULARY, PAD = 50, 49
+EAGER = {"vocab_size": VOCABULARY, "attn_implementation": "eager", "pad_token_id": PAD}
+MARKS = EAGER | {"bos_token_id": 1, "eos_token_id": 2}
+LLAMA = MARKS | {
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 64,
+}  # fmt: skip
+BERT = MARKS | {
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "max_position_embeddings": 40, "num_labels": 3,
+}  # fmt: skip
+MODERN = BERT | {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}
+BART = EAGER | {
+    "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
+    "max_position_embeddings": 40, "forced_eos_token_id": None, "eos_token_id": 0,
+}  # fmt: skip
+T5 = EAGER | {
+    "d_model": 32, "d_kv": 12, "d_ff": 40, "num_layers": 2, "num_heads": 4, "eos_token_id": 1,
+    "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12,
+    "decoder_start_token_id": PAD,
+}  # fmt: skip
+
+
+def rope(kind, **settings):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0} | settings}
+
+
+LLAMA3 = rope(
+    "llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+    original_max_position_embeddings=16,
+)  # fmt: skip
+YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=8.0)
+GEMMA3 = {
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 3000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
+    },
+}
+GPT2 = MARKS | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+DISTILBERT = MARKS | {
+    "dim": 32, "hidden_dim": 40, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40,
+    "num_labels": 3,
+}  # fmt: skip
+BIASED = {"attention_bias": True, "mlp_bias": True}
+GENERATORS = {
+    "gpt2": ("GPT2LMHeadModel", GPT2),
+    "llama": ("LlamaForCausalLM", LLAMA | BIASED),
+    "llama3": ("LlamaForCausalLM", LLAMA | LLAMA3 | {"tie_word_embeddings": True}),
+    "linear": ("LlamaForCausalLM", LLAMA | rope("linear", factor=4.0)),
+    "yarn": ("LlamaForCausalLM", LLAMA | YARN),
+    "mistral": ("MistralForCausalLM", LLAMA | {"sliding_window": 5}),
+    "qwen2": (
+        "Qwen2ForCausalLM",
+        LLAMA | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3ForCausalLM", LLAMA | {"attention_bias": True}),
+    "gemma2": (
+        "Gemma2ForCausalLM",
+        LLAMA
+        | {"sliding_window": 5, "query_pre_attn_scalar": 20}
+        | {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 7.0},
+    ),
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        LLAMA | GEMMA3 | {"sliding_window": 5, "query_pre_attn_scalar": 20},
+    ),
+}
+OTHER_MODERN = MODERN | BIASED | {
+    "norm_bias": True, "classifier_bias": True, "classifier_pooling": "mean", "decoder_bias": False,
+}  # fmt: skip
+HEADS = ("ForMaskedLM", "ForSequenceClassification")
+ROBERTA = BERT | {"pad_token_id": 1, "max_position_embeddings": 42}
+ENCODERS = {}
+for name, stem, settings, endings in [
+    ("bert", "Bert", BERT, (*HEADS, "Model")),
+    ("roberta", "Roberta", ROBERTA, HEADS),
+    ("distilbert", "DistilBert", DISTILBERT, HEADS),
+    ("modernbert", "ModernBert", MODERN, (*HEADS, "Model")),
+    ("biased modernbert", "ModernBert", OTHER_MODERN, HEADS),
+]:
+    ENCODERS |= {f"{name} {ending}": (stem + ending, settings) for ending in endings}
+SEQ2SEQ = {
+    "marian": (
+        "MarianMTModel",
+        BART | {"decoder_start_token_id": PAD, "scale_embedding": True, "bos_token_id": None}
+        | {"activation_function": "swish"},
+    ),
+    "bart": ("BartForConditionalGeneration", BART | {"decoder_start_token_id": 0}),
+    "t5": ("T5ForConditionalGeneration", T5),
+    "t5 1.1": (
+        "T5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
+}  # fmt: skip
+ALL = GENERATORS | ENCODERS | SEQ2SEQ
+
+
+def randomise(model, scale=0.15, seed=0):
+    """Noise on every number: on norms, biases and tables too, so that nothing hides."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, values in model.state_dict().items():
+            fixed = "embed_positions" in name and "Marian" in type(model).__name__
+            if values.is_floating_point() and not fixed:
+                values.add_(scale * torch.randn(values.shape, generator=generator))
+    return model.eval()
+
+
+def make(name, **changes):
+    architecture, settings = ALL[name]
+    torch.manual_seed(0)
+    cls = getattr(transformers, architecture)
+    model = cls(cls.config_class(**settings | changes))
+    if name == "t5 1.1":
+        model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(VOCABULARY, 32))
+    return randomise(model, 0.1 if "t5" in name else 0.15)
+
+
+@functools.cache
+def saved(name):
+    """The model of a name, and the folder it is saved in."""
+    model, folder = make(name), Path(FOLDER.name) / name
+    model.save_pretrained(folder)
+    return model, folder
+
+
+def batch(pad=PAD, length=24):
+    """Tokens (2, 24) of two texts, one shorter, and where they are."""
+    tokens = np.random.default_rng(0).integers(3, PAD, (2, length))
+    mask = np.ones_like(tokens)
+    mask[1, 15:] = 0
+    return np.where(mask, tokens, pad), mask
+
+
+def logits_of(model):
+    """What a model of transformers says of `batch`; 0 at padding."""
+    pad = model.config.pad_token_id
+    tokens, mask = batch(pad)
+    inputs = {"input_ids": torch.tensor(tokens), "attention_mask": torch.tensor(mask)}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.tensor(targets(model.config.decoder_start_token_id))
+    with torch.no_grad():
+        logits = model(**inputs)[0].numpy()
+    encoder = logits.ndim == 3 and not model.config.is_encoder_decoder
+    return np.where(mask[..., None], logits, 0) if encoder else logits
+
+
+def ours(model, pad=PAD):
+    """The same of a model of tlite."""
+    kind = type(model).__name__
+    tokens, mask = batch(getattr(model.config, "pad_id", pad))
+    if kind == "TransformerSeq2Seq":
+        return np.asarray(model(jnp.asarray(tokens), jnp.asarray(targets(model.config.start_id))))
+    if kind != "TransformerGenerator":
+        tokens = np.where(mask, tokens, -1)
+    logits = np.asarray(model(jnp.asarray(tokens)))
+    return np.where(mask[..., None], logits, 0) if logits.ndim == 3 else logits
+
+
+def targets(start):
+    tokens = np.random.default_rng(1).integers(3, PAD, (2, 17))
+    tokens[:, 0] = start
+    return tokens
