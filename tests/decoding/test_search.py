@@ -1,5 +1,6 @@
 """Searches: what a plain search without caches finds, alone, batched and however padded."""
 
+import dataclasses
 import functools
 import math
 
@@ -35,14 +36,22 @@ def caches_that_grow_within_the_context():
         yield
 
 
+# Biases by distances, and a decoder of two blocks, the first of which sees three tokens.
+RELATIVE = {"positions": "relative", "windows": (3, 0), "decoder_blocks": 2}
+SEED_OF_RELATIVE = 70  # a seed from this one on is that of a model with these
+
+
 @functools.cache
 def make_model(seed):
     """Far from 0, so that what is written depends on all of the source and the target."""
-    model = jax.jit(lambda key: TransformerSeq2Seq(CONFIG, key=key))(jax.random.key(seed))
+    relative = seed >= SEED_OF_RELATIVE
+    config = dataclasses.replace(CONFIG, **RELATIVE) if relative else CONFIG
+    model = jax.jit(lambda key: TransformerSeq2Seq(config, key=key))(jax.random.key(seed))
     arrays, structure = jax.tree.flatten(model)
     arrays = [2 * (a + 0.3 * normal(*a.shape, seed=100 * seed + i)) for i, a in enumerate(arrays)]
     model = jax.tree.unflatten(structure, arrays)
-    model.decoder.positions.table[...] = 4 * normal(CONTEXT, CONFIG.width, seed=seed)
+    positions = model.decoder.relative if relative else model.decoder.positions
+    positions.table[...] = 4 * normal(*positions.table.shape, seed=seed)
     model.head.bias[...] = jnp.zeros(V).at[0].set(-20.0)  # padding is not written
     return model
 
@@ -149,6 +158,17 @@ def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
                 assert_found(found, plain_beam(seed, row, beam, max_length, alpha))
                 ended.append(found[0][0][-1] == END)
     assert any(ended)
+
+
+@pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1])
+def test_searches_with_relative_positions_and_windows_find_what_plain_ones_do(seed):
+    settings = {"max_length": 8, **SYMBOLS}
+    found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, alpha=0.6, **settings))
+    greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
+    for row in range(len(SOURCES)):
+        assert_found(found[row], plain_beam(seed, row, 3, 8, 0.6))
+        assert_found(greedy[row], [plain_greedy(seed, row, 8)])
+    assert max(len(target) for rows in found for target, _ in rows) > 5
 
 
 def test_a_wider_beam_finds_targets_that_are_no_less_probable():

@@ -31,14 +31,20 @@ def norm_parameters(width, bias=True, seed=0):
     )
 
 
-def attention_parameters(width, inner, bias=True, seed=0):
-    into = (linear_parameters(width, inner, bias, seed + i) for i in range(3))
-    return F.AttentionParameters(*into, output=linear_parameters(inner, width, bias, seed))
+def attention_parameters(width, inner, bias=True, seed=0, *, of_keys=None, normed=None):
+    """`of_keys` is the width of keys and values, `normed` that of a head if these have norms."""
+    sizes = inner, of_keys or inner, of_keys or inner
+    into = (linear_parameters(width, size, bias, seed + i) for i, size in enumerate(sizes))
+    norms = [norm_parameters(normed, False, seed + i) for i in (6, 7)] if normed else []
+    return F.AttentionParameters(*into, linear_parameters(inner, width, bias, seed), *norms)
 
 
-def feed_forward_parameters(width, hidden, bias=True, seed=0):
+def feed_forward_parameters(width, hidden, bias=True, seed=0, *, gated=False):
+    gate = linear_parameters(width, hidden, bias, seed + 1) if gated else None
     return F.FeedForwardParameters(
-        linear_parameters(width, hidden, bias, seed), linear_parameters(hidden, width, bias, seed)
+        linear_parameters(width, hidden, bias, seed),
+        linear_parameters(hidden, width, bias, seed),
+        gate,
     )
 
 

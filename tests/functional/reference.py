@@ -6,12 +6,17 @@ from collections.abc import Callable
 import numpy as np
 
 
-def attention(query, key, value, mask=None):
+def attention(query, key, value, mask=None, *, scale=None, softcap=None, bias=None):
     weights = np.zeros((len(query), len(key)))
     output = np.zeros((len(query), value.shape[1]))
+    scale = 1 / math.sqrt(query.shape[1]) if scale is None else scale
     for t, q in enumerate(query):
         seen = [s for s in range(len(key)) if mask is None or mask[t, s]]
-        scores = {s: sum(q[i] * key[s, i] for i in range(len(q))) / math.sqrt(len(q)) for s in seen}
+        scores = {s: sum(q[i] * key[s, i] for i in range(len(q))) * scale for s in seen}
+        if softcap is not None:
+            scores = {s: softcap * math.tanh(score / softcap) for s, score in scores.items()}
+        if bias is not None:
+            scores = {s: score + bias[t, s] for s, score in scores.items()}
         total = sum(math.exp(score) for score in scores.values())
         for s in seen:
             weights[t, s] = math.exp(scores[s]) / total
@@ -19,17 +24,44 @@ def attention(query, key, value, mask=None):
     return output, weights
 
 
-def multi_head_attention(params, query, key, value, mask=None, *, num_heads, angles=None):
+def rms_norm(params, x, eps=1e-5):
+    y = np.zeros_like(x)
+    for t, row in enumerate(x):
+        size = math.sqrt(sum(value**2 for value in row) / len(row) + eps)
+        for i, value in enumerate(row):
+            y[t, i] = value / size * params.scale[i]
+    return y
+
+
+def multi_head_attention(
+    params,
+    query,
+    key,
+    value,
+    mask=None,
+    *,
+    num_heads,
+    angles=None,
+    norm=rms_norm,
+    bias=None,
+    magnitude=1.0,
+    **settings,
+):
     query, key = linear(params.query, query), linear(params.key, key)
     value = linear(params.value, value)
     width = query.shape[1] // num_heads
+    of_each = num_heads // (key.shape[1] // width)  # queries of a key
     outputs, weights = [], []
     for head in range(num_heads):
         columns = slice(head * width, (head + 1) * width)
-        q, k = query[:, columns], key[:, columns]
+        of_keys = slice(head // of_each * width, (head // of_each + 1) * width)
+        q, k = query[:, columns], key[:, of_keys]
+        if getattr(params, "query_norm", None) is not None:
+            q, k = norm(params.query_norm, q), norm(params.key_norm, k)
         if angles is not None:
-            q, k = rotate(q, angles), rotate(k, angles)
-        output, weight = attention(q, k, value[:, columns], None if mask is None else mask[head])
+            q, k = magnitude * rotate(q, angles), magnitude * rotate(k, angles)
+        mask_of, bias_of = (None if x is None else x[head] for x in (mask, bias))
+        output, weight = attention(q, k, value[:, of_keys], mask_of, bias=bias_of, **settings)
         outputs.append(output)
         weights.append(weight)
     return linear(params.output, np.concatenate(outputs, axis=1)), np.stack(weights)
@@ -49,8 +81,41 @@ def relu(x):
     return np.where(x > 0, x, 0.0)
 
 
+def squared_relu(x):
+    return np.array([[value * value if value > 0 else 0.0 for value in row] for row in x])
+
+
+def gelu(x):
+    """The tanh approximation (Hendrycks and Gimpel 2016)."""
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_exact(x):
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
 def feed_forward(params, x, activation: Callable = relu):
-    return linear(params.output, activation(linear(params.hidden, x)))
+    hidden = linear(params.hidden, x)
+    if getattr(params, "gate", None) is None:
+        return linear(params.output, activation(hidden))
+    return linear(params.output, activation(linear(params.gate, x)) * hidden)
+
+
+def unembed(table, x, bias=None):
+    logits = np.zeros((len(x), len(table)))
+    for t, row in enumerate(x):
+        for v, of_token in enumerate(table):
+            logits[t, v] = sum(a * b for a, b in zip(row, of_token, strict=True))
+            logits[t, v] += 0.0 if bias is None else bias[v]
+    return logits
+
+
+def soft_cap(x, cap):
+    return np.array([[cap * math.tanh(value / cap) for value in row] for row in x])
 
 
 def layer_norm(params, x, eps=1e-5):
@@ -65,38 +130,17 @@ def layer_norm(params, x, eps=1e-5):
     return y
 
 
-def rms_norm(params, x, eps=1e-5):
+def zero_centred_rms_norm(params, x, eps=1e-5):
     y = np.zeros_like(x)
     for t, row in enumerate(x):
         size = math.sqrt(sum(value**2 for value in row) / len(row) + eps)
         for i, value in enumerate(row):
-            y[t, i] = value / size * params.scale[i]
+            y[t, i] = value / size * (1 + params.scale[i])
     return y
 
 
-def encoder_block(
-    params,
-    x,
-    mask=None,
-    *,
-    num_heads,
-    pre_norm=False,
-    activation=relu,
-    norm=layer_norm,
-    angles=None,
-):
-    def attend(x):
-        inputs = (params.attention, x, x, x, mask)
-        return multi_head_attention(*inputs, num_heads=num_heads, angles=angles)[0]
-
-    def feed(x):
-        return feed_forward(params.feed_forward, x, activation)
-
-    if pre_norm:
-        x = x + attend(norm(params.attention_norm, x))
-        return x + feed(norm(params.feed_forward_norm, x))
-    x = norm(params.attention_norm, x + attend(x))
-    return norm(params.feed_forward_norm, x + feed(x))
+def encoder_block(params, x, mask=None, **settings):
+    return decoder_block(params, x, None, mask, **settings)
 
 
 def decoder_block(
@@ -111,36 +155,103 @@ def decoder_block(
     activation=relu,
     norm=layer_norm,
     angles=None,
+    bias=None,
+    magnitude=1.0,
+    **scores,
 ):
+    scores |= {"num_heads": num_heads, "norm": norm}
+
     def attend(x):
         inputs = (params.attention, x, x, x, mask)
-        return multi_head_attention(*inputs, num_heads=num_heads, angles=angles)[0]
+        own = {"angles": angles, "bias": bias, "magnitude": magnitude}
+        return multi_head_attention(*inputs, **own, **scores)[0]
 
     def look_across(x):
         inputs = (params.cross_attention, x, memory, memory, memory_mask)
-        return multi_head_attention(*inputs, num_heads=num_heads)[0]
+        return multi_head_attention(*inputs, **scores)[0]
 
     def feed(x):
         return feed_forward(params.feed_forward, x, activation)
 
+    def normed(name, x):
+        parameters = getattr(params, name, None)
+        return x if parameters is None else norm(parameters, x)
+
     layers = {"attention": attend, "cross_attention": look_across, "feed_forward": feed}
+    if memory is None:
+        del layers["cross_attention"]
     for name, layer in layers.items():
-        normed = getattr(params, f"{name}_norm")
-        x = x + layer(norm(normed, x)) if pre_norm else norm(normed, x + layer(x))
+        inner, outer = f"{name}_norm", f"{name}_output_norm"
+        if pre_norm:
+            x = x + normed(outer, layer(normed(inner, x)))
+        else:
+            x = normed(inner, x + normed(outer, layer(x)))
     return x
 
 
-def sinusoidal_positions(length, dim, base=10_000.0):
+def sinusoidal_positions(length, dim, base=10_000.0, split=False):
     table = np.zeros((length, dim))
+    order = [*range(0, dim, 2), *range(1, dim, 2)] if split else range(dim)
     for p in range(length):
-        for column in range(dim):
+        for place, column in enumerate(order):
             angle = p / base ** (2 * (column // 2) / dim)
-            table[p, column] = math.cos(angle) if column % 2 else math.sin(angle)
+            table[p, place] = math.cos(angle) if column % 2 else math.sin(angle)
     return table
 
 
 def add_positions(table, x):
     return np.stack([row + table[t] for t, row in enumerate(x)])
+
+
+def llama3_frequencies(frequencies, factor, original_context, low=1.0, high=4.0):
+    """By wavelengths, as Llama 3.1's own code has it."""
+    scaled = []
+    for frequency in frequencies:
+        wavelength = 2 * math.pi / frequency
+        if wavelength < original_context / high:
+            scaled.append(frequency)
+        elif wavelength > original_context / low:
+            scaled.append(frequency / factor)
+        else:
+            smooth = (original_context / wavelength - low) / (high - low)
+            scaled.append((1 - smooth) * frequency / factor + smooth * frequency)
+    return np.array(scaled)
+
+
+def yarn_frequencies(frequencies, factor, original_context, fast=32.0, slow=1.0, base=10_000.0):
+    """By the place that turns so often (Peng et al. 2023, eq. 23, rounded as their code does)."""
+    dim = 2 * len(frequencies)
+
+    def dimension(turns):  # the i of the frequency base^(-2i/dim) that turns so often
+        return dim / 2 * math.log(original_context / (2 * math.pi * turns), base)
+
+    first, last = max(math.floor(dimension(fast)), 0), min(math.ceil(dimension(slow)), dim - 1)
+    scaled = []
+    for i, frequency in enumerate(frequencies):
+        slowed = min(max((i - first) / (last - first), 0.0), 1.0)
+        scaled.append((1 - slowed) * frequency + slowed * frequency / factor)
+    return np.array(scaled)
+
+
+def relative_bucket(distance, buckets, longest, causal):
+    """Of one distance s - t: T5's, of a whole number."""
+    if not causal:
+        buckets //= 2
+        if distance > 0:
+            return buckets + relative_bucket(-distance, buckets, longest, causal=True)
+    far = max(-distance, 0)
+    exact = buckets // 2
+    if far < exact:
+        return far
+    steps = math.log(far / exact) / math.log(longest / exact) * (buckets - exact)
+    return min(exact + math.floor(steps + 1e-9), buckets - 1)
+
+
+def alibi(positions, key_positions, num_heads):
+    bias = np.zeros((num_heads, len(positions), len(key_positions)))
+    for h, t, s in np.ndindex(*bias.shape):
+        bias[h, t, s] = -abs(positions[t] - key_positions[s]) / 2 ** (8 * (h + 1) / num_heads)
+    return bias
 
 
 def rotary_angles(length, dim, base=10_000.0, scale=1.0):

@@ -1,6 +1,8 @@
 """Attention: equal to the formula, to its differences and to Flax's; masks hide what they hide."""
 
 import functools
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -141,6 +143,45 @@ def test_padding_has_no_influence():
         for other in (x, noise)
     )
     assert_same(plain, noisy)
+
+
+SCORES = {
+    "scale": {"scale": 0.3},
+    "softcap": {"softcap": 0.8},
+    "bias": {"bias": normal(T, S, seed=4)},
+    "all": {"scale": 2.0, "softcap": 1.5, "bias": normal(T, S, seed=4)},
+}
+each_way_to_score = pytest.mark.parametrize("scores", SCORES.values(), ids=SCORES)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@each_way_to_score
+def test_scaled_bounded_and_biased_scores_are_their_formula(scores, masked):
+    inputs = (*drawn((2,)), some_mask(2, T, S)) if masked else drawn((2,))
+    formula = functools.partial(reference.attention, **scores)
+    expected = over_batch((2,), formula, *inputs)
+    assert_close(F.scaled_dot_product_attention(*inputs, **scores), expected)
+    plain = F.scaled_dot_product_attention(*inputs)[0]
+    assert np.abs(plain - expected[0]).max() > 1e-2
+
+
+@each_way_to_score
+def test_gradients_of_scaled_bounded_and_biased_scores_are_their_differences(scores):
+    scores = dict(scores)
+    bias, mask = scores.pop("bias", normal(T, S, seed=4)), some_mask(T, S)
+    assert_gradients_are_differences(
+        lambda *inputs: F.scaled_dot_product_attention(*inputs[:3], mask, bias=inputs[3], **scores)[
+            0
+        ],
+        lambda *inputs: reference.attention(*inputs[:3], mask, bias=inputs[3], **scores)[0],
+        *drawn(),
+        bias,
+    )
+
+
+def test_a_scale_of_one_over_the_root_of_the_width_is_the_default():
+    expected = F.scaled_dot_product_attention(*drawn(width=4))
+    assert_close(F.scaled_dot_product_attention(*drawn(width=4), scale=0.5), expected, 1e-6)
 
 
 # Multi-head attention
@@ -301,3 +342,197 @@ def test_hidden_places_of_a_memory_have_no_influence_whatever_their_values(seen,
     assert_same(
         *(F.attend(params, x, m, jnp.asarray(seen), num_heads=H)[0] for m in (plain, noisy))
     )
+
+
+# Options: shared keys, norms of queries and keys, a function of one's own
+
+G, WIDE = 2, 4  # two heads of keys for four of queries
+
+
+def grouped(normed=None):
+    return attention_parameters(D, WIDE * K, of_keys=G * K, normed=normed)
+
+
+def repeated(params):
+    """Grouped parameters with the kernels of keys and values written out for each query head."""
+
+    def repeat(layer):
+        kernel, bias = (
+            jnp.repeat(x.reshape(*x.shape[:-1], G, K), WIDE // G, axis=-2).reshape(
+                *x.shape[:-1], WIDE * K
+            )
+            for x in layer
+        )
+        return F.LinearParameters(kernel, bias)
+
+    return params._replace(key=repeat(params.key), value=repeat(params.value))
+
+
+def attend(params, x, mask=None, **settings):
+    heads = {"num_heads": WIDE, "observe": settings.get("observe", F.unobserved)}
+    return F.attend(params, x, F.key_values(params, x, **heads), mask, num_heads=WIDE, **settings)
+
+
+MASKS = {"open": None} | {
+    str(shape): some_mask(*shape)
+    for shape in [(T,), (T, T), (1, T), (T, 1), (WIDE, T, T), (2, 1, T, T), (2, WIDE, T, T)]
+}
+each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+
+
+@each_mask
+@pytest.mark.parametrize(
+    "bias", [None, normal(T, T), normal(WIDE, 1, T), normal(2, WIDE, T, T)], ids=np.shape
+)
+def test_shared_keys_are_keys_repeated_for_each_query_head(mask, bias):
+    params, x = grouped(), normal(2, T, D)
+    assert F.key_values(params, x, num_heads=WIDE).key.shape == (2, G, T, K)
+    shared, full = (attend(p, x, mask, bias=bias) for p in (params, repeated(params)))
+    assert shared[1].shape == (2, WIDE, T, T)
+    assert_close(shared, full, 1e-6)
+
+
+@pytest.mark.parametrize("normed", [None, K], ids=["plain", "normed"])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_shared_keys_and_norms_of_heads_are_their_formula(rotary, normed):
+    params, x, mask = grouped(normed), normal(T, D), some_mask(WIDE, T, T)
+    angles = F.rotary_angles(7, K) if rotary else None
+    settings = {"num_heads": WIDE, "angles": angles}
+    expected = reference.multi_head_attention(*exact((params, x, x, x)), mask, **settings)
+    assert_close(F.multi_head_attention(params, x, x, x, mask, **settings), expected)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "zero_centred_rms_norm"])
+def test_heads_are_normed_by_the_norm_that_is_given(name):
+    params, x = grouped(normed=K), normal(T, D)
+    norm = functools.partial(getattr(F, name), eps=0.1)
+    formula = functools.partial(getattr(reference, name), eps=0.1)
+    seen = F.key_values(params, x, num_heads=WIDE, norm=norm)
+    expected = reference.multi_head_attention(
+        *exact((params, x, x, x)), num_heads=WIDE, norm=formula
+    )
+    assert_close(F.attend(params, x, seen, num_heads=WIDE, norm=norm), expected)
+
+
+def test_gradients_of_shared_keys_with_normed_heads_are_their_differences():
+    settings, mask = {"num_heads": WIDE}, some_mask(WIDE, T, T)
+    assert_gradients_are_differences(
+        lambda params, x: F.multi_head_attention(params, x, x, x, mask, **settings)[0],
+        lambda params, x: reference.multi_head_attention(params, x, x, x, mask, **settings)[0],
+        grouped(normed=K),
+        normal(T, D),
+        tolerance=1e-4,
+    )
+
+
+def test_one_head_of_keys_serves_all_queries():
+    params, x = attention_parameters(D, WIDE * K, of_keys=K), normal(T, D)
+    expected = reference.multi_head_attention(*exact((params, x, x, x)), num_heads=WIDE)
+    assert_close(F.multi_head_attention(params, x, x, x, num_heads=WIDE), expected)
+
+
+def test_shared_keys_show_and_take_values_by_query_head():
+    params, x = grouped(), normal(2, T, D)
+    seen = {}
+
+    def observe(name, value):
+        seen[name] = value
+        return jnp.zeros_like(value).at[..., 1].set(1.0) if name == "weights" else value
+
+    _, weights = attend(params, x, observe=observe)
+    shapes = {name: value.shape for name, value in seen.items()}
+    assert shapes["key"] == shapes["value"] == (2, G, T, K)
+    assert shapes["query"] == shapes["heads"] == (2, WIDE, T, K)
+    assert shapes["weights"] == weights.shape == (2, WIDE, T, T)
+    assert_close(seen["weights"], attend(params, x)[1])
+    of_second = jnp.repeat(seen["value"][:, :, 1], WIDE // G, axis=1)
+    assert_close(seen["heads"], jnp.broadcast_to(of_second[:, :, None], (2, WIDE, T, K)))
+    assert_same(weights[..., 1], jnp.ones((2, WIDE, T)))
+
+
+def test_shared_keys_in_a_cache_are_those_of_the_whole():
+    params, x = grouped(normed=K), normal(2, 5, D)
+    whole, _ = attend(params, x, F.causal_mask(5))
+    cache = F.KeyValues(normal(2, G, 8, K), normal(2, G, 8, K))
+    for starts, length in [((0, 0), 3), ((3, 1), 2), ((4, 3), 1)]:
+        start = jnp.array(starts)
+        rows = F.positions_from(start, length)
+        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
+        cache = F.write(cache, F.key_values(params, piece, num_heads=WIDE), start)
+        output, _ = F.attend(params, piece, cache, F.cache_mask(rows, 8), num_heads=WIDE)
+        assert_close(output, expected)
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_writing_puts_new_keys_and_values_at_the_places_of_each_sample(batch):
+    cache = F.KeyValues(normal(*batch, H, 6, K), normal(*batch, H, 6, K, seed=1))
+    new = F.KeyValues(normal(*batch, H, 2, K), normal(*batch, H, 2, K, seed=1))
+    start = jnp.asarray(np.random.default_rng(0).integers(0, 5, batch))
+    for before, added, after in zip(cache, new, F.write(cache, new, start), strict=True):
+        expected = np.array(before)
+        for i in np.ndindex(*batch):
+            expected[i][:, int(start[i]) : int(start[i]) + 2] = added[i]
+        assert_same(after, expected)
+
+
+def test_writing_at_one_place_is_for_all_samples():
+    cache, new = (F.KeyValues(*[normal(2, H, n, K)] * 2) for n in (6, 2))
+    assert_same(F.write(cache, new, jnp.int32(3)), F.write(cache, new, jnp.array([3, 3])))
+
+
+class OwnAttention(NamedTuple):
+    query: F.LinearParameters
+    key: F.LinearParameters
+    value: F.LinearParameters
+    output: F.LinearParameters
+    own: Any = None
+
+
+def uniform(query, key, value, mask):
+    """An attention that takes no `observe`."""
+    weights = jnp.broadcast_to(1 / key.shape[-2], (*query.shape[:-1], key.shape[-2]))
+    return jnp.einsum("...ts,...sv->...tv", weights, value), weights
+
+
+both_kinds_of_keys = pytest.mark.parametrize("of_keys", [None, G * K], ids=["own", "shared"])
+
+
+@both_kinds_of_keys
+def test_an_attention_of_ones_own_can_be_seen_but_not_changed(of_keys):
+    params, x = attention_parameters(D, WIDE * K, of_keys=of_keys), normal(2, T, D)
+    seen = {}
+    settings = {"attention": uniform}
+    output, weights = attend(params, x, observe=lambda n, v: seen.setdefault(n, v), **settings)
+    assert_close(output, attend(params, x, **settings)[0])
+    assert_close(seen["weights"], jnp.full((2, WIDE, T, T), 1 / T))
+    assert_close(weights, seen["weights"])
+
+    def change(name, value):
+        return 2 * value if name == "weights" else value
+
+    with pytest.raises(ValueError, match="takes no `observe`"):
+        attend(params, x, observe=change, **settings)
+
+
+@both_kinds_of_keys
+def test_an_attention_with_parameters_of_its_own_gets_them_first(of_keys):
+    plain, x = attention_parameters(D, WIDE * K, of_keys=of_keys), normal(2, T, D)
+    params = OwnAttention(*plain[:4], own=SimpleNamespace(temperature=jnp.float32(3.0)))
+
+    def tempered(own, query, key, value, mask, observe=F.unobserved):
+        query = query / own.temperature
+        return F.scaled_dot_product_attention(query, key, value, mask, observe=observe)
+
+    seen = {}
+    settings = {"attention": tempered, "observe": lambda n, v: seen.setdefault(n, v)}
+    output, weights = attend(params, x, F.causal_mask(T), **settings)
+    colder = functools.partial(F.scaled_dot_product_attention, scale=1 / (3 * np.sqrt(K)))
+    assert_close(output, attend(plain, x, F.causal_mask(T), attention=colder)[0])
+    assert_close(seen["weights"], weights)
+
+
+def test_bind_gives_a_function_its_own_parameters_if_there_are_any():
+    own = SimpleNamespace(own=2.0)
+    assert F.bind(jnp.add, own)(1.0) == 3
+    assert F.bind(jnp.add, SimpleNamespace()) is jnp.add
+    assert F.bind(jnp.add, SimpleNamespace(own=None)) is jnp.add

@@ -1,6 +1,7 @@
 """Both blocks: equal to their formulas in both orders of norm, causal, batched as single."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,12 @@ from tests.functional.helpers import (
     assert_gradients_are_causal,
     assert_gradients_are_differences,
     assert_same,
+    attention_parameters,
     block_parameters,
     decoder_block_parameters,
     exact,
+    feed_forward_parameters,
+    norm_parameters,
     normal,
     over_batch,
     own_places,
@@ -279,3 +283,124 @@ def test_every_place_of_dropout_in_a_decoder_has_noise_of_its_own(monkeypatch):
     block, _, params = decoder_and_formula(dropout_rate=0.5, hidden_dropout_rate=0.5)
     block(params, *x_and_memory(), key=jax.random.key(0))
     assert len(set(keys)) == len(keys) == 4
+
+
+# Options: norms of outputs, norms left out, normed heads, functions of one's own
+
+
+def with_norms(params, **norms):
+    """The parameters with other or further norms."""
+    return SimpleNamespace(**params._asdict() | norms)
+
+
+def with_output_norms(params):
+    return with_norms(
+        params,
+        attention_output_norm=norm_parameters(D, seed=11),
+        feed_forward_output_norm=norm_parameters(D, seed=12),
+    )
+
+
+def exactly(params):
+    return SimpleNamespace(**{name: exact(value) for name, value in vars(params).items()})
+
+
+@pytest.mark.parametrize("change", ["output norms", "no attention norm", "no feed-forward norm"])
+@both_orders
+def test_blocks_with_more_or_fewer_norms_are_their_formula(pre_norm, change):
+    block, formula, params = block_and_formula(pre_norm=pre_norm)
+    plain, x = block(params, normal(T, D)), normal(T, D)
+    if change == "output norms":
+        changed = with_output_norms(params)
+    else:
+        name = change.removeprefix("no ").replace(" ", "_").replace("-", "_")
+        changed = with_norms(params, **{name: None})
+    output = block(changed, x)
+    assert_close(output, formula(exactly(changed), exact(x)))
+    assert np.abs(output - plain).max() > 1e-2
+
+
+@both_orders
+def test_decoder_blocks_with_more_and_fewer_norms_are_their_formula(pre_norm):
+    block, formula, params = decoder_and_formula(pre_norm=pre_norm)
+    changed = with_norms(
+        params,
+        cross_attention_norm=None,
+        cross_attention_output_norm=norm_parameters(D, seed=13),
+        feed_forward_output_norm=norm_parameters(D, seed=12),
+    )
+    inputs = x_and_memory()
+    assert_close(block(changed, *inputs), formula(exactly(changed), *exact(inputs)))
+
+
+@both_orders
+def test_a_bias_of_scores_is_that_of_self_attention_alone(pre_norm):
+    bias = normal(H, T, T, seed=5)
+    block, formula, params = decoder_and_formula(pre_norm=pre_norm)
+    inputs = x_and_memory()
+    expected = formula(*exact((params, *inputs)), bias=exact(bias))
+    assert_close(block(params, *inputs, bias=bias), expected)
+
+
+def test_decoder_blocks_norm_heads_by_the_given_norm():
+    params = decoder_block_parameters(D, 6)
+    params = params._replace(
+        attention=attention_parameters(D, D, normed=D // H),
+        cross_attention=attention_parameters(D, D, normed=D // H, seed=5),
+    )
+    inputs = x_and_memory()
+    norms = {"norm": functools.partial(F.layer_norm, eps=0.1)}
+    expected = reference.decoder_block(
+        *exact((params, *inputs)),
+        num_heads=H,
+        norm=functools.partial(reference.layer_norm, eps=0.1),
+    )
+    assert_close(F.decoder_block(params, *inputs, num_heads=H, **norms), expected)
+
+
+@both_orders
+def test_a_block_with_all_options_and_a_cache_is_the_whole_one_piece_by_piece(pre_norm):
+    params = block_parameters(D, 6)._replace(
+        attention=attention_parameters(D, 2 * H * 4, of_keys=H * 4, normed=4),
+        feed_forward=feed_forward_parameters(D, 6, gated=True),
+    )
+    params, x, length = with_output_norms(params), normal(2, 5, D), 5
+    settings = {"num_heads": 2 * H, "pre_norm": pre_norm, "norm": F.layer_norm}
+    settings["attention"] = functools.partial(F.scaled_dot_product_attention, softcap=0.9)
+
+    def of_positions(rows, keys):
+        mask = F.combine_masks(F.cache_mask(rows, len(keys)), F.window_mask(rows, keys, 3))
+        angles = rows[..., None, :, None] * F.rotary_frequencies(4)
+        return {"mask": mask, "bias": F.alibi(rows, keys, 2 * H), "angles": angles}
+
+    rows = jnp.tile(jnp.arange(length), (2, 1))
+    whole, seen = F.block(params, x, **of_positions(rows, rows[0]), **settings)
+    assert seen.key.shape == (2, H, length, 4)
+    cache = F.KeyValues(*[normal(2, H, 8, 4)] * 2)
+    for starts, size in [((0, 0), 3), ((3, 1), 2), ((4, 3), 1)]:
+        start = jnp.array(starts)
+        rows = F.positions_from(start, size)
+        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
+        cached = of_positions(rows, jnp.arange(8)) | {"cache": cache, "start": start}
+        output, cache = F.block(params, piece, **cached, **settings)
+        assert_close(output, expected)
+
+
+@both_orders
+def test_a_feed_forward_of_ones_own_gets_what_it_takes(pre_norm):
+    params, x = block_parameters(D, 6), normal(T, D)
+    key = jax.random.key(0)
+    taken = []
+
+    def plain(params, x):
+        return F.linear(params.output, jnp.tanh(F.linear(params.hidden, x)))
+
+    def curious(params, x, *, activation, key, observe):
+        taken.append((activation, key is None, observe is F.unobserved))
+        return plain(params, x)
+
+    settings = {"num_heads": H, "pre_norm": pre_norm, "activation": jnp.tanh, "key": key}
+    expected = F.encoder_block(params, x, **settings)
+    for own in (plain, curious):
+        assert_close(F.encoder_block(params, x, feed_forward=own, **settings), expected)
+    assert taken == [(jnp.tanh, False, True)]

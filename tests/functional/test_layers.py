@@ -1,5 +1,8 @@
 """Layers: equal to their formulas and differences; dropout drops what it says."""
 
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,11 +30,41 @@ LAYERS = {
     "layer norm": (F.layer_norm, reference.layer_norm, norm_parameters(D)),
     "layer norm without bias": (F.layer_norm, reference.layer_norm, norm_parameters(D, bias=False)),
     "rms norm": (F.rms_norm, reference.rms_norm, norm_parameters(D, bias=False)),
+    "zero-centred rms norm": (
+        F.zero_centred_rms_norm,
+        reference.zero_centred_rms_norm,
+        norm_parameters(D, bias=False),
+    ),
+    "output layer": (
+        lambda params, x: F.unembed(params.kernel.T, x, params.bias),
+        lambda params, x: reference.unembed(params.kernel.T, x, params.bias),
+        linear_parameters(D, 5),
+    ),
+    "output layer without bias": (
+        lambda params, x: F.unembed(params.kernel.T, x),
+        lambda params, x: reference.unembed(params.kernel.T, x),
+        linear_parameters(D, 5, bias=False),
+    ),
     "feed-forward": (F.feed_forward, reference.feed_forward, feed_forward_parameters(D, 6)),
     "feed-forward with tanh": (
         lambda params, x: F.feed_forward(params, x, jnp.tanh),
         lambda params, x: reference.feed_forward(params, x, np.tanh),
         feed_forward_parameters(D, 6, bias=False),
+    ),
+    "gated feed-forward": (
+        lambda params, x: F.feed_forward(params, x, jax.nn.silu),
+        lambda params, x: reference.feed_forward(params, x, reference.silu),
+        feed_forward_parameters(D, 6, gated=True),
+    ),
+    "gated feed-forward with squared relu": (
+        lambda params, x: F.feed_forward(params, x, F.squared_relu),
+        lambda params, x: reference.feed_forward(params, x, reference.squared_relu),
+        feed_forward_parameters(D, 6, bias=False, gated=True),
+    ),
+    "soft cap": (
+        lambda params, x: F.soft_cap(x * params, 0.7),
+        lambda params, x: reference.soft_cap(x * params, 0.7),
+        normal(D, seed=3),
     ),
 }
 each_layer = pytest.mark.parametrize(("layer", "formula", "params"), LAYERS.values(), ids=LAYERS)
@@ -55,7 +88,7 @@ def test_layers_treat_every_position_alike(layer, formula, params):
     assert_close(jax.jit(jax.vmap(layer, in_axes=(None, 0)))(params, x), layer(params, x))
 
 
-@pytest.mark.parametrize("norm", [F.layer_norm, F.rms_norm])
+@pytest.mark.parametrize("norm", [F.layer_norm, F.rms_norm, F.zero_centred_rms_norm])
 def test_norms_of_equal_numbers_are_finite(norm):
     params = norm_parameters(D, bias=False)
     for x in (jnp.zeros(D), jnp.full(D, 1e6)):
@@ -66,7 +99,8 @@ def test_norms_of_equal_numbers_are_finite(norm):
 
 def test_eps_of_norms_is_theirs_to_choose():
     x = 0.01 * normal(T, D)
-    for norm, formula in [(F.layer_norm, reference.layer_norm), (F.rms_norm, reference.rms_norm)]:
+    for name in ("layer_norm", "rms_norm", "zero_centred_rms_norm"):
+        norm, formula = getattr(F, name), getattr(reference, name)
         params = norm_parameters(D)
         assert_close(norm(params, x, 0.1), formula(*exact((params, x)), 0.1))
 
@@ -75,6 +109,41 @@ def test_eps_of_norms_is_theirs_to_choose():
 def test_embedding_looks_up_rows(shape):
     table, tokens = normal(5, D), integers(5, *shape)
     assert_same(F.embed(table, tokens), table[tokens])
+
+
+def test_a_zero_centred_norm_is_an_rms_norm_of_one_more():
+    x, scale = normal(T, D), normal(D, seed=1)
+    expected = F.rms_norm(F.NormParameters(1 + scale), x)
+    assert_same(F.zero_centred_rms_norm(F.NormParameters(scale), x), expected)
+
+
+def test_a_soft_cap_bounds_keeps_what_is_small_and_the_order():
+    x = jnp.linspace(-200, 200, 41)
+    capped = F.soft_cap(x, 30.0)
+    assert np.abs(capped).max() <= 30
+    assert (np.diff(capped[10:-10]) > 0).all()
+    assert_close(F.soft_cap(0.01 * x, 30.0), 0.01 * x, 1e-2)
+    assert_close(F.soft_cap(x, 1e5), x, 1e-4)
+
+
+def test_a_gate_is_what_the_activation_is_of_and_hidden_is_what_was_multiplied():
+    params, x = feed_forward_parameters(D, 6, gated=True), normal(T, D)
+    seen = {}
+    F.feed_forward(params, x, jnp.tanh, observe=lambda name, v: seen.setdefault(name, v))
+    expected = jnp.tanh(F.linear(params.gate, x)) * F.linear(params.hidden, x)
+    assert_same(seen["hidden"], expected)
+
+
+def test_an_activation_with_parameters_of_its_own_gets_them_first():
+    class Layer(NamedTuple):
+        hidden: F.LinearParameters
+        output: F.LinearParameters
+        own: Any
+
+    params, x = feed_forward_parameters(D, 6), normal(T, D)
+    layer = Layer(params.hidden, params.output, SimpleNamespace(slope=0.3))
+    output = F.feed_forward(layer, x, lambda own, x: own.slope * x)
+    assert_close(output, F.feed_forward(params, x, lambda x: 0.3 * x))
 
 
 # Dropout

@@ -43,3 +43,32 @@ def test_combined_masks_broadcast():
     assert combined.shape == (2, 1, 3, 3)
     for b, t, s in np.ndindex(2, 3, 3):
         assert combined[b, 0, t, s] == (s <= t and tokens[b, s] != 0)
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_cache_mask_shows_what_was_written_up_to_each_position(batch):
+    positions = integers(4, *batch, 3)
+    mask = F.cache_mask(positions, 6)
+    assert mask.shape == (*batch, 1, 3, 6)
+    for *i, t, s in np.ndindex(*batch, 3, 6):
+        assert mask[(*i, 0, t, s)] == (s <= positions[(*i, t)])
+
+
+def test_cache_mask_of_positions_in_order_is_causal():
+    assert (F.cache_mask(jnp.arange(5), 5)[0] == F.causal_mask(5)).all()
+
+
+@pytest.mark.parametrize("window", [1, 2, 9])
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_window_mask_shows_what_is_nearer_than_the_window(batch, window):
+    positions, key_positions = integers(9, *batch, 3), integers(9, 5)
+    mask = F.window_mask(positions, key_positions, window)
+    assert mask.shape == (*batch, 1, 3, 5)
+    for *i, t, s in np.ndindex(*batch, 3, 5):
+        distance = abs(int(positions[(*i, t)]) - int(key_positions[s]))
+        assert mask[(*i, 0, t, s)] == (distance < window)
+
+
+def test_a_window_and_causality_leave_as_many_keys_as_the_window_is_long():
+    mask = F.combine_masks(F.causal_mask(7), F.window_mask(jnp.arange(7), jnp.arange(7), 3))[0]
+    assert (mask.sum(-1) == np.minimum(np.arange(7) + 1, 3)).all()

@@ -1,5 +1,7 @@
 """Values by name: what observes sees every value once, and its answer is what is gone on with."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -16,6 +18,7 @@ from tests.functional.helpers import (
     normal,
 )
 from tlite import functional as F
+from tlite.functional.observe import taking
 
 T, S, D, HEADS = 5, 3, 8, 2
 X, MEMORY = normal(T, D), normal(S, D, seed=1)
@@ -91,6 +94,16 @@ def test_a_name_tells_every_place_it_is_within(places):
     for place in outer:
         observe = F.within(observe, place)
     assert observe(last, X) == (".".join(places), X)
+
+
+def test_taking_gives_a_function_what_it_takes_and_nothing_else():
+    def some(x, *, a, b=2):
+        return x, a, b
+
+    assert taking(some, a=1, c=3)(0) == (0, 1, 2)
+    assert taking(some, a=1, b=5, c=3)(0) == (0, 1, 5)
+    assert taking(lambda x: x, a=1)(0) == 0
+    assert taking(functools.partial(some, a=7), b=5)(0) == (0, 7, 5)
 
 
 @each_function

@@ -3,13 +3,11 @@
 import dataclasses
 import functools
 import math
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from tests.functional import reference
 from tests.functional.helpers import (
@@ -21,6 +19,7 @@ from tests.functional.helpers import (
     normal,
     own_places,
 )
+from tests.models.reference import plain
 from tlite import functional as F
 from tlite.functional import layers
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
@@ -157,17 +156,6 @@ def test_scaled_embeddings_begin_with_the_deviation_of_positions(width):
 
 
 # The formula
-
-
-def plain(node):
-    """A module as a tree of names with NumPy arrays of float64."""
-    if isinstance(node, nnx.Variable):
-        return np.asarray(node[...], np.float64)
-    if isinstance(node, nnx.List):
-        return [plain(child) for child in node]
-    if isinstance(node, nnx.Module):
-        return SimpleNamespace(**{name: plain(child) for name, child in vars(node).items()})
-    return node
 
 
 def formula(params, source, target):

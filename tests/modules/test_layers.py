@@ -1,5 +1,7 @@
 """Modules: they hold the parameters by the counts, and add nothing to the functions."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from tests.functional.helpers import assert_close, assert_same, integers, normal
 from tlite import functional as F
 from tlite import modules
 from tlite.models import GeneratorConfig
+from tlite.modules.layers import Own, make_own
 
 KEY = jax.random.key(0)
 D, H = 32, 4
@@ -21,17 +24,20 @@ def linear_parameters(layer):
 
 def norm_parameters(norm):
     return F.NormParameters(
-        norm.scale[...], norm.bias[...] if getattr(norm, "bias", None) else None
+        norm.scale[...], None if getattr(norm, "bias", None) is None else norm.bias[...]
     )
 
 
 def attention_parameters(attention):
     layers = (attention.query, attention.key, attention.value, attention.output)
-    return F.AttentionParameters(*map(linear_parameters, layers))
+    norms = (getattr(attention, name, None) for name in ("query_norm", "key_norm"))
+    norms = (None if norm is None else norm_parameters(norm) for norm in norms)
+    return F.AttentionParameters(*map(linear_parameters, layers), *norms)
 
 
 def feed_forward_parameters(layer):
-    return F.FeedForwardParameters(*map(linear_parameters, (layer.hidden, layer.output)))
+    layers = [layer.hidden, layer.output, *([layer.gate] if hasattr(layer, "gate") else [])]
+    return F.FeedForwardParameters(*map(linear_parameters, layers))
 
 
 def block_parameters(block):
@@ -52,6 +58,14 @@ def block_parameters(block):
         (modules.LayerNorm(5), 10, 2),
         (modules.LayerNorm(5, bias=False), 5, 1),
         (modules.RMSNorm(5), 5, 1),
+        (modules.ZeroCentredRMSNorm(5), 5, 1),
+        (modules.MultiHeadAttention(D, H, key_heads=1, key=KEY), 2 * D * D + 2 * D * 8 + D, 5),
+        (
+            modules.MultiHeadAttention(D, H, key_heads=2, head_width=5, qkv_bias=True, key=KEY),
+            2 * 20 * D + 2 * 10 * D + 20 + 2 * 10 + D,
+            8,
+        ),
+        (modules.FeedForward(D, 10, gated=True, key=KEY), 3 * 10 * D + 2 * 10 + D, 6),
         (modules.MultiHeadAttention(D, H, key=KEY), 4_128, 5),
         (modules.MultiHeadAttention(D, H, qkv_bias=True, key=KEY), 4_224, 8),
         (modules.MultiHeadAttention(D, H, bias=False, key=KEY), 4_096, 4),
@@ -77,13 +91,72 @@ def test_layers_are_the_functions_of_their_parameters(bias):
     assert_same(feed_forward(x), F.feed_forward(feed_forward_parameters(feed_forward), x))
 
 
-@pytest.mark.parametrize("options", [{}, {"head_width": 5}, {"qkv_bias": True, "bias": False}])
+def test_options_of_layers_are_those_of_their_functions():
+    x = normal(2, 3, D)
+    gated = modules.FeedForward(D, 6, gated=True, key=KEY)
+    assert_same(gated(x), F.feed_forward(feed_forward_parameters(gated), x))
+    assert np.abs(gated(x) - modules.FeedForward(D, 6, key=KEY)(x)).max() > 1e-3
+    centred = modules.ZeroCentredRMSNorm(D)
+    assert not centred.scale[...].any()
+    assert_same(centred(x), modules.RMSNorm(D)(x))
+
+
+def test_a_gate_leaves_the_other_layers_as_they_are_drawn_without():
+    gated, plain = (modules.FeedForward(D, 6, gated=g, key=KEY) for g in (True, False))
+    assert_same(gated.hidden.kernel[...], plain.hidden.kernel[...])
+    assert_same(gated.output.kernel[...], plain.output.kernel[...])
+    assert np.abs(gated.gate.kernel[...] - gated.hidden.kernel[...]).max() > 1e-2
+
+
+OPTIONS = [{}, {"head_width": 5}, {"qkv_bias": True, "bias": False}, {"key_heads": 1}]
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, {"key_heads": 2, "head_width": 6}])
 def test_attention_is_the_function_of_its_parameters(options):
     attention = modules.MultiHeadAttention(D, H, key=KEY, **options)
     inputs = (normal(2, 3, D), normal(2, 5, D), normal(2, 5, D, seed=1), jnp.tri(3, 5, dtype=bool))
     expected = F.multi_head_attention(attention_parameters(attention), *inputs, num_heads=H)
     assert_same(attention(*inputs), expected)
     assert_same(F.multi_head_attention(attention, *inputs, num_heads=H), expected)
+
+
+@pytest.mark.parametrize(
+    ("switches", "change"),
+    [
+        ({"gated": True}, D * 4 * D + 4 * D),
+        ({"key_heads": 1}, -2 * D * (D - 8)),
+        ({"query_key_norm": True}, 2 * 2 * 8),
+        ({"query_key_norm": True, "norm": "rms"}, 2 * 8 - 2 * D),
+        ({"query_key_norm": True, "norm": "zero_centred_rms"}, 2 * 8 - 2 * D),
+        ({"output_norms": True}, 2 * 2 * D),
+        ({"norm_bias": False}, -2 * D),
+        ({"feed_forward_bias": False}, -5 * D),
+        ({"bias": False, "norm_bias": True}, -6 * D),
+    ],
+)
+def test_a_blocks_options_change_its_parameters_as_counted_by_hand(switches, change):
+    block = modules.EncoderBlock(dataclasses.replace(CONFIG, **switches), key=KEY)
+    assert modules.count_parameters(block) == 12_608 + change
+
+
+def test_parameters_of_a_function_of_ones_own_are_made_by_it():
+    def function(own, x):
+        return x
+
+    assert make_own(function, CONFIG, KEY) is None
+    assert make_own("gelu", CONFIG, KEY) is None
+    function.parameters = lambda config, key: {
+        "width": jnp.float32(config.width),
+        "noise": jax.random.normal(key, (3,)),
+        "numbers": np.arange(2.0),
+    }
+    own, again, other = (make_own(function, CONFIG, k) for k in (KEY, KEY, jax.random.key(1)))
+    assert isinstance(own, Own)
+    assert own.width[...] == D
+    assert own.numbers.shape == (2,)
+    assert_same(own.noise[...], again.noise[...])
+    assert (own.noise[...] != other.noise[...]).all()
+    assert modules.count_parameters(own) == 6
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])

@@ -32,6 +32,8 @@ class GeneratorConfig(BlocksConfig):
 class TransformerGenerator(Encoder):
     """Embedding, positions, dropout, causal blocks, head: tokens (..., T) to logits (..., T, V)."""
 
+    causal = True
+
     def __init__(self, config: GeneratorConfig, *, key: Key[Array, ""]):
         super().__init__(config, key=key)
         if not config.tied_head:

@@ -1,0 +1,101 @@
+"""The masked language model: counted by hand, blind to padding, the same batched or alone."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_close, assert_same
+from tests.models.helpers import difference, drawn
+from tlite import inspection
+from tlite.models import Encoder, MaskedConfig, TransformerMasked
+from tlite.modules import count_parameters
+
+T, V, D = 5, 7, 8
+SMALL = MaskedConfig(
+    vocabulary_size=V, context=6, width=D, num_heads=2, num_blocks=2, hidden_width=6, dropout=0.5
+)
+BLOCK = (4 * D * D + D) + (2 * 6 * D + 6 + D) + 2 * 2 * D
+BODY = V * D + 6 * D + 2 * BLOCK
+TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, -1, -1], [-1, 4, -1, 0, 2]])
+KEYS = jax.random.split(jax.random.key(0), 3)
+
+
+@functools.cache
+def small(**switches):
+    return drawn(TransformerMasked, dataclasses.replace(SMALL, **switches))
+
+
+@pytest.mark.parametrize(
+    ("switches", "change"),
+    [
+        ({}, 0),
+        ({"head_bias": False}, -V),
+        ({"projection_bias": False}, -D),
+        ({"projection_norm": False}, -2 * D),
+        ({"norm": "rms"}, -(2 * 2 + 1) * D),
+        ({"norm_bias": False}, -(2 * 2 + 1) * D),
+        ({"norm_first": True}, 2 * D),
+        ({"embedding_norm": True, "segments": 2}, 2 * D + 2 * D),
+    ],
+)
+def test_it_has_the_parameters_of_an_encoder_a_projection_and_a_bias(switches, change):
+    config = dataclasses.replace(SMALL, **switches)
+    model = jax.eval_shape(lambda: TransformerMasked(config, key=KEYS[0]))
+    assert count_parameters(model) == BODY + D * D + D + 2 * D + V + change
+
+
+def test_padding_changes_nothing_whatever_its_number_and_its_length():
+    model = small()
+    logits = model(TOKENS)
+    assert logits.shape == (3, T, V)
+    assert_same(model(jnp.where(TOKENS < 0, -9, TOKENS)), logits)
+    assert_close(model(TOKENS[1, :3]), logits[1, :3])
+    assert difference(model(jnp.maximum(TOKENS, 0))[1, :3], logits[1, :3]) > 1e-2
+
+
+def test_nothing_but_padding_has_finite_logits_and_gradients():
+    tokens = jnp.full((2, T), -1)
+    value, gradients = jax.value_and_grad(lambda model: (model(tokens) ** 2).sum())(small())
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((value, gradients)))
+
+
+def test_every_place_sees_what_comes_later():
+    model = small()
+    changed = model(TOKENS.at[0, -1].set(2))
+    assert np.abs(changed - model(TOKENS))[0].max(-1).min() > 1e-4
+
+
+def test_a_text_is_the_same_alone_batched_mapped_or_compiled_with_noise_or_without():
+    model = small()
+    for keys in (None, KEYS):
+        batched = model(TOKENS, key=keys)
+        mapped = jax.jit(jax.vmap(lambda tokens, key: model(tokens, key=key)))(TOKENS, keys)
+        assert_close(mapped, batched)
+        assert_close(model(TOKENS[0], key=None if keys is None else keys[0]), batched[0])
+    assert difference(batched, model(TOKENS)) > 1e-2
+
+
+def test_logits_are_those_of_the_encoders_vectors():
+    model, shapes = small(), {}
+    _, seen = inspection.run(model, TOKENS, capture=["final", "blocks.1.residual"])
+    assert_same(model.logits(seen["final"]), model(TOKENS))
+    shapes = {name: value.shape for name, value in seen.items()}
+    assert shapes == {"final": (3, T, D), "blocks.1.residual": (3, T, D)}
+
+
+def test_the_bare_encoder_gives_the_vectors_that_the_masked_model_has():
+    model = small()
+    bare = drawn(Encoder, SMALL)
+    vectors = bare(TOKENS)
+    assert vectors.shape == (3, T, D)
+    assert_same(vectors, inspection.run(model, TOKENS, capture="final")[1]["final"])
+    assert_same(bare(jnp.where(TOKENS < 0, -4, TOKENS)), vectors)
+
+
+def test_too_many_tokens_are_refused_with_both_lengths():
+    with pytest.raises(ValueError, match=r"length 7 .* length 6"):
+        small()(jnp.zeros(7, int))

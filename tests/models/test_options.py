@@ -1,0 +1,455 @@
+"""Every switch in every model: its formula in NumPy, causality, caches, padding, gradients."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_close, assert_same
+from tests.models import reference
+from tests.models.helpers import (
+    assert_rows_reach,
+    assert_slopes_reach,
+    difference,
+    drawn,
+    moved,
+    ragged,
+    reach,
+    slopes,
+)
+from tlite import functional as F
+from tlite.models import (
+    ClassifierConfig,
+    GeneratorConfig,
+    MaskedConfig,
+    RotaryScaling,
+    Seq2SeqConfig,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerMasked,
+    TransformerSeq2Seq,
+)
+from tlite.modules import count_parameters
+from tlite.training.named import parameter_names
+
+V, T, D = 7, 5, 8
+SIZES = {"context": 6, "width": D, "num_heads": 2, "num_blocks": 2, "hidden_width": 6}
+SIZES |= {"vocabulary_size": V, "dropout": 0.0, "hidden_dropout": 0.0}
+BASES = {
+    "generator": GeneratorConfig(**SIZES, norm_first=True),
+    "classifier": ClassifierConfig(**SIZES, num_classes=3, aggregation="mean"),
+    "masked": MaskedConfig(**SIZES),
+    "seq2seq": Seq2SeqConfig(**SIZES, source_vocabulary_size=V, decoder_blocks=2),
+}
+KINDS = {
+    "generator": TransformerGenerator,
+    "classifier": TransformerClassifier,
+    "masked": TransformerMasked,
+    "seq2seq": TransformerSeq2Seq,
+}
+ROTARY = {"positions": "rotary"}
+LOCAL = ROTARY | {"windows": (2, 0)}
+
+# Of all models: what a switch is tried upon, and the switch.
+SWITCHES = {
+    "gated": ({"activation": "silu"}, {"gated": True}),
+    "key_heads": ({}, {"key_heads": 1}),
+    "head_width": ({}, {"head_width": 6}),
+    "query_key_norm": (ROTARY, {"query_key_norm": True}),
+    "output_norms": ({}, {"output_norms": True}),
+    "embedding_norm": ({}, {"embedding_norm": True}),
+    "norm_epsilon": ({"query_key_norm": True, "embedding_norm": True}, {"norm_epsilon": 0.3}),
+    "rms": ({"query_key_norm": True}, {"norm": "rms"}),
+    "zero_centred_rms": ({"norm": "rms", "output_norms": True}, {"norm": "zero_centred_rms"}),
+    "norm_bias": ({"query_key_norm": True}, {"norm_bias": False}),
+    "norm_bias alone": ({"bias": False}, {"norm_bias": True}),
+    "feed_forward_bias": ({}, {"feed_forward_bias": False}),
+    "feed_forward_bias alone": ({"bias": False, "gated": True}, {"feed_forward_bias": True}),
+    "qkv_bias": ({"key_heads": 1}, {"qkv_bias": True}),
+    "first_norm": ({}, {"first_norm": False}),
+    "scale_embedding": ({}, {"scale_embedding": None}),
+    "segments": ({}, {"segments": 2}),
+    **{
+        name: ({}, {"activation": name})
+        for name in ("gelu", "gelu_exact", "silu", "squared_relu", "tanh")
+    },
+    **{
+        name: ({"positions": "none"}, {"positions": name})
+        for name in ("learned", "sinusoidal", "split_sinusoidal", "rotary", "relative", "alibi")
+    },
+    "position_offset": ({"positions": "learned"}, {"position_offset": 2}),
+    "relative_buckets": (
+        {"positions": "relative"},
+        {"relative_buckets": 4, "relative_distance": 4},
+    ),
+    "rotary_base": (ROTARY, {"rotary_base": 7.0}),
+    "local_rotary_base": (LOCAL, {"local_rotary_base": 7.0}),
+    "linear": (ROTARY, {"rotary_scaling": RotaryScaling("linear", 4.0)}),
+    "llama3": (ROTARY, {"rotary_scaling": RotaryScaling("llama3", 4.0, 20)}),
+    "yarn": (ROTARY, {"rotary_scaling": RotaryScaling("yarn", 4.0, 20)}),
+    "yarn without growth": (
+        ROTARY,
+        {"rotary_scaling": RotaryScaling("yarn", 4.0, 20, attention_factor=1.0)},
+    ),
+    "scaled, not local": (
+        LOCAL | {"local_rotary_base": 7.0},
+        {"rotary_scaling": RotaryScaling("linear", 4.0)},
+    ),
+    "windows": ({}, {"windows": (2, 0)}),
+    "one window": (ROTARY, {"windows": (2,)}),
+    "softcap": ({}, {"softcap": 0.7}),
+    "attention_scale": ({}, {"attention_scale": 0.9}),
+}
+# Of one model.
+OWN_SWITCHES = {
+    "generator": {
+        "tied_head": ({}, {"tied_head": True}),
+        "biased tied head": ({"tied_head": True}, {"head_bias": True}),
+        "head_bias": ({}, {"head_bias": False}),
+        "head_bias alone": ({"bias": False}, {"head_bias": True}),
+        "head_softcap": ({}, {"head_softcap": 0.9}),
+    },
+    "classifier": {
+        "dense": ({}, {"aggregation": "dense"}),
+        "attention": ({}, {"aggregation": "attention"}),
+        "first": ({}, {"aggregation": "first"}),
+        "projection": ({"aggregation": "first"}, {"projection": "tanh"}),
+        "projection_bias": ({"projection": "gelu"}, {"projection_bias": False}),
+        "projection_norm": ({"projection": "gelu"}, {"projection_norm": True}),
+        "head_bias": ({}, {"head_bias": False}),
+        "head_bias alone": ({"bias": False}, {"head_bias": True}),
+    },
+    "masked": {
+        "projection": ({}, {"projection": "silu"}),
+        "projection_bias": ({}, {"projection_bias": False}),
+        "projection_norm": ({}, {"projection_norm": False}),
+        "head_bias": ({}, {"head_bias": False}),
+    },
+    "seq2seq": {
+        "shared": ({}, {"embeddings": "shared"}),
+        "separate": ({}, {"embeddings": "separate"}),
+        "biased tied head": ({}, {"head_bias": True}),
+        "head_bias": ({"embeddings": "shared"}, {"head_bias": False}),
+        "head_scale": ({}, {"head_scale": 0.3}),
+        "decoder_blocks": ({}, {"decoder_blocks": 1}),
+    },
+}
+# What belongs together, in as many combinations as there are families of models.
+FAMILIES = {
+    "llama": {"norm": "rms", "gated": True, "activation": "silu", "key_heads": 1, "bias": False}
+    | ROTARY
+    | {"rotary_scaling": RotaryScaling("llama3", 4.0, 20)},
+    "qwen3": {"norm": "rms", "gated": True, "key_heads": 1, "bias": False, "head_width": 6}
+    | ROTARY
+    | {"query_key_norm": True},
+    "gemma2": {"norm": "zero_centred_rms", "gated": True, "activation": "gelu", "key_heads": 1}
+    | LOCAL
+    | {"output_norms": True, "softcap": 5.0, "attention_scale": 0.4, "scale_embedding": True},
+    "gemma3": {"norm": "zero_centred_rms", "gated": True, "activation": "gelu", "key_heads": 1}
+    | LOCAL
+    | {"query_key_norm": True, "output_norms": True, "local_rotary_base": 7.0, "bias": False}
+    | {"rotary_scaling": RotaryScaling("linear", 8.0), "norm_epsilon": 1e-6},
+    "t5": {"norm": "rms", "positions": "relative", "attention_scale": 1.0, "bias": False}
+    | {"gated": True, "activation": "gelu", "head_width": 3, "relative_buckets": 8},
+    "modernbert": {"norm_bias": False, "bias": False, "first_norm": False, "gated": True}
+    | {"activation": "gelu_exact", "embedding_norm": True, "local_rotary_base": 7.0}
+    | LOCAL,
+    "bart": {"positions": "learned", "position_offset": 2, "embedding_norm": True}
+    | {"qkv_bias": True, "activation": "gelu_exact"},
+}
+
+
+# Those by which what is seen, and from where, changes.
+SEEING = ["key_heads", "head_width", "query_key_norm", "embedding_norm", "scale_embedding"]
+SEEING += ["segments", "learned", "rotary", "relative", "alibi", "position_offset", "one window"]
+SEEING += ["local_rotary_base", "scaled, not local", "windows", "softcap", "attention_scale"]
+
+
+def cases(model, switches=tuple(SWITCHES)):
+    """The names of these switches, of those of the model's own, and of the families."""
+    names = [*switches, *OWN_SWITCHES[model], *FAMILIES]
+    if model == "seq2seq":
+        names = [name for name in names if "yarn" not in name]  # its config refuses it
+    return pytest.mark.parametrize("name", names)
+
+
+def configs(model, name):
+    """The config without and with a switch; a family is tried in the other order of norms too."""
+    base = BASES[model]
+    if name in FAMILIES:
+        before, switch = {"norm_first": not base.norm_first}, FAMILIES[name]
+    else:
+        before, switch = (SWITCHES | OWN_SWITCHES[model])[name]
+    if name == "scale_embedding":
+        switch = {"scale_embedding": not base.scale_embedding}
+    before = dataclasses.replace(base, **before)
+    return before, dataclasses.replace(before, **switch)
+
+
+@functools.cache
+def make(model, config):
+    return drawn(KINDS[model], config)
+
+
+def plain_and_changed(model, name):
+    return tuple(make(model, config) for config in configs(model, name))
+
+
+def of_each(formula, model, *texts):
+    """The formula's results for each text, or pair of texts."""
+    params = reference.plain(model)
+    return np.stack([formula(params, *text) for text in zip(*texts, strict=True)])
+
+
+# The generator
+
+TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
+
+
+@cases("generator")
+def test_logits_of_a_generator_are_their_formula_and_change_with_the_switch(name):
+    plain, changed = plain_and_changed("generator", name)
+    logits = changed(TOKENS)
+    assert_close(logits, of_each(reference.generator, changed, np.asarray(TOKENS)), 3e-5)
+    assert difference(logits, plain(TOKENS)) > 1e-4
+
+
+@cases("generator")
+def test_gradients_of_a_generator_reach_what_is_seen_and_every_parameter(name):
+    _, model = plain_and_changed("generator", name)
+
+    def logits(model, x):
+        return model(TOKENS[0], observe=moved(x, embedding=(T,)))
+
+    by_model, by_x = slopes(logits, model, jnp.zeros((T, D)))
+    assert_rows_reach(by_x, reach(model.config.windows, 2, T))
+    assert_slopes_reach(by_model)
+
+
+@cases("generator")
+def test_a_generator_extended_from_ragged_starts_gives_the_logits_of_the_whole(name):
+    _, model = plain_and_changed("generator", name)
+    whole, caches = model(TOKENS), model.empty_caches(2)
+    for start, rows, piece in ragged(TOKENS):
+        logits, caches = model.extend(piece, caches, start)
+        assert_close(logits, jnp.take_along_axis(whole, rows, axis=1), 3e-5)
+
+
+# The masked model and the classifier
+
+REAL = np.array([[1, 1, 0, 1, 0], [1, 1, 1, 1, 1]], bool)
+WORDS = jnp.where(REAL, TOKENS, -3)
+
+
+@cases("masked")
+def test_logits_of_a_masked_model_are_their_formula_and_change_with_the_switch(name):
+    plain, changed = plain_and_changed("masked", name)
+    logits = changed(WORDS)
+    assert_close(logits, of_each(reference.masked, changed, np.asarray(WORDS)), 3e-5)
+    assert difference(logits, plain(WORDS)) > 1e-4
+
+
+@cases("masked", SEEING)
+def test_gradients_of_a_masked_model_reach_what_is_real_and_every_parameter(name):
+    _, model = plain_and_changed("masked", name)
+
+    def logits(model, x):
+        return model(WORDS[0], observe=moved(x, embedding=(T,)))
+
+    by_model, by_x = slopes(logits, model, jnp.zeros((T, D)))
+    expected = reach(model.config.windows, 2, T, causal=False, real=REAL[0])
+    assert_rows_reach(by_x, expected)
+    assert not expected[REAL[0]][:, ~REAL[0]].any()
+    assert_slopes_reach(by_model)
+
+
+@cases("classifier")
+def test_logits_of_a_classifier_are_their_formula_and_change_with_the_switch(name):
+    plain, changed = plain_and_changed("classifier", name)
+    logits = changed(WORDS)
+    assert_close(logits, of_each(reference.classifier, changed, np.asarray(WORDS)), 3e-5)
+    assert difference(logits, plain(WORDS)) > 1e-4
+
+
+@cases("classifier", ())
+def test_gradients_of_a_classifier_reach_what_is_real_and_every_parameter(name):
+    _, model = plain_and_changed("classifier", name)
+
+    def logits(model, x):
+        return model(WORDS[0], observe=moved(x, embedding=(T,)))[None]
+
+    by_model, by_x = slopes(logits, model, jnp.zeros((T, D)))
+    assert_rows_reach(by_x, REAL[:1])
+    assert_slopes_reach(by_model, (".key.bias", ".key_norm.bias", "pool.bias"))
+
+
+# The encoder-decoder
+
+SOURCE = jnp.array([[3, 1, 4, 1, 5, 2], [2, 6, 1, 0, 0, 0]])
+TARGET = jnp.array([[2, 6, 5, 3, 5], [1, 2, 4, 6, 3]])
+S = SOURCE.shape[1]
+
+
+@cases("seq2seq")
+def test_logits_of_an_encoder_decoder_are_their_formula_and_change_with_the_switch(name):
+    plain, changed = plain_and_changed("seq2seq", name)
+    logits, pairs = changed(SOURCE, TARGET), (np.asarray(SOURCE), np.asarray(TARGET))
+    assert_close(logits, of_each(reference.seq2seq, changed, *pairs), 3e-5)
+    assert difference(logits, plain(SOURCE, TARGET)) > 1e-4
+
+
+@cases("seq2seq", SEEING)
+def test_gradients_of_an_encoder_decoder_reach_what_is_seen_and_every_parameter(name):
+    _, model = plain_and_changed("seq2seq", name)
+
+    def logits(model, x):
+        places = {"encoder.embedding": (S,), "decoder.embedding": (S, S + T)}
+        return model(SOURCE[1], TARGET[1], observe=moved(x, **places))
+
+    by_model, by_x = slopes(logits, model, jnp.zeros((S + T, D)))
+    of_source = np.tile(SOURCE[1] != 0, (T, 1))
+    of_target = reach(model.config.windows, len(model.decoder.blocks), T)
+    assert_rows_reach(by_x, np.concatenate([of_source, of_target], axis=1))
+    assert_slopes_reach(by_model)
+
+
+@cases("seq2seq", SEEING)
+def test_a_target_extended_from_ragged_starts_gives_the_logits_of_the_whole(name):
+    _, model = plain_and_changed("seq2seq", name)
+    memory, mask = model.encode(SOURCE)
+    memories, caches = model.memory_caches(memory), model.empty_caches(2)
+    whole = model(SOURCE, TARGET)
+    for start, rows, piece in ragged(TARGET):
+        logits, caches = model.extend(piece, caches, memories, mask, start)
+        assert_close(logits, jnp.take_along_axis(whole, rows, axis=1), 3e-5)
+
+
+# What a switch is the same as
+
+
+def generator(**switches):
+    return make("generator", dataclasses.replace(BASES["generator"], **switches))
+
+
+def with_arrays(model, arrays):
+    """The model with its own arrays, or those that are called the same here."""
+    names, (leaves, structure) = parameter_names(model), jax.tree.flatten(model)
+    leaves = [arrays.get(name, leaf) for name, leaf in zip(names, leaves, strict=True)]
+    return jax.tree.unflatten(structure, leaves)
+
+
+def arrays_of(model):
+    return dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+
+
+SAME = {
+    "a window as long as the text": ({"windows": (T,)}, {}),
+    "windows of nothing": ({"windows": (0, 0)}, {}),
+    "a scale of 1/sqrt(K)": ({"attention_scale": 0.5}, {}),
+    "a high soft cap": ({"softcap": 1e4}, {}),
+    "a high soft cap of logits": ({"head_softcap": 1e4}, {}),
+    "as many heads of keys": ({"key_heads": 2}, {}),
+    "the width of heads": ({"head_width": 4}, {}),
+    "scaling by one": (ROTARY | {"rotary_scaling": RotaryScaling("linear", 1.0)}, ROTARY),
+    "scaling by YaRN by one": (ROTARY | {"rotary_scaling": RotaryScaling("yarn", 1.0)}, ROTARY),
+    "a local base that is the other one": (LOCAL | {"local_rotary_base": 1e4}, LOCAL),
+    "a local base without windows": (ROTARY | {"local_rotary_base": 7.0}, ROTARY),
+    "a base without rotation": ({"rotary_base": 7.0}, {}),
+    "biases as all": ({"norm_bias": True, "feed_forward_bias": True, "head_bias": True}, {}),
+    "an offset of sines": (
+        {"positions": "sinusoidal", "position_offset": 2},
+        {"positions": "sinusoidal"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_switch_that_says_what_is_so_anyway_changes_nothing(name):
+    one, other = (generator(**switches) for switches in SAME[name])
+    assert parameter_names(one) == parameter_names(other)
+    assert_close(one(TOKENS), other(TOKENS), 1e-5)
+
+
+def test_a_position_offset_leaves_out_the_first_rows_of_the_table():
+    plain, offset = (generator(positions="learned", position_offset=n) for n in (0, 2))
+    assert offset.positions.table.shape == (SIZES["context"] + 2, D)
+    rows = offset.positions.table[...][2:]
+    assert_same(offset(TOKENS), with_arrays(plain, {"positions.table": rows})(TOKENS))
+
+
+def test_a_segment_is_a_part_of_the_embedding():
+    plain, segmented = generator(), generator(segments=2)
+    table = plain.embedding.table[...] + segmented.segments.table[...][0]
+    assert_close(segmented(TOKENS), with_arrays(plain, {"embedding.table": table})(TOKENS))
+
+
+def test_a_zero_centred_scale_is_one_less():
+    norms = "rms", "zero_centred_rms"
+    plain, centred = (generator(norm=norm, output_norms=True) for norm in norms)
+    scales = {name: a + 1 for name, a in arrays_of(centred).items() if name.endswith("norm.scale")}
+    assert len(scales) == 4 * 2 + 1
+    assert_close(centred(TOKENS), with_arrays(plain, scales)(TOKENS))
+
+
+def test_shared_keys_are_heads_with_equal_kernels():
+    shared, plain, repeats = generator(key_heads=1, qkv_bias=True), generator(qkv_bias=True), {}
+    for name, array in arrays_of(shared).items():
+        repeats[name] = jnp.tile(array, 2) if ".key." in name or ".value." in name else array
+    assert_close(shared(TOKENS), with_arrays(plain, repeats)(TOKENS))
+
+
+def test_linear_scaling_by_two_sees_two_tokens_as_one_step():
+    """At even places a text of a model that is scaled is the text of one that is not."""
+    plain = generator(**ROTARY)
+    scaled = generator(**ROTARY, rotary_scaling=RotaryScaling("linear", 2.0))
+    inputs = scaled.embed(TOKENS[:, :3]), F.causal_mask(3)
+    stretched = scaled.run_blocks(*inputs, positions=jnp.array([0, 2, 4]))[0]
+    assert_close(stretched, plain.run_blocks(*inputs)[0])
+
+
+# Defaults
+
+
+def block_names(place, *, decoder=False):
+    layers = ["attention", "cross_attention"] if decoder else ["attention"]
+    for layer in layers:
+        yield from (f"{place}.{layer}.{name}.kernel" for name in ("query", "key", "value"))
+        yield from (f"{place}.{layer}.output.{name}" for name in ("kernel", "bias"))
+        yield from (f"{place}.{layer}_norm.{name}" for name in ("scale", "bias"))
+    for name in ("kernel", "bias"):
+        yield from (f"{place}.feed_forward.{layer}.{name}" for layer in ("hidden", "output"))
+    yield from (f"{place}.feed_forward_norm.{name}" for name in ("scale", "bias"))
+
+
+HEAD = ["head.kernel", "head.bias"]
+DEFAULTS = {
+    "generator": (
+        GeneratorConfig(vocabulary_size=71),
+        44_487,
+        ["embedding.table", "positions.table", *HEAD]
+        + [name for i in range(3) for name in block_names(f"blocks.{i}")],
+    ),
+    "classifier": (
+        ClassifierConfig(vocabulary_size=7455, num_classes=5),
+        251_456,
+        ["embedding.table", "pool.kernel", "pool.bias", *HEAD, *block_names("blocks.0")],
+    ),
+    "seq2seq": (
+        Seq2SeqConfig(vocabulary_size=71, source_vocabulary_size=71),
+        90_496,
+        ["encoder.embedding.table"]
+        + [name for i in range(3) for name in block_names(f"encoder.blocks.{i}")]
+        + [name for i in range(3) for name in block_names(f"decoder.blocks.{i}", decoder=True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_defaults_have_the_parameters_that_they_had_before_there_were_options(kind):
+    config, count, names = DEFAULTS[kind]
+    model = jax.eval_shape(lambda: KINDS[kind](config, key=jax.random.key(0)))
+    assert sorted(parameter_names(model)) == sorted(names)
+    assert count_parameters(model) == count

@@ -1,0 +1,292 @@
+"""Functions of one's own in a config: the same in training, validation, generation, inspection."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_close, assert_same
+from tests.models.helpers import assert_slopes_reach, difference, drawn, ragged
+from tlite import functional as F
+from tlite import inspection
+from tlite.decoding import generate
+from tlite.models import (
+    ClassifierConfig,
+    GeneratorConfig,
+    Seq2SeqConfig,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+)
+from tlite.training.named import parameter_names
+from tlite.training.precision import with_precision
+
+SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "hidden_width": 6}
+SIZES |= {"vocabulary_size": 7, "dropout": 0.0, "hidden_dropout": 0.0}
+GENERATOR = GeneratorConfig(**SIZES, norm_first=True)
+CLASSIFIER = ClassifierConfig(**SIZES, num_classes=3, aggregation="mean")
+SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7)
+TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
+
+
+def with_parameters(function, parameters):
+    function.parameters = parameters
+    return function
+
+
+# Without parameters of their own
+
+
+def squared_attention(query, key, value, mask):
+    """Weights are squares of scores, where they are seen, over their sum."""
+    scores = jnp.einsum("...tk,...sk->...ts", query, key)
+    weights = jnp.where(True if mask is None else mask, scores**2 + 0.1, 0.0)
+    weights = weights / weights.sum(-1, keepdims=True)
+    return jnp.einsum("...ts,...sv->...tv", weights, value), weights
+
+
+def shifted_tanh(x):
+    return jnp.tanh(x - 0.5)
+
+
+def mean_norm(params, x):
+    return x / (jnp.abs(x).mean(-1, keepdims=True) + 0.1) * params.scale + params.bias
+
+
+def bare_feed_forward(params, x):
+    return F.linear(params.output, F.linear(params.hidden, x) ** 2)
+
+
+def triangle(positions, width):
+    return jnp.abs(positions[..., None] % 4 - 2.0) * jnp.linspace(-1, 1, width)
+
+
+PLAIN = {
+    "attention": squared_attention,
+    "activation": shifted_tanh,
+    "norm": mean_norm,
+    "feed_forward": bare_feed_forward,
+    "positions": triangle,
+}
+
+
+# With them
+
+
+@functools.partial(with_parameters, parameters=lambda config, key: {"heat": jnp.ones(())})
+def tempered(own, query, key, value, mask, *, observe=F.unobserved):
+    return F.scaled_dot_product_attention(own.heat * query, key, value, mask, observe=observe)
+
+
+@functools.partial(with_parameters, parameters=lambda config, key: {"slope": jnp.ones(6)})
+def sloped(own, x):
+    return jnp.where(x > 0, x, own.slope * x)
+
+
+@functools.partial(
+    with_parameters, parameters=lambda config, key: {"power": jnp.ones(config.width)}
+)
+def powered(own, x):
+    return x * jnp.abs(own.power)
+
+
+@functools.partial(
+    with_parameters,
+    parameters=lambda config, key: {
+        "into": jax.random.normal(key, (config.width, 5)),
+        "back": jax.random.normal(key, (5, config.width)),
+    },
+)
+def small_feed_forward(own, x, *, observe):
+    return observe("output", jnp.tanh(x @ own.into[...]) @ own.back[...])
+
+
+@functools.partial(
+    with_parameters,
+    parameters=lambda config, key: {"waves": jax.random.normal(key, (config.width,))},
+)
+def waves(own, positions, width):
+    return jnp.sin(positions[..., None] * own.waves)
+
+
+LEARNED = {
+    "attention": (tempered, ["attention.own.heat"]),
+    "activation": (sloped, ["feed_forward.own.slope"]),
+    "norm": (powered, ["attention_norm.power", "feed_forward_norm.power"]),
+    "feed_forward": (small_feed_forward, ["feed_forward.into", "feed_forward.back"]),
+    "positions": (waves, []),
+}
+FUNCTIONS = PLAIN | {f"learned {name}": function for name, (function, _) in LEARNED.items()}
+each_function = pytest.mark.parametrize("name", FUNCTIONS)
+
+
+@functools.cache
+def make(kind, config):
+    return drawn(kind, config)
+
+
+def own(name, base=GENERATOR):
+    field = name.removeprefix("learned ")
+    return dataclasses.replace(base, **{field: FUNCTIONS[name]})
+
+
+def total(model):
+    return (model(TOKENS) ** 2).sum()
+
+
+@each_function
+def test_a_generator_with_a_function_of_ones_own_is_another_and_learns_all_of_it(name):
+    plain, changed = make(TransformerGenerator, GENERATOR), make(TransformerGenerator, own(name))
+    assert difference(plain(TOKENS), changed(TOKENS)) > 1e-2
+    assert_slopes_reach(jax.grad(total)(changed))
+
+
+@pytest.mark.parametrize("name", [name for name, (_, arrays) in LEARNED.items() if arrays])
+def test_parameters_are_in_every_block_under_the_place_of_the_function(name):
+    model = TransformerGenerator(own(f"learned {name}"), key=jax.random.key(0))
+    names = parameter_names(model)
+    for index in range(2):
+        for array in LEARNED[name][1]:
+            assert f"blocks.{index}.{array}" in names
+    if name == "feed_forward":
+        assert not any("hidden" in name for name in names)
+        one, other = (block.feed_forward.into[...] for block in model.blocks)
+        assert difference(one, other) > 1e-2  # drawn for each block
+
+
+def test_parameters_of_positions_are_the_stacks():
+    model = TransformerGenerator(own("learned positions"), key=jax.random.key(0))
+    assert "own.waves" in parameter_names(model)
+    assert not any(name.startswith("positions") for name in parameter_names(model))
+
+
+@each_function
+def test_cached_generation_uses_the_function_too(name):
+    model = make(TransformerGenerator, own(name))
+    whole, caches = model(TOKENS), model.empty_caches(2)
+    for start, rows, piece in ragged(TOKENS):
+        logits, caches = model.extend(piece, caches, start)
+        assert_close(logits, jnp.take_along_axis(whole, rows, axis=1), 3e-5)
+
+
+@each_function
+def test_a_classifier_with_a_function_of_ones_own_is_another_and_blind_to_padding(name):
+    plain, changed = (make(TransformerClassifier, c) for c in (CLASSIFIER, own(name, CLASSIFIER)))
+    padded = TOKENS.at[:, 3:].set(-1)
+    assert difference(plain(padded), changed(padded)) > 1e-4
+    assert_close(changed(padded), changed(TOKENS[:, :3]), 3e-5)
+
+
+@each_function
+def test_an_encoder_decoder_with_a_function_of_ones_own_is_another_and_learns_all_of_it(name):
+    def logits(model):
+        return model(TOKENS[:, ::-1], TOKENS)
+
+    plain, changed = (make(TransformerSeq2Seq, c) for c in (SEQ2SEQ, own(name, SEQ2SEQ)))
+    assert difference(logits(plain), logits(changed)) > 1e-2
+    assert_slopes_reach(jax.grad(lambda model: (logits(model) ** 2).sum())(changed))
+
+
+def test_attention_on_a_source_has_parameters_of_its_own():
+    model = jax.eval_shape(
+        lambda: TransformerSeq2Seq(own("learned attention", SEQ2SEQ), key=jax.random.key(0))
+    )
+    names = parameter_names(model)
+    for place in ("encoder.blocks.0.attention", "decoder.blocks.1.cross_attention"):
+        assert f"{place}.own.heat" in names
+
+
+@pytest.mark.parametrize("key_heads", [None, 1])
+def test_captured_weights_are_those_of_ones_own_attention_and_cannot_be_edited(key_heads):
+    config = dataclasses.replace(own("attention"), key_heads=key_heads)
+    model, name = make(TransformerGenerator, config), "blocks.0.attention.weights"
+    logits, seen = inspection.run(model, TOKENS, capture=["blocks.0.attention.*"])
+    place = "blocks.0.attention"
+    keys = jnp.repeat(seen[f"{place}.key"], 2 if key_heads else 1, axis=1)
+    inputs = seen[f"{place}.query"], keys, keys, F.causal_mask(5)
+    assert_close(seen[name], squared_attention(*inputs)[1])
+    assert_close(logits, model(TOKENS))
+    with pytest.raises(ValueError, match="takes no `observe`"):
+        inspection.run(model, TOKENS, edit={name: lambda weights: 0 * weights})
+
+
+def test_weights_of_an_attention_that_takes_observe_can_be_edited():
+    model, name = make(TransformerGenerator, own("learned attention")), "blocks.1.attention.weights"
+    changed, _ = inspection.run(model, TOKENS, edit={name: lambda weights: 0 * weights})
+    assert difference(changed, model(TOKENS)) > 1e-2
+
+
+def test_what_a_function_takes_is_what_it_gets():
+    """An attention with a scale, a soft cap and a bias is handed them."""
+    given = {}
+
+    def curious(query, key, value, mask, *, scale, softcap, bias):
+        given.update(scale=scale, softcap=softcap, bias=bias.shape)
+        return squared_attention(query, key, value, mask)
+
+    switches = {"attention_scale": 0.3, "softcap": 5.0, "positions": "alibi"}
+    drawn(TransformerGenerator, dataclasses.replace(GENERATOR, attention=curious, **switches))(
+        TOKENS
+    )
+    assert given == {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5)}
+
+
+def test_a_text_that_is_too_long_is_refused_with_positions_of_ones_own_too():
+    model = make(TransformerGenerator, own("positions"))
+    with pytest.raises(ValueError, match=r"length 7 .* length 6"):
+        model(jnp.zeros(7, int))
+
+
+# A changed attention is the line that runs
+
+
+def slowed(query, key, value, mask, *, observe=F.unobserved):
+    """The definition with a quarter of its scores, as its only change."""
+    return F.scaled_dot_product_attention(query / 4, key, value, mask, observe=observe)
+
+
+@functools.cache
+def of_length(attention, context, precision):
+    sizes = {"context": context, "width": 16, "num_blocks": 1, "num_heads": 1, "dropout": 0.0}
+    config = GeneratorConfig(vocabulary_size=11, **sizes, attention=attention, positions="rotary")
+    return with_precision(drawn(TransformerGenerator, config), precision)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+@pytest.mark.parametrize("context", [32, 320])
+def test_a_changed_attention_changes_training_validation_generation_and_captures(
+    context, precision
+):
+    tokens = jnp.asarray(np.random.default_rng(0).integers(0, 11, (2, context)))
+
+    @jax.jit
+    def results(model):
+        def loss(model):
+            logits, seen = inspection.run(model, tokens, capture="*.attention.weights")
+            targets = jnp.roll(tokens, -1, axis=1)
+            return F.cross_entropy(logits, targets)[0] / tokens.size, (logits, *seen.values())
+
+        (value, seen), gradients = jax.value_and_grad(loss, has_aux=True)(model)
+        return value, model(tokens), *seen, gradients.blocks[0].attention.query.kernel[...]
+
+    def extended(model):
+        """Logits of generation, token by token in a cache; and greedy text."""
+        caches = model.empty_caches(2)
+        _, caches = model.extend(tokens[:, :20], caches, jnp.zeros(2, int))
+        logits, _ = model.extend(tokens[:, 20:21], caches, jnp.full(2, 20))
+        settings = {"num_tokens": 8, "key": jax.random.key(0)}
+        return logits[:, 0], generate(model, tokens[:, :20], **settings)
+
+    plain, changed = (of_length(a, context, precision) for a in ("exact", slowed))
+    for one, other in zip(results(plain), results(changed), strict=True):
+        assert difference(one.astype(float), other.astype(float)) > 1e-4
+    (one, text), (other, changed_text) = extended(plain), extended(changed)
+    assert difference(one, other) > 1e-2
+    assert (text != changed_text).any()
+    # What is validated and what is generated is what is trained.
+    trained = results(changed)[1]
+    assert_close(other, trained[:, 20], 2e-2 if precision == "mixed" else 1e-4)
+    assert_same(results(changed)[2], trained)
