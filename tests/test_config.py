@@ -20,6 +20,7 @@ from tlite.experiment import (
     ClassifierExperiment,
     Experiment,
     GeneratorExperiment,
+    Pretrained,
     Pretraining,
     Subwords,
     Words,
@@ -44,9 +45,14 @@ blocks = dict(
     hidden_width=optional_width,
     dropout=st.floats(0, 0.99),
     norm_first=st.booleans(),
-    norm=st.sampled_from(["layer", "rms"]),
-    activation=st.sampled_from(["relu", "gelu", "silu"]),
-    positions=st.sampled_from(["learned", "sinusoidal", "rotary"]),
+    norm=st.sampled_from(["layer", "rms", "zero_centred_rms"]),
+    activation=st.sampled_from(["relu", "gelu", "gelu_exact", "silu", "squared_relu", "tanh"]),
+    positions=st.sampled_from(["learned", "sinusoidal", "split_sinusoidal", "rotary", "none"]),
+    attention=st.sampled_from(["exact", "mixed", "auto"]),
+    key_heads=st.none() | st.sampled_from([1, 2, 4]),
+    windows=st.lists(st.integers(0, 64), max_size=3).map(tuple),
+    norm_bias=st.none() | st.booleans(),
+    rotary_base=st.floats(1, 1e9),
 )
 generators = st.builds(GeneratorConfig, tied_head=st.booleans(), **blocks)
 classifiers = st.builds(
@@ -62,6 +68,7 @@ trainings = st.builds(
     learning_rates=st.lists(st.floats(1e-9, 1e9)).map(tuple),
     schedule=st.sampled_from(["constant", "cosine"]),
     clip_norm=st.none() | st.floats(1e-9, 1e9),
+    precision=st.sampled_from(["float32", "mixed", "auto"]),
     seed=st.integers(0, 2**30),
     seeds=small,
 )
@@ -77,7 +84,15 @@ labelled = st.builds(
 )
 named = readable.filter(lambda name: name.strip() and name.isprintable())
 experiments = st.one_of(
-    st.builds(GeneratorExperiment, named, sources, generators, trainings, readable),
+    st.builds(
+        GeneratorExperiment,
+        named,
+        sources,
+        generators,
+        trainings,
+        pretraining=st.none() | st.builds(Pretrained, readable),
+        prompt=readable,
+    ),
     st.builds(
         ClassifierExperiment,
         named,
@@ -86,7 +101,9 @@ experiments = st.one_of(
         | st.builds(Subwords, st.sampled_from(["bpe", "wordpiece"]), st.integers(1, 10**6)),
         classifiers | st.builds(LogisticConfig, context=whole),
         trainings,
-        st.none() | st.builds(Pretraining, whole, unlabelled=files),
+        st.none()
+        | st.builds(Pretraining, whole, unlabelled=files)
+        | st.builds(Pretrained, readable),
         st.sampled_from(["mask", "unknown"]),
         whole,
     ),
@@ -128,7 +145,12 @@ def test_a_field_that_is_not_there_takes_its_default():
         ({"steps": True}, "steps.*True"),
         ({"steps": None}, "steps.*None"),
         ({"steps": 0}, "steps must be at least 1"),
-        ({"schedule": "linear"}, "schedule.*'linear'"),
+        (
+            {"schedule": "linear"},
+            "schedule: expected constant or cosine or inverse_sqrt, not 'linear'",
+        ),
+        ({"precision": "fast"}, "precision: expected float32 or mixed or auto, not 'fast'"),
+        ({"precision": {"kind": "function"}}, "precision: expected float32 or mixed or auto, not"),
         ({"learning_rates": 0.1}, "learning_rates.*0.1"),
         ({"learning_rates": ["x"]}, "learning_rates.*'x'"),
         ({"clip_norm": "x"}, "clip_norm.*'x'"),
@@ -165,6 +187,18 @@ def test_a_source_that_is_none_is_named(source, named):
 def test_a_field_of_the_data_that_does_not_fit_is_named(change, named):
     with pytest.raises(ValueError, match=named):
         through_json(LabelledText(), lambda values: values.update(change))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "named"),
+    [
+        ({"kind": "Novel"}, "rotary_scaling: expected RotaryScaling or NoneType, not .*Novel"),
+        ({"kind": "RotaryScaling", "factor": "x"}, "rotary_scaling: factor: expected float"),
+    ],
+)
+def test_a_config_inside_a_model_that_does_not_fit_is_named(scaling, named):
+    with pytest.raises(ValueError, match=named):
+        through_json(GeneratorConfig(), lambda values: values.update(rotary_scaling=scaling))
 
 
 def test_an_experiment_of_neither_kind_is_named():

@@ -103,10 +103,10 @@ class GeneratorExperiment:
     """The switches of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
-    pretraining: Pretrained | None = None
-    """What it starts from, if anything."""
     prompt: str = "\n"
     """What the sample at the end of training starts from."""
+    pretraining: Pretrained | None = None
+    """What it starts from, if anything."""
 
     def __post_init__(self):
         check_name(self.name)

@@ -200,5 +200,43 @@ def test_the_sizes_that_the_data_decides_are_saved(uninterrupted):
     assert saved["training"]["precision"] == "float32"
 
 
+# What a run decides before it begins, and keeps
+
+
+@pytest.mark.parametrize(
+    ("precision", "context", "attention"),
+    [("float32", 128, "exact"), ("mixed", 16, "exact"), ("mixed", 128, "mixed")],
+)
+def test_auto_is_decided_once_and_kept(
+    tmp_path, monkeypatch, capsys, precision, context, attention
+):
+    asked = []
+    found = lambda name: asked.append(name) or (precision, "it was measured")  # noqa: E731
+    monkeypatch.setattr("tlite.runs.opened.choose_precision", found)
+    model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=context)
+    training = dataclasses.replace(TRAINING, precision="auto", steps=2, seeds=1)
+    run = train(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "precision: it was measured" in printed
+    assert f"in {precision} precision, attention {attention} on" in printed
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
+    assert (saved["training"]["precision"], saved["model"]["attention"]) == (precision, attention)
+    again = open_any(tmp_path / "run")
+    assert again.experiment == run.experiment
+    assert again.trainer.model.config.attention == attention
+    assert asked == ["auto"]
+
+
+def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("Unsupported element type for DotThunk")
+
+    monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
+    training = dataclasses.replace(binary.training, precision="mixed")
+    mixed = dataclasses.replace(binary, training=training)
+    assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_exists_is_refused(binary, tmp_path):
     assert "exists already" in complaint(start, binary, tmp_path)

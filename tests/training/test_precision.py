@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite import functional as F
+from tlite.errors import UserError
+from tlite.models import GeneratorConfig, LogisticConfig, TransformerGenerator
 from tlite.training import Trainer, TrainingConfig, language_task, precision
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=16, num_heads=2, num_blocks=1)
@@ -41,29 +43,96 @@ def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
     np.testing.assert_allclose(mixed["loss"], plain["loss"], atol=0.05)
 
 
-def test_float32_is_taken_as_asked():
+# The choice
+
+
+def faster(monkeypatch, **seconds):
+    """Products take so many seconds, in float32 and in bfloat16."""
+    monkeypatch.setattr(precision, "_seconds", lambda dtype: seconds[jnp.dtype(dtype).name])
+    monkeypatch.setattr(precision, "_try_attention", lambda: None)
+
+
+def refuse(*_):
+    raise RuntimeError("Unsupported element type for DotThunk")
+
+
+def test_float32_is_taken_as_asked_and_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(precision, "_seconds", refuse)
     assert precision.choose_precision("float32") == ("float32", "float32")
 
 
+@pytest.mark.parametrize("asked", ["auto", "mixed"])
+def test_mixed_is_taken_where_it_is_faster(monkeypatch, asked):
+    faster(monkeypatch, float32=2.0, bfloat16=1.0)
+    found, reason = precision.choose_precision(asked)
+    assert found == "mixed"
+    assert "2.0 x faster" in reason
+
+
 @pytest.mark.parametrize(
-    ("seconds", "chosen", "said"),
-    [({"float32": 2.0, "bfloat16": 1.0}, "mixed", "2.0 x faster"),
-     ({"float32": 1.0, "bfloat16": 3.0}, "float32", "3.0 x slower")],
+    ("asked", "chosen", "said"),
+    [("auto", "float32", "float32, as bfloat16 products are 3.0 x slower here"),
+     ("mixed", "mixed", "mixed, as asked, but bfloat16 products are 3.0 x slower here")],
 )  # fmt: skip
-def test_mixed_is_taken_only_where_it_is_faster(monkeypatch, seconds, chosen, said):
-    monkeypatch.setattr(precision, "_seconds", lambda dtype: seconds[jnp.dtype(dtype).name])
-    found, reason = precision.choose_precision("mixed")
-    assert found == chosen
-    assert said in reason
+def test_where_mixed_is_slower_auto_is_float32_and_mixed_is_mixed(monkeypatch, asked, chosen, said):
+    faster(monkeypatch, float32=1.0, bfloat16=3.0)
+    assert precision.choose_precision(asked) == (chosen, said)
 
 
-def test_mixed_gives_way_where_the_compiler_refuses(monkeypatch):
-    def refuse(dtype):
-        if dtype == jnp.bfloat16:
-            raise RuntimeError("Unsupported element type for DotThunk")
-        return 1.0
-
-    monkeypatch.setattr(precision, "_seconds", refuse)
-    found, reason = precision.choose_precision("mixed")
+@pytest.mark.parametrize("part", ["_seconds", "_try_attention"])
+def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(monkeypatch, part):
+    faster(monkeypatch, float32=2.0, bfloat16=1.0)
+    monkeypatch.setattr(precision, part, refuse)
+    if part == "_seconds":
+        allowed = lambda dtype: refuse() if dtype == jnp.bfloat16 else 1.0  # noqa: E731
+        monkeypatch.setattr(precision, part, allowed)
+    found, reason = precision.choose_precision("auto")
     assert found == "float32"
     assert "refuses" in reason
+    with pytest.raises(UserError, match=r"mixed precision can't be: XLA refuses .*RuntimeError"):
+        precision.choose_precision("mixed")
+
+
+def test_what_auto_measures_it_can_compute():
+    found, reason = precision.choose_precision("auto")
+    assert found in ("float32", "mixed")
+    assert "here" in reason
+
+
+@pytest.mark.parametrize(
+    ("chosen", "context", "attention"),
+    [("float32", 1024, "exact"), ("mixed", 127, "exact"), ("mixed", 128, "mixed")],
+)
+def test_auto_attention_is_decided_by_precision_and_context(chosen, context, attention):
+    asked = dataclasses.replace(MODEL, attention="auto", context=context)
+    decided = precision.choose_attention(asked, chosen)
+    assert decided == dataclasses.replace(asked, attention=attention)
+
+
+@pytest.mark.parametrize("chosen", ["float32", "mixed"])
+@pytest.mark.parametrize("attention", ["exact", "mixed", F.scaled_dot_product_attention])
+def test_an_attention_that_is_named_stays(chosen, attention):
+    asked = dataclasses.replace(MODEL, attention=attention, context=1024)
+    assert precision.choose_attention(asked, chosen) is asked
+
+
+def test_a_model_without_attention_stays():
+    model = LogisticConfig()
+    assert precision.choose_attention(model, "mixed") is model
+
+
+# Every attention but the mixed one is the definition, whatever the precision
+
+
+@pytest.mark.parametrize("chosen", ["float32", "mixed"])
+def test_attention_is_the_one_that_is_named_in_every_precision(chosen):
+    tokens = jnp.arange(130) % 11
+    models = {}
+    for attention in ("exact", "mixed", "auto"):
+        config = dataclasses.replace(MODEL, context=130, attention=attention)
+        model = TransformerGenerator(config, key=jax.random.key(0))
+        models[attention] = precision.with_precision(model, chosen)
+    logits = {name: np.asarray(jax.jit(model)(tokens)) for name, model in models.items()}
+    np.testing.assert_array_equal(logits["exact"], logits["auto"])  # before a run decides it
+    assert (logits["exact"] != logits["mixed"]).any()
+    np.testing.assert_allclose(logits["exact"], logits["mixed"], atol=0.05)

@@ -1,5 +1,6 @@
 """Models of Hugging Face folders and hub names."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,12 +81,12 @@ def is_pretrained(name: str | Path) -> bool:
     `runs/first` has that form too: where there is a folder `runs`, it is a path.
     """
     path = Path(name)
-    if path.exists():
+    if os.path.exists(path):
         try:
             return "model_type" in read_json(path / "config.json")
         except UserError:
             return False
-    return bool(HUB_NAME.fullmatch(str(name))) and not path.parent.exists()
+    return bool(HUB_NAME.fullmatch(str(name))) and not os.path.exists(path.parent)
 
 
 def local_folder(name: str | Path) -> Path:

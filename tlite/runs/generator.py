@@ -191,12 +191,11 @@ def write_sample(
 ) -> str:
     """Print a sample as it is made, after what comes `before`, up to an end; returns it."""
     text, written = "", tokenizer.stream()
-    show(before, end="", flush=True)
     for part in stream(model, jnp.asarray(tokens), **settings):
         ends = np.flatnonzero(np.isin(part, list(end_ids)))
         piece = written.push(part[: ends[0]] if len(ends) else part)
-        show(piece, end="", flush=True)
-        text += piece
+        show(before + piece, end="", flush=True)  # settings that make no sense are told before
+        before, text = "", text + piece
         if len(ends):
             break
     rest = written.finish()

@@ -1,0 +1,392 @@
+"""A user's own functions: described by file, name and SHA-256; run only from files that are named.
+
+Each file writes a line into `ran` when it is run, so that what must not run can be seen.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import py_compile
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tlite import functional as F
+from tlite import own_code
+from tlite.config import from_dict, to_dict
+from tlite.errors import UserError
+from tlite.experiment import Experiment
+from tlite.experiment_files import load_experiment, run_file
+from tlite.models import GeneratorConfig
+
+MINE = """
+import dataclasses
+import jax
+import jax.numpy as jnp
+from tlite import functional as F
+from tlite.data import BuiltinText
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+
+with open({ran!r}, "a") as file:
+    file.write("mine\\n")
+
+def squared(x):
+    return jax.nn.relu(x) ** 2
+
+def tempered(own, query, key, value, mask=None):
+    return F.scaled_dot_product_attention(query * own.temperature, key, value, mask)
+
+tempered.parameters = lambda config, key: {{"temperature": jnp.ones(())}}
+
+@jax.jit
+def compiled(x):
+    return 3 * x
+
+number = 7
+again = squared
+model = GeneratorConfig(width=8, attention=tempered, activation=squared)
+experiment = GeneratorExperiment("mine", BuiltinText(), model)
+"""
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch):
+    """Forgets what was described, named and run: as another process, whenever it is called."""
+
+    def call():
+        for name, empty in {"_named": [], "_modules": {}, "_records": {}}.items():
+            monkeypatch.setattr(own_code, name, empty)
+
+    call()
+    path, modules = list(sys.path), dict(sys.modules)
+    yield call
+    sys.path[:] = path
+    for name in sys.modules.keys() - modules.keys():
+        if name.startswith(("__code_", "__experiment__", "neighbour")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A file with functions."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE.format(ran=str(tmp_path / "ran")))
+    return path
+
+
+def times_run(mine):
+    ran = mine.with_name("ran")
+    return len(ran.read_text().splitlines()) if ran.exists() else 0
+
+
+def module_of(text, path):
+    path.write_text(text)
+    return run_file(path, "__experiment__")
+
+
+def told(action, *arguments):
+    """The one line that a user error says."""
+    with pytest.raises(UserError) as caught:
+        action(*arguments)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# What is kept of a function
+
+
+@pytest.mark.parametrize("name", ["squared", "tempered", "compiled"])
+def test_a_function_is_kept_as_its_file_its_name_and_its_file_s_sha256(mine, name):
+    function = getattr(run_file(mine, "__experiment__"), name)
+    described = own_code.describe(function)
+    assert described == {
+        "kind": "function", "file": "mine.py", "name": name, "sha256": sha256(mine)
+    }  # fmt: skip
+    assert own_code.name_of(function) == f"{name} of mine.py"
+
+
+def test_a_name_is_a_name():
+    assert own_code.name_of("exact") == "exact"
+
+
+def test_a_file_that_changes_while_its_function_runs_is_kept_as_it_was(mine):
+    function = run_file(mine, "__experiment__").squared
+    described = own_code.describe(function)
+    mine.write_text("another = 1\n")
+    assert own_code.describe(function) == described
+
+
+def test_what_is_told_can_be_changed_without_harm(mine):
+    function = run_file(mine, "__experiment__").squared
+    own_code.describe(function)["sha256"] = "0"
+    assert own_code.describe(function)["sha256"] == sha256(mine)
+
+
+REFUSED = {
+    "lambda": ("given = lambda x: x", "<lambda> is not on the top level of mine.py"),
+    "nested": ("def f():\n  def g(x): return x\n  return g\ngiven = f()", "f.<locals>.g is not on"),
+    "method": (
+        "class A:\n  def f(self, x): return x\ngiven = A().f",
+        "A.f is not on the",
+    ),
+    "static": ("class A:\n  @staticmethod\n  def f(x): return x\ngiven = A.f", "A.f is not on the"),
+    "replaced": ("def f(x): return x\ngiven = f\ndef f(x): return 2 * x", "f is not .* that name"),
+    "wrapped": ("import jax\ndef f(x): return x\ngiven = jax.vmap(f)", "f is not .* that name"),
+    "deleted": ("def f(x): return x\ngiven = f\ndel f", "f is not .* under that name"),
+    "class": ("class given:\n  def __call__(self, x): pass", "given is not a function in a file"),
+    "callable": (
+        "class A:\n  __hash__ = None\n  def __call__(self, x): return x\ngiven = A()",
+        "A object .* is not a function in a file",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_could_not_be_found_again_is_refused(tmp_path, kind):
+    text, sentence = REFUSED[kind]
+    given = module_of(text, tmp_path / "mine.py").given
+    with pytest.raises(UserError, match=f"{sentence}.*: it can't be kept"):
+        own_code.describe(given)
+    with pytest.raises(UserError, match=sentence):
+        to_dict(GeneratorConfig(activation=given))
+
+
+@pytest.mark.parametrize("function", [functools.partial(jnp.clip, min=0), math.sin, print], ids=str)
+def test_what_has_no_file_is_refused(function):
+    assert "is not a function in a file" in told(own_code.describe, function)
+
+
+@pytest.mark.parametrize(
+    "function", [F.feed_forward, F.scaled_dot_product_attention, jax.nn.relu, jnp.tanh, jax.nn.silu]
+)
+def test_a_function_of_tlite_or_of_a_library_is_refused(function):
+    sentence = told(own_code.describe, function)
+    assert "is not yours: write a function that calls it, in a file of yours" in sentence
+
+
+def test_a_function_whose_file_is_gone_is_refused(mine):
+    function = run_file(mine, "__experiment__").squared
+    mine.unlink()
+    assert "is not a function in a file" in told(own_code.describe, function)
+
+
+@pytest.mark.parametrize("line", ["lambda x: x", "jax.nn.relu"])
+def test_an_experiment_with_what_can_not_be_kept_is_told_when_it_is_loaded(mine, line):
+    mine.write_text(mine.read_text().replace("activation=squared", f"activation={line}"))
+    assert told(load_experiment, mine)
+
+
+# From JSON, in another process
+
+
+def saved(mine):
+    """The experiment of a file, as config.json would hold it."""
+    return json.loads(json.dumps(to_dict(load_experiment(mine))))
+
+
+def test_in_the_same_process_functions_come_back_as_they_are(mine):
+    experiment = load_experiment(mine)
+    again = from_dict(Experiment, json.loads(json.dumps(to_dict(experiment))))
+    assert again == experiment
+    assert again.model.attention is experiment.model.attention
+    assert times_run(mine) == 1
+
+
+def test_in_another_process_functions_come_from_the_file_that_is_named(mine, forget):
+    values = saved(mine)
+    forget()
+    own_code.name_files([mine])
+    assert times_run(mine) == 1  # to name a file does not run it
+    model = from_dict(Experiment, values).model
+    assert times_run(mine) == 2  # once, for both functions
+    assert model.activation(jnp.array(-3.0)) == 0
+    assert model.activation(jnp.array(3.0)) == 9
+    assert model.attention.parameters(model, None) == {"temperature": 1}
+    assert json.loads(json.dumps(to_dict(from_dict(Experiment, values)))) == values
+    assert own_code.name_of(model.activation) == "squared of mine.py"
+
+
+def test_a_file_that_was_moved_and_renamed_is_found_by_its_content(mine, forget, tmp_path):
+    values = saved(mine)
+    forget()
+    (tmp_path / "elsewhere").mkdir()
+    moved = mine.rename(tmp_path / "elsewhere" / "renamed.py")
+    own_code.name_files([moved])
+    config = from_dict(Experiment, values)
+    again = to_dict(config)["model"]["activation"]
+    assert again == values["model"]["activation"] | {"file": "renamed.py"}
+    assert from_dict(Experiment, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_a_function_of_a_neighbour_needs_the_neighbour_s_file(mine, forget, tmp_path):
+    neighbour = tmp_path / "neighbour.py"
+    neighbour.write_text("def cubed(x):\n    return x ** 3\n")
+    text = mine.read_text().replace("activation=squared", "activation=neighbour.cubed")
+    mine.write_text("import neighbour\n" + text)
+    values = saved(mine)
+    assert values["model"]["activation"]["file"] == "neighbour.py"
+    forget()
+    own_code.name_files([mine])
+    assert "cubed of neighbour.py: name that file" in told(from_dict, Experiment, values)
+    own_code.name_files([neighbour])
+    assert from_dict(Experiment, values).model.activation(jnp.array(2.0)) == 8
+
+
+# What is not run
+
+
+def test_a_file_that_is_not_named_is_not_run(mine, forget, monkeypatch):
+    values = saved(mine)
+    forget()
+    monkeypatch.chdir(mine.parent)  # where it lies, beside what Python imports
+    sentence = told(from_dict, Experiment, values)
+    assert "the run uses squared of mine.py: name that file, --code mine.py, if" in sentence
+    assert times_run(mine) == 1
+
+
+def test_another_file_that_is_named_is_not_run(mine, forget, tmp_path):
+    values = saved(mine)
+    forget()
+    other = tmp_path / "other.py"
+    other.write_text(mine.read_text() + "# another\n")
+    own_code.name_files([other])
+    assert "name that file, --code mine.py" in told(from_dict, Experiment, values)
+    assert times_run(mine) == 1
+
+
+def test_a_file_that_has_changed_is_not_run(mine, forget):
+    values = saved(mine)
+    forget()
+    mine.write_text(mine.read_text() + "\n")
+    own_code.name_files([mine])
+    sentence = told(from_dict, Experiment, values)
+    assert sentence == f"{mine} has changed since the run was made: it is not run"
+    assert times_run(mine) == 1
+
+
+def test_a_file_that_changes_after_it_was_named_is_not_run(mine, forget):
+    values = saved(mine)
+    forget()
+    own_code.name_files([mine])
+    mine.write_text(mine.read_text() + "\n")
+    assert "has changed" in told(from_dict, Experiment, values)
+    assert times_run(mine) == 1
+
+
+def test_the_text_of_a_file_is_run_and_nothing_compiled_beside_it(mine, forget):
+    """A .pyc counts as the file's where date and size agree: neither is a proof."""
+    values = saved(mine)
+    forget()
+    text, (date, size) = mine.read_text(), (mine.stat().st_mtime, mine.stat().st_size)
+    mine.write_text(text.replace("** 2", "** 5"))
+    os.utime(mine, (date, date))
+    compiled = py_compile.compile(str(mine), doraise=True)
+    mine.write_text(text)
+    os.utime(mine, (date, date))
+    assert mine.stat().st_size == size
+    own_code.name_files([mine])
+    assert from_dict(Experiment, values).model.activation(jnp.array(3.0)) == 9
+    Path(compiled).unlink()
+    own_code._modules.clear()
+    run_file(mine, "__experiment__")
+    assert not Path(compiled).exists()
+
+
+@pytest.mark.parametrize("name", ["nowhere.py", "."])
+def test_what_is_no_file_can_not_be_named(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told(own_code.name_files, [Path(name)]) == f"there is no file {name} to take code from"
+
+
+@pytest.mark.parametrize("name", ["gone", "number", "__class__", "__builtins__", "model.attention"])
+def test_a_name_that_is_no_function_of_the_file_is_told(mine, name):
+    own_code.name_files([mine])
+    record = {"kind": "function", "file": "mine.py", "name": name, "sha256": sha256(mine)}
+    assert told(own_code.find, record) == f"there is no function {name} in mine.py"
+
+
+@pytest.mark.parametrize("name", ["BuiltinText", "jax"])
+def test_what_the_file_imports_is_none_of_its_functions(mine, name):
+    own_code.name_files([mine])
+    record = {"kind": "function", "file": "mine.py", "name": name, "sha256": sha256(mine)}
+    assert told(own_code.find, record)
+
+
+def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
+    mine.write_text("from os import system\nfrom jax.nn import relu\nfrom posixpath import join\n")
+    own_code.name_files([mine])
+    record = {"kind": "function", "file": "mine.py", "sha256": sha256(mine)}
+    for name in ("system", "relu", "join"):
+        assert told(own_code.find, record | {"name": name})
+
+
+def test_a_file_that_ends_in_an_error_is_told_with_its_line(mine):
+    mine.write_text("\n\n1 / 0\n")
+    own_code.name_files([mine])
+    record = {"kind": "function", "file": "mine.py", "name": "f", "sha256": sha256(mine)}
+    assert told(own_code.find, record) == f"{mine}, line 3: ZeroDivisionError: division by zero"
+
+
+def test_a_file_s_name_is_advice_that_can_be_pasted():
+    record = {"kind": "function", "file": "/x/a; rm b.py", "name": "f", "sha256": "0"}
+    assert "--code 'a; rm b.py', if you trust it" in told(own_code.find, record)
+
+
+# What is no such description
+
+RECORD = {"kind": "function", "file": "mine.py", "name": "f", "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None,
+        3,
+        "mine.py",
+        ["mine.py", "f"],
+        {},
+        {"kind": "function"},
+        *({**RECORD, key: value} for key in RECORD for value in (None, 3, ["mine.py"], {})),
+    ],
+    ids=str,
+)
+def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
+    with pytest.raises(ValueError, match="expected a function's file, name and SHA-256") as caught:
+        own_code.find(record)
+    assert len(str(caught.value).splitlines()) == 1
+    values = to_dict(GeneratorConfig())
+    for field in ("activation", "attention", "norm", "positions", "feed_forward"):
+        with pytest.raises(ValueError, match=f"^{field}: expected .*, not ") as caught:
+            from_dict(GeneratorConfig, values | {field: record})
+        assert len(str(caught.value)) < 300
+
+
+def test_a_name_that_there_is_none_of_is_told_with_those_that_there_are():
+    values = to_dict(GeneratorConfig()) | {"attention": "fast"}
+    with pytest.raises(ValueError, match=r"^attention: expected exact or mixed or auto or func"):
+        from_dict(GeneratorConfig, values)
+
+
+def test_a_function_where_none_belongs_is_refused(mine):
+    values = to_dict(GeneratorConfig())
+    record = own_code.describe(run_file(mine, "__experiment__").squared)
+    for field in ("width", "dropout", "bias", "windows", "rotary_scaling"):
+        with pytest.raises(ValueError, match=f"^{field}: expected"):
+            from_dict(GeneratorConfig, values | {field: record})
+
+
+def test_a_config_with_a_function_equals_itself_and_no_other(mine):
+    module = run_file(mine, "__experiment__")
+    assert dataclasses.replace(module.model) == module.model
+    assert dataclasses.replace(module.model, activation=module.compiled) != module.model
