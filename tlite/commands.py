@@ -32,6 +32,7 @@ from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.generator import check_prompt, write_sample
 from tlite.runs.loading import open_model
 from tlite.runs.looking import inspect_run
+from tlite.runs.looking_pretrained import inspect_pretrained
 from tlite.runs.pretrained import evaluate_text
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import show
@@ -251,9 +252,12 @@ def inspect(
     folder: Path, text: str | None = None, *, checkpoint: str = "best", member: int = 0
 ) -> None:
     """Draw every picture of a run into its folder, and write one page with all of them."""
-    run = open_any(folder)
-    check_member(member, len(run.experiment.training.members))
-    path = inspect_run(run, checkpoint, member, text)
+    if is_pretrained(folder):
+        path = inspect_pretrained(folder, checkpoint, member, text)
+    else:
+        run = open_any(folder)
+        check_member(member, len(run.experiment.training.members))
+        path = inspect_run(run, checkpoint, member, text)
     number = len(list(path.parent.glob("*.png")))
     print(f"{number} pictures in {path.parent}; all of them on one page: {path}")
 

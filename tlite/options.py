@@ -149,12 +149,13 @@ class Export:
 
 @dataclass(frozen=True)
 class Inspect:
-    """Pictures of what a run has learned, and one HTML page with all of them."""
+    """Pictures of what a model has learned, and one HTML page with all of them."""
 
     run: Positional[Path]
-    """The run folder."""
+    """The run folder; or a Hugging Face folder or hub name: then what needs no data is drawn."""
     text: str | None = None
-    """What attention and predictions are drawn for; a part of the validation data unless given."""
+    """What attention and predictions are drawn for; a part of the validation data unless given, or
+    of a Hugging Face folder two sentences."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     checkpoint: str = "best"

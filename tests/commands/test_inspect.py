@@ -4,11 +4,16 @@ has what is drawn.)"""
 import re
 import shutil
 
+import jax
 import pytest
 
+from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.pretrained import save_pretrained
 from tlite.runs.pictures import Gallery
+from tlite.text import CharTokenizer
 
 pytest.importorskip("sklearn")
+pytest.importorskip("tokenizers")
 
 TINY = (
     "--reviews 60 --context 12 --width 8 --num-heads 2 --num-blocks 1 --steps 2 --batch-size 8 "
@@ -43,6 +48,39 @@ def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, traine
     page = folder / "index.html"
     assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
     assert page.stat().st_size > 1000
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A folder as transformers writes it, with a character for each token."""
+    folder, tokenizer = tmp_path_factory.mktemp("pretrained") / "gpt2", CharTokenizer("abc d")
+    config = GeneratorConfig(
+        vocabulary_size=len(tokenizer), context=8, width=8, num_heads=2, num_blocks=1,
+        norm_first=True, activation="gelu", qkv_bias=True, tied_head=True,
+    )  # fmt: skip
+    save_pretrained(folder, TransformerGenerator(config, key=jax.random.key(0)), tokenizer)
+    return folder
+
+
+def test_a_folder_of_transformers_is_looked_at_too(works, pretrained):
+    out = works("inspect {pretrained} --text 'ab ba'", pretrained=pretrained)
+    folder = pretrained / "inspection"
+    number = len(list(folder.glob("*.png")))
+    assert number > 10
+    page = folder / "index.html"
+    assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    {
+        "--member 1": "--checkpoint and --member are for runs",
+        "--text ' '": "the text to look at is empty",
+        "--checkpoint last": "--checkpoint and --member are for runs",
+    }.items(),
+)
+def test_a_mistake_with_a_folder_of_transformers_is_told(fails, pretrained, options, told):
+    assert told in fails(f"inspect {{pretrained}} {options}", pretrained=pretrained)
 
 
 def test_what_a_kill_has_left_goes(works, copied):

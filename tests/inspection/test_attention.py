@@ -50,6 +50,16 @@ def test_tokens_stand_along_the_edges_as_visible_marks():
         assert ticks(panel.xaxis) == ["a", "<b>", "␣", r"\$"]
 
 
+@pytest.mark.parametrize("heads", [7, 8, 12])
+def test_of_many_heads_the_outer_ones_alone_have_tokens(heads):
+    panels = maps(plot_attention(weights(heads), QUERIES, KEYS))
+    for head, panel in enumerate(panels):
+        assert bool(ticks(panel.yaxis)) == (head % 4 == 0)
+        assert bool(ticks(panel.xaxis)) == (head + 4 >= heads)
+    assert ticks(panels[-1].xaxis) == ["a", "<b>", "␣", r"\$"]
+    assert ticks(panels[0].yaxis) == ["The", r"␣\$5\$", "↵"]
+
+
 def test_without_keys_queries_look_at_themselves():
     axes = plot_attention(weights(1, QUERIES, QUERIES), QUERIES)
     assert ticks(axes.xaxis) == ticks(axes.yaxis) == [visible(query) for query in QUERIES]

@@ -13,6 +13,7 @@ from tlite.inspection import (
     plot_patches,
     plot_saliency,
     plot_scores_by_step,
+    plot_top_of_lens,
 )
 from tlite.inspection.plots import visible
 
@@ -54,6 +55,17 @@ def test_the_lens_shows_the_most_probable_token_on_its_probability():
     }
     assert ticks(axes.xaxis) == ["a", r"\$", "␣", "↵"]
     assert ticks(axes.yaxis) == ["embedding", "block 0", "block 1"]
+
+
+def test_the_top_of_a_lens_is_drawn_as_the_lens_is():
+    top = LENS.argmax(-1)
+    pieces = [[VOCABULARY[index] for index in row] for row in top]
+    axes, whole = plot_top_of_lens(LENS.max(-1), pieces, TOKENS, "read"), PLOTS["lens"]()
+    np.testing.assert_array_equal(axes.images[0].get_array(), whole.images[0].get_array())
+    assert {p: t.get_text() for p, t in texts(axes).items()} == {
+        p: t.get_text() for p, t in texts(whole).items()
+    }
+    assert axes.get_xlabel() == "read"
 
 
 def test_a_table_of_heads_has_each_number_where_it_can_be_read():

@@ -8,7 +8,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.inspection import (
+    plot_curves,
+    plot_loss_by_position,
+    plot_next_token_probabilities,
+    plot_top_tokens,
+)
 from tlite.inspection.plots import visible
 from tlite.training.metrics import summarise
 
@@ -96,6 +101,14 @@ def test_next_tokens_stand_in_the_order_of_their_probabilities():
         for rank, token in enumerate(np.argsort(-row)[:3])
     }
     np.testing.assert_allclose(axes.images[0].get_array(), np.sort(given)[:, ::-1][:, :3].T)
+
+
+def test_words_stand_upright_below_their_columns():
+    axes = plot_top_tokens(probabilities()[:, :2], [["a", "$"]] * 4, ["it", "$", " is", "\n"])
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == ["it", r"\$", "␣is", "↵"]
+    assert {label.get_rotation() for label in labels} == {90}
+    assert [text.get_text() for text in axes.texts] == ["a", r"\$"] * 4
 
 
 def test_invisible_characters_get_marks_and_others_stay():

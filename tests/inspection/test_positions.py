@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from tlite import functional as F
 from tlite.inspection import (
     cosine_similarity,
+    plot_bias,
     plot_position_curves,
     plot_positions,
     plot_similarity,
@@ -27,6 +28,8 @@ PLOTS = {
     "curves": lambda axes=None: plot_position_curves(TABLE, axes=axes),
     "similarity": lambda axes=None: plot_similarity(cosine_similarity(TABLE), axes=axes),
 }
+BIAS = np.asarray(F.alibi(jnp.arange(10), jnp.arange(10), 3))
+PLOTS["bias"] = lambda axes=None: plot_bias(BIAS, axes)
 TABLES = arrays(np.float32, (4, 3), elements=st.floats(-10, 10, width=32))
 
 
@@ -72,6 +75,19 @@ def test_cosine_similarity_is_of_directions_alone(table, scale):
         -similarity[0, 1:],
         atol=1e-5,
     )
+
+
+def test_a_row_of_zeros_is_like_nothing():
+    similarity = cosine_similarity(np.array([[0.0, 0.0], [3.0, 4.0]]))
+    np.testing.assert_allclose(similarity, [[0, 0], [0, 1]], atol=1e-7)
+
+
+def test_the_bias_of_each_head_is_drawn_by_the_distance():
+    axes = plot_bias(BIAS)
+    assert [line.get_label() for line in axes.lines] == ["head 0", "head 1", "head 2"]
+    for line, table in zip(axes.lines, BIAS, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(-5, 5))
+        np.testing.assert_array_equal(line.get_ydata(), table[5])
 
 
 def test_perpendicular_rows_have_similarity_0():

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.extend.core import jaxprs_in_params
 
 from tests.functional.helpers import assert_close, assert_same, exact, integers, normal
 from tlite import functional as F
 from tlite.inspection import (
     ablate_heads,
+    fill_in,
     gradient_times_input,
     head_scores,
     logit_lens,
@@ -20,13 +22,16 @@ from tlite.inspection import (
     repeated_tokens,
     run,
     score_heads,
+    top_of_lens,
 )
 from tlite.models import (
     ClassifierConfig,
     GeneratorConfig,
+    MaskedConfig,
     Seq2SeqConfig,
     TransformerClassifier,
     TransformerGenerator,
+    TransformerMasked,
     TransformerSeq2Seq,
 )
 
@@ -75,6 +80,74 @@ def test_a_row_of_the_lens_is_what_a_model_without_the_later_blocks_predicts(nor
         return logit_lens(model, TOKENS), jnp.stack(shorter)
 
     assert_close(*rows(generator(norm_first=norm_first)))
+
+
+TOP = {
+    "generator": lambda: (generator(), (TOKENS,)),
+    "masked": lambda: (masked(), (TOKENS,)),
+    "seq2seq": lambda: (seq2seq(), (TOKENS, TOKENS[:4])),
+}
+
+
+@pytest.mark.parametrize("kind", TOP)
+@pytest.mark.parametrize("most", [1, 3, V])
+def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind, most):
+    model, inputs = TOP[kind]()
+    best, tokens = jax.jit(functools.partial(top_of_lens, most=most))(model, *inputs)
+    lens = np.asarray(jax.jit(logit_lens)(model, *inputs))
+    assert_close(lens[-1], jax.nn.softmax(jax.jit(type(model).__call__)(model, *inputs)))
+    assert_close(best, np.sort(lens)[..., ::-1][..., :most])
+    assert_close(np.take_along_axis(lens, np.asarray(tokens), -1), best)
+
+
+def masked():
+    return drawn(TransformerMasked(MaskedConfig(**SIZES), key=KEY))
+
+
+def test_each_token_is_filled_in_from_the_others_alone():
+    model, mask_id = masked(), V - 1
+    table = jax.jit(fill_in)(model, TOKENS, mask_id)
+    assert table.shape == (T, V)
+    for place in range(T):
+        hidden = TOKENS.at[place].set(mask_id)
+        assert_close(table[place], jax.nn.log_softmax(jax.jit(model.__call__)(hidden)[place]))
+    changed = jax.jit(fill_in)(model, TOKENS.at[2].set(mask_id - 1), mask_id)
+    assert_close(changed[2], table[2])
+    assert_close(
+        jax.jit(fill_in)(model, TOKENS, mask_id, jnp.array([4, 1])), table[jnp.array([4, 1])]
+    )
+
+
+# Memory
+
+
+def largest(function, *arguments):
+    """How many numbers the largest array has that a program makes, in loops too."""
+
+    def sizes(jaxpr):
+        for equation in jaxpr.eqns:
+            yield from (variable.aval.size for variable in equation.outvars)
+            for inner in jaxprs_in_params(equation.params):
+                yield from sizes(inner)
+
+    return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+def test_many_passes_need_the_arrays_of_one():
+    size = 500
+    model = generator(vocabulary_size=size)
+    loss = lambda logits: F.token_cross_entropy(logits[:-1], TOKENS[1:]).mean()  # noqa: E731
+    one = largest(lambda model: loss(model(TOKENS)), model)
+    assert one == T * size
+    ablate = lambda model: ablate_heads(model, TOKENS, metric=loss)  # noqa: E731
+    patch = lambda model: patch_residual(model, TOKENS, CORRUPTED, loss)  # noqa: E731
+    for many in (ablate, patch):
+        assert largest(many, model) == one
+    assert largest(lambda model: top_of_lens(model, TOKENS, most=2), model) == one
+    assert largest(lambda model: logit_lens(model, TOKENS), model) == (L + 1) * one
+    masked = TransformerMasked(MaskedConfig(**SIZES | {"vocabulary_size": size}), key=KEY)
+    fill = lambda model: fill_in(model, TOKENS, 0)  # noqa: E731
+    assert largest(fill, masked) == largest(lambda model: model(TOKENS), masked)
 
 
 # Head scores
@@ -204,19 +277,32 @@ ABLATED = {
         "decoder.blocks.*",
         lambda m: m.decoder.blocks,
     ),
+    "between": (
+        seq2seq,
+        (TOKENS, TOKENS[:4]),
+        "decoder.blocks.*",
+        lambda m: m.decoder.blocks,
+        "cross_attention",
+    ),
+    "shared keys": (
+        lambda: generator(key_heads=1, gated=True, positions="rotary", windows=(2, 0)),
+        (TOKENS,),
+        "blocks.*",
+        lambda m: m.blocks,
+    ),
 }
 
 
 @pytest.mark.parametrize("place", ABLATED)
 def test_ablation_equals_silencing_each_head_alone(place):
-    make, inputs, pattern, blocks = ABLATED[place]
-    model = make()
+    make, inputs, pattern, blocks, *given = ABLATED[place]
+    model, layer_name = make(), given[0] if given else "attention"
     weights = normal(*jax.eval_shape(model, *inputs).shape)
 
     def metric(logits):
         return (weights * logits).sum()
 
-    ablate = functools.partial(ablate_heads, metric=metric, pattern=pattern)
+    ablate = functools.partial(ablate_heads, metric=metric, pattern=pattern, layer=layer_name)
     table = jax.jit(ablate)(model, *inputs)
     assert table.shape == (L, H)
 
@@ -228,7 +314,7 @@ def test_ablation_equals_silencing_each_head_alone(place):
     for layer, head in np.ndindex(L, H):
         rows = slice(4 * head, 4 * head + 4)
         leaves, structure = jax.tree.flatten(model)
-        kernel = blocks(model)[layer].attention.output.kernel[...]
+        kernel = getattr(blocks(model)[layer], layer_name).output.kernel[...]
         (at,) = (i for i, leaf in enumerate(leaves) if leaf is kernel)
         leaves[at] = kernel.at[rows].set(0)
         expected = without_rows(jax.tree.unflatten(structure, leaves), inputs)

@@ -51,17 +51,19 @@ PICTURES = {
     ],
     "classifier": [
         *("curve-loss", "curve-accuracy", *POSITIONS, "blocks-0-attention", *EMBEDDING),
-        *("saliency", "frequencies-character", "frequencies-word", "lengths-text"),
+        *("saliency", "ablation", "frequencies-character", "frequencies-word", "lengths-text"),
     ],
     "translator": [
         *("curve-loss", "curve-accuracy", "curve-bleu", "curve-exact_match", "schedule"),
-        *(*POSITIONS, "alignment"),
+        *(*POSITIONS, "alignment", "next-token", "logit-lens", "ablation-encoder-attention"),
+        *("ablation-decoder-attention", "ablation-decoder-cross_attention"),
         *("encoder-blocks-0-attention", "decoder-blocks-0-attention", *EMBEDDING),
         *("decoder-blocks-0-cross_attention", "frequencies-character", "frequencies-word"),
         *("lengths-source-sentence", "lengths-target-sentence"),
     ],
 }
 PICTURES["rotary"] = [name for name in PICTURES["learned"] if name not in LEARNED]
+PICTURES["rotary"].append("angles-rotary")
 LOOKED_AT = ["induction-by-step", "head-induction", "loss-by-position", "next-token", "saliency"]
 each_kind = pytest.mark.parametrize("kind", ["learned", "classifier", "translator"])
 
@@ -185,8 +187,9 @@ def test_the_page_shows_the_weights_of_the_model_on_the_text(pages, trained, kin
 
 def test_a_generator_with_rotary_positions_has_no_table_of_them_to_draw(trained, drawn):
     inspect_run(trained("rotary"))
-    assert set(drawn) == {name for name in PICTURES["learned"] if name not in LEARNED}
-    assert "this run's" in drawn["similarity-rotary"][0]
+    assert set(drawn) == set(PICTURES["rotary"])
+    assert "this model's" in drawn["similarity-rotary"][0]
+    assert "this model's" not in drawn["similarity-sinusoidal"][0]
 
 
 def test_a_text_of_ones_own_is_looked_at(trained, drawn):

@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 
 from tlite.inspection.plots import visible
 
+MANY = 6  # heads
+
 
 def plot_attention(
     weights: Float[np.ndarray, "H T S"],
@@ -17,16 +19,19 @@ def plot_attention(
     keys: Sequence[str] | None = None,
     title: str = "",
 ) -> Axes:
-    """A small heat map for each head: a row for each query, a column for each key it looks at."""
+    """A small heat map for each head: a row for each query, a column for each key it looks at.
+
+    Where there are many heads the tokens stand at the outer edges alone.
+    """
     keys = queries if keys is None else keys
     number = len(weights)
-    columns = min(number, 4 if len(keys) <= 16 else 2)
+    many = number > MANY
+    columns = min(number, 4 if many or len(keys) <= 16 else 2)
     rows = math.ceil(number / columns)
     longest = max(len(visible(token)) for token in [*queries, *keys])
     # Room for each mark, and for words along the edges.
-    across, down = (
-        max(2.2, 0.19 * len(tokens) + 0.08 * longest + 0.5) for tokens in (keys, queries)
-    )
+    cell, edge = (0.11, 0.1) if many else (0.19, 0.08 * longest + 0.5)
+    across, down = (max(2.2, cell * len(tokens) + edge) for tokens in (keys, queries))
     figure, grid = plt.subplots(
         rows,
         columns,
@@ -40,8 +45,11 @@ def plot_attention(
             continue
         image = axes.imshow(weights[head], cmap="viridis", vmin=0, vmax=1)
         turn = 90 if longest > 1 else 0
-        axes.set_xticks(range(len(keys)), [visible(k) for k in keys], rotation=turn, fontsize=8)
-        axes.set_yticks(range(len(queries)), [visible(q) for q in queries], fontsize=8)
+        left, lowest = head % columns == 0, head + columns >= number
+        below, beside = keys if lowest or not many else (), queries if left or not many else ()
+        size = 6 if many else 8
+        axes.set_xticks(range(len(below)), map(visible, below), rotation=turn, fontsize=size)
+        axes.set_yticks(range(len(beside)), map(visible, beside), fontsize=size)
         axes.set_title(f"head {head}", fontsize=9)
     figure.supxlabel("key: what is looked at", fontsize=9)
     figure.supylabel("query: what looks", fontsize=9)

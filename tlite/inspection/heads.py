@@ -19,13 +19,14 @@ def plot_logit_lens(
     """Depth by position: the most probable next token in each cell, shaded by its probability."""
     top = probabilities.argmax(-1)
     pieces = [[vocabulary[index] for index in row] for row in top]
-    return plot_top_of_lens(probabilities.max(-1), pieces, tokens, axes)
+    return plot_top_of_lens(probabilities.max(-1), pieces, tokens, axes=axes)
 
 
 def plot_top_of_lens(
     best: Float[np.ndarray, "L1 T"],
     pieces: Sequence[Sequence[str]],
     tokens: Sequence[str],
+    xlabel: str = "text so far, up to this token",
     axes: Axes | None = None,
 ) -> Axes:
     """The same of the most probable tokens alone: their probabilities and their pieces."""
@@ -47,7 +48,7 @@ def plot_top_of_lens(
             )
     label_tokens(axes, tokens)
     axes.set_yticks(range(depth), ["embedding", *(f"block {i}" for i in range(depth - 1))])
-    axes.set(xlabel="text so far, up to this token", ylabel="read out after")
+    axes.set(xlabel=xlabel, ylabel="read out after")
     axes.figure.colorbar(image, ax=axes, label="probability")
     return axes
 

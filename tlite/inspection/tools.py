@@ -41,14 +41,19 @@ def top_of_lens(
 
 def _at_each_depth(model, inputs, function: Callable):
     """The function of what is read out of each depth's residual stream, one after another."""
-    place, stack = ("decoder.", model.decoder) if isinstance(model, TransformerSeq2Seq) else ("", model)
+    place, stack = "", model
+    if isinstance(model, TransformerSeq2Seq):
+        place, stack = "decoder.", model.decoder
     _, captured = run(model, *inputs, capture=[f"{place}embedding", f"{place}blocks.*.residual"])
     streams = jnp.stack(list(captured.values()))
     return jax.lax.map(lambda x: function(model.logits(stack.final_norm(x))), streams)
 
 
 def fill_in(
-    model, tokens: Int[Array, "T"], mask_id: int, places: Int[Array, "N"] | None = None
+    model,
+    tokens: Int[Array, "T"],
+    mask_id: int | Int[Array, ""],
+    places: Int[Array, "N"] | None = None,
 ) -> Float[Array, "N V"]:
     """What a masked model predicts at each place when that token alone is hidden.
 

@@ -1,14 +1,10 @@
 """`tlite inspect`: every picture of a run, and one HTML page with all of them."""
 
-import contextlib
 import re
-import shutil
-from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,26 +12,37 @@ from tlite import functional as F
 from tlite import inspection as I
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import every_window
-from tlite.errors import UserError, disk_errors
-from tlite.inspection.translation import plot_alignment
+from tlite.errors import UserError
+from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.classifier import ClassifierRun, encode_texts
-from tlite.runs.generator import GeneratorRun
+from tlite.runs.generator import GeneratorRun, encode
+from tlite.runs.inside import (
+    MARKS,
+    SHOWN,
+    look_at_vocabulary,
+    look_inside_classifier,
+    look_inside_generator,
+    look_inside_seq2seq,
+)
 from tlite.runs.opened import OpenedRun
 from tlite.runs.pictures import (
+    PAGE,
     Gallery,
-    look_at_attention,
     look_at_corpus,
     look_at_embedding,
+    look_at_other_positions,
     look_at_positions,
+    new_gallery,
 )
+from tlite.runs.pieces import mark_of
 from tlite.runs.translator import TranslatorRun, encode_sources
+from tlite.text import CharTokenizer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
 
-SHOWN = 40  # tokens of a text whose attention is drawn
-MARKS = 120  # tokens in a picture of an embedding
 EXAMPLES = 50_000  # texts that the baseline is fitted to
 WINDOWS = 1000  # of the validation part, for one with many letters
+LONGEST = 320  # tokens of a window whose losses are shown
 
 
 def inspect_run(
@@ -47,11 +54,9 @@ def inspect_run(
     """
     members, step = run.restore(checkpoint)
     model = run.trainer.models(members.parameters)[member]
-    if text is not None and not text.strip():
-        raise UserError("the text to look at is empty")
+    check_text(text)
     folder = run.run.folder / "inspection"
-    with disk_errors(folder), _made_beside(folder) as temporary:
-        gallery = Gallery(temporary)
+    with new_gallery(folder, f"{run.run.folder}: step {step:,}") as gallery:
         draw = {
             GeneratorRun: partial(look_at_generator, parameters=members.parameters, member=member),
             ClassifierRun: look_at_classifier,
@@ -63,145 +68,64 @@ def inspect_run(
             if any(line.get(name) is not None for line in curves):
                 plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
                 gallery.draw("Training", f"curve-{name}", f"{name} by step", plot)
-        page = gallery.write(f"{run.run.folder}: step {step:,}")
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        temporary.rename(folder)
-    return folder / page.name
+    return folder / PAGE
 
 
-@contextlib.contextmanager
-def _made_beside(folder: Path) -> Iterator[Path]:
-    """A folder's place until it is whole; what a kill has left there goes."""
-    temporary = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        yield temporary
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def check_text(text: str | None) -> None:
+    """Raises a `UserError` for a text with nothing in it."""
+    if text is not None and not text.strip():
+        raise UserError("the text to look at is empty")
 
 
 def look_at_generator(
     run: GeneratorRun, model, gallery: Gallery, text: str | None, *, parameters, member: int
 ) -> None:
     tokenizer, config = run.tokenizer, model.config
-    characters = list(tokenizer.characters)
     length = min(SHOWN, config.context)
-    windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
-    with_most_letters = max(map(tokenizer.decode, windows), key=lambda w: sum(map(str.isalpha, w)))
-    shown = (text or with_most_letters)[:length]
-    if strange := tokenizer.unknown_in(shown):
+    if text is None:
+        windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
+        text = max(map(tokenizer.decode, windows), key=lambda w: sum(map(str.isalpha, w)))
+    tokens = encode(tokenizer, text)
+    if len(tokens) > length:
+        print(f"looking at the first {length} of {len(tokens)} tokens")
+        tokens = tokens[:length]
+    if isinstance(tokenizer, CharTokenizer) and (strange := tokenizer.unknown_in(text[:length])):
         raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
-    if text and len(text) > length:
-        print(f"looking at the first {length} of {len(text)} characters")
-    tokens = jnp.asarray(tokenizer.encode(shown))
-    look_at_positions(gallery, config, model)
-    marks, pattern = list(shown), "blocks.*.attention.weights"
-    weights = look_at_attention(gallery, model, (tokens,), pattern, marks)
-    gallery.add("Attention", I.heads_view(weights, marks, marks))
-    look_at_embedding(gallery, model.embedding.table, characters)
-    heads = model.blocks[0].attention.value.kernel[...].reshape(config.width, -1)
-    values = np.asarray(model.embedding.table[...] @ heads)
-    look_at_embedding(gallery, values, characters, "values-of-block-0")
-
-    probabilities = jax.device_get(jax.nn.softmax(model(tokens), axis=-1))
-    gallery.draw(
-        "Predictions",
-        "next-token",
-        "the most probable next characters",
-        lambda: I.plot_next_token_probabilities(probabilities[:24], marks[:24], characters),
-    )
-    lens = np.asarray(I.logit_lens(model, tokens))
-    gallery.draw(
-        "Predictions",
-        "logit-lens",
-        "logit lens: what would be written if the model ended here",
-        lambda: I.plot_logit_lens(lens[:, :24], marks[:24], characters),
-    )
-    sums = run.trainer.evaluate(parameters, run.validation())
-    gallery.draw(
-        "Predictions",
-        "loss-by-position",
-        "validation loss by the number of characters seen",
-        lambda: I.plot_loss_by_position(sums["loss"] / sums["count"]),
-    )
-    windows = every_window(run.validation_tokens, config.context)
-    inputs, targets, weights = (a[:6] for a in windows)
-    losses = F.token_cross_entropy(model(jnp.asarray(inputs)), jnp.asarray(targets))
-    losses = np.asarray(losses)[weights > 0]
-    coloured = list(tokenizer.decode(targets[weights > 0]))
-    gallery.draw(
-        "Predictions",
-        "text-loss",
-        "each character on a ground of its loss",
-        lambda: I.plot_text_losses(coloured, losses),
-    )
-    gallery.add("Predictions", I.coloured_by_loss(coloured, losses))
-    look_at_heads(run, model, gallery, tokens, member)
+    look_at_other_positions(gallery, config)
+    with Checkpoints(run.run.checkpoints) as checkpoints:
+        steps = checkpoints.steps()
+    restored = ((s, run.restore(str(s))[0].parameters) for s in steps)
+    by_step = ((s, run.trainer.models(found)[member]) for s, found in restored)
+    look_inside_generator(gallery, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
+    look_at_validation(run, model, gallery, parameters)
 
     lines = [line for line in run.data.split("\n") if line]
     passages = [passage for passage in re.split(r"\n\s*\n", run.data) if passage.strip()]
     look_at_corpus(gallery, run.data, {"line": map(len, lines), "passage": map(len, passages)})
 
 
-def look_at_heads(run: GeneratorRun, model, gallery: Gallery, tokens, member: int) -> None:
-    """Scores of the heads, now and over the run; what each is worth; where a character counts."""
-    config = model.config
-    half = config.context // 2
-    twice = I.repeated_tokens(jax.random.key(0), half, config.vocabulary_size, 16)
-    scores = jax.jit(I.score_heads)
-    for name, table in scores(model, twice).items():
+def look_at_validation(run: GeneratorRun, model, gallery: Gallery, parameters) -> None:
+    """The losses on validation data, by position and of single tokens."""
+    sums = run.trainer.evaluate(parameters, run.validation())
+    gallery.draw(
+        "Predictions",
+        "loss-by-position",
+        "validation loss by the number of tokens seen",
+        lambda: I.plot_loss_by_position(sums["loss"] / sums["count"]),
+    )
+    windows = every_window(run.validation_tokens, min(model.config.context, LONGEST))
+    inputs, targets, weights = (a[:6] for a in windows)
+    losses = F.token_cross_entropy(model(jnp.asarray(inputs)), jnp.asarray(targets))
+    losses = np.asarray(losses)[weights > 0]
+    coloured = [mark_of(run.tokenizer, token) for token in targets[weights > 0]]
+    if isinstance(run.tokenizer, CharTokenizer):
         gallery.draw(
-            "Heads",
-            f"head-{name}",
-            f"{name}-token score on random characters written twice",
-            lambda table=table, name=name: I.plot_heads(np.asarray(table), f"{name} score"),
+            "Predictions",
+            "text-loss",
+            "each character on a ground of its loss",
+            lambda: I.plot_text_losses(coloured, losses),
         )
-    steps = Checkpoints(run.run.checkpoints).steps()
-    if len(steps) > 1:
-        models = [run.trainer.models(run.restore(str(s))[0].parameters)[member] for s in steps]
-        found = [scores(model, twice) for model in models]
-        for name in found[0]:
-            table = np.stack([np.asarray(at_step[name]) for at_step in found])
-            gallery.draw(
-                "Heads",
-                f"{name}-by-step",
-                f"{name} score at the checkpoints of the run",
-                lambda t=table, n=name: I.plot_scores_by_step(steps, t, f"{n} score"),
-            )
-    if len(tokens) < 2:  # nothing to predict
-        return
-    expected = tokens[1:]
-
-    def loss(logits):
-        return F.token_cross_entropy(logits[:-1], expected).mean()
-
-    whole = loss(model(tokens))
-    change = np.asarray(I.ablate_heads(model, tokens, metric=loss) - whole)
-    gallery.draw(
-        "Heads",
-        "ablation",
-        f"by how much the loss on the text ({float(whole):.2f} nats) rises without a head",
-        lambda: I.plot_heads(change, "loss added (nats)", low=None, high=None),
-    )
-    if len(tokens) < 6:
-        return
-    middle = len(tokens) // 2
-    corrupted = tokens.at[middle].set((tokens[middle] + 1) % config.vocabulary_size)
-
-    def truth(logits):  # two characters after the changed one
-        return jax.nn.log_softmax(logits[middle + 1])[tokens[middle + 2]]
-
-    before, after = (float(truth(model(text))) for text in (tokens, corrupted))
-    table = np.asarray(I.patch_residual(model, tokens, corrupted, truth))
-    shown = list(run.tokenizer.decode(np.asarray(corrupted)))
-    gallery.draw(
-        "Heads",
-        "patching",
-        f"activation patching: character {middle} was changed, and the log-probability of the next "
-        f"but one went from {before:.2f} to {after:.2f}; where the clean text's value restores it",
-        lambda: I.plot_patches(table, shown, "log-probability (nats)"),
-    )
+    gallery.add("Predictions", I.coloured_by_loss(coloured, losses))
 
 
 def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | None) -> None:
@@ -216,34 +140,28 @@ def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | 
         raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
     tokens = encode_texts(experiment, tokenizer, [chosen])[0]
     length = int((tokens >= 0).sum())
-    pieces = tokenizer.pieces(chosen)[:length]
+    if isinstance(tokenizer, PretrainedTokenizer):
+        pieces = [mark_of(tokenizer, token) for token in tokens[:length]]
+    else:
+        pieces = tokenizer.pieces(chosen)[:length]
     if not pieces:
         raise UserError("the text to look at has no word in it")
-    words, tokens = pieces[:SHOWN], jnp.asarray(tokens[:length])
-    look_at_positions(gallery, model.config, model)
-    weights = look_at_attention(gallery, model, (tokens,), "blocks.*.attention.weights", words)
-    gallery.add("Attention", I.heads_view([w[:, :SHOWN, :SHOWN] for w in weights], words, words))
-    names = [tokenizer.piece_of(i) for i in range(min(MARKS, len(tokenizer)))]
-    look_at_embedding(gallery, model.embedding.table[:MARKS], names)
+    look_at_positions(gallery, model)
+    look_at_other_positions(gallery, model.config)
+    look_at_vocabulary(gallery, model.embedding.table, tokenizer)
 
-    predicted = int(model(tokens).argmax())
-    name = experiment.data.classes[predicted]
-    speaks = np.asarray(I.gradient_times_input(model, tokens, predicted))
-    columns = {f"gradient x input\nfor {name!r}": speaks}
-    try:
-        baseline = tfidf_logistic_regression(texts, [example.label for example in examples])
-    except ValueError:  # no word is in two texts, say
-        pass
-    else:
-        whole = [piece.strip("\u2581#") for piece in pieces]
-        weights = word_weights(baseline, whole, predicted)
-        columns[f"TF-IDF + logistic regression,\nweight for {name!r}"] = weights
-    gallery.draw(
-        "Saliency",
-        "saliency",
-        f"what speaks for {name!r} in: {chosen[:200]}",
-        lambda: I.plot_saliency(pieces, columns),
-    )
+    def baseline(predicted: int) -> dict[str, np.ndarray]:
+        try:
+            fitted = tfidf_logistic_regression(texts, [example.label for example in examples])
+        except ValueError:  # no word is in two texts, say
+            return {}
+        whole = [piece.strip("\u2581# ") for piece in pieces]
+        name = experiment.data.classes[predicted]
+        weights = word_weights(fitted, whole, predicted)
+        return {f"TF-IDF + logistic regression,\nweight for {name!r}": weights}
+
+    given = tokens[:length], pieces, experiment.data.classes, chosen
+    look_inside_classifier(gallery, model, *given, baseline)
     look_at_corpus(gallery, "\n".join(texts), {"text": (len(t.split()) for t in texts)}, "word")
 
 
@@ -261,36 +179,15 @@ def look_at_translator(run: TranslatorRun, model, gallery: Gallery, text: str | 
     chosen = text or run.data.validation[0].source
     (source,) = encode_sources(run.experiment, tokenizer, [chosen])
     target = run.best_target(model, source)
-    read = [tokenizer.source.piece_of(t) for t in source]
-    fed = [tokenizer.target.piece_of(t) for t in target]
-    inputs = jnp.asarray(source), jnp.asarray(target)
     gallery.draw(
         "Training",
         "schedule",
         "learning rate",
         lambda: I.plot_schedule(run.experiment.training),
     )
-    look_at_positions(gallery, config, model.encoder)
-    if config.positions == "learned":
-        table = np.asarray(model.decoder.positions.table[...])
-        plot = lambda: I.plot_positions(table)  # noqa: E731
-        gallery.draw("Positions", "positions-decoder", "learned positions of the target", plot)
-    for name, queries, keys in (
-        ("encoder.blocks.*.attention", read, read),
-        ("decoder.blocks.*.attention", fed, fed),
-        ("decoder.blocks.*.cross_attention", fed, read),
-    ):
-        look_at_attention(gallery, model, inputs, f"{name}.weights", queries[:SHOWN], keys[:SHOWN])
-    _, captured = I.run(model, *inputs, capture="decoder.blocks.*.cross_attention.weights")
-    weights = [np.asarray(w)[:, :SHOWN, :SHOWN] for w in captured.values()]
-    fed, read = fed[:SHOWN], read[:SHOWN]
-    gallery.add("Attention", I.heads_view(weights, fed, read))
-    gallery.draw(
-        "Attention",
-        "alignment",
-        f"alignment of {chosen!r}",
-        lambda: plot_alignment(np.stack([w.mean(0)[:-1] for w in weights]), read, fed[1:]),
-    )
+    look_at_other_positions(gallery, config)
+    marks = tokenizer.source.piece_of, tokenizer.target.piece_of
+    look_inside_seq2seq(gallery, model, source, target, marks, chosen)
     names = [tokenizer.source.piece_of(i) for i in range(len(tokenizer.source))]
     words = [i for i, name in enumerate(names) if name[0] == "\u2581" and len(name) > 3]
     shown = np.array(words if len(words) >= MARKS else range(len(names)))[:MARKS]
