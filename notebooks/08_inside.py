@@ -133,8 +133,8 @@ plot_attention(np.asarray(weights)[head : head + 1], marks, title=f"block {block
 # %% [markdown]
 # ## Taking it out
 #
-# The loss over the second round, as it is, and with each head silenced in turn (`ablate_heads`: all
-# of them are one `vmap`). Guessing costs $\ln 32$ nats.
+# The loss over the second round, as it is, and with each head silenced in turn (`ablate_heads`, one
+# program for all of them). Guessing costs $\ln 32$ nats.
 
 
 # %%

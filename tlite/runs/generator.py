@@ -16,6 +16,7 @@ from tlite.experiment import GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
 from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.runs.pieces import mark_of
 from tlite.runs.pretrained import start_from, taken_from
 from tlite.terminal import show
 from tlite.text import CharTokenizer
@@ -129,7 +130,7 @@ class GeneratorRun(OpenedRun):
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
-        shown = pieces(self.tokenizer)
+        shown = [mark_of(self.tokenizer, token) for token in range(len(self.tokenizer))]
         self.save_plots(
             {
                 "loss": lambda: plot_curves(lines, "loss"),
@@ -167,13 +168,6 @@ def encode(tokenizer: CharTokenizer | PretrainedTokenizer, text: str) -> np.ndar
     if isinstance(tokenizer, PretrainedTokenizer):
         return tokenizer.encode(text, marks=False)
     return tokenizer.encode(text)
-
-
-def pieces(tokenizer: CharTokenizer | PretrainedTokenizer) -> list[str]:
-    """What each token stands for."""
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return [tokenizer.piece_of(index) for index in range(len(tokenizer))]
-    return list(tokenizer.characters)
 
 
 def check_prompt(prompt: str) -> None:
