@@ -26,6 +26,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import tyro
 
+from experiments.benchmarks.gpt2_worker import WORK as GPT2_WORK
 from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
 from tlite.errors import UserError
 from tlite.training.metrics import read_metrics
@@ -174,6 +175,26 @@ def generation(samples: int, num_rounds: int) -> dict:
     }
 
 
+def gpt2(name: str, num_rounds: int) -> dict:
+    """GPT-2's shape: speed, seconds of the first call (nothing is compiled yet), memory."""
+    samples, length, new_tokens = GPT2_WORK[name]
+    print(f"\nGPT-2's shape, {name}: {samples} sample(s), {new_tokens} token(s) after {length}")
+    ours = Contender("tlite", "gpt2_worker", "tlite", work=name)
+    theirs = [
+        Contender(f"Hugging Face, {a}", "gpt2_worker", "hugging-face", work=name, attention=a)
+        for a in ("eager", "sdpa")
+    ]
+    everyone = [ours, *theirs]
+    check_parameters(everyone)
+    take_turns(everyone, num_rounds)
+    result = compare([ours], theirs, samples * (new_tokens if new_tokens > 1 else length))
+    print("  (seconds are of the whole first call)", end="")
+    peaks = {c.name: [c.ready["first_peak_mb"], c.rounds[-1]["peak_mb"]] for c in everyone}
+    of_each = (f"{who} {first:,.0f}, {last:,.0f}" for who, (first, last) in peaks.items())
+    print(f"; peak MB after the first and the last call: {'; '.join(of_each)}", flush=True)
+    return result | {"peak_mb": peaks}
+
+
 def first_step(num_rounds: int) -> dict[str, float]:
     """Seconds from the command to the first step of the demo: imports, data, compilation."""
     seconds = []
@@ -206,6 +227,8 @@ def draw(results: dict, path: Path) -> None:
     panels = {name: r.get("tokens_per_second") for name, r in results["training"].items()}
     for name, r in results["generation"].items():
         panels[name] = r["naive"]["tokens_per_second"] | r["cached"]["tokens_per_second"]
+    for name, r in results["gpt2"].items():
+        panels[f"GPT-2, {name}"] = r["tokens_per_second"]
     size = 3.2 * len(panels), 3.4
     figure, grid = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
     for axes, (title, rates) in zip(grid[0], panels.items(), strict=True):
@@ -228,7 +251,7 @@ class Options:
     """Rounds of training."""
     generation_rounds: int = 3
     """Rounds of generation (a round of nanoGPT's with 16 samples takes about 40 s)."""
-    only: Literal["all", "44k", "0.8M", "10.8M", "generation", "start"] = "all"
+    only: Literal["all", "44k", "0.8M", "10.8M", "generation", "gpt2", "start"] = "all"
     """One part of the work alone."""
     folder: Path = Path("runs/bench")
     """Where the JSON file and the picture go."""
@@ -247,6 +270,10 @@ def main() -> int:
             "generation": {
                 f"{n} sample(s)": generation(n, options.generation_rounds) for n in numbers
             },
+            "gpt2": {
+                name: gpt2(name, options.generation_rounds)
+                for name in (GPT2_WORK if options.only in ("all", "gpt2") else ())
+            },
         }
         if options.only in ("all", "start"):
             results["first_step_seconds"] = first_step(options.generation_rounds)
@@ -255,7 +282,7 @@ def main() -> int:
         return 2
     options.folder.mkdir(parents=True, exist_ok=True)
     (options.folder / "bench.json").write_text(json.dumps(results, indent=2))
-    if results["training"] or results["generation"]:
+    if results["training"] or results["generation"] or results["gpt2"]:
         draw(results, options.folder / "bench.png")
     print(f"\nsaved in {options.folder}")
     return 0

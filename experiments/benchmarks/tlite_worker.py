@@ -14,6 +14,7 @@ from tlite.models import TransformerGenerator
 from tlite.modules import count_parameters
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training.precision import choose_attention
 
 
 def train(options: dict) -> None:
@@ -22,7 +23,8 @@ def train(options: dict) -> None:
     text = BuiltinText().load()
     tokens = CharTokenizer(text).encode(text) % setting.vocabulary_size
     config = TrainingConfig(batch_size=setting.batch_size, precision=options["precision"])
-    task = language_task(setting.config())
+    model = choose_attention(setting.config(attention="auto"), options["precision"])
+    task = language_task(model)
     trainer = Trainer(task, config, jnp.asarray(tokens))
     state = {"members": trainer.init(), "step": 0}
 

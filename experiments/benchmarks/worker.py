@@ -1,6 +1,7 @@
 """A contender in a process of its own: waits on stdin for "go", answers with a line of JSON."""
 
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,11 @@ def serve(ready: dict, timed: Callable[[], dict]) -> None:
         result = timed()
         seconds = time.perf_counter() - began
         print(json.dumps({"seconds": seconds, **result}), flush=True)
+
+
+def peak_mb() -> float:
+    """The most memory this process has had (Linux counts in kB)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def work(jobs: dict[str, Callable[[dict], None]]) -> None:

@@ -1,6 +1,7 @@
 """Generation: the window slides, keys decide, and one program serves all prompts."""
 
 import itertools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -8,23 +9,24 @@ import numpy as np
 import pytest
 
 from tlite.decoding import generate, stream
-from tlite.decoding.generate import _extend, align_left
+from tlite.decoding.generate import _capacity, _extend, align_left
 from tlite.models import GeneratorConfig, TransformerGenerator
 
 CONTEXT, V = 6, 11
 PROMPT = jnp.array([3, 1, 4, 1])
 
 
-def make_model(positions="learned"):
+def make_model(positions="learned", context=CONTEXT, **fields):
     """Weights far from 0, so that the most probable token depends on all of the window."""
     config = GeneratorConfig(
         vocabulary_size=V,
-        context=CONTEXT,
+        context=context,
         width=8,
         num_heads=2,
         num_blocks=1,
         norm_first=True,
         positions=positions,
+        **fields,
     )
     model = jax.jit(lambda key: TransformerGenerator(config, key=key))(jax.random.key(2))
     return jax.tree.map(lambda a: 6 * a, model)
@@ -62,13 +64,76 @@ def test_the_parts_of_a_stream_are_what_generate_gives(model, part):
 )
 def test_greedy_takes_the_largest_logit_over_a_window_that_slides(positions, slide):
     model = make_model(positions)
-    logits = jax.jit(lambda tokens: model(tokens)[-1])
-    window, expected = PROMPT.tolist(), []
-    for _ in range(16):
-        expected.append(int(logits(jnp.array(window)).argmax()))
-        window = (window[slide:] if len(window) == CONTEXT else window) + expected[-1:]
+    expected = uncached(model, PROMPT, 16, slide)
     assert draw(model, greedy=True, slide=slide).tolist() == expected
     assert len(set(expected)) > 1
+
+
+def uncached(model, prompt, num_tokens, slide):
+    """The most probable tokens, each from a call on its whole window."""
+    context = model.config.context
+    logits = jax.jit(lambda tokens, length: model(tokens)[length - 1])
+    window, chosen = prompt.tolist()[-context:], []
+    for _ in range(num_tokens):
+        padded = jnp.array(window + [0] * (context - len(window)))
+        chosen.append(int(logits(padded, len(window)).argmax()))
+        window = (window[slide:] if len(window) == context else window) + chosen[-1:]
+    return chosen
+
+
+@pytest.mark.parametrize("fields", [{"positions": "rotary", "windows": (9, 0)}, {"key_heads": 1}])
+def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, fields):
+    monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "AT_ONCE", 48)  # 16 of each sample
+    model = make_model(context=150, **fields)
+    prompts = [jnp.arange(n) ** 2 % V for n in (41, 3, 100)]
+    padded = jnp.stack([jnp.pad(p, (0, 100 - len(p))) for p in prompts])
+    lengths = jnp.array([len(p) for p in prompts])
+    settings = {"lengths": lengths, "num_tokens": 70, "greedy": True, "slide": 40}
+    expected = [uncached(model, p, 70, slide=40) for p in prompts]
+    for _ in range(2):  # nothing of the caller's has been given away
+        np.testing.assert_array_equal(draw(model, padded, **settings), expected)
+
+
+def test_a_batch_of_one_is_generated_as_without_a_batch(model):
+    expected = draw(model)[None]
+    np.testing.assert_array_equal(draw(model, PROMPT[None]), expected)
+    np.testing.assert_array_equal(draw(model, PROMPT[None], lengths=jnp.array([4])), expected)
+    assert draw(model, PROMPT[None, None], num_tokens=3).shape == (1, 1, 3)
+
+
+def test_a_long_context_costs_what_the_text_needs():
+    seen = []
+
+    class Watched(TransformerGenerator):
+        def extend(self, tokens, caches, start, **settings):
+            seen.append((tokens.shape[-1], caches[0].key.shape[-2]))
+            return super().extend(tokens, caches, start, **settings)
+
+    model = make_model(context=32_768, positions="rotary")
+    model = jax.tree.map(lambda a: a, model)
+    model.__class__ = Watched
+    draw(model, jnp.arange(40) % V, num_tokens=30)
+    assert set(seen) == {(64, 64), (1, 64), (1, 128)}
+
+
+def test_caches_grow_by_a_quarter_at_most_and_up_to_the_context():
+    assert [_capacity(n, 1024) for n in (1, 64, 65, 300, 513, 1000)] == [
+        64,
+        64,
+        128,
+        320,
+        640,
+        1024,
+    ]
+    sizes = {_capacity(n, 32_768) for n in range(1, 32_769)}
+    assert len(sizes) < 40
+    assert all(_capacity(n, 32_768) <= max(64 + n, 1.25 * n) for n in range(1, 32_769, 7))
+
+
+def test_one_cache_size_serves_where_the_weights_dwarf_the_cache():
+    _extend.clear_cache()
+    draw(make_model(context=300, hidden_width=100_000, norm="rms"), num_tokens=200)
+    assert _extend._cache_size() == 1
 
 
 def test_a_prompt_longer_than_the_context_counts_by_its_end(model):
