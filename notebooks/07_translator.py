@@ -77,7 +77,7 @@ config = Seq2SeqConfig(
 model = TransformerSeq2Seq(config, key=jax.random.key(0))
 source, target = (jnp.asarray(side[0]) for side in encoded)
 memory, memory_mask = model.encode(source)
-x, _ = model.decoder.embed(target, table=model.target_table())
+x = model.decoder.embed(target, table=model.target_table())
 block, causal = model.decoder.blocks[0], F.causal_mask(len(target))
 
 attended, _ = F.multi_head_attention(block.attention, x, x, x, causal, num_heads=4)

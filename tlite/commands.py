@@ -26,18 +26,18 @@ from tlite.experiment import (
     TranslatorExperiment,
 )
 from tlite.pretrained import PretrainedTokenizer, is_pretrained
-from tlite.runs import GeneratorRun, TranslatorRun, check_member, open_any, pretrained, start
+from tlite.runs import GeneratorRun, TranslatorRun, check_member, finetuning, open_any, start
 from tlite.runs.classifier import encode_texts, probabilities
 from tlite.runs.evaluation import evaluate_classifier
+from tlite.runs.finetuning import evaluate_text
 from tlite.runs.generator import check_prompt, write_sample
 from tlite.runs.loading import open_model
 from tlite.runs.looking import inspect_run
 from tlite.runs.looking_pretrained import inspect_pretrained
-from tlite.runs.pretrained import evaluate_text
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import show
 from tlite.text import CharTokenizer
-from tlite.training.runs import Run, open_run
+from tlite.training.runs import Run
 
 
 def train(experiment: Experiment, folder: Path | None = None) -> None:
@@ -47,6 +47,8 @@ def train(experiment: Experiment, folder: Path | None = None) -> None:
 
 def resume(folder: Path, member: int | None = None) -> None:
     """Go on with a run that was cut short; or with one member of it, in a folder of its own."""
+    if is_pretrained(folder):
+        raise UserError(f"{folder} is no run: an experiment starts from it, make finetune-trec say")
     run = open_any(folder)
     (run if member is None else run.take_member(member)).train()
 
@@ -68,6 +70,8 @@ def evaluate(
     if sampled < 0:
         raise UserError(f"--sampled must be at least 1, not {sampled}")
     if is_pretrained(folder):
+        if sampled or member or beside or (checkpoint, split) != ("best", "validation"):
+            raise UserError("of a Hugging Face folder's generator only a text is scored: --path")
         evaluate_text(folder, path)
         return
     if path:
@@ -142,7 +146,7 @@ def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
         marks = tokenizer.bos_id, tokenizer.eos_id
         if marks == (None, None):
             raise UserError("this model's texts begin with no mark: give a --prompt")
-        return np.array([marks[0] if marks[1] is None else marks[1]], np.int32)
+        return np.array([marks[1] if marks[0] is None else marks[0]], np.int32)
     check_prompt(prompt)
     strange = tokenizer.unknown_in(prompt) if isinstance(tokenizer, CharTokenizer) else []
     if strange and not unknown:
@@ -206,11 +210,11 @@ def translate(
     """Print the translation of each text; without texts, of each line of a file or of the input."""
     if texts and input:
         raise UserError("give texts or --input, not both")
-    if is_pretrained(folder):
-        model, tokenizer, _ = open_model(folder, TranslatorExperiment, checkpoint, member)
-        experiment = TranslatorExperiment("pretrained", model=model.config)
+    model, tokenizer, source = open_model(folder, TranslatorExperiment, checkpoint, member)
+    if isinstance(source, Run):
+        experiment = source.experiment
     else:
-        experiment = open_run(folder, TranslatorExperiment).experiment
+        experiment = TranslatorExperiment("pretrained", model=model.config)
     experiment = with_search(experiment, beam, length_penalty, max_length, truncate)
     beam, alpha = experiment.beam, experiment.length_penalty
     if not 1 <= n_best <= beam:
@@ -219,8 +223,6 @@ def translate(
     for number, text in enumerate(texts, 1):
         if not text.strip():
             raise UserError(f"line {number} is empty: there is nothing to translate")
-    if not is_pretrained(folder):
-        model, tokenizer, _ = open_model(folder, TranslatorExperiment, checkpoint, member)
     sources = encode_sources(experiment, tokenizer, texts)
     settings = {"beam": beam, "alpha": alpha, "max_length": max_length}
     for text, found in zip(texts, search_all(model, sources, **settings), strict=True):
@@ -244,7 +246,7 @@ def export(
     member: int = 0,
 ) -> None:
     """Write the model of a run for transformers."""
-    family = pretrained.export(folder, to, family=family, checkpoint=checkpoint, member=member)
+    family = finetuning.export(folder, to, family=family, checkpoint=checkpoint, member=member)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 

@@ -87,8 +87,10 @@ class Pretrained:
     """Start from a model that others have trained, with its tokenizer."""
 
     folder: str
-    """A Hugging Face folder, or a hub name. Of the model's switches only context, dropout,
-    attention, scan and remat are the experiment's."""
+    """A Hugging Face folder, or a hub name. Of the model's switches only context, attention, scan,
+    remat and those of dropout are the experiment's."""
+    sha256: str = ""
+    """Of its arrays; a run fills it in, to know them again."""
 
 
 @dataclass(frozen=True)
@@ -215,4 +217,6 @@ def describe_sources(
     if isinstance(pretraining, Pretraining) and "training" in parts:
         unlabelled = pretraining.unlabelled if pretraining.pretraining_steps else ()
         found += experiment.data.reads("training", unlabelled) if unlabelled else []
+    if isinstance(pretraining, Pretrained) and "training" in parts:
+        found.append(pretraining.folder)
     return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""

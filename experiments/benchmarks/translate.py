@@ -47,7 +47,7 @@ class Uncached(nnx.Module):
     def empty_caches(self, *batch, capacity):
         return [F.KeyValues(*[jnp.zeros((*batch, capacity, 1), jnp.int32)] * 2)]
 
-    def extend(self, tokens, caches, memory, memory_mask, start, *, positions, mask):
+    def extend(self, tokens, caches, memory, memory_mask, start, *, positions, mask, **_):
         (size, beams), index = tokens.shape, positions[0, 0]
         written = jax.lax.dynamic_update_slice(caches[0].key, tokens[..., None], (0, start, 0))
         capacity = written.shape[1] // beams

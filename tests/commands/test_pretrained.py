@@ -12,6 +12,8 @@ import pytest
 
 import tlite as library
 from tlite import functional as F
+from tlite.errors import UserError
+from tlite.experiment import Pretrained
 from tlite.models import (
     ClassifierConfig,
     MaskedConfig,
@@ -21,6 +23,7 @@ from tlite.models import (
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
+from tlite.runs.finetuning import taken_from
 
 pytest.importorskip("tokenizers")
 GPT2 = (
@@ -248,6 +251,23 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
         f"evaluate {exported} --path {tmp_path / 'empty.txt'}"
     )
     assert "there is no folder no/such" in fails("generate no/such --prompt a")
+
+
+def test_a_switch_that_is_the_models_own_is_refused(fails, bert, tuned, tmp_path):
+    source = tuned.run.parents[0] / "wide.py"
+    text = CLASSIFIER.format(data=tmp_path / "data.jsonl", folder=bert)
+    source.write_text(text.replace("context=6,", "context=6, width=64,"))
+    lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert "width is the pre-trained model's: leave it out" in fails(f"train {source}")
+
+
+def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
+    experiment = json.loads((tuned.run / "config.json").read_text())["experiment"]
+    assert experiment["pretraining"]["folder"] == str(bert)
+    assert len(experiment["pretraining"]["sha256"]) == 64
+    with pytest.raises(UserError, match="have changed since the run was made"):
+        taken_from(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
 
 
 def test_what_has_no_counterpart_is_refused_with_the_reason(train, fails, tmp_path):

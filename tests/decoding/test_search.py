@@ -171,6 +171,25 @@ def test_searches_with_relative_positions_and_windows_find_what_plain_ones_do(se
     assert max(len(target) for rows in found for target, _ in rows) > 5
 
 
+@pytest.mark.parametrize("first", [END, 5])
+def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(first):
+    """As BART's targets begin with the end symbol, and go on (`forced_bos_token_id`)."""
+    plain = make_model(1)
+    model = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(plain))
+    model.config = dataclasses.replace(plain.config, first_id=first)
+    if first == END:
+        greedy = as_lists(greedy_search(model, SOURCES, max_length=4, **SYMBOLS))
+        assert_found(greedy[0], [((END,), 0.0)])
+        return
+    found = as_lists(greedy_search(model, SOURCES, max_length=2, **SYMBOLS))
+    beams = as_lists(beam_search(model, SOURCES, beam=2, alpha=0.0, max_length=2, **SYMBOLS))
+    for row, source in enumerate(SOURCES):
+        target = jnp.array([START, first])
+        scores = log_probabilities(plain, source, target)[-1]
+        assert_found(found[row], [((first, int(scores.argmax())), float(scores.max()))])
+        assert {tokens[0] for tokens, _ in beams[row]} == {first}
+
+
 def test_a_wider_beam_finds_targets_that_are_no_less_probable():
     for seed in SEEDS:
         best = [

@@ -93,7 +93,10 @@ def test_a_context_of_training_of_nothing_is_refused():
         RotaryScaling(original_context=0)
 
 
-MIXED = "no softcap, scale or bias of scores"
+def own_attention(query, key, value, mask):
+    return value, mask
+
+
 YARN = {"positions": "rotary", "rotary_scaling": RotaryScaling("yarn", 4.0)}
 
 
@@ -109,15 +112,19 @@ YARN = {"positions": "rotary", "rotary_scaling": RotaryScaling("yarn", 4.0)}
         (GeneratorConfig, {"relative_buckets": 3}, "relative_buckets must be at least 4"),
         (GeneratorConfig, {"relative_distance": 0}, "relative_distance must be at least 1"),
         (GeneratorConfig, {"relative_distance": 16}, "relative_distance above half"),
+        (
+            GeneratorConfig,
+            {"attention": "mixed", "softcap": 5.0},
+            "mixed attention takes no softcap",
+        ),
+        (GeneratorConfig, {"attention": "mixed"} | YARN, "mixed attention takes no scale"),
         *(
-            (GeneratorConfig, {"attention": name} | special, f"{name} attention has {MIXED}")
-            for name in ("mixed", "auto")
-            for special in (
-                {"softcap": 5.0},
-                {"attention_scale": 0.1},
-                {"positions": "relative"},
-                {"positions": "alibi"},
-                YARN,
+            (GeneratorConfig, {"attention": own} | special, f"takes no {missing}")
+            for own in ("mixed", own_attention)
+            for special, missing in (
+                ({"attention_scale": 0.1}, "scale"),
+                ({"positions": "relative"}, "bias"),
+                ({"positions": "alibi"}, "bias"),
             )
         ),
         (GeneratorConfig, YARN | {"local_rotary_base": 7.0}, "can't go with a local_rotary_base"),
@@ -147,6 +154,8 @@ def test_a_norm_with_parameters_of_its_own_is_not_that_of_heads():
         {"key_heads": 1},
         {"attention": "mixed", "rotary_scaling": RotaryScaling("llama3", 8.0)},
         {"attention": "exact"} | YARN,
+        {"attention": "auto"} | YARN,
+        {"attention": "auto", "softcap": 5.0, "positions": "alibi"},
         {"attention": scaled_dot_product_attention, "softcap": 5.0},
         {"scan": True, "windows": (4, 4)},
         {"windows": (0,)},

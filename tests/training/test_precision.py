@@ -136,3 +136,8 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen):
     np.testing.assert_array_equal(logits["exact"], logits["auto"])  # before a run decides it
     assert (logits["exact"] != logits["mixed"]).any()
     np.testing.assert_allclose(logits["exact"], logits["mixed"], atol=0.05)
+
+
+def test_auto_attention_is_exact_where_the_kernels_lack_something():
+    model = GeneratorConfig(context=512, attention="auto", softcap=5.0)
+    assert precision.choose_attention(model, "mixed").attention == "exact"

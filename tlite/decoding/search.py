@@ -63,7 +63,8 @@ def greedy_search(
 
     def step(line):
         logits, caches = model.extend(line.last[:, None], line.caches, memories, mask, line.index)
-        log_probabilities = jax.nn.log_softmax(without(pad, logits[:, 0]))
+        logits = allowed(model.config, logits[:, 0], line.index)
+        log_probabilities = jax.nn.log_softmax(logits)
         token = jnp.where(going(line), F.greedy(log_probabilities), pad)
         scores = line.scores + jnp.where(going(line), log_probabilities.max(-1), 0)
         tokens = line.tokens.at[:, line.index].set(token)
@@ -134,7 +135,9 @@ def beam_search(
         seen, positions = own[:, None, :, : caches[0].key.shape[-2]], jnp.full((1, beam), index)
         at = {"positions": positions, "key_positions": jnp.arange(seen.shape[-1]) // beam}
         logits, caches = model.extend(last, caches, memories, mask, start, mask=seen, **at)
-        scores, parent, token = continuations(without(pad, logits), live.scores, 2 * beam)
+        scores, parent, token = continuations(
+            allowed(model.config, logits, index), live.scores, 2 * beam
+        )
         tokens = take(live.tokens, parent).at[:, :, index].set(token)
         ended = token == end_id
         penalised = jnp.where(ended, scores / length_penalty(index + 1, alpha), -jnp.inf)
@@ -205,9 +208,16 @@ def _grow(capacity: int, cache: Float[Array, "*batch C K"]) -> Float[Array, "*ba
     return jnp.pad(cache, [(0, 0)] * len(batch) + [(0, capacity - length), (0, 0)])
 
 
-def without(token: int, logits: Float[Array, "*batch V"]) -> Float[Array, "*batch V"]:
-    """Logits of a distribution that never gives a token, the padding."""
-    return jnp.where(jnp.arange(logits.shape[-1]) == token, -jnp.inf, logits)
+def allowed(
+    config, logits: Float[Array, "*batch V"], index: Int[Array, ""]
+) -> Float[Array, "*batch V"]:
+    """Logits of a distribution that never gives the padding, and first `first_id`, if any."""
+    tokens = jnp.arange(logits.shape[-1])
+    logits = jnp.where(tokens == config.pad_id, -jnp.inf, logits)
+    if config.first_id is None:
+        return logits
+    forced = jnp.where(tokens == config.first_id, 0.0, -jnp.inf)
+    return jnp.where(index == 0, forced, logits)
 
 
 def continuations(

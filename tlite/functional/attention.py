@@ -105,11 +105,15 @@ def attend(
     if angles is not None:
         query_BxHxTxK = rotate(query_BxHxTxK, angles)
     query_BxHxTxK = observe("query", query_BxHxTxK)
-    attention = bind(attention, params)
-    if seen.key.shape[-3] == num_heads:
+    attention, key_heads = bind(attention, params), seen.key.shape[-3]
+    if key_heads == num_heads:
         attention = observed(attention, observe)
-    else:
+    elif getattr(attention, "func", attention) is scaled_dot_product_attention:
         attention = shared_keys(attention, observe, num_heads)
+    else:  # another may look at the number of heads, or at the places of queries
+        attention = observed(attention, observe)
+        repeated = (jnp.repeat(x, num_heads // key_heads, axis=-3) for x in seen)
+        seen = KeyValues(*repeated)
     settings = {} if bias is None else {"bias": bias}
     output_BxHxTxK, weights = attention(query_BxHxTxK, *seen, mask, **settings)
     output_BxHxTxK = observe("heads", output_BxHxTxK)

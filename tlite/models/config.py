@@ -1,5 +1,6 @@
 """What the models have in common: the switches of their blocks."""
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -196,13 +197,12 @@ class BlocksConfig:
             raise ValueError(f"{self.num_heads} heads can't share {self.key_heads} heads of keys")
         if self.positions == "rotary" and self.width_of_heads % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
-        biased = self.positions in ("relative", "alibi")
-        special = self.softcap is not None or self.score_scale is not None or biased
-        if self.attention in ("mixed", "auto") and special:
-            raise ValueError(
-                f"{self.attention} attention has no softcap, scale or bias of scores: "
-                'take attention "exact"'
-            )
+        if self.attention == "mixed" and (needed := self.asked_of_attention()):
+            raise ValueError(f'mixed attention takes no {needed[0]}: take "exact" or "auto"')
+        if callable(self.attention):
+            taken = inspect.signature(self.attention).parameters
+            if missing := [name for name in self.asked_of_attention() if name not in taken]:
+                raise ValueError(f"{self.attention.__name__} takes no {missing[0]} of scores")
         if self.scan and (len(set(self.windows)) > 1 or not self.first_norm):
             raise ValueError("scan needs blocks that are alike: no different windows or norms")
         for rate in (self.dropout, self.hidden_dropout):
@@ -236,6 +236,15 @@ class BlocksConfig:
         if magnitude == 1:
             return self.attention_scale
         return magnitude**2 * (self.attention_scale or 1 / math.sqrt(self.width_of_heads))
+
+    def asked_of_attention(self) -> list[str]:
+        """What an attention must take beside queries, keys, values and a mask."""
+        asked = {
+            "bias": self.positions in ("relative", "alibi"),
+            "scale": self.score_scale is not None,
+            "softcap": self.softcap is not None,
+        }
+        return [name for name, wanted in asked.items() if wanted]
 
     @property
     def embedding_scale(self) -> float:

@@ -44,6 +44,8 @@ class Seq2SeqConfig(BlocksConfig):
     """What a target starts with; the tokenizer's own start symbol unless given."""
     end_id: int | None = None
     """What it ends with; the tokenizer's own end symbol unless given."""
+    first_id: int | None = None
+    """The token that every translation begins with; the most probable ones unless given."""
     scale_embedding: bool = True
     """Multiply embeddings by sqrt(D) before positions are added."""
     head_bias: bool | None = None

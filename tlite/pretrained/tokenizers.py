@@ -100,9 +100,9 @@ class PretrainedTokenizer:
         """The piece of an id, as it is shown to a reader."""
         return self._tokenizer.id_to_token(int(index)) or ""
 
-    def stream(self) -> "TextStream":
-        """Something that turns ids into text as they come."""
-        return TextStream(self._tokenizer)
+    def stream(self, prompt=()) -> "TextStream":
+        """Something that turns ids into text as they come, after those of a prompt."""
+        return TextStream(self._tokenizer, prompt)
 
     def save(self, path: str | Path) -> None:
         """tokenizer.json and tokenizer_config.json in a folder, or tokenizer.json at a path."""
@@ -120,11 +120,12 @@ class PretrainedTokenizer:
 class TextStream:
     """Ids one after another as text, of which no piece ends within a character."""
 
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer, prompt=()):
         from tokenizers.decoders import DecodeStream
 
         self._tokenizer, self._stream = tokenizer, DecodeStream(skip_special_tokens=True)
         self._ids, self._told = [], 0
+        self.push(prompt)  # what follows may begin with a space only because something is before it
 
     def push(self, tokens) -> str:
         """The text that is certain now; what is missing comes with later ids."""

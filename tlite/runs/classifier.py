@@ -18,8 +18,8 @@ from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.inspection import plot_curves
 from tlite.models import ClassifierConfig
 from tlite.pretrained import PretrainedTokenizer
+from tlite.runs.finetuning import start_from, taken_from
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
-from tlite.runs.pretrained import start_from, taken_from
 from tlite.runs.pretraining import check_pretraining, pretrained_members
 from tlite.text import PADDING, IndexTokenizer, SubwordTokenizer, select_vocabulary, sentences
 from tlite.training import Member, Trainer
@@ -57,8 +57,10 @@ class ClassifierRun(OpenedRun):
         if isinstance(experiment.pretraining, Pretrained):
             if experiment.sentences or not isinstance(experiment.model, ClassifierConfig):
                 raise UserError("a pre-trained model reads whole texts, as a transformer")
-            taken = taken_from(experiment.pretraining, experiment.model, len(classes))
-            return dataclasses.replace(experiment, model=taken[0]), taken[2]
+            model, _, tokenizer, source = taken_from(
+                experiment.pretraining, experiment.model, len(classes)
+            )
+            return dataclasses.replace(experiment, model=model, pretraining=source), tokenizer
         texts = (example.text for example in data.training if example.label is not None)
         if isinstance(experiment.tokenizer, Words):
             frequency, marks = dataclasses.astuple(experiment.tokenizer)

@@ -15,9 +15,9 @@ from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
 from tlite.pretrained import PretrainedTokenizer
+from tlite.runs.finetuning import start_from, taken_from
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
 from tlite.runs.pieces import mark_of
-from tlite.runs.pretrained import start_from, taken_from
 from tlite.terminal import show
 from tlite.text import CharTokenizer
 from tlite.training import Member, Trainer, language_task, sampled_batches, validation_batches
@@ -48,7 +48,10 @@ class GeneratorRun(OpenedRun):
         cls, experiment: GeneratorExperiment, data: str
     ) -> tuple[GeneratorExperiment, CharTokenizer | PretrainedTokenizer]:
         if experiment.pretraining:
-            model, _, tokenizer = taken_from(experiment.pretraining, experiment.model)
+            model, _, tokenizer, source = taken_from(experiment.pretraining, experiment.model)
+            experiment = dataclasses.replace(experiment, pretraining=source)
+            if not len(encode(tokenizer, experiment.prompt)):
+                raise UserError(f"the prompt {experiment.prompt!r} has no token")
         else:
             tokenizer = CharTokenizer(data)
             if experiment.model.vocabulary_size not in (0, len(tokenizer)):
@@ -59,10 +62,11 @@ class GeneratorRun(OpenedRun):
             model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
         experiment = dataclasses.replace(experiment, model=model)
         parts = split_tokens(encode(tokenizer, data), experiment.data.validation_fraction)
+        unit = "token" if experiment.pretraining else "character"
         for name, part in zip(("training", "validation"), parts, strict=True):
             if len(part) < model.context + 1:
                 raise UserError(
-                    f"the text is too short: its {name} part has {len(part)} characters, and a "
+                    f"the text is too short: its {name} part has {len(part)} {unit}s, and a "
                     f"context of {model.context} needs at least {model.context + 1}"
                 )
         return experiment, tokenizer
@@ -184,7 +188,7 @@ def write_sample(
     **settings,
 ) -> str:
     """Print a sample as it is made, after what comes `before`, up to an end; returns it."""
-    text, written = "", tokenizer.stream()
+    text, written = "", tokenizer.stream(tokens)
     for part in stream(model, jnp.asarray(tokens), **settings):
         ends = np.flatnonzero(np.isin(part, list(end_ids)))
         piece = written.push(part[: ends[0]] if len(ends) else part)

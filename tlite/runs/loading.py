@@ -34,7 +34,7 @@ def load(
     *,
     checkpoint: str | int = "best",
     member: int = 0,
-    code: Iterable[str | Path] = (),
+    code: str | Path | Iterable[str | Path] = (),
 ) -> tuple[Any, Any]:
     """The model and the tokenizer of a run's folder, a Hugging Face folder, or a hub name.
 
@@ -48,7 +48,7 @@ def load(
     """
     if is_pretrained(folder):
         return load_pretrained(folder)[:2]
-    name_files(map(Path, code))
+    name_files(map(Path, [code] if isinstance(code, str | Path) else code))
     run = open_run(Path(folder), Experiment)
     return load_model(run, str(checkpoint), member), load_tokenizer(run)
 

@@ -44,7 +44,7 @@ class CharTokenizer:
         """The characters of the ids (T,)."""
         return "".join(self.characters[t] for t in np.asarray(tokens).tolist())
 
-    def stream(self) -> SimpleNamespace:
+    def stream(self, prompt=()) -> SimpleNamespace:
         """Something that turns ids into text as they come: no character takes more than one."""
         return SimpleNamespace(push=self.decode, finish=str)
 

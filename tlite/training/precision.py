@@ -50,6 +50,7 @@ def choose_attention(model, precision: Precision):
     if getattr(model, "attention", None) != "auto":
         return model
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
+    fast = fast and not model.asked_of_attention()
     return dataclasses.replace(model, attention="mixed" if fast else "exact")
 
 

@@ -1,6 +1,7 @@
 """Models that others have trained: evaluated on a text, taken into a run, and given back."""
 
 import dataclasses
+import hashlib
 import math
 import os
 import tempfile
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tlite.data.reading import MAX_MEGABYTES, decode, pieces, whole
@@ -22,7 +24,7 @@ from tlite.training.named import from_named, parameter_names, to_named
 
 LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time
-OURS = "dropout", "hidden_dropout", "attention", "scan", "remat"  # fields that an experiment keeps
+OURS = "dropout", "hidden_dropout", "word_dropout", "attention", "scan", "remat"  # an experiment's
 
 
 def evaluate_text(folder: str | Path, path: Path | None) -> None:
@@ -31,25 +33,41 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     model, tokenizer, _ = open_model(folder, GeneratorExperiment)
     text = decode(whole(pieces(path), path, MAX_MEGABYTES, "score a part of it"), path, "utf-8")
-    tokens = tokenizer.encode(text, marks=False)
+    tokens, marked = tokenizer.encode(text, marks=False), tokenizer.encode(text)
+    begun = tokenizer.bos_id is not None and marked[:1].tolist() == [tokenizer.bos_id]
     if len(tokens) < 2:
         raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
     config = model.config
     length = min(config.context, LONGEST, len(tokens) - 1)
     size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
+    if begun:
+        batches = _begun_batches(tokens, tokenizer.bos_id, length, size)
+    else:
+        batches = validation_batches(tokens, length, size, 1)
     score = jax.jit(language_task(config).evaluate)
     totals: dict[str, float] = {}
-    for batch in zip(*validation_batches(tokens, length, size, 1), strict=True):
+    for batch in zip(*batches, strict=True):
         for name, sums in score(model, batch).items():
             totals[name] = totals.get(name, 0.0) + float(np.asarray(sums, np.float64).sum())
     loss, right = (totals[name] / totals["count"] for name in ("loss", "accuracy"))
-    # The first token is not predicted, and so its bytes do not count.
-    predicted = len(tokenizer.decode(tokens[1:]).encode())
+    # Without a mark before it the first token is not predicted, and its bytes do not count.
+    size = len(text.encode()) - (0 if begun else len(tokenizer.decode(tokens[:1]).encode()))
     print(
         f"{path}: loss {loss:.4f} nats per token, perplexity {math.exp(min(loss, 700)):.3f}, "
-        f"{totals['loss'] / math.log(2) / max(predicted, 1):.4f} bits per byte, "
-        f"accuracy {100 * right:.1f} %, {len(tokens) - 1:,} tokens in windows of {length:,}"
+        f"{totals['loss'] / math.log(2) / max(size, 1):.4f} bits per byte, "
+        f"accuracy {100 * right:.1f} %, {totals['count']:,.0f} tokens in windows of {length:,}"
     )
+
+
+def _begun_batches(tokens: np.ndarray, mark: int, length: int, size: int):
+    """Every token as a target once, in windows that begin with a mark: each (N, B, T)."""
+    number = -(-len(tokens) // (length * size)) * size
+    targets = np.zeros(number * length, np.int32)
+    targets[: len(tokens)] = tokens
+    weights = (np.arange(targets.size) < len(tokens)).astype(np.float32)
+    targets = targets.reshape(number, length)
+    inputs = np.concatenate([np.full((number, 1), mark), targets[:, :-1]], axis=1)
+    return [jnp.asarray(a.reshape(-1, size, length)) for a in (inputs, targets, weights)]
 
 
 def export(
@@ -67,14 +85,14 @@ def export(
     """
     if os.path.lexists(to):
         raise UserError(f"{to} exists already: name another folder")
-    model, tokenizer, source = open_model(folder, Experiment, checkpoint, member)
     settings: dict[str, Any] = {"family": family}
     if is_pretrained(folder):
-        settings["original"] = source
-    elif data := getattr(source.experiment, "sentences", 0):
-        raise UserError(f"a text's class is joined from {data} sentences: transformers has no such")
+        model, tokenizer, settings["original"] = load_pretrained(folder)
     else:
-        settings["labels"] = getattr(source.experiment.data, "classes", None)
+        model, tokenizer, run = open_model(folder, Experiment, checkpoint, member)
+        settings["labels"] = getattr(run.experiment.data, "classes", None)
+        if getattr(run.experiment, "sentences", 0):
+            raise UserError("a text's class is joined from sentences': transformers has no such")
     with disk_errors(to):
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as place:
@@ -84,28 +102,50 @@ def export(
     return family
 
 
-def taken_from(settings: Pretrained, config: BlocksConfig, num_classes: int | None = None):
-    """The config, the arrays by name and the tokenizer that a run starts from.
+def taken_from(
+    settings: Pretrained, config: BlocksConfig, num_classes: int | None = None
+) -> tuple[BlocksConfig, dict[str, Any], Any, Pretrained]:
+    """The config, the arrays by name and the tokenizer that a run starts from; and where from.
 
     Its context, dropout and attention are the experiment's, the rest is the folder's.
 
     Raises:
-        UserError: the folder can't be read, or has another kind of model.
+        UserError: the folder can't be read, has another kind of model, or has changed; or the
+            experiment asks for other switches.
     """
     model, tokenizer, told = load_pretrained(settings.folder, num_classes=num_classes)
     if type(model.config) is not type(config):
         raise UserError(f"{settings.folder} has a {told.family} {told.kind}: that can't start it")
     if tokenizer is None:
         raise UserError(told.no_tokenizer)
-    changed = {name: getattr(config, name) for name in OURS}
+    digest = hashlib.sha256()
+    for path in sorted(told.folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    if settings.sha256 not in ("", digest.hexdigest()):
+        raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
+    place = os.path.abspath(settings.folder) if os.path.isdir(settings.folder) else settings.folder
+    settings = Pretrained(place, digest.hexdigest())
+    changed = {name: getattr(config, name) for name in OURS if hasattr(config, name)}
     changed["context"] = min(config.context, model.config.context)
+    for field in dataclasses.fields(config):
+        given = getattr(config, field.name)
+        if field.name not in changed and given not in (
+            field.default,
+            getattr(model.config, field.name),
+        ):
+            raise UserError(f"{field.name} is the pre-trained model's: leave it out")
     arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
     for name in told.new:  # each member draws its own
         del arrays[name]
     if "positions.table" in arrays:  # those of the places that are not used are left out
         rows = changed["context"] + model.config.position_offset
         arrays["positions.table"] = arrays["positions.table"][:rows]
-    return dataclasses.replace(model.config, **changed), arrays, tokenizer
+    try:
+        config = dataclasses.replace(model.config, **changed)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return config, arrays, tokenizer, settings
 
 
 def start_from(run, arrays: dict[str, Any]) -> Member:
