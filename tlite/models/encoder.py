@@ -104,15 +104,21 @@ class Stack(nnx.Module):
     ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
         """Dropout, every block with its memory and cache, and the final norm; and the caches.
 
-        The `positions` of x are 0, 1, ... unless given, those of the keys in caches too.
+        With caches x is what comes at `start` of a longer sequence, causal unless a mask
+        (..., T, C) is given. The `positions` of x are 0, 1, ... or `start`, start + 1, ... unless
+        given, those of the keys in caches 0, 1, ...
         """
         config = self.config
         x = observe("embedding", x)
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
-        at = jnp.arange(x.shape[-2]) if positions is None else positions
+        at = positions
+        if at is None:
+            at = F.positions_from(start if caches else jnp.array(0), x.shape[-2])
         if key_positions is None:
             key_positions = jnp.arange(caches[0].key.shape[-2]) if caches else at
+        if caches and mask is None:
+            mask = F.cache_mask(at, key_positions.shape[-1])
         # What blocks that see equally far have in common.
         settings = {
             window: self.position_settings(at, key_positions, mask, window)
@@ -146,24 +152,6 @@ class Stack(nnx.Module):
                 x, own = block(index, parameters, x, memory, cache)
                 seen.append(own)
         return observe("final", self.final_norm(x)), seen
-
-    def extend_blocks(
-        self,
-        x: Float[Array, "*batch T D"],
-        caches: Sequence[F.KeyValues],
-        start: Int[Array, "*#batch"],
-        *memory,
-        mask: Bool[Array, "..."] | None = None,
-        positions: Int[Array, "*#batch T"] | None = None,
-        **settings,
-    ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
-        """`run_blocks` on what comes at `start`, causal unless a mask (..., T, C) is given."""
-        if positions is None:
-            positions = F.positions_from(start, x.shape[-2])
-        if mask is None:
-            mask = F.cache_mask(positions, caches[0].key.shape[-2])
-        settings |= {"positions": positions, "caches": caches, "start": start}
-        return self.run_blocks(x, mask, *memory, **settings)
 
     def position_settings(
         self,

@@ -74,7 +74,7 @@ class TransformerGenerator(Encoder):
         the T alone: the head is not computed for the others.
         """
         x = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
-        x, caches = self.extend_blocks(x, caches, start, observe=observe)
+        x, caches = self.run_blocks(x, None, caches=caches, start=start, observe=observe)
         if at is not None:
             x = jnp.take_along_axis(x, at[..., None, None], axis=-2)[..., 0, :]
         return self.logits(x), caches

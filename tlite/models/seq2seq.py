@@ -158,8 +158,8 @@ class TransformerSeq2Seq(nnx.Module):
             positions = F.positions_from(start, tokens.shape[-1])
         x = self.decoder.embed(tokens, positions, table=self.target_table())
         settings = {"positions": positions, "key_positions": key_positions, "observe": observe}
-        inputs = x, caches, start, memories, memory_mask
-        x, caches = self.decoder.extend_blocks(*inputs, mask=mask, **settings)
+        inputs = x, mask, memories, memory_mask
+        x, caches = self.decoder.run_blocks(*inputs, caches=caches, start=start, **settings)
         return self.logits(x), caches
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:

@@ -93,8 +93,6 @@ class MultiHeadAttention(nnx.Module):
         key_heads: int | None = None,
         qkv_bias: bool = False,
         bias: bool = True,
-        output_initializer=None,
-        initializer=None,
         key,
     ):
         if head_width is None and width % num_heads:
@@ -103,10 +101,10 @@ class MultiHeadAttention(nnx.Module):
         inner, of_keys = num_heads * head_width, (key_heads or num_heads) * head_width
         keys = jax.random.split(key, 4)
         self.query, self.key, self.value = (
-            Linear(width, size, bias=qkv_bias, initializer=initializer, key=k)
+            Linear(width, size, bias=qkv_bias, key=k)
             for size, k in zip((inner, of_keys, of_keys), keys[:3], strict=True)
         )
-        self.output = Linear(inner, width, bias=bias, initializer=output_initializer, key=keys[3])
+        self.output = Linear(inner, width, bias=bias, key=keys[3])
         self.num_heads = num_heads
 
     def __call__(
@@ -122,23 +120,13 @@ class MultiHeadAttention(nnx.Module):
 class FeedForward(nnx.Module):
     """Two linear layers; three if it is `gated`."""
 
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        *,
-        gated: bool = False,
-        bias: bool = True,
-        initializer=None,
-        output_initializer=None,
-        key,
-    ):
+    def __init__(self, width: int, hidden: int, *, gated: bool = False, bias: bool = True, key):
         keys = jax.random.split(key)
-        self.hidden = Linear(width, hidden, bias=bias, initializer=initializer, key=keys[0])
-        self.output = Linear(hidden, width, bias=bias, initializer=output_initializer, key=keys[1])
+        self.hidden = Linear(width, hidden, bias=bias, key=keys[0])
+        self.output = Linear(hidden, width, bias=bias, key=keys[1])
         if gated:
             gate_key = jax.random.fold_in(key, 2)
-            self.gate = Linear(width, hidden, bias=bias, initializer=initializer, key=gate_key)
+            self.gate = Linear(width, hidden, bias=bias, key=gate_key)
 
     def __call__(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         return F.feed_forward(self, x)

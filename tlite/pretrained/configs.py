@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Collection, Iterator
+from types import NoneType
 from typing import Any
 
 from tlite.errors import UserError
@@ -51,6 +52,7 @@ FIXED = {
     "pruned_heads": ({}, None),
     "position_embedding_type": ("absolute",),
     "tie_encoder_decoder": (False,),
+    "quantization_config": (None,),
 }
 HARMLESS = """
 model_type architectures transformers_version torch_dtype dtype _name_or_path name_or_path
@@ -66,12 +68,25 @@ length_penalty diversity_penalty no_repeat_ngram_size encoder_no_repeat_ngram_si
 suppress_tokens begin_suppress_tokens temperature top_k top_p typical_p repetition_penalty
 num_return_sequences output_scores return_dict_in_generate remove_invalid_values
 exponential_decay_length_penalty cross_attention_hidden_size unsloth_fixed _commit_hash
+summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
+summary_last_dropout _attn_implementation_autoset transformers.js_config
 """
 SPECIAL = {  # which `_special` understands
     "modernbert": "classifier_activation classifier_bias classifier_pooling decoder_bias "
-    "local_attention",
+    "local_attention layer_norm_eps",
     "marian": "share_encoder_decoder_embeddings decoder_vocab_size",
     "t5": "feed_forward_proj dense_act_fn is_gated_act scale_decoder_outputs",
+}
+
+
+UNTIED = "llama", "mistral", "qwen2", "qwen3"  # families with a head of its own unless told
+PLAIN = {  # what values a field of ours of a type can have
+    int: (int,),
+    int | None: (int, NoneType),
+    float: (float, int),
+    float | None: (float, int, NoneType),
+    bool: (bool,),
+    bool | None: (bool, NoneType),
 }
 
 
@@ -109,6 +124,7 @@ def read_config(
 
     Raises:
         UserError: a field is missing, unknown, or says what tlite doesn't have.
+        ValueError, TypeError, LookupError, AttributeError, ArithmeticError: it makes no sense.
     """
     _check(theirs, family)
     fields = FIELDS[family]
@@ -124,12 +140,18 @@ def read_config(
         ours |= read_rotary(family, theirs)
     ours["windows"] = read_windows(family, theirs)
     ours |= _special(theirs, family, kind, ours, own_head, arrays)
-    config = CONFIGS[kind]
-    known = {field.name for field in dataclasses.fields(config)}
-    try:
-        return config(**{name: value for name, value in ours.items() if name in known})
-    except (ValueError, TypeError) as error:
-        raise UserError(f"config.json of a {family} model makes no sense: {error}") from error
+    known = {field.name: field.type for field in dataclasses.fields(CONFIGS[kind])}
+    ours = {name: value for name, value in ours.items() if name in known}
+    spelled = {target: names[0] for names, targets, _ in _lines(family) for target in targets}
+    for name, value in ours.items():
+        if type(value) not in PLAIN.get(known[name], (type(value),)):
+            raise TypeError(f"{spelled.get(name, name)} can't be {value!r}")
+    sizes = {"pad_id": "source_vocabulary_size"}
+    for name in {"pad_id", "start_id", "end_id"} & ours.keys():
+        size = ours[sizes.get(name, "vocabulary_size")]
+        if ours[name] is not None and not 0 <= ours[name] < size:
+            raise ValueError(f"{spelled.get(name, name)} {ours[name]} is none of {size} tokens")
+    return CONFIGS[kind](**ours)
 
 
 def _lines(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
@@ -173,23 +195,54 @@ def _activation(name: str) -> str:
     return ACTIVATIONS[name]
 
 
+def says_tied(theirs: dict[str, Any], family: str) -> bool:
+    """Whether the fields say that the output layer is the embedding."""
+    return bool(theirs.get("tie_word_embeddings", family not in UNTIED))
+
+
+def class_names(theirs: dict[str, Any]) -> list[str]:
+    """The names of a classifier's classes, if they are given.
+
+    Raises:
+        ValueError, TypeError: they are not the names of classes 0, 1, ...
+    """
+    given = theirs.get("id2label") or {}
+    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given.values()):
+        raise TypeError("id2label does not name the classes")
+    if sorted(map(int, given)) != list(range(len(given))):
+        raise ValueError(f"id2label names the classes {', '.join(given)}, not 0, 1, ...")
+    return [given[key] for key in sorted(given, key=int)]
+
+
+def _num_classes(theirs: dict[str, Any]) -> int:
+    problem = theirs.get("problem_type")
+    if problem not in (None, "single_label_classification"):
+        raise UserError(f"config.json says problem_type: {problem!r}, which tlite doesn't have")
+    number = len(class_names(theirs)) or theirs.get("num_labels", 2)
+    if number == 1:
+        raise UserError("a model with num_labels 1 is a regression, which tlite doesn't have")
+    return number
+
+
 def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
     """The fields of ours that need more than a line of a table."""
-    tie = theirs.get("tie_word_embeddings", family in ("gpt2", "gemma2", "gemma3_text"))
     found = {}
+    # T5 says that it is not tied where it means that it is not scaled.
+    tied = says_tied(theirs, family) or family == "t5"
+    if kind in ("generator", "seq2seq") and not own_head and not tied:
+        raise UserError("there is no array lm_head.weight, though the head is not tied")
     if kind == "generator":
-        if not own_head and not tie:
-            raise UserError("there is no array lm_head.weight, though the head is not tied")
         found["tied_head"] = not own_head
     if kind == "classifier":
-        labels = theirs.get("id2label")
-        found["num_classes"] = len(labels) if labels else theirs.get("num_labels", 2)
+        found["num_classes"] = _num_classes(theirs)
     if kind == "masked" and family in ("bert", "distilbert"):
         found["projection"] = ours["activation"]
     if family == "roberta":
         offset = 2 if theirs.get("pad_token_id") is None else theirs["pad_token_id"] + 1
         found |= {"position_offset": offset, "context": ours["context"] - offset}
     if family == "modernbert":
+        if theirs.get("layer_norm_eps", ours["norm_epsilon"]) != ours["norm_epsilon"]:
+            raise UserError("tlite has no model with different norm_eps and layer_norm_eps")
         pooling = theirs.get("classifier_pooling", "cls")
         if pooling not in POOLING:
             raise UserError(f"tlite has no pooling {pooling!r}: it knows {', '.join(POOLING)}")
@@ -205,7 +258,8 @@ def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
     if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
         if not own_head:
             raise UserError("tlite can't tie the head to a decoder's embedding of its own")
-        found |= {"embeddings": "separate", "vocabulary_size": theirs["decoder_vocab_size"]}
+        size = theirs.get("decoder_vocab_size") or ours["vocabulary_size"]
+        found |= {"embeddings": "separate", "vocabulary_size": size}
     if family == "t5":
         way = theirs.get("feed_forward_proj", "relu")
         name = "gelu_new" if way == "gated-gelu" else way.removeprefix("gated-")

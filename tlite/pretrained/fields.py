@@ -126,8 +126,8 @@ resid_pdrop              dropout              0.1
             "head_bias": False,
         },
         fixed={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
-        others="n_ctx embd_pdrop attn_pdrop reorder_and_upcast_attn summary_type summary_use_proj "
-        "summary_activation summary_proj_to_labels summary_first_dropout",
+        others="n_ctx embd_pdrop attn_pdrop reorder_and_upcast_attn n_special "
+        "predict_special_tokens",
     ),
     "llama": Fields(
         "Llama",
@@ -138,10 +138,17 @@ attention_bias           qkv_bias+bias        false
 mlp_bias                 feed_forward_bias    false
 """,
         _LLAMA_IS,
-        others="pretraining_tp",
+        fixed={"rope_interleaved": (False,)},
+        others="pretraining_tp is_llama_config",
     ),
     "mistral": Fields("Mistral", _DECODER, _LLAMA, _LLAMA_IS | {"qkv_bias": False}),
-    "qwen2": Fields("Qwen2", _DECODER, _LLAMA, _LLAMA_IS | {"qkv_bias": True}),
+    "qwen2": Fields(
+        "Qwen2",
+        _DECODER,
+        _LLAMA,
+        _LLAMA_IS | {"qkv_bias": True},
+        fixed={"use_mrope": (False,)},
+    ),
     "qwen3": Fields(
         "Qwen3",
         _DECODER,
@@ -238,7 +245,8 @@ mlp_dropout              hidden_dropout       0.0
         _BART,
         _BART_IS | {"positions": "split_sinusoidal"},
         fixed=_OLD_BART | {"static_position_embeddings": (True,), "normalize_embedding": (False,)},
-        others="num_hidden_layers extra_pos_embeddings bad_words_ids",
+        others="num_hidden_layers extra_pos_embeddings classif_dropout "
+        "force_bos_token_to_be_generated",
     ),
     "bart": Fields(
         "Bart",

@@ -26,7 +26,8 @@ TYPES = {
 }
 # Of other types there are only buffers, which nobody reads; but their bytes are counted too.
 BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "I16": 2, "U16": 2, "F16": 2,
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2,
+    "F16": 2,
     "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8, "C64": 8,
 }  # fmt: skip
 
@@ -65,6 +66,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         UserError: there is no such file, or something else in it.
     """
+    _check_file(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -74,6 +76,12 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it is not a JSON object")
     return content
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file: to open a named pipe is to wait for a writer."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"can't read {path}: it is not a file")
 
 
 def stored_arrays(folder: Path) -> dict[str, Stored]:
@@ -111,6 +119,7 @@ def _sharded(folder: Path) -> dict[str, Stored]:
 
 def _entries(path: Path) -> dict[str, Stored]:
     """What the header of a file says, once it is certain that the file's bytes agree with it."""
+    _check_file(path)
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -137,6 +146,8 @@ def _entry(path: Path, name: str, entry: dict, start: int) -> Stored:
     dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in [*shape, begin, end]):
         raise ValueError(f"{name} has no sensible shape or place")
+    if isinstance(dtype, str) and dtype not in BYTES:
+        raise UserError(f"{path} has {name} as {dtype}: arrays of type {dtype} can't be read")
     if end - begin != math.prod(shape) * BYTES[dtype]:
         raise ValueError(f"{name} has another size than its shape says")
     return Stored(path, name, dtype, tuple(shape), start + begin)

@@ -54,12 +54,11 @@ def best_family(
         raise UserError(f"{family} has no {kind}: choose one of {', '.join(named)}")
     tries = []
     for name in [family] if family else named:
-        own_head = not (getattr(config, "tied_head", True) and _tied(config))
         try:
             written = write_config(name, kind, config)
             arrays = {"final_logits_bias"}
-            back = read_config(written, name, kind, own_head=own_head, arrays=arrays)
-        except UserError as error:
+            back = read_config(written, name, kind, own_head=not tied(config), arrays=arrays)
+        except (UserError, ValueError, TypeError) as error:
             tries.append((99, f"{name}: {error}"))
             continue
         if not (wrong := differences(config, back)):
@@ -69,5 +68,6 @@ def best_family(
     raise UserError(f"no family of transformers has this {kind}: {min(tries)[1]}")
 
 
-def _tied(config: BlocksConfig) -> bool:
-    return getattr(config, "embeddings", "tied") == "tied"
+def tied(config: BlocksConfig) -> bool:
+    """Whether the output layer, if there is one, is the embedding."""
+    return getattr(config, "tied_head", True) and getattr(config, "embeddings", "tied") == "tied"

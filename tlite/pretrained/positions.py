@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from tlite.config import check_size
 from tlite.errors import UserError
-from tlite.models.config import BlocksConfig, RotaryScaling
+from tlite.models.config import MOST_BLOCKS, BlocksConfig, RotaryScaling
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # Keys of each kind of scaling, and the fields of ours.
@@ -125,7 +126,7 @@ def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
     """Our field `windows`."""
     if family not in PATTERNS:
         return ()
-    blocks = theirs["num_hidden_layers"]
+    check_size("num_hidden_layers", blocks := theirs["num_hidden_layers"], MOST_BLOCKS)
     if family == "modernbert":
         window = theirs.get("local_attention", 128) // 2 + 1
     else:
