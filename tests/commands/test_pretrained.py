@@ -130,6 +130,15 @@ def test_generation_ends_at_the_end_mark(works, exported, tmp_path):
     assert config["model_type"] == "gpt2"
 
 
+def test_what_a_folder_asks_of_generation_and_does_not_get_is_told(tlite, exported, tmp_path):
+    save_pretrained(tmp_path / "asks", *library.load(exported))
+    asked = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 0}
+    (tmp_path / "asks" / "generation_config.json").write_text(json.dumps(asked))
+    code, _, err = tlite(f"generate {tmp_path / 'asks'} --prompt d --tokens 2")
+    assert code == 0
+    assert err == f"warning: {tmp_path / 'asks'} asks for repetition_penalty: not heeded\n"
+
+
 # Fine-tuning
 
 

@@ -1,5 +1,6 @@
 """Trained models from folders: tlite's runs and Hugging Face's, without data and a trainer."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,17 @@ from tlite.runs.opened import check_member, checkpoint_steps
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import parameter_names
 from tlite.training.runs import Run, open_run
+
+UNHEEDED = {
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+"""What a folder may ask of generation beside its model, and what asks for nothing."""
 
 
 def load(
@@ -80,6 +92,9 @@ def open_model(
         raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
     if tokenizer is None:
         raise UserError(told.no_tokenizer)
+    asked = {name: told.fields.get(name) for name in UNHEEDED} | told.generation
+    if unheeded := [n for n, plain in UNHEEDED.items() if asked.get(n) not in (None, [], plain)]:
+        print(f"warning: {folder} asks for {', '.join(unheeded)}: not heeded", file=sys.stderr)
     return model, tokenizer, told
 
 
