@@ -162,7 +162,11 @@ def test_what_could_not_be_found_again_is_refused(tmp_path, kind):
         to_dict(GeneratorConfig(activation=given))
 
 
-@pytest.mark.parametrize("function", [functools.partial(jnp.clip, min=0), math.sin, print], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [functools.partial(jnp.clip, min=0), math.sin, print],
+    ids=["partial", "of C", "built in"],
+)
 def test_what_has_no_file_is_refused(function):
     assert "is not a function in a file" in told(own_code.describe, function)
 
