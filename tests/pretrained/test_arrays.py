@@ -18,7 +18,7 @@ def test_half_split_columns_become_pairs():
 
 def test_counterparts():
     config = GeneratorConfig(vocabulary_size=7, num_blocks=11, norm_first=True, qkv_bias=True)
-    names = list(shapes_of(abstract_model("generator", config)))
+    names = list(shapes_of(abstract_model(config)))
     places = counterparts("gpt2", "generator", names)
     assert places["h.10.attn.c_attn.bias"] == [
         f"blocks.10.attention.{layer}.bias" for layer in ("query", "key", "value")

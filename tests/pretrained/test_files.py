@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import os
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tlite.errors import UserError
-from tlite.pretrained.files import stored_arrays, write_arrays
+from tlite.pretrained.files import read_json, stored_arrays, write_arrays
 
 library = pytest.importorskip("safetensors.numpy")
 load_file, save_file = library.load_file, library.save_file
@@ -109,8 +110,8 @@ def entry(**changes):
         {"a": entry(shape="2")},
         {"a": entry(shape=[1], data_offsets=[0, 4])},
         {"a": entry(), "b": entry()},
-        {"a": entry(dtype="O")},
         {"a": entry(dtype=None)},
+        {"a": entry(dtype=["F32"])},
         {"a": {}},
         {"a": 3},
         [],
@@ -123,6 +124,27 @@ def test_damaged_headers(content, tmp_path):
     with pytest.raises(UserError, match="damaged"):
         stored_arrays(header(tmp_path, content))
     assert stored_arrays(header(tmp_path, {"a": entry()}))["a"].read().tolist() == [0, 0]
+
+
+def test_types_that_are_not_known_are_no_damage(tmp_path):
+    header(tmp_path, {"a": entry(dtype="F4", shape=[16])})
+    with pytest.raises(UserError, match="has a as F4: arrays of type F4 can't be read"):
+        stored_arrays(tmp_path)
+
+
+def test_named_pipes_are_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(UserError, match="is not a file"):
+        read_json(tmp_path / "config.json")
+    with pytest.raises(UserError, match=r"can't read .*No such file"):
+        read_json(tmp_path / "other.json")
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(UserError, match="has no weights"):
+        stored_arrays(tmp_path)
+    os.mkfifo(tmp_path / "part-0.safetensors")
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "part-0.safetensors"}}))
+    with pytest.raises(UserError, match="is not a file"):
+        stored_arrays(tmp_path)
 
 
 def test_every_truncation_is_noticed(arrays, tmp_path):

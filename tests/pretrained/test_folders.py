@@ -234,6 +234,60 @@ class TestOldSpellings:
         self.same(name, edited(name, global_rope_theta=160000.0, local_rope_theta=10000.0, **old))
 
 
+CLASSIFIER = "bert ForSequenceClassification"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("gpt2", {"n_special": 0, "predict_special_tokens": True, "summary_type": "cls_index"}),
+        ("qwen2", {"use_mrope": False}),
+        ("llama", {"is_llama_config": True, "rope_interleaved": False, "pretraining_tp": 1}),
+        ("llama", {"quantization_config": None, "transformers.js_config": {}}),
+        ("modernbert Model", {"layer_norm_eps": 1e-5}),
+        ("marian", {"classif_dropout": 0.0, "force_bos_token_to_be_generated": False}),
+    ],
+)
+def test_harmless_fields(name, fields, edited):
+    assert (
+        load_pretrained(edited(name, **fields))[2].config
+        == load_pretrained(saved(name)[1])[2].config
+    )
+
+
+def test_labels(edited, tmp_path):
+    """Those of two classes are left out; they are numbered, as transformers does."""
+
+    def two(stored):
+        return stored | {f"classifier.{n}": stored[f"classifier.{n}"][:2] for n in WEIGHTS}
+
+    info = load_pretrained(edited(CLASSIFIER, two, id2label=..., label2id=...))[2]
+    assert info.labels == ["LABEL_0", "LABEL_1"]
+    names = {"0": "a", "2": "c", "1": "b"}
+    shutil.rmtree(tmp_path / "edited")
+    assert load_pretrained(edited(CLASSIFIER, id2label=names))[2].labels == ["a", "b", "c"]
+    assert load_pretrained(saved("gpt2")[1])[2].labels == []
+
+
+WEIGHTS = "weight", "bias"
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model(edited):
+    """Beyond the table all would be NaN."""
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = edited("gpt2")
+    words = tokenizers.models.WordLevel({"a": 0, "b": 49, "c": 50}, unk_token="a")
+    tokenizer = tokenizers.Tokenizer(words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    opened = load_pretrained(folder)[1]
+    assert (opened.limit, opened.largest_id) == (50, 50)
+    assert opened.encode("a b").tolist() == [0, 49]
+    for encode in (opened.encode, lambda text: opened.encode_batch(["a", text])):
+        with pytest.raises(UserError, match="the token 'c' the id 50, but the model has 50 tokens"):
+            encode("b c")
+
+
 class TestStrict:
     """One sentence that names what is wrong."""
 
@@ -261,11 +315,61 @@ class TestStrict:
             ("bert Model", {"position_embedding_type": "relative_key"}, "relative_key"),
             ("bart", {"decoder_ffn_dim": 44}, "different encoder_ffn_dim and decoder_ffn_dim"),
             ("bart", {"normalize_before": True}, "normalize_before"),
+            ("qwen2", {"use_mrope": True}, "use_mrope"),
+            ("llama", {"rope_interleaved": True}, "rope_interleaved"),
+            ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
+            ("modernbert Model", {"layer_norm_eps": 1e-3}, "different norm_eps and layer_norm_eps"),
+            ("bart", {"tie_word_embeddings": False}, "no array lm_head.weight"),
+            (CLASSIFIER, {"problem_type": "multi_label_classification"}, "multi_label"),
+            (CLASSIFIER, {"id2label": ..., "num_labels": 1}, "num_labels 1 is a regression"),
         ],
     )
     def test_fields(self, name, fields, says, edited):
         with pytest.raises(UserError, match=says.replace("(", r"\(")):
             load_pretrained(edited(name, **fields))
+
+    @pytest.mark.parametrize(
+        ("name", "fields"),
+        [
+            ("llama", {"architectures": True}),
+            ("llama", {"model_type": []}),
+            ("llama", {"rope_parameters": "x"}),
+            ("llama", {"num_hidden_layers": "x"}),
+            ("llama", {"vocab_size": 50.0}),
+            ("llama", {"hidden_size": 32.0}),
+            ("llama", {"hidden_size": 10**30}),
+            ("llama", {"hidden_act": []}),
+            ("llama", {"attention_bias": "x"}),
+            ("gemma3", {"layer_types": 1}),
+            ("gemma3", {"query_pre_attn_scalar": 0}),
+            ("gemma3", {"query_pre_attn_scalar": -4}),
+            ("gemma3", {"num_hidden_layers": 10**9}),
+            ("mistral", {"sliding_window": 5.0}),
+            ("modernbert Model", {"local_attention": None}),
+            ("roberta ForMaskedLM", {"pad_token_id": "x"}),
+            ("t5", {"feed_forward_proj": None}),
+            ("t5", {"eos_token_id": []}),
+            ("bart", {"d_model": 0}),
+            ("bart", {"decoder_start_token_id": 50}),
+            ("bart", {"pad_token_id": 4_000_000_000}),
+            (CLASSIFIER, {"id2label": ["a", "b", "c"]}),
+            (CLASSIFIER, {"id2label": {"x": "a", "y": "b", "z": "c"}}),
+            (CLASSIFIER, {"id2label": {"1": "a", "2": "b", "3": "c"}}),
+            (CLASSIFIER, {"id2label": {"0": "a", "1": 5, "2": "c"}}),
+            (CLASSIFIER, {"id2label": ..., "num_labels": 3.0}),
+        ],
+    )
+    def test_values_that_make_no_sense(self, name, fields, edited):
+        with pytest.raises(
+            UserError, match=r"config\.json of .*edited is not one that tlite under"
+        ):
+            load_pretrained(edited(name, **fields))
+
+    def test_end_ids(self, edited):
+        info = load_pretrained(edited("gpt2", eos_token_id="x"))[2]
+        info.generation.clear()
+        with pytest.raises(UserError, match="eos_token_id: 'x', which is no token"):
+            _ = info.end_ids
 
     def test_arrays(self, edited, tmp_path):
         with pytest.raises(UserError, match="no place for: extra"):
@@ -310,6 +414,12 @@ class TestNewHead:
         assert info.new == ("head.kernel", "head.bias")
         pooler = load_file(saved("bert Model")[1] / "model.safetensors")["pooler.dense.weight"]
         np.testing.assert_array_equal(model.projection.kernel, pooler.T)
+        assert info.labels == ["LABEL_0", "LABEL_1"]
+
+    def test_fields_of_another_head_are_gone(self, edited):
+        folder = edited(CLASSIFIER, problem_type="multi_label_classification", num_labels=3)
+        info = load_pretrained(folder, num_classes=2)[2]
+        assert not {"problem_type", "num_labels"} & info.fields.keys()
         assert info.labels == ["LABEL_0", "LABEL_1"]
 
     def test_a_generator_is_no_encoder(self):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from tests.pretrained.tiny import (
     logits_of,
     make,
     ours,
+    save_file,
     saved,
     torch,
     transformers,
@@ -90,6 +92,67 @@ def test_16_bits_stay_if_no_bit_is_lost(tmp_path):
     assert found["transformer.wte.weight"].dtype == np.float32
     np.testing.assert_array_equal(found["transformer.wte.weight"], tuned.embedding.table)
     assert json.loads((tmp_path / "tuned" / "config.json").read_text())["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "copy", "of"),
+    [
+        ("llama3", "lm_head.weight", "model.embed_tokens.weight"),
+        ("gpt2", "lm_head.weight", "transformer.wte.weight"),
+        ("bart", "lm_head.weight", "model.shared.weight"),
+        ("t5", "lm_head.weight", "shared.weight"),
+        (
+            "bert ForMaskedLM",
+            "cls.predictions.decoder.weight",
+            "bert.embeddings.word_embeddings.weight",
+        ),
+    ],
+)
+def test_untied_tables_that_are_equal(name, copy, of, tmp_path):
+    """They stay two, or are said to be tied: transformers misses no array."""
+    folder = saved(name)[1]
+    shutil.copytree(folder, tmp_path / "theirs")
+    fields = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(fields))
+    stored = load_file(folder / "model.safetensors")
+    stored[copy] = stored[of].copy()
+    for side in ("encoder", "decoder") if name == "bart" else ():
+        stored[f"model.{side}.embed_tokens.weight"] = stored[of].copy()
+    save_file(stored, tmp_path / "theirs" / "model.safetensors")
+    model, _, info = load_pretrained(tmp_path / "theirs")
+    save_pretrained(tmp_path / "same", model, original=info)
+    settings = EAGER | {"output_loading_info": True}
+    opened, told = auto(info.kind).from_pretrained(tmp_path / "same", **settings)
+    assert not told["missing_keys"]
+    np.testing.assert_allclose(ours(model), logits_of(opened.eval()), rtol=0, atol=1e-5)
+    back = load_pretrained(tmp_path / "same")[0]
+    np.testing.assert_array_equal(ours(back), ours(model))
+
+
+def test_arrays_that_are_kept_keep_their_bits(tmp_path):
+    folder = saved("bert ForMaskedLM")[1]
+    stored = load_file(folder / "model.safetensors")
+    half = {name: array.astype(np.float16) for name, array in stored.items()}
+    pooler = np.float32(np.random.default_rng(0).normal(size=(32, 32)))
+    (tmp_path / "theirs").mkdir()
+    shutil.copy(folder / "config.json", tmp_path / "theirs")
+    half["bert.pooler.dense.weight"] = pooler
+    save_file(half, tmp_path / "theirs" / "model.safetensors")
+    model, _, info = load_pretrained(tmp_path / "theirs")
+    assert info.dtype == "F16"
+    save_pretrained(tmp_path / "same", model, original=info)
+    found = load_file(tmp_path / "same" / "model.safetensors")
+    for name, array in half.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_marian_with_tables_of_one_size(tmp_path):
+    """Without a decoder's size, it has the encoder's."""
+    save_pretrained(tmp_path, seq2seq(embeddings="separate"))
+    fields = json.loads((tmp_path / "config.json").read_text())
+    assert fields.pop("decoder_vocab_size") == 50
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    assert load_pretrained(tmp_path)[2].config.vocabulary_size == 50
 
 
 def test_a_tuned_classifier(tmp_path):
@@ -180,6 +243,15 @@ def test_without_counterpart(make, settings, says, tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
+def test_a_model_of_ones_own(tmp_path):
+    class Own(TransformerGenerator):
+        pass
+
+    config = GeneratorConfig(vocabulary_size=50)
+    with pytest.raises(UserError, match="a Own has no counterpart"):
+        save_pretrained(tmp_path, Own(config, key=jax.random.key(0)))
+
+
 def test_family_asked_for(tmp_path):
     assert save_pretrained(tmp_path, generator(**ROTARY), family="mistral") == "mistral"
     with pytest.raises(UserError, match="gpt2 has no norm 'rms'"):
@@ -192,6 +264,8 @@ def test_with_characters(tmp_path):
     tokenizer = CharTokenizer("abcdefg \n.")
     model = generator(tied_head=True, vocabulary_size=len(tokenizer))
     save_pretrained(tmp_path, model, tokenizer)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert settings["model_max_length"] == model.config.context
     text = "a bad cab.\n  Égg ü.."
     for opened in (
         transformers.AutoTokenizer.from_pretrained(tmp_path),

@@ -132,6 +132,77 @@ def test_missing(tmp_path):
         PretrainedTokenizer.load(tmp_path)
 
 
+def test_marian_has_none(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "marian"}))
+    for name in ("vocab.json", "source.spm", "target.spm"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match="with transformers' MarianTokenizer"):
+        PretrainedTokenizer.load(tmp_path)
+
+
+def words(vocabulary, unknown="[UNK]"):
+    model = tokenizers.models.WordLevel(vocabulary, unk_token=unknown)
+    return PretrainedTokenizer(tokenizers.Tokenizer(model), {})
+
+
+def test_what_has_no_token():
+    tokenizer = words({"a": 0, "b": 4_000_000_000})
+    assert tokenizer.largest_id == 4_000_000_000
+    for text, says in [("c", r"can't encode this text: .*\[UNK\]"), ("b", "the id 4000000000")]:
+        with pytest.raises(UserError, match=says):
+            tokenizer.encode(text)
+        with pytest.raises(UserError, match=says):
+            tokenizer.encode_batch(["a", text])
+
+
+def test_an_empty_text():
+    tokenizer = words({"a": 0})
+    assert tokenizer.encode("").shape == (0,)
+    assert tokenizer.encode("").dtype == np.int32
+    np.testing.assert_array_equal(tokenizer.encode_batch(["", ""]), [[-1], [-1]])
+    np.testing.assert_array_equal(tokenizer.encode_batch(["", "a"]), [[-1], [0]])
+
+
+def sentence_pieces():
+    """A tokenizer whose decoder takes away a text's first space, as those of Llama 2 do."""
+    from tokenizers import Tokenizer, decoders, models
+
+    pieces = ["<s>", "<0xE6>", "<0xBC>", "<0xA2>", "▁", "▁a", "▁bc", "d", "▁▁", "e"]
+    tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    tokenizer.add_special_tokens(["<s>"])
+    steps = decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()
+    tokenizer.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+    return PretrainedTokenizer(tokenizer, {"bos": "<s>"})
+
+
+def test_a_stream_after_a_prompt():
+    """The first word that is generated keeps its space."""
+    tokenizer = sentence_pieces()
+    assert tokenizer.decode([0, 5, 6]) == "a bc"
+    stream = tokenizer.stream([0, 5])
+    assert stream.push([6]) + stream.push([1, 2]) == " bc"
+    assert stream.push([3]) == "漢"
+    assert stream.finish() == ""
+    assert tokenizer.stream([0]).push([5]) == "a"
+
+
+@settings(max_examples=300, deadline=None)
+@given(ids=st.lists(st.integers(0, 9), max_size=12), first=st.integers(0, 12))
+def test_streams_of_sentence_pieces(ids, first):
+    """Of bytes that are no character, ever more of them are told as such: that comes too late."""
+    tokenizer = _PIECES
+    stream, whole = tokenizer.stream(), tokenizer.decode(ids)
+    told = stream.push(ids[:first])
+    after = tokenizer.stream(ids[:first])
+    pieces = [after.push([token]) for token in ids[first:]]
+    text = told + "".join(pieces) + after.finish()
+    assert text == whole or "\N{REPLACEMENT CHARACTER}" in whole
+    assert len(text) >= len(whole)
+
+
+_PIECES = sentence_pieces()
+
+
 def test_without_counterpart():
     with pytest.raises(UserError, match="object has no counterpart"):
         from_tlite(object())

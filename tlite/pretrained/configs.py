@@ -319,6 +319,8 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
     if kind == "seq2seq":
         written |= {"is_encoder_decoder": True, "decoder_start_token_id": config.start_id}
         written["tie_word_embeddings"] = config.embeddings == "tied"
+        if config.first_id is not None:
+            written["forced_bos_token_id"] = config.first_id
     if family == "marian":
         written["vocab_size"] = config.source_vocabulary_size
         written["decoder_vocab_size"] = config.vocabulary_size

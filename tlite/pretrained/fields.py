@@ -161,7 +161,7 @@ mlp_bias                 feed_forward_bias    false
         _GEMMA + "attn_logit_softcapping softcap null",
         _GEMMA_IS,
         fixed={"use_bidirectional_attention": (None, False)},
-        others="hidden_act cache_implementation",
+        others="hidden_act cache_implementation sliding_window_size",
         gelu="gelu_pytorch_tanh",
     ),
     "gemma3_text": Fields(

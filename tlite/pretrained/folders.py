@@ -1,7 +1,10 @@
 """Models of Hugging Face folders and hub names."""
 
+import contextlib
+import dataclasses
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,28 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite.errors import UserError, needs_extra
-from tlite.models import (
-    BlocksConfig,
-    Encoder,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerMasked,
-    TransformerSeq2Seq,
-)
+from tlite.models import BlocksConfig, make_model
 from tlite.pretrained.arrays import counterparts, to_ours
-from tlite.pretrained.configs import kind_of, read_config
+from tlite.pretrained.configs import class_names, kind_of, read_config, says_tied
 from tlite.pretrained.files import TYPES, Stored, read_json, stored_arrays
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.training.named import parameter_names
 
-MODELS = {
-    "generator": TransformerGenerator,
-    "masked": TransformerMasked,
-    "classifier": TransformerClassifier,
-    "encoder": Encoder,
-    "seq2seq": TransformerSeq2Seq,
-}
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 GENERATION = "generation_config.json"
 NEW_HEAD = re.compile(r"(projection|projection_norm|head)\.\w+")
@@ -64,15 +53,24 @@ class Pretrained:
 
     @property
     def labels(self) -> list[str]:
-        """The names of a classifier's classes."""
-        given = self.fields.get("id2label") or {}
-        return [given[key] for key in sorted(given, key=int)]
+        """The names of a classifier's classes; transformers leaves out LABEL_0 and LABEL_1."""
+        if self.kind != "classifier":
+            return []
+        numbered = [f"LABEL_{index}" for index in range(self.config.num_classes)]
+        return class_names(self.fields) or numbered
 
     @property
     def end_ids(self) -> list[int]:
-        """The tokens that end a text."""
+        """The tokens that end a text.
+
+        Raises:
+            UserError: the folder names something else.
+        """
         given = self.generation.get("eos_token_id", self.fields.get("eos_token_id"))
-        return [given] if isinstance(given, int) else list(given or [])
+        ids = given if isinstance(given, list) else [] if given is None else [given]
+        if not all(type(index) is int for index in ids):
+            raise UserError(f"{self.folder} says eos_token_id: {given!r}, which is no token")
+        return ids
 
 
 def is_pretrained(name: str | Path) -> bool:
@@ -130,18 +128,27 @@ def load_pretrained(
     """
     folder = local_folder(name)
     theirs = read_json(folder / "config.json")
-    family, kind = kind_of(theirs)
+    with _understood(folder):
+        family, kind = kind_of(theirs)
     if num_classes is not None:
         if "classifier" not in LAYERS[family].heads:
             raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
         kind, names = "classifier", {str(i): f"LABEL_{i}" for i in range(num_classes)}
         theirs |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
-    separate = not theirs.get("share_encoder_decoder_embeddings", True)
-    stored = _canonical(folder, family, separate)
+        for other in ("num_labels", "problem_type"):  # which speak of another head
+            theirs.pop(other, None)
+    stored = _canonical(folder, family, theirs)
     types = [of.dtype for of in stored.values()]
     own_head = "lm_head.weight" in stored
-    config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
-    abstract = abstract_model(kind, config)
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    first = (theirs | generation).get("forced_bos_token_id")
+    with _understood(folder):
+        config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
+        if kind == "seq2seq" and first is not None:
+            if type(first) is not int or not 0 <= first < config.vocabulary_size:
+                raise ValueError(f"forced_bos_token_id can't be {first!r}")
+            config = dataclasses.replace(config, first_id=first)
+        abstract = abstract_model(config)
     shapes = shapes_of(abstract)
     arrays, new = {}, []
     for source, names in counterparts(family, kind, list(shapes)).items():
@@ -163,7 +170,8 @@ def load_pretrained(
         )
     model = jax.tree.unflatten(jax.tree.structure(abstract), [arrays[name] for name in shapes])
     tokenizer, reason = _tokenizer(folder)
-    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    if tokenizer is not None:
+        tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
     return (
         model,
         tokenizer,
@@ -183,9 +191,21 @@ def load_pretrained(
     )
 
 
-def abstract_model(kind: str, config: BlocksConfig):
+@contextlib.contextmanager
+def _understood(folder: Path) -> Iterator[None]:
+    """Turn what strange values in config.json bring about into one sentence."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"config.json of {folder} is not one that tlite understands: {reason}"
+        ) from error
+
+
+def abstract_model(config: BlocksConfig):
     """The model with shapes for arrays: nothing is drawn."""
-    return jax.eval_shape(lambda: MODELS[kind](config, key=jax.random.key(0)))
+    return jax.eval_shape(lambda: make_model(config, key=jax.random.key(0)))
 
 
 def shapes_of(model) -> dict[str, tuple[int, ...]]:
@@ -194,15 +214,21 @@ def shapes_of(model) -> dict[str, tuple[int, ...]]:
     return {n: leaf.shape for n, leaf in zip(parameter_names(model), leaves, strict=True)}
 
 
-def _canonical(folder: Path, family: str, separate: bool) -> dict[str, Stored]:
-    """The arrays under the names of a bare model today, without buffers and second copies."""
+def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, Stored]:
+    """The arrays under the names of a bare model today, without buffers and second copies.
+
+    A head that is said to be untied is no copy, even if it is equal.
+    """
     layers, stored = LAYERS[family], {}
+    copies = layers.copies if theirs.get("share_encoder_decoder_embeddings", True) else {}
+    untied = not says_tied(theirs, family)
+    copies = {a: b for a, b in copies.items() if not (untied and a == "lm_head.weight")}
     for name, array in stored_arrays(folder).items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         name = name.removeprefix(layers.prefix)
         if not re.fullmatch(layers.ignored, name):
             stored[name] = array
-    for copy, name in {} if separate else layers.copies.items():
+    for copy, name in copies.items():
         if copy in stored and name not in stored:
             stored[name] = stored.pop(copy)
         elif copy in stored and _same(stored[copy], stored[name]):

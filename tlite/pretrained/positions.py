@@ -133,6 +133,8 @@ def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
         window = theirs.get("sliding_window", DEFAULT_WINDOW)
     if family.startswith("qwen") and not theirs.get("use_sliding_window", False):
         window = None
+    if type(window) is not int and window is not None:
+        raise TypeError(f"a window can't be {window!r}")
     key, default, pattern = PATTERNS[family]
     number = theirs.get(key, theirs.get("_" + key, default))
     types = theirs.get("layer_types")

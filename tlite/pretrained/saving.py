@@ -9,19 +9,13 @@ import numpy as np
 
 from tlite import functional as F
 from tlite.errors import UserError, disk_errors
-from tlite.models import BlocksConfig
+from tlite.models import MODELS, BlocksConfig
 from tlite.pretrained.arrays import counterparts, to_theirs
-from tlite.pretrained.configs import architecture
+from tlite.pretrained.configs import CONFIGS, architecture, says_tied
 from tlite.pretrained.files import NAME, TYPES, write_arrays
-from tlite.pretrained.folders import (
-    GENERATION,
-    MODELS,
-    Pretrained,
-    abstract_model,
-    shapes_of,
-)
+from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model, shapes_of
 from tlite.pretrained.layers import LAYERS
-from tlite.pretrained.matching import best_family, differences
+from tlite.pretrained.matching import best_family, differences, tied
 from tlite.pretrained.tokenizers import from_tlite
 from tlite.training.named import parameter_names
 
@@ -54,10 +48,14 @@ def save_pretrained(
         UserError: no family has this model, or the folder can't be written to.
     """
     folder, config = Path(folder), model.config
-    kind = next(kind for kind, cls in MODELS.items() if type(model) is cls)
+    kind = _kind(model)
     if original and original.kind == kind and not family and not _changed(config, original):
         family, theirs, target = original.family, dict(original.fields), config
         theirs["architectures"] = [architecture(family, kind)]
+        # Of T5 the arrays say it: the field says how logits are scaled.
+        has_head = kind not in ("encoder", "classifier") and family != "t5"
+        if has_head and says_tied(theirs, family) != tied(config):
+            theirs["tie_word_embeddings"] = tied(config)
     else:
         hint = original.family if original and not family else family
         family, theirs, target = best_family(config, kind, hint)
@@ -66,11 +64,11 @@ def save_pretrained(
         theirs["label2id"] = {label: index for index, label in enumerate(labels)}
     tokenizer = None if tokenizer is None else from_tlite(tokenizer)
     theirs |= _marks(theirs, tokenizer)
-    arrays = _filled(model, kind, target)
-    dtype = original.dtype if original and _fits(arrays, original.dtype) else "F32"
+    arrays = _filled(model, target)
+    kept = original.kept if original and original.kind == kind else {}
+    dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
     theirs.pop("torch_dtype", None)
     theirs["dtype" if original and "dtype" in original.fields else "torch_dtype"] = DTYPES[dtype]
-    kept = original.kept if original and original.kind == kind else {}
     generation = {name: theirs[name] for name in MARKS if theirs.get(name) is not None}
     generation |= original.generation if original else {}
     with disk_errors(folder / NAME):
@@ -78,9 +76,16 @@ def save_pretrained(
         for file, content in (("config.json", theirs), (GENERATION, generation)):
             (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     if tokenizer is not None:
-        tokenizer.save(folder)
+        tokenizer.save(folder, model_max_length=config.context)
     _write(folder / NAME, family, kind, target, arrays, dtype, kept)
     return family
+
+
+def _kind(model) -> str:
+    for kind, config in CONFIGS.items():
+        if type(model.config) is config and type(model) is MODELS[config]:
+            return kind
+    raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
 
 def _changed(config: BlocksConfig, original: Pretrained) -> bool:
@@ -98,12 +103,12 @@ def _marks(theirs: dict[str, Any], tokenizer) -> dict[str, Any]:
     return {name: index for name, index in ids.items() if index is not None}
 
 
-def _filled(model, kind: str, target: BlocksConfig) -> dict[str, Any]:
+def _filled(model, target: BlocksConfig) -> dict[str, Any]:
     """The arrays of a model as those of one with the target's config, which computes the same."""
     config = model.config
     arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
     filled = {}
-    for name, shape in shapes_of(abstract_model(kind, target)).items():
+    for name, shape in shapes_of(abstract_model(target)).items():
         if name in arrays:
             array = arrays.pop(name)
         elif name.endswith("positions.table"):

@@ -1,7 +1,8 @@
 """The tokenizer of a Hugging Face folder, through the `tokenizers` library; and tlite's as one."""
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class PretrainedTokenizer:
     """
 
     file_name = FILE
+    limit: int = 2**31
+    """Above all ids that may be given: the rows of the embedding, where it is known."""
     pad_id: int | None
     bos_id: int | None
     eos_id: int | None
@@ -67,30 +70,59 @@ class PretrainedTokenizer:
             for role in ROLES:
                 index = theirs.get(f"{role}_token_id")
                 index = index[0] if isinstance(index, list) and index else index
-                if role not in marks and isinstance(index, int) and index >= 0:
+                if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
                     marks[role] = tokenizer.id_to_token(index)
         return cls(tokenizer, marks, settings)
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id of a token; -1 if there is none."""
+        return max(self._tokenizer.get_vocab().values(), default=-1)
+
     def encode(self, text: str, marks: bool = True) -> np.ndarray:
-        """Ids (T,) int32, with the marks that belong at its beginning and end unless told."""
-        return np.array(self._tokenizer.encode(text, add_special_tokens=marks).ids, np.int32)
+        """Ids (T,) int32, with the marks that belong at its beginning and end unless told.
+
+        Raises:
+            UserError: a part of the text has no token, or one that is not below `limit`.
+        """
+        with _encoding():
+            encoding = self._tokenizer.encode(text, add_special_tokens=marks)
+        return np.array(self._checked(encoding), np.int32)
 
     def encode_batch(self, texts: Iterable[str], length: int | None = None) -> np.ndarray:
         """The ids of each text, (B, length) or as long as the longest; past its end -1.
 
-        A text that is too long loses its last pieces, not the marks after them.
+        A text that is too long loses its last pieces, not the marks after them. Of texts without
+        any token there is one column, of padding.
+
+        Raises:
+            UserError: a part of a text has no token, or one that is not below `limit`.
         """
         rows = []
-        for encoding in self._tokenizer.encode_batch(list(texts)):
-            ids, special = encoding.ids, encoding.special_tokens_mask
+        with _encoding():
+            encodings = self._tokenizer.encode_batch(list(texts))
+        for encoding in encodings:
+            ids, special = self._checked(encoding), encoding.special_tokens_mask
             if length is not None and len(ids) > length:
                 last = next((i for i, mark in enumerate(reversed(special)) if not mark), 0)
                 ids = ids[: max(length - last, 0)] + ids[len(ids) - last :]
             rows.append(ids)
+        if length is None and rows and not any(rows):
+            length = 1
         return pad(rows, length, PADDING)
+
+    def _checked(self, encoding) -> list[int]:
+        """Its ids. Of an id past the embedding's table the vector would be NaN."""
+        if (largest := max(encoding.ids, default=0)) >= self.limit:
+            piece = encoding.tokens[encoding.ids.index(largest)]
+            raise UserError(
+                f"the tokenizer gives the token {piece!r} the id {largest}, but the model has "
+                f"{self.limit} tokens only"
+            )
+        return encoding.ids
 
     def decode(self, tokens) -> str:
         """The text of ids (T,), without marks and padding."""
@@ -104,11 +136,15 @@ class PretrainedTokenizer:
         """Something that turns ids into text as they come, after those of a prompt."""
         return TextStream(self._tokenizer, prompt)
 
-    def save(self, path: str | Path) -> None:
-        """tokenizer.json and tokenizer_config.json in a folder, or tokenizer.json at a path."""
+    def save(self, path: str | Path, **changes) -> None:
+        """tokenizer.json and tokenizer_config.json in a folder, or tokenizer.json at a path.
+
+        Args:
+            changes: settings that tokenizer_config.json says otherwise.
+        """
         path = Path(path)
         folder = path if path.is_dir() else path.parent
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | self.settings
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"} | self.settings | changes
         settings |= {f"{role}_token": token for role, token in self.marks.items()}
         with disk_errors(folder):
             text = self._tokenizer.to_str(pretty=True)
@@ -132,13 +168,32 @@ class TextStream:
         text = ""
         for token in np.asarray(tokens).reshape(-1).tolist():
             self._ids.append(token)
-            text += self._stream.step(self._tokenizer, token) or ""
-        self._told += len(text)
+            piece = self._step(token)
+            self._told += len(piece)
+            text += piece
         return text
+
+    def _step(self, token: int) -> str:
+        try:
+            return self._stream.step(self._tokenizer, token) or ""
+        except Exception:  # bytes that are no character have changed what was told before
+            self._stream = type(self._stream)(skip_special_tokens=True)
+            self._stream.step(self._tokenizer, token)
+            return self.finish()
 
     def finish(self) -> str:
         """What is left once no id follows."""
         return self._tokenizer.decode(self._ids)[self._told :]
+
+
+@contextlib.contextmanager
+def _encoding() -> Iterator[None]:
+    try:
+        yield
+    except TypeError:  # what is no text
+        raise
+    except Exception as error:  # the library raises plain Exception
+        raise UserError(f"the tokenizer can't encode this text: {error}") from error
 
 
 def from_tlite(tokenizer) -> PretrainedTokenizer:
@@ -194,7 +249,7 @@ def _open(folder: Path):
             return Tokenizer.from_file(file(FILE))
         theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
         family = theirs.get("model_type")
-        if family == "gpt2" and (folder / "merges.txt").is_file():
+        if family == "gpt2" and all((folder / f).is_file() for f in ("vocab.json", "merges.txt")):
             tokenizer = Tokenizer(models.BPE.from_file(file("vocab.json"), file("merges.txt")))
             tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
             tokenizer.decoder = decoders.ByteLevel()
@@ -215,6 +270,11 @@ def _open(folder: Path):
         raise
     except Exception as error:  # the library raises plain Exception
         raise UserError(f"the tokenizer in {folder} is damaged: {error}") from error
+    if family == "marian":
+        raise UserError(
+            f"{folder} has Marian's SentencePiece tokenizer, which tlite can't read: encode its "
+            "texts with transformers' MarianTokenizer"
+        )
     raise UserError(
         f"{folder} has no {FILE}: make one with transformers, "
         "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)"
