@@ -31,7 +31,7 @@ from tlite.runs.classifier import encode_texts, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.finetuning import evaluate_text
 from tlite.runs.generator import check_prompt, write_sample
-from tlite.runs.loading import open_model
+from tlite.runs.loading import open_model, warn_of_unheeded
 from tlite.runs.looking import inspect_run
 from tlite.runs.looking_pretrained import inspect_pretrained
 from tlite.runs.translator import encode_sources, with_search
@@ -215,6 +215,7 @@ def translate(
         experiment = source.experiment
     else:
         experiment = TranslatorExperiment("pretrained", model=model.config)
+        warn_of_unheeded(source)
     experiment = with_search(experiment, beam, length_penalty, max_length, truncate)
     beam, alpha = experiment.beam, experiment.length_penalty
     if not 1 <= n_best <= beam:

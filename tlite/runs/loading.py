@@ -25,6 +25,7 @@ from tlite.models import (
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
 from tlite.runs.opened import check_member, checkpoint_steps
+from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import parameter_names
 from tlite.training.runs import Run, open_run
@@ -92,10 +93,15 @@ def open_model(
         raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
     if tokenizer is None:
         raise UserError(told.no_tokenizer)
+    return model, tokenizer, told
+
+
+def warn_of_unheeded(told) -> None:
+    """Say what a Hugging Face folder asks of generation, and does not get."""
     asked = {name: told.fields.get(name) for name in UNHEEDED} | told.generation
     if unheeded := [n for n, plain in UNHEEDED.items() if asked.get(n) not in (None, [], plain)]:
-        print(f"warning: {folder} asks for {', '.join(unheeded)}: not heeded", file=sys.stderr)
-    return model, tokenizer, told
+        warning = f"warning: {told.folder} asks for {', '.join(unheeded)}: not heeded"
+        print(printable(warning), file=sys.stderr)
 
 
 def load_model(run: Run, checkpoint: str = "best", member: int = 0):
