@@ -130,10 +130,24 @@ def test_caches_grow_by_a_quarter_at_most_and_up_to_the_context():
     assert all(_capacity(n, 32_768) <= max(64 + n, 1.25 * n) for n in range(1, 32_769, 7))
 
 
-def test_one_cache_size_serves_where_the_weights_dwarf_the_cache():
+@pytest.fixture
+def rooms(monkeypatch):
+    """The room of the caches, each time that a step of generation is compiled."""
+    module, traced = sys.modules["tlite.decoding.generate"], []
+
+    def push(state, *others, original=module._push):
+        traced.append(state.tokens.shape[-1])
+        return original(state, *others)
+
+    monkeypatch.setattr(module, "_push", push)
     _extend.clear_cache()
+    yield traced
+    _extend.clear_cache()
+
+
+def test_one_cache_size_serves_where_the_weights_dwarf_the_cache(rooms):
     draw(make_model(context=300, hidden_width=100_000, norm="rms"), num_tokens=200)
-    assert _extend._cache_size() == 1
+    assert len(set(rooms)) == 1
 
 
 def test_a_prompt_longer_than_the_context_counts_by_its_end(model):
@@ -154,12 +168,14 @@ def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model)
         np.testing.assert_array_equal(draw(model, padded, lengths=lengths, greedy=True), alone)
 
 
-def test_one_compilation_serves_all_prompts_and_temperatures(model):
-    _extend.clear_cache()
+def test_one_compilation_serves_all_prompts_and_temperatures(model, rooms):
+    draw(model)
+    compiled = len(rooms)
+    assert compiled
     prompts = [PROMPT, PROMPT + 1, PROMPT[:1], jnp.arange(V)]
     for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
         draw(model, prompt, seed=seed, temperature=temperature)
-    assert _extend._cache_size() == 1
+    assert len(rooms) == compiled
 
 
 def test_one_token_to_choose_from_is_greedy(model):
