@@ -117,11 +117,12 @@ def generate(
         )
     check_sampling(**sampling)
     model, tokenizer, source = open_model(folder, GeneratorExperiment, checkpoint, member)
-    prompt = (
-        getattr(getattr(source, "experiment", None), "prompt", None) if prompt is None else prompt
-    )
+    if isinstance(source, Run):
+        prompt = source.experiment.prompt if prompt is None else prompt
+    else:
+        sampling["end_ids"] = source.end_ids
+        warn_of_unheeded(source)
     start = encode_prompt(tokenizer, prompt, unknown)
-    sampling["end_ids"] = getattr(source, "end_ids", ())
     for index in range(samples):
         head = f"--- sample {index + 1}\n" if samples > 1 else ""
         key = jax.random.key(seed + index)
