@@ -4,6 +4,7 @@ fine-tuned run started from."""
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import pytest
 
 import tlite as library
 from tlite import functional as F
+from tlite.commands import encode_prompt
 from tlite.errors import UserError
 from tlite.experiment import Pretrained
 from tlite.models import (
@@ -283,3 +285,9 @@ def test_what_has_no_counterpart_is_refused_with_the_reason(train, fails, tmp_pa
     run = train(f"demo {GPT2} --positions alibi").run
     assert "no family of transformers" in fails(f"export {run} {tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])
+def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends(begin, end, first):
+    tokenizer = SimpleNamespace(bos_id=begin, eos_id=end)
+    assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]

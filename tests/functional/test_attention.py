@@ -536,3 +536,19 @@ def test_bind_gives_a_function_its_own_parameters_if_there_are_any():
     assert F.bind(jnp.add, own)(1.0) == 3
     assert F.bind(jnp.add, SimpleNamespace()) is jnp.add
     assert F.bind(jnp.add, SimpleNamespace(own=None)) is jnp.add
+
+
+def test_an_attention_of_ones_own_sees_every_head_where_heads_share_keys():
+    """One that looks at the number of heads and the places of queries: keys are repeated for it."""
+
+    def tilted(query, key, value, mask=None):
+        heads, length = query.shape[-3], query.shape[-2]
+        tilt = jnp.arange(1, heads + 1)[:, None, None] * jnp.arange(length)[:, None]
+        return F.scaled_dot_product_attention(query, key, value, mask, bias=tilt * jnp.ones(5))
+
+    shared, x = attention_parameters(8, 8, of_keys=4), normal(5, 8)
+    seen = F.key_values(shared, x, num_heads=4)
+    assert seen.key.shape[-3] == 2
+    found, _ = F.attend(shared, x, seen, num_heads=4, attention=tilted)
+    repeated = F.KeyValues(*(jnp.repeat(a, 2, axis=-3) for a in seen))
+    assert_close(found, F.attend(shared, x, repeated, num_heads=4, attention=tilted)[0])

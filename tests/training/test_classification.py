@@ -13,6 +13,7 @@ from tlite.models import (
     LogisticConfig,
     LogisticRegression,
     TransformerClassifier,
+    make_model,
 )
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.classification import (
@@ -20,7 +21,6 @@ from tlite.training.classification import (
     classification_task,
     join_sentences,
     labelled_batches,
-    make_classifier,
 )
 from tlite.training.loop import validate
 
@@ -252,7 +252,7 @@ def test_the_config_decides_the_kind_of_model():
         (LogisticConfig(**sizes), LogisticRegression),
         (ClassifierConfig(**sizes, width=8), TransformerClassifier),
     ):
-        shapes = jax.eval_shape(lambda c=config: make_classifier(c, jax.random.key(0)))
+        shapes = jax.eval_shape(lambda c=config: make_model(c, key=jax.random.key(0)))
         assert isinstance(shapes, kind)
         assert isinstance(jax.eval_shape(classification_task(config).init, jax.random.key(0)), kind)
 

@@ -5,14 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite import functional as F
-from tlite.models import ClassifierConfig, LogisticConfig, LogisticRegression, TransformerClassifier
+from tlite.models import ClassifierConfig, LogisticConfig, make_model
 from tlite.training.step import Task
-
-
-def make_classifier(config: ClassifierConfig | LogisticConfig, key):
-    """The model that a config describes."""
-    kind = LogisticRegression if isinstance(config, LogisticConfig) else TransformerClassifier
-    return kind(config, key=key)
 
 
 def classification_task(
@@ -57,7 +51,7 @@ def classification_task(
         loss, count = F.cross_entropy(logits, labels, weights)
         return {"loss": loss, "accuracy": F.accuracy(logits, labels, weights)[0], "count": count}
 
-    return Task(init or (lambda key: make_classifier(config, key)), draw, loss, evaluate)
+    return Task(init or (lambda key: make_model(config, key=key)), draw, loss, evaluate)
 
 
 def score(model, tokens, keys=None):
