@@ -214,7 +214,7 @@ losses, curves, models = {}, {}, {}
 for name, config in variants.items():
     trainer = Trainer(language_task(config), settings, jnp.asarray(training_tokens))
     members, history = trainer.train(trainer.init(), 0, settings.steps)
-    batches = validation_batches(held_out, config.context, 32, trainer.mesh.shape["data"])
+    batches = validation_batches(held_out, config.context, 32, trainer.num_shards)
     sums = trainer.evaluate(members.parameters, batches)
     losses[name] = sums["loss"].sum(-1) / sums["count"].sum(-1)
     curves[name], models[name] = history["loss"], trainer.models(members.parameters)

@@ -8,13 +8,19 @@ import pytest
 from tlite.data import BuiltinText, CopyTask, LabelledText, ParallelText, SyntheticReviews, TextFile
 from tlite.errors import UserError
 from tlite.experiment import (
+    BPE,
+    Bytes,
+    Characters,
     ClassifierExperiment,
     GeneratorExperiment,
     PairSubwords,
     Pretraining,
     Subwords,
+    TokenizerFile,
     TranslatorExperiment,
     describe_sources,
+    name_of_tokenizer,
+    tokenizer_named,
 )
 
 EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
@@ -33,6 +39,29 @@ def test_a_name_that_no_folder_should_have_is_refused(kind, name):
 def test_a_number_of_pieces_that_cannot_be_is_refused(kind, pieces):
     with pytest.raises(ValueError, match="pieces must be between 1 and 1,000,000"):
         kind(pieces=pieces)
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer"),
+    [
+        ("characters", Characters()),
+        ("bytes", Bytes()),
+        ("bpe:8000", BPE()),
+        ("bpe:300", BPE(300)),
+        ("gpt2", TokenizerFile("gpt2")),
+        ("a/bpe:3", TokenizerFile("a/bpe:3")),
+    ],
+)
+def test_tokenizers_have_names(name, tokenizer):
+    assert tokenizer_named(name) == tokenizer
+    assert name_of_tokenizer(tokenizer) == name
+    assert tokenizer_named("bpe") == BPE()
+
+
+@pytest.mark.parametrize("name", ["bpe:", "bpe:x", "bpe:-300", "bpe:256", "bpe:9999999", ""])
+def test_a_tokenizer_that_cannot_be_is_refused(name):
+    with pytest.raises(ValueError, match=r"pieces|needs a name"):
+        tokenizer_named(name)
 
 
 def test_more_buckets_than_can_be_compiled_are_refused():

@@ -8,11 +8,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import tyro
 import tyro.constructors
 
+from tlite import processes
 from tlite.errors import Interrupted, UserError, system_reason
 from tlite.experiment_files import (
     did_you_mean,
@@ -20,12 +21,27 @@ from tlite.experiment_files import (
     find_experiments,
     load_experiment,
 )
-from tlite.options import Classify, Evaluate, Export, Generate, Inspect, Resume, Translate
+from tlite.options import (
+    Classify,
+    Evaluate,
+    Export,
+    Generate,
+    Inspect,
+    Launch,
+    Plan,
+    Prepare,
+    Processes,
+    Resume,
+    Translate,
+)
 from tlite.own_code import name_files
 from tlite.terminal import printable
 
 COMMANDS = {
     "train": Resume,
+    "launch": Launch,
+    "prepare": Prepare,
+    "plan": None,
     "evaluate": Evaluate,
     "generate": Generate,
     "classify": Classify,
@@ -37,6 +53,9 @@ USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
   tlite train --resume RUN             go on with a run from its last checkpoint
+  tlite plan EXPERIMENT --mesh 64x4    what a step would take on devices that are not there
+  tlite prepare SOURCE FOLDER          token files of texts of any size, to train on
+  tlite launch -n 2 train ...          train as several processes on this machine
   tlite evaluate RUN [OPTIONS]         how good a run's models are
   tlite generate RUN [OPTIONS]         write text with a generator
   tlite classify RUN [TEXT ...]        the classes of texts by a classifier
@@ -52,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
     code = _told(lambda: _command(sys.argv[1:] if arguments is None else arguments))
     # What can't be written is told while it can be, and not hidden by a reader who has gone.
-    return _told(sys.stdout.flush) or code
+    code = _told(sys.stdout.flush) or code
+    return _told(lambda: processes.leave(code)) or code
 
 
 def _told(action: Callable[[], None]) -> int:
@@ -62,8 +82,8 @@ def _told(action: Callable[[], None]) -> int:
         return 0
     except UserError as error:
         return _complain(str(error))
-    except Interrupted as stop:
-        return _complain(str(stop), stop.exit_code)
+    except Interrupted as stop:  # all of the run's processes together
+        return _say(str(stop), stop.exit_code) if processes.is_first() else stop.exit_code
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except SystemExit as stop:  # after --help; or the reader of what is printed has gone
@@ -74,17 +94,31 @@ def _told(action: Callable[[], None]) -> int:
         return _complain(f"{name}{system_reason(error)}")
     except RecursionError:
         return _complain("what was to be read is nested too deeply")
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+    except Exception as error:
+        if sentence := processes.lost_peer(error):
+            return _complain(sentence)
+        no_memory = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+        if not isinstance(error, MemoryError) and not no_memory:
             raise
         return _complain("there is not enough memory: a smaller model, batch or text needs less")
 
 
 def _complain(sentence: str, code: int = 2) -> int:
+    """Say what this process fails of, which is then the end of all of the run's processes."""
+    if processes.count() > 1:
+        processes.fail(_line(sentence), code)
+    return _say(sentence, code)
+
+
+def _say(sentence: str, code: int) -> int:
     start = "\n" if code > 128 and sys.stderr.isatty() else ""  # after the terminal's ^C
-    line = printable(sentence).replace("\n", "\u240a")  # one line, whatever a user has given
-    print(f"{start}tlite: {line}", file=sys.stderr)
+    print(start + _line(sentence), file=sys.stderr)
     return code
+
+
+def _line(sentence: str) -> str:
+    """One line, whatever a user has given."""
+    return "tlite: " + printable(sentence).replace("\n", "\u240a")
 
 
 def _command(arguments: list[str]) -> None:
@@ -101,17 +135,40 @@ def _command(arguments: list[str]) -> None:
     command, *rest = arguments
     if command not in COMMANDS:
         raise UserError(f"there is no command {command!r}{did_you_mean(command, COMMANDS)}")
+    if command == "launch":
+        _launch(rest)
     from tlite.devices import prepare_devices
 
     prepare_devices()
     if command == "train":
         _train(rest)
+    elif command == "plan":
+        _plan(rest)
     else:
         _run_command(command, COMMANDS[command], rest)
 
 
+def _launch(arguments: list[str]) -> NoReturn:
+    from tlite.launch import launch
+
+    at = arguments.index("train") if "train" in arguments else len(arguments)
+    options = parse(Launch, arguments[:at], "tlite launch")
+    if at == len(arguments):
+        raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT, say")
+    sys.stdout.flush()
+    raise SystemExit(launch(arguments[at:], options.processes, options.devices_each))
+
+
+def _join(arguments: list[str]) -> None:
+    """Meet the run's other processes, before an experiment's file may touch a device."""
+    if {"-h", "--help"}.isdisjoint(arguments):
+        place, _ = _parse(Processes, arguments, "tlite train")
+        processes.join(place.coordinator, place.processes, place.process, heartbeat=place.heartbeat)
+
+
 def _train(arguments: list[str]) -> None:
     if any(argument.split("=")[0] == "--resume" for argument in arguments):
+        _join(arguments)
         options = parse(Resume, arguments, "tlite train")
         from tlite import commands
 
@@ -124,6 +181,7 @@ def _train(arguments: list[str]) -> None:
             return
         raise UserError(f"name an experiment to train: {', '.join(find_experiments())}")
     file = find_experiment(arguments[0])
+    _join(arguments[1:])
     print(printable(f"experiment: {file.resolve()}"), flush=True)
     experiment = load_experiment(file)
     kind = dataclasses.make_dataclass(
@@ -140,6 +198,7 @@ def _train(arguments: list[str]) -> None:
                 ],
                 None,
             ),
+            ("joined", Processes, Processes()),
         ],
     )
     kind.__doc__ = f"Train experiments/{arguments[0]}."
@@ -149,10 +208,33 @@ def _train(arguments: list[str]) -> None:
     commands.train(options.experiment, options.run)
 
 
+def _plan(arguments: list[str]) -> None:
+    if not arguments or arguments[0].startswith("-"):
+        raise UserError(f"name an experiment to plan: {', '.join(find_experiments())}")
+    experiment = load_experiment(find_experiment(arguments[0]))
+    fields = [("experiment", type(experiment), dataclasses.field(default=experiment))]
+    settings = {"bases": (Plan,), "kw_only": True, "frozen": True}
+    kind = dataclasses.make_dataclass("Plan", fields, **settings)
+    kind.__doc__ = f"What a step of experiments/{arguments[0]} would take elsewhere."
+    options = parse(kind, arguments[1:], f"tlite plan {arguments[0]}")
+    import jax
+
+    from tlite.plan import plan, read_mesh
+
+    number, _ = read_mesh(options.mesh, options.tpu)
+    if not options.tpu:
+        jax.config.update("jax_num_cpu_devices", number)  # before any is looked at
+        jax.config.update("jax_platforms", "cpu")
+    plan(**vars(options))
+
+
 def _run_command(name: str, kind: type, arguments: list[str]) -> None:
     options = vars(parse(kind, arguments, f"tlite {name}"))
     from tlite import commands  # imports JAX: a misspelt option is told before that
 
+    if name == "prepare":
+        commands.prepare(**options)
+        return
     name_files(options.pop("code"))
     getattr(commands, name)(options.pop("run"), **options)
 
@@ -163,10 +245,22 @@ def parse(kind: type, arguments: list[str], program: str) -> Any:
     Raises:
         UserError: an unknown option (the nearest is named), or a value that does not fit.
     """
+    value, unknown = _parse(kind, arguments, program)
+    if unknown and not unknown[0].startswith("-"):
+        raise UserError(f"{unknown[0]!r} is one argument too many")
+    if unknown:
+        raise UserError(
+            f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
+        )
+    return value
+
+
+def _parse(kind: type, arguments: list[str], program: str) -> tuple[Any, list[str]]:
+    """An instance of a dataclass, and the arguments that it has no place for."""
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint), _wide(arguments):
-            value, unknown = tyro.cli(
+            return tyro.cli(
                 kind,
                 args=arguments,
                 prog=program,
@@ -180,13 +274,6 @@ def parse(kind: type, arguments: list[str], program: str) -> Any:
         if stop.code:
             raise UserError(_first_sentence(complaint.getvalue())) from None
         raise
-    if unknown and not unknown[0].startswith("-"):
-        raise UserError(f"{unknown[0]!r} is one argument too many")
-    if unknown:
-        raise UserError(
-            f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
-        )
-    return value
 
 
 REGISTRY = tyro.constructors.ConstructorRegistry()
@@ -231,11 +318,11 @@ def _options(kind: Any) -> list[str]:
     for field in dataclasses.fields(kind):
         value = getattr(kind, field.name, None)
         inner = dataclasses.is_dataclass(value)
-        names += _options(value) if inner else ["--" + field.name.replace("_", "-")]
+        names += ["--" + field.name.replace("_", "-"), *(_options(value) if inner else [])]
     return names
 
 
-OPTION = r"Error parsing (--[\w-]+): .*"  # and Python's or tyro's own words
+OPTION = r"Error parsing (?:-\w/)?(--[\w-]+): .*"  # and Python's or tyro's own words
 COMPLAINTS = {
     r"Missing from (.*): [A-Z]+ (\w)(.*)\. \(required\)": lambda m: (
         f"{m[1]} needs {m[2].lower()}{m[3]}"

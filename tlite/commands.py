@@ -9,6 +9,7 @@ from typing import Literal
 import jax
 import numpy as np
 
+from tlite.data.documents import Source
 from tlite.data.reading import (
     MAX_MEGABYTES,
     decode,
@@ -25,18 +26,19 @@ from tlite.experiment import (
     GeneratorExperiment,
     TranslatorExperiment,
 )
+from tlite.preparation import prepare_corpus
 from tlite.pretrained import PretrainedTokenizer, is_pretrained
 from tlite.runs import GeneratorRun, TranslatorRun, check_member, finetuning, open_any, start
 from tlite.runs.classifier import encode_texts, probabilities
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.finetuning import evaluate_text
-from tlite.runs.generator import check_prompt, write_sample
+from tlite.runs.generator import write_sample
 from tlite.runs.loading import open_model, warn_of_unheeded
 from tlite.runs.looking import inspect_run
 from tlite.runs.looking_pretrained import inspect_pretrained
+from tlite.runs.tokens import check_prompt, end_ids, prompt_tokens
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import show
-from tlite.text import CharTokenizer
 from tlite.training.runs import Run
 
 
@@ -51,6 +53,13 @@ def resume(folder: Path, member: int | None = None) -> None:
         raise UserError(f"{folder} is no run: an experiment starts from it, make finetune-trec say")
     run = open_any(folder)
     (run if member is None else run.take_member(member)).train()
+
+
+def prepare(source: str, folder: Path, **options) -> None:
+    """Make a corpus of texts: a folder of token files."""
+    names = ("field", "split", "subset", "validation_fraction")
+    of_source = {name: options.pop(name) for name in names if name in options}
+    prepare_corpus(Source(source, **of_source), folder, **options)
 
 
 def evaluate(
@@ -118,7 +127,8 @@ def generate(
     check_sampling(**sampling)
     model, tokenizer, source = open_model(folder, GeneratorExperiment, checkpoint, member)
     if isinstance(source, Run):
-        prompt = source.experiment.prompt if prompt is None else prompt
+        prompt = (source.experiment.prompt or None) if prompt is None else prompt
+        sampling["end_ids"] = end_ids(tokenizer)
     else:
         sampling["end_ids"] = source.end_ids
         warn_of_unheeded(source)
@@ -149,13 +159,13 @@ def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
             raise UserError("this model's texts begin with no mark: give a --prompt")
         return np.array([marks[1] if marks[0] is None else marks[0]], np.int32)
     check_prompt(prompt)
-    strange = tokenizer.unknown_in(prompt) if isinstance(tokenizer, CharTokenizer) else []
+    strange = tokenizer.unknown_in(prompt) if hasattr(tokenizer, "unknown_in") else []
     if strange and not unknown:
         raise UserError(
             f"the model does not know {', '.join(map(repr, strange))} in the prompt: "
             f"leave out, or pass --unknown to read as the unknown symbol"
         )
-    return tokenizer.encode(prompt)
+    return prompt_tokens(tokenizer, prompt)
 
 
 def classify(

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.config import check_size
 from tlite.data import (
@@ -15,6 +17,7 @@ from tlite.data import (
     SyntheticReviews,
     TextSource,
 )
+from tlite.data.corpus import Corpus
 from tlite.data.tables import Part
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
 from tlite.terminal import printable
@@ -94,21 +97,95 @@ class Pretrained:
 
 
 @dataclass(frozen=True)
+class Characters:
+    """One token for each character of the text."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """One token for each byte of the text as UTF-8, and one for the end of a text."""
+
+
+@dataclass(frozen=True)
+class BPE:
+    """Byte-pair merges of bytes, as GPT-2's, learned from the training part."""
+
+    pieces: int = 8000
+    """How many pieces, the 256 bytes and a mark for the end of a text among them."""
+
+    def __post_init__(self):
+        check_pieces(self.pieces)
+        if self.pieces < 257:
+            raise ValueError(f"pieces of bytes must be at least 257, not {self.pieces}")
+
+
+@dataclass(frozen=True)
+class TokenizerFile:
+    """A tokenizer that others have made."""
+
+    path: str
+    """A tokenizer.json, a folder with one, or a name on the Hugging Face hub: gpt2, say."""
+    sha256: str = ""
+    """Of its files; a run fills it in, to know them again."""
+
+    def __post_init__(self):
+        if not self.path:
+            raise ValueError("the tokenizer needs a name: a file, a folder, or one of the hub")
+
+
+TextTokenizer = Characters | Bytes | BPE | TokenizerFile
+NAMED_TOKENIZERS = {"characters": Characters, "bytes": Bytes, "bpe": BPE}
+
+
+def tokenizer_named(name: str) -> TextTokenizer:
+    """The tokenizer that is called so on a command line: "bpe:4000" for 4,000 pieces.
+
+    Raises:
+        ValueError: the number of pieces is none, or can't be.
+    """
+    kind, colon, pieces = name.partition(":")
+    if kind == "bpe" and colon and not pieces.isdecimal():
+        raise ValueError(f"the pieces of {name!r} must be a whole number: bpe:4000, say")
+    if kind == "bpe" and colon:
+        return BPE(int(pieces))
+    return NAMED_TOKENIZERS[name]() if name in NAMED_TOKENIZERS else TokenizerFile(name)
+
+
+def name_of_tokenizer(tokenizer: TextTokenizer) -> str:
+    """The inverse of `tokenizer_named`."""
+    if isinstance(tokenizer, BPE):
+        return f"bpe:{tokenizer.pieces}"
+    return getattr(tokenizer, "path", type(tokenizer).__name__.lower())
+
+
+AsOneWord = PrimitiveConstructorSpec(  # on the command line: another kind can be asked for
+    nargs=1,
+    metavar="NAME",
+    instance_from_str=lambda words: tokenizer_named(words[0]),
+    is_instance=lambda value: isinstance(value, TextTokenizer),
+    str_from_instance=lambda value: [name_of_tokenizer(value)],
+)
+
+
+@dataclass(frozen=True)
 class GeneratorExperiment:
-    """Train a `TransformerGenerator` to predict the next character of a text."""
+    """Train a `TransformerGenerator` to predict the next token of a text."""
 
     name: str
     """Names the folder of its runs."""
-    data: TextSource = field(default_factory=BuiltinText)
+    data: TextSource | Corpus = field(default_factory=BuiltinText)
     """Where the text comes from."""
     model: GeneratorConfig = field(default_factory=GeneratorConfig)
     """The switches of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
     prompt: str = "\n"
-    """What the sample at the end of training starts from."""
+    """What the sample at the end of training starts from; "": the mark between documents."""
     pretraining: Pretrained | None = None
     """What it starts from, if anything."""
+    tokenizer: Annotated[TextTokenizer, AsOneWord] = field(default_factory=Characters)
+    """What a token is: characters, bytes, bpe (learned from the text; bpe:4000 for so many pieces),
+    or another's: a tokenizer.json, its folder, or a name on the Hugging Face hub (gpt2)."""
 
     def __post_init__(self):
         check_name(self.name)
@@ -185,6 +262,8 @@ class TranslatorExperiment:
         check_name(self.name)
         check_size("buckets", self.buckets, 1000)  # each is compiled by itself
         check_size("beam", self.beam)
+        if self.training.examples_per_device:
+            raise ValueError("examples_per_device must be 0: a translator's batches are of tokens")
         if self.bleu_sentences < 0:
             raise ValueError("bleu_sentences must not be negative")
         if not self.bleu_sentences and self.training.select in ("bleu", "exact_match"):

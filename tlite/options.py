@@ -4,9 +4,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, UseAppendAction
+from tyro.conf import Positional, UseAppendAction, arg
 
 Code = Annotated[tuple[Path, ...], UseAppendAction]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """One of several processes that train a run together; Slurm, Open MPI and TPUs tell by
+    themselves."""
+
+    coordinator: str | None = None
+    """HOST:PORT where process 0 listens; the same for all."""
+    processes: int | None = None
+    """How many processes there are."""
+    process: int | None = None
+    """Which one this is, from 0."""
+    heartbeat: int = 100
+    """Seconds without a sign of a process after which the others give up."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Train as several processes on this machine."""
+
+    processes: Annotated[int, arg(aliases=("-n",))] = 2
+    """How many."""
+    devices_each: int | None = None
+    """The devices of each: its share of the CPU's cores, or one GPU, unless given."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +44,53 @@ class Resume:
     """Take this one of the run's models (from 0) into a run of its own."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
+    joined: Processes = Processes()
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Token files of texts of any size: a corpus that an experiment trains on.
+
+    What a kill has interrupted goes on with the same command.
+    """
+
+    source: Positional[str]
+    """A text file, JSON Lines (both also .gz), Parquet, a folder of these or of save_to_disk, or a
+    set on the Hugging Face hub."""
+    folder: Positional[Path]
+    """The folder to make."""
+    tokenizer: str = "gpt2"
+    """bytes, characters, bpe (learned from 50 megabytes of the training part); or a tokenizer.json,
+    a folder with one, or a name on the hub."""
+    pieces: int = 8000
+    """Of bpe: how many."""
+    field: str = "text"
+    """The column with the text."""
+    split: str = "train"
+    """Of a set: its split."""
+    subset: str = ""
+    """Of a set on the hub: its configuration, sample-10BT say."""
+    validation_fraction: float = 0.005
+    """For validation: the last part of text files; else documents, by the hash of their text."""
+    shard_tokens: int = 0
+    """Tokens of a file, before the next one begins; 0: train.bin and val.bin."""
+    processes: int = 0
+    """Processes that encode; 0: one for each core."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training step would take on devices that are not there."""
+
+    mesh: str = ""
+    """The devices, 8 say; or 64x4, where large arrays lie over two of their axes."""
+    tpu: str | None = None
+    """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
+    hardware: str | None = None
+    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
+    """
+    utilisation: float = 0.4
+    """Part of its peak that a device is thought to reach."""
 
 
 @dataclass(frozen=True)

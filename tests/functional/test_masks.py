@@ -72,3 +72,24 @@ def test_window_mask_shows_what_is_nearer_than_the_window(batch, window):
 def test_a_window_and_causality_leave_as_many_keys_as_the_window_is_long():
     mask = F.combine_masks(F.causal_mask(7), F.window_mask(jnp.arange(7), jnp.arange(7), 3))[0]
     assert (mask.sum(-1) == np.minimum(np.arange(7) + 1, 3)).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrays(int, (2, 7), elements=st.integers(0, 2)))
+def test_documents_are_counted_and_an_end_belongs_to_its_own(tokens):
+    numbers = F.documents(jnp.asarray(tokens), 0)
+    for row, found in zip(tokens.tolist(), numbers.tolist(), strict=True):
+        assert found == [row[:t].count(0) for t in range(7)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(arrays(int, (2, 5), elements=st.integers(0, 2)))
+def test_document_mask_shows_the_present_and_the_past_of_a_document(numbers):
+    mask = F.document_mask(jnp.asarray(numbers))
+    assert mask.shape == (2, 1, 5, 5)
+    for b, t, s in np.ndindex(2, 5, 5):
+        assert mask[b, 0, t, s] == (s <= t and numbers[b, s] == numbers[b, t])
+
+
+def test_one_document_is_causal():
+    assert (F.document_mask(jnp.zeros(4, int)) == F.causal_mask(4)).all()

@@ -175,6 +175,64 @@ def test_logits_of_a_text_extended_piece_by_piece_are_those_of_the_whole(switche
     assert_close(jnp.concatenate(pieces, axis=1), model(TOKENS))
 
 
+# Documents that are packed into one sequence
+
+END = 0
+PACKED = jnp.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
+
+
+@each_switch
+def test_what_a_document_holds_does_not_change_another_by_a_bit(switches, change):
+    model, numbers = small(**switches), F.documents(PACKED, END)
+    logits = model(PACKED, documents=numbers)
+    for t in range(T):
+        changed = model(PACKED.at[t].set((PACKED[t] + 1) % V), documents=numbers)
+        others = numbers != numbers[t]
+        assert_same(changed[others], logits[others])
+        assert (changed[t] != logits[t]).any()
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
+def test_gradients_stay_within_documents(positions):
+    model, numbers = small(positions=positions), F.documents(PACKED, END)
+    table = model.embedding.table[...]
+
+    def logits(rows):
+        changed = jax.tree.map(lambda leaf: leaf, model)
+        changed.embedding.table = type(model.embedding.table)(table.at[:T].set(rows))
+        return changed(jnp.arange(T), documents=numbers)
+
+    gradients = np.abs(jax.jacobian(lambda rows: logits(rows).sum(-1))(table[:T])).sum(-1)
+    t, s = np.indices((T, T))
+    reached = (s <= t) & (np.asarray(numbers)[s] == np.asarray(numbers)[t])
+    assert (gradients[~reached] == 0).all()
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
+def test_a_document_is_as_if_alone_where_only_distances_count(positions):
+    model = small(positions=positions)
+    logits = model(PACKED, documents=F.documents(PACKED, END))
+    assert_close(logits[:3], model(PACKED[:3]))
+    assert_close(logits[3:], model(PACKED[3:]))
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
+def test_a_document_is_as_if_alone_at_its_place(positions):
+    """Alone: the others' tokens are there, at the same places, but of another document."""
+    model, numbers = small(positions=positions), F.documents(PACKED, END)
+    logits = model(PACKED, documents=numbers)
+    assert_close(logits[:3], model(PACKED[:3]))
+    x = model.embed(PACKED[3:], jnp.arange(3, T))
+    x, _ = model.run_blocks(x, F.causal_mask(3), positions=jnp.arange(3, T))
+    assert_close(logits[3:], model.logits(x))
+
+
+def test_one_document_is_a_text():
+    assert_same(small()(TOKENS, documents=jnp.zeros(T, int)), small()(TOKENS))
+    batched = F.documents(TOKENS, END)
+    assert_close(small()(TOKENS, documents=batched)[1], small()(TOKENS[1], documents=batched[1]))
+
+
 # Batches, transformations, dropout
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.pieces import LONGEST, chosen_tokens, mark_of
-from tlite.text import CharTokenizer, IndexTokenizer
+from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer, learn_bpe
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -64,3 +64,18 @@ def test_tokens_of_the_text_come_first_then_words_then_the_rest():
 def test_of_a_vocabulary_of_words_the_first_are_taken():
     tokenizer = IndexTokenizer([f"w{i}" for i in range(20)])
     assert chosen_tokens(tokenizer, [], 5) == [0, 1, 2, 3, 4]
+
+
+def test_bytes_are_letters_or_numbers_and_letters_come_first():
+    tokenizer = ByteTokenizer()
+    assert [mark_of(tokenizer, byte) for byte in (65, 10, 7, 200, 300)] == [
+        "A", "\n", "<0x07>", "<0xC8>", "<300>",
+    ]  # fmt: skip
+    assert chosen_tokens(tokenizer, [200], 4) == [200, *b"012"]
+    assert len(chosen_tokens(tokenizer, [], 999)) == 257
+
+
+def test_what_can_not_be_seen_is_shown_by_its_piece():
+    tokenizer = learn_bpe(["\x1b"])
+    shown = {text: mark_of(tokenizer, tokenizer.encode(text)[0]) for text in "\x1b\r\n\t a"}
+    assert shown == {"\x1b": "ě", "\r": "č", "\n": "\n", "\t": "\t", " ": " ", "a": "a"}

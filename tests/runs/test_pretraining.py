@@ -54,15 +54,14 @@ def generator(run):
     checkpoints = Checkpoints(run.run.folder / "pretraining" / "checkpoints")
     members, step = restore(trainer, checkpoints)
     assert step == SETTINGS.pretraining_steps
-    return to_named(trainer.model, host_copy(members))["parameters"]
+    return to_named(host_copy(members))["parameters"]
 
 
 def test_all_members_start_with_the_embedding_and_blocks_of_the_generator(uninterrupted):
     run = uninterrupted
     learned = generator(run)
-    model = run.trainer.model
-    given = to_named(model, host_copy(pretrained_members(run)))["parameters"]
-    before = to_named(model, host_copy(run.trainer.init()))["parameters"]
+    given = to_named(host_copy(pretrained_members(run)))["parameters"]
+    before = to_named(host_copy(run.trainer.init()))["parameters"]
     for name, arrays in given.items():
         taken = name.startswith(("blocks.", "embedding"))
         assert taken == (name in learned)

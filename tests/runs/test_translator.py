@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import re
+from functools import partial
 
+import jax
 import numpy as np
 import pytest
 
@@ -149,16 +151,16 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path
     for checkpoint in ("best", "average"):
         (members, step), (expected, at) = (r.restore(checkpoint) for r in (resumed, trained))
         assert step == at
-        np.testing.assert_array_equal(members.parameters, expected.parameters)
+        jax.tree.map(np.testing.assert_array_equal, members.parameters, expected.parameters)
 
 
 def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
     kept = [trained.restore(str(step))[0].parameters for step in (2, 4, 6)]
     members, step = trained.restore("average")
     assert step == STEPS
-    mean = np.mean([np.asarray(parameters, np.float64) for parameters in kept], axis=0)
-    np.testing.assert_allclose(members.parameters, mean, atol=1e-6)
-    assert np.abs(mean - kept[-1]).max() > 1e-3
+    mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *kept)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), dict(members.parameters), mean)
+    assert max(np.abs(mean[name] - kept[-1][name]).max() for name in mean) > 1e-3
 
 
 # Evaluation
@@ -195,7 +197,7 @@ def test_subwords_without_capitals_are_compared_with_references_without(
     right = {pair.source: pair.target.lower() for pair in run.data.validation}
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
     members = run.trainer.init()
-    assert run.measure(members)["exact_match"].tolist() == [1, 1]
+    assert run.measure(members, {})["exact_match"].tolist() == [1, 1]
     run.print_scores("validation", run.data.validation, run.validation(), members)
     out = capsys.readouterr().out
     assert "greedy: BLEU 100.00 ± 0.00" in out

@@ -1,6 +1,8 @@
 import errno
+import gc
 import json
 import os
+import random
 import resource
 import shutil
 import threading
@@ -9,10 +11,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
 from tlite.errors import UserError
-from tlite.training.checkpoints import Checkpoints, _array_digest
+from tlite.training import records, storage
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.records import tree_digest
 
 SHAPES = {"parameters": {"blocks.0.kernel": (2, 300)}, "optimizer": {"0": (2,), "1.bias": (2, 3)}}
 
@@ -111,10 +116,10 @@ def test_when_all_are_damaged_it_is_one_sentence(saved):
 def test_one_that_is_removed_while_it_is_read_is_not_damaged(saved, monkeypatch, capsys):
     load = Checkpoints._load
 
-    def removed(checkpoints, step, abstract):
+    def removed(checkpoints, step, *arguments):
         if (saved / "5").is_dir():
             shutil.rmtree(saved / "5")
-        return load(checkpoints, step, abstract)
+        return load(checkpoints, step, *arguments)
 
     monkeypatch.setattr(Checkpoints, "_load", removed)
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
@@ -292,6 +297,161 @@ def test_a_changed_config_is_told_as_that(saved, change):
         Checkpoints(saved).load(abstract)
 
 
+@pytest.mark.parametrize("tree", ["parameters", "optimizer"])
+def test_another_type_is_told_as_that(saved, tree):
+    abstract = {name: dict(arrays) for name, arrays in ABSTRACT.items()}
+    name = next(iter(abstract[tree]))
+    abstract[tree][name] = abstract[tree][name].update(dtype=np.float16)
+    with pytest.raises(UserError, match=rf"its {name} is of float32, not float16"):
+        Checkpoints(saved).load(abstract)
+
+
+# Arrays on devices
+
+
+def on_a_mesh(*kernel) -> dict:
+    """Shardings; all of the arrays but the kernel are whole on each of the devices."""
+    mesh = jax.make_mesh((2, 2), ("a", "b"))
+    whole = NamedSharding(mesh, PartitionSpec())
+    shardings = jax.tree.map(lambda _: whole, SHAPES, is_leaf=is_shape)
+    shardings["parameters"]["blocks.0.kernel"] = NamedSharding(mesh, PartitionSpec(*kernel))
+    return shardings
+
+
+def placed(shardings: dict) -> dict:
+    return jax.tree.map(lambda a, s: a.update(sharding=s), ABSTRACT, shardings)
+
+
+@pytest.mark.parametrize("kernel", [(), (None, "a"), ("b", "a"), (None, ("a", "b"))])
+def test_arrays_may_be_used_up_as_soon_as_they_are_saved(tmp_path, kernel):
+    used_up = jax.jit(lambda arrays: jax.tree.map(lambda a: 0 * a, arrays), donate_argnums=0)
+    with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
+        for step in (1, 2):
+            arrays = jax.device_put(trees(step), on_a_mesh(*kernel))
+            checkpoints.save(step, arrays, 1.0)
+            jax.block_until_ready(used_up(arrays))
+    for step in (1, 2):
+        assert_equal(Checkpoints(tmp_path / "checkpoints").load(ABSTRACT, step)[1], step)
+
+
+@pytest.mark.parametrize("kernel", [(), (None, "a"), ("b", "a"), (None, ("a", "b"))])
+def test_what_is_loaded_lies_where_it_is_wanted(saved, kernel):
+    wanted = on_a_mesh(*kernel)
+    found, loaded = Checkpoints(saved).load(placed(wanted))
+    assert found == 5
+    assert_equal(loaded, 5)
+    assert jax.tree.map(lambda a: a.sharding, loaded) == wanted
+
+
+def test_large_arrays_are_written_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "CHUNK", 1000)
+    with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
+        checkpoints.save(1, trees(1), 1.0)
+    assert_equal(Checkpoints(tmp_path / "checkpoints").load(placed(on_a_mesh(None, "a")))[1], 1)
+
+
+def test_special_numbers_keep_their_bits(tmp_path):
+    """A zero need not be written, but a negative one is another."""
+    bits = np.uint32([0x80000000, 0x7FC00001, 0xFFC00000, 0x7F800000, 0, 1]).reshape(2, 3)
+    arrays = trees(1) | {"optimizer": {"0": np.zeros(2, np.float32), "1.bias": bits.view("f4")}}
+    arrays["parameters"] = {"blocks.0.kernel": np.full((2, 300), -0.0, np.float32)}
+    with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
+        checkpoints.save(1, arrays, 1.0)
+    loaded = jax.device_get(Checkpoints(tmp_path / "checkpoints").load(ABSTRACT)[1])
+    jax.tree.map(
+        lambda a, b: np.testing.assert_array_equal(a.view("u4"), b.view("u4")), loaded, arrays
+    )
+
+
+# A flipped byte
+
+
+@pytest.fixture
+def large(saved, monkeypatch) -> Path:
+    """Checkpoints whose arrays are in files that are too large to have a SHA-256."""
+    fingerprint = records._fingerprint
+
+    def by_size(path: Path):
+        return path.stat().st_size if path.parent.name == "d" else fingerprint(path)
+
+    monkeypatch.setattr(records, "_fingerprint", by_size)
+    with Checkpoints(saved, writing=True) as checkpoints:
+        for step in (6, 7, 8):
+            arrays = jax.device_put(trees(step), on_a_mesh(None, "a"))
+            checkpoints.save(step, arrays, 2.0)
+    return saved
+
+
+def flip(chance: random.Random, path: Path) -> bytes:
+    content = path.read_bytes()
+    place, bit = chance.randrange(len(content)), 1 << chance.randrange(8)
+    path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+    return content
+
+
+def test_a_flipped_bit_is_found_wherever_it_is(saved):
+    chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
+    paths = [p for p in sorted((saved / "5").rglob("*")) if p.is_file() and p.stat().st_size]
+    for _ in range(100):
+        path = chance.choice(paths)
+        content = flip(chance, path)
+        found, loaded = Checkpoints(saved).load(whole)
+        assert found == 4, path
+        assert_equal(loaded, 4)
+        path.write_bytes(content)
+    assert Checkpoints(saved).load(whole)[0] == 5
+
+
+def test_a_flipped_bit_of_a_large_file_is_found_or_was_of_no_array(large, caplog):
+    chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
+    paths, steps = sorted((large / "8").rglob("d/*")), []
+    for number in range(50):
+        path = chance.choice(paths) if number % 2 else max(paths, key=lambda p: p.stat().st_size)
+        content = flip(chance, path)
+        found, loaded = Checkpoints(large).load(whole)
+        assert_equal(loaded, found)
+        steps.append(found)
+        path.write_bytes(content)
+    assert steps[::2].count(7) > 15  # some bits mean nothing
+    assert Checkpoints(large).load(whole)[0] == 8
+    gc.collect()
+    assert "tensorstore" not in caplog.text  # for the user it is one line
+
+
+@pytest.mark.parametrize("damage", [cut, Path.unlink])
+def test_a_large_file_that_is_not_whole_is_damage(large, damage):
+    damage(largest_file(large / "8"))
+    assert Checkpoints(large).load(ABSTRACT)[0] == 7
+
+
+def test_an_array_that_is_not_what_was_saved_is_damage(large):
+    """As if a flipped bit had come through all of Orbax's checks."""
+    path = large / "8" / "checkpoint.json"
+    record = json.loads(path.read_text())
+    record.pop("sha256")
+    digest = record["digests"]["optimizer"]["1.bias"]
+    record["digests"]["optimizer"]["1.bias"] = f"{int(digest, 16) ^ 1:016x}"
+    path.write_text(json.dumps(record | {"sha256": records._record_digest(record)}))
+    assert Checkpoints(large).load(ABSTRACT)[0] == 7
+    parameters = {"parameters": ABSTRACT["parameters"]}  # which are whole
+    assert Checkpoints(large).load(parameters)[0] == 8
+
+
+def test_a_large_file_that_cannot_be_read_is_not_damaged(large, monkeypatch):
+    unreadable, open_file = largest_file(large / "8"), Path.open
+    unreadable.write_bytes(bytes(unreadable.stat().st_size))  # what Orbax can't make sense of
+
+    def refuse(path, *arguments, **settings):
+        if path == unreadable:
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return open_file(path, *arguments, **settings)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UserError, match=rf"can't read {unreadable}: Permission denied"):
+        Checkpoints(large).load(ABSTRACT)
+    monkeypatch.undo()
+
+
 # Handles, threads
 
 
@@ -316,7 +476,7 @@ def test_a_full_disk_is_told_as_that_and_leaves_nothing_half_written(tmp_path, m
     checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
     checkpoints.save(1, trees(1), 1.0)
     checkpoints.wait()
-    monkeypatch.setattr("tlite.training.checkpoints.ocp.save_checkpointables", full)
+    monkeypatch.setattr("tlite.training.storage.ocp.save_checkpointables", full)
     checkpoints.save(2, trees(2), 1.0)
     with pytest.raises(UserError, match=r"can't write \S* \(No space left on device\)"):
         checkpoints.wait()
@@ -324,11 +484,21 @@ def test_a_full_disk_is_told_as_that_and_leaves_nothing_half_written(tmp_path, m
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["1"]
 
 
+def test_of_two_errors_the_first_is_told(tmp_path):
+    def train(folder: Path) -> None:
+        with Checkpoints(folder, writing=True) as checkpoints:
+            checkpoints._pending = checkpoints._writer.submit(folder.mkdir)  # is there
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train(tmp_path / "checkpoints")
+
+
 def test_another_exhausted_resource_is_not_called_a_full_disk(tmp_path, monkeypatch):
     def exhausted(*_):
         raise ValueError("RESOURCE_EXHAUSTED: Failed to open: Too many open files")
 
-    monkeypatch.setattr("tlite.training.checkpoints.ocp.save_checkpointables", exhausted)
+    monkeypatch.setattr("tlite.training.storage.ocp.save_checkpointables", exhausted)
     checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
     checkpoints.save(1, trees(1), 1.0)
     with pytest.raises(UserError, match=r"\(Too many open files\)"):
@@ -344,7 +514,7 @@ def old(tmp_path) -> Path:
     folder = tmp_path / "checkpoints"
     with ocp.training.Checkpointer(folder) as orbax:
         for step, score in ((1, 2.0), (2, 1.0), (3, 3.0)):
-            digests = {name: _array_digest(tree) for name, tree in trees(step).items()}
+            digests = {name: tree_digest(tree) for name, tree in trees(step).items()}
             metrics = {"score": score, "interrupted": False}
             metadata = {"sha256": digests}
             orbax.save_checkpointables(step, trees(step), metrics=metrics, custom_metadata=metadata)
@@ -373,3 +543,23 @@ def test_a_damaged_old_checkpoint_gives_way_to_the_one_before(old, damage, name)
 def test_an_old_checkpoint_that_is_half_removed_gives_way_to_the_one_before(old, gone):
     shutil.rmtree(old / "3" / gone)
     assert Checkpoints(old).load(ABSTRACT)[0] == 2
+
+
+def test_old_checkpoints_load_onto_a_mesh(old):
+    wanted = on_a_mesh(None, "a")
+    found, loaded = Checkpoints(old).load(placed(wanted))
+    assert found == 3
+    assert_equal(loaded, 3)
+    assert jax.tree.map(lambda a: a.sharding, loaded) == wanted
+
+
+def test_a_checkpoint_without_digests_loads_and_its_files_are_checked(saved):
+    """As they were for a day in November 2026."""
+    for step in (4, 5):
+        path = saved / str(step) / "checkpoint.json"
+        record = json.loads(path.read_text())
+        del record["sha256"], record["digests"]
+        path.write_text(json.dumps(record | {"sha256": records._record_digest(record)}))
+    assert_equal(Checkpoints(saved).load(placed(on_a_mesh(None, "a")))[1], 5)
+    flip_a_byte(largest_file(saved / "5"))
+    assert Checkpoints(saved).load(ABSTRACT)[0] == 4

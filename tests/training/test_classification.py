@@ -143,7 +143,7 @@ def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devi
     task = task_of(classes, label_smoothing=0.1)  # which only training has
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
     members = trainer.init()
-    shards = trainer.mesh.shape["data"]
+    shards = trainer.num_shards
     batches = labelled_batches(np.asarray(tokens), np.asarray(labels), size, shards)
     means = validate(trainer, members, batches)
     for member, one in enumerate(trainer.models(members.parameters)):

@@ -1,16 +1,17 @@
 import dataclasses
 import math
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.flatten_util import ravel_pytree
 
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.training import TrainingConfig
-from tlite.training.optimizer import make_optimizer, schedule
+from tlite.training.named import by_name
+from tlite.training.optimizer import decays, make_optimizer, schedule
 
 CONFIG = TrainingConfig(
     steps=100, schedule="cosine", warmup_steps=10, final_learning_rate=0.1, beta2=0.99
@@ -53,21 +54,82 @@ def test_the_inverse_square_root_without_a_warm_up_begins_at_its_peak():
     assert [rate(step, config) for step in (0, 3, 99)] == pytest.approx([1, 0.5, 0.1])
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.5])
-def test_updates_of_the_flat_vector_equal_adamw_on_the_tree(clip_norm):
-    config = dataclasses.replace(CONFIG, weight_decay=0.1, clip_norm=clip_norm)
-    model = TransformerGenerator(
-        GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2), key=jax.random.key(0)
-    )
-    flat, unravel = ravel_pytree(model)
-    ours, our_state = make_optimizer(config, model), None
-    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
-    decays = jax.tree.map(lambda leaf: leaf.ndim > 1, model)
-    theirs = optax.chain(clip, optax.adamw(1.0, 0.9, 0.99, weight_decay=0.1, mask=decays))
-    our_state, their_state = ours.init(flat), theirs.init(model)
+def drawn(seed=0):
+    """A small generator's parameters by name."""
+    config = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=1)
+    return by_name(TransformerGenerator(config, key=jax.random.key(seed)))
+
+
+def gradients(parameters, step):
+    keys = jax.random.split(jax.random.key(step), len(parameters))
+    pairs = zip(parameters.items(), keys, strict=True)
+    return {name: jax.random.normal(key, a.shape) for (name, a), key in pairs}
+
+
+def assert_same_updates(config, theirs, rtol=1e-5):
+    """Three updates of ours are those of a complete optimizer of optax's with the rate 0.1."""
+    parameters = drawn()
+    ours = make_optimizer(config)
+    our_state, their_state = ours.init(parameters), theirs.init(parameters)
     for step in range(3):
-        gradient = jax.random.normal(jax.random.key(step), flat.shape)
-        update, our_state = ours.update(gradient, our_state, flat)
-        expected, their_state = theirs.update(unravel(gradient), their_state, unravel(flat))
-        np.testing.assert_allclose(-update, ravel_pytree(expected)[0], atol=1e-5)
-        flat = flat - 0.1 * update
+        gradient = gradients(parameters, step)
+        update, our_state = ours.update(gradient, our_state, parameters)
+        expected, their_state = theirs.update(gradient, their_state, parameters)
+        for name in parameters:
+            np.testing.assert_allclose(-0.1 * update[name], expected[name], rtol=rtol, atol=1e-6)
+        parameters = optax.apply_updates(parameters, expected)
+
+
+def is_decayed(parameters):
+    return {name: bool(re.search(r"(kernel|table)$", name)) for name in parameters}
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_adamw_is_that_of_optax(clip_norm):
+    config = dataclasses.replace(CONFIG, weight_decay=0.1, clip_norm=clip_norm)
+    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+    adamw = optax.adamw(0.1, 0.9, 0.99, weight_decay=0.1, mask=is_decayed)
+    assert_same_updates(config, optax.chain(clip, adamw))
+
+
+def test_lion_is_that_of_optax():
+    config = dataclasses.replace(CONFIG, optimizer="lion", weight_decay=0.1)
+    assert_same_updates(config, optax.lion(0.1, 0.9, 0.99, weight_decay=0.1, mask=is_decayed))
+
+
+def test_muon_makes_the_updates_of_matrices_in_blocks_nearly_orthogonal():
+    config = dataclasses.replace(CONFIG, optimizer="muon")
+    parameters = drawn()
+    optimizer = make_optimizer(config)
+    update, _ = optimizer.update(gradients(parameters, 1), optimizer.init(parameters), parameters)
+    for name, a in update.items():
+        if not (name.endswith("kernel") and name.startswith("blocks")):
+            continue
+        values = np.linalg.svd(np.asarray(a) / (0.2 * max(a.shape) ** 0.5), compute_uv=False)
+        assert values.min() > 0.5
+        assert values.max() < 1.5
+
+
+def test_muon_leaves_tables_the_head_biases_and_norms_to_adamw():
+    parameters = drawn()
+    updates = []
+    for name in ("muon", "adamw"):
+        optimizer = make_optimizer(dataclasses.replace(CONFIG, optimizer=name, weight_decay=0.1))
+        state = optimizer.init(parameters)
+        updates.append(optimizer.update(gradients(parameters, 1), state, parameters)[0])
+    same = {n for n in parameters if np.array_equal(updates[0][n], updates[1][n])}
+    kernels = {n for n in parameters if n.endswith("kernel") and n.startswith("blocks")}
+    assert kernels
+    assert same == parameters.keys() - kernels
+
+
+def test_only_matrices_and_tables_decay_also_where_they_are_stacked():
+    stacked = {
+        "blocks.attention_norm.scale": 2,
+        "blocks.attention.query.bias": 2,
+        "blocks.attention.query.kernel": 3,
+        "embedding.table": 2,
+        "own.temperature": 1,
+    }
+    found = {name for name, ndim in stacked.items() if decays(name, np.zeros((2,) * ndim))}
+    assert found == {"blocks.attention.query.kernel", "embedding.table"}

@@ -196,7 +196,7 @@ def test_means_over_batches_are_computed_by_hand(size, num_devices):
     training = dataclasses.replace(TRAINING, batch_size=32, seeds=2)
     trainer = Trainer(task, training, data, jax.local_devices()[:num_devices])
     members = trainer.init()
-    means = validate(trainer, members, pair_batches(*given, size, trainer.mesh.shape["data"]))
+    means = validate(trainer, members, pair_batches(*given, size, trainer.num_shards))
     for member, one in enumerate(trainer.models(members.parameters)):
         losses, hits = losses_by_hand(one, *given)
         assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
@@ -217,7 +217,8 @@ def run(steps, devices=1, num_buckets=2, model=MODEL, **changes):
     )
     trainer = Trainer(task, training, data, jax.local_devices()[:devices])
     members, losses = trainer.train(trainer.init(), 0, steps)
-    return np.asarray(members.parameters), losses["loss"]
+    rows = [np.asarray(a).reshape(len(a), -1) for a in members.parameters.values()]
+    return np.concatenate(rows, axis=1), losses["loss"]
 
 
 def assert_same(one, other):

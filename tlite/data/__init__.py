@@ -1,5 +1,7 @@
 """Where examples come from, and how they become batches."""
 
+from tlite.data.corpus import Corpus, Tokens
+from tlite.data.counters import places
 from tlite.data.labelled import Example, LabelledText
 from tlite.data.parallel import Pair, ParallelText
 from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, TinyShakespeare

@@ -13,6 +13,12 @@ from tlite.data.tables import Part
 from tlite.errors import UserError
 
 
+def split_text(text: str, validation_fraction: float) -> tuple[str, str]:
+    """The first part for training, the last `validation_fraction` for validation."""
+    at = len(text) - round(len(text) * validation_fraction)
+    return text[:at], text[at:]
+
+
 @dataclass(frozen=True)
 class BuiltinText:
     """The help topics that every Python carries (`pydoc_data.topics`): English about Python.

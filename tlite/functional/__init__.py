@@ -40,6 +40,8 @@ from tlite.functional.masks import (
     cache_mask,
     causal_mask,
     combine_masks,
+    document_mask,
+    documents,
     padding_mask,
     window_mask,
 )
@@ -76,3 +78,4 @@ from tlite.functional.sampling import (
     keep_top_p,
     sample,
 )
+from tlite.functional.sharding import by_example

@@ -29,6 +29,21 @@ def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*b
     return (tokens != pad_id)[..., None, None, :]
 
 
+def documents(tokens: Int[Array, "*batch T"], end_id: int) -> Int[Array, "*batch T"]:
+    """The number of the document that each token belongs to; the end token ends its own."""
+    ends = tokens == end_id
+    return jnp.cumsum(ends, axis=-1) - ends
+
+
+def document_mask(numbers: Int[Array, "*batch T"]) -> Bool[Array, "*batch 1 T T"]:
+    """Causal attention within documents that are packed into one sequence, by their numbers.
+
+    Positions count on from one document to the next: rotary ones and distances do not mind.
+    """
+    same = numbers[..., :, None] == numbers[..., None, :]
+    return same[..., None, :, :] & causal_mask(numbers.shape[-1])
+
+
 def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     """What every mask allows; None allows everything."""
     combined = None

@@ -109,7 +109,7 @@ class Stack(nnx.Module):
         given, those of the keys in caches 0, 1, ...
         """
         config = self.config
-        x = observe("embedding", x)
+        x = observe("embedding", F.by_example(x))
         if key is not None:
             x = F.dropout(F.fold_in(key, config.num_blocks), x, config.dropout)
         at = positions
@@ -131,7 +131,8 @@ class Stack(nnx.Module):
             within = F.within(observe, f"blocks.{index}")
             inputs = parameters, x, shared.pop("mask"), memory, memory_mask
             shared |= {"cache": cache, "start": start, "key": of_noise, "observe": within}
-            return F.block(*inputs, **shared, **self.block_settings())
+            x, own = F.block(*inputs, **shared, **self.block_settings())
+            return F.by_example(x), own
 
         unobserved = observe is F.unobserved  # what is inside of these two can't be looked at
         scan = config.scan and not caches and unobserved
@@ -194,7 +195,9 @@ class Stack(nnx.Module):
         config = self.config
         if config.positions == "learned":
             return self.positions.table[config.position_offset :]
-        with jax.ensure_compile_time_eval():  # not at every step of a search
+        # Not at every step of a search; and what is computed now lies on no mesh.
+        nowhere = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+        with nowhere, jax.ensure_compile_time_eval():
             split = config.positions == "split_sinusoidal"
             return F.sinusoidal_positions(config.context, config.width, split=split)
 

@@ -47,15 +47,20 @@ class TransformerGenerator(Encoder):
         self,
         tokens: Int[Array, "*batch T"],
         *,
+        documents: Int[Array, "*#batch T"] | None = None,
         key: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T V"]:
         """Logits of the next token at every position. A key, or one a sample, turns dropout on.
 
+        Args:
+            documents: the number of each token's document; it sees no token of another. Positions
+                are those in the whole sequence.
+
         Raises:
             ValueError: more tokens than the model's context.
         """
-        mask = F.causal_mask(tokens.shape[-1])
+        mask = F.causal_mask(tokens.shape[-1]) if documents is None else F.document_mask(documents)
         return self.logits(self.encode(tokens, mask, key=key, observe=observe))
 
     def extend(

@@ -10,6 +10,7 @@ import numpy as np
 
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import read_json
+from tlite.text.byte_level import ByteTokenizer
 from tlite.text.characters import CharTokenizer
 from tlite.text.padding import PADDING, pad
 from tlite.text.pairs import END_ID, PairTokenizer
@@ -206,6 +207,10 @@ def from_tlite(tokenizer) -> PretrainedTokenizer:
         return tokenizer
     if isinstance(tokenizer, CharTokenizer):
         return from_characters(tokenizer)
+    if isinstance(tokenizer, ByteTokenizer):
+        from tlite.pretrained.tokenizer_files import from_bytes  # it imports this file
+
+        return from_bytes(tokenizer)
     with needs_extra("text"):
         from tokenizers import Tokenizer, processors
     if isinstance(tokenizer, PairTokenizer) and tokenizer.joint:

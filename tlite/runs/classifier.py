@@ -115,7 +115,7 @@ class ClassifierRun(OpenedRun):
     def batches(self, examples: Iterable[Example]):
         """Every example that has a class once: (tokens, labels, weights), each (N, B, ...)."""
         tokens, labels = encode_examples(self.experiment, self.tokenizer, examples)
-        return labelled_batches(tokens, labels, EVALUATION_BATCH, self.trainer.mesh.shape["data"])
+        return labelled_batches(tokens, labels, EVALUATION_BATCH, self.trainer.num_shards)
 
     @property
     def tokens_per_example(self) -> int:

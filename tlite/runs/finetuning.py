@@ -151,9 +151,9 @@ def taken_from(
 def start_from(run, arrays: dict[str, Any]) -> Member:
     """A run's members, all with these parameters; a classifier's new head is drawn by each."""
     start = run.trainer.init()
-    named = to_named(run.trainer.model, host_copy(start))
+    named = to_named(host_copy(start))
     for name, array in named["parameters"].items():
         named["parameters"][name] = np.broadcast_to(
             np.asarray(arrays.get(name, array)), array.shape
         )
-    return run.trainer.place(from_named(run.trainer.model, start, named))
+    return run.trainer.place(from_named(start, named))

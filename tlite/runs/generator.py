@@ -1,7 +1,8 @@
-"""Runs of a generator: a text, its characters, and what is reported of a trained model."""
+"""Runs of a generator: a text, its tokens, and what is reported of a trained model."""
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Collection
 from typing import Any
 
@@ -9,34 +10,53 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.data import split_tokens
+from tlite.data.corpus import Corpus
 from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
-from tlite.experiment import GeneratorExperiment
+from tlite.experiment import Characters, GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
-from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.finetuning import start_from, taken_from
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
+from tlite.runs.parts import (
+    DataPart,
+    TextPart,
+    check_same,
+    end_of_documents,
+    open_parts,
+    tokenizer_of,
+)
 from tlite.runs.pieces import mark_of
+from tlite.runs.tokens import (
+    Tokenizer,
+    encoded_parts,
+    end_ids,
+    fit_vocabulary,
+    make_tokenizer,
+    prompt_tokens,
+    saved_tokenizer,
+    unit_of,
+)
 from tlite.terminal import show
 from tlite.text import CharTokenizer
-from tlite.training import Member, Trainer, language_task, sampled_batches, validation_batches
+from tlite.training import Member, Trainer, language_task
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics, summarise
 from tlite.training.runs import Run
 
-MOST_SAMPLED = 2**26  # characters of random windows, in memory at a time
+MOST_SAMPLED = 2**26  # tokens of random windows, in memory at a time
+MOST_LOGITS = 2**27  # numbers on a device, for each member, at a time
 
 
 class GeneratorRun(OpenedRun):
-    """A generator and the text whose next characters it learns to predict."""
+    """A generator and the text whose next tokens it learns to predict."""
 
     experiment_type = GeneratorExperiment
 
     @classmethod
-    def load_data(cls, experiment: GeneratorExperiment) -> str:
-        check_prompt(experiment.prompt)
+    def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:
         source = experiment.data
+        if isinstance(source, Corpus):
+            return source
         if not 0 < source.validation_fraction < 1:
             raise UserError(
                 f"the validation fraction must be between 0 and 1, not {source.validation_fraction}"
@@ -45,55 +65,87 @@ class GeneratorRun(OpenedRun):
 
     @classmethod
     def settle(
-        cls, experiment: GeneratorExperiment, data: str
-    ) -> tuple[GeneratorExperiment, CharTokenizer | PretrainedTokenizer]:
+        cls, experiment: GeneratorExperiment, data: str | Corpus
+    ) -> tuple[GeneratorExperiment, Tokenizer]:
+        of_data = tokenizer_of(data) if isinstance(data, Corpus) else None
+        owner = "corpus" if of_data else "pre-trained model"
+        if (experiment.pretraining or of_data) and experiment.tokenizer != Characters():
+            raise UserError(f"the tokenizer is the {owner}'s: leave it out")
         if experiment.pretraining:
             model, _, tokenizer, source = taken_from(experiment.pretraining, experiment.model)
             experiment = dataclasses.replace(experiment, pretraining=source)
-            if not len(encode(tokenizer, experiment.prompt)):
-                raise UserError(f"the prompt {experiment.prompt!r} has no token")
+            check_same(tokenizer, of_data)
         else:
-            tokenizer = CharTokenizer(data)
-            if experiment.model.vocabulary_size not in (0, len(tokenizer)):
-                raise UserError(
-                    f"the vocabulary size is {experiment.model.vocabulary_size}, "
-                    f"but the text has {len(tokenizer)} tokens: leave it out"
-                )
-            model = dataclasses.replace(experiment.model, vocabulary_size=len(tokenizer))
+            tokenizer, least = of_data, 0
+            if of_data:
+                least = data.manifest().vocabulary_size
+            else:
+                fraction = experiment.data.validation_fraction
+                settings, tokenizer = make_tokenizer(experiment.tokenizer, data, fraction)
+                experiment = dataclasses.replace(experiment, tokenizer=settings)
+            size = fit_vocabulary(experiment.model.vocabulary_size, tokenizer, least)
+            model = dataclasses.replace(experiment.model, vocabulary_size=size)
+        prompt_tokens(tokenizer, experiment.prompt)
         experiment = dataclasses.replace(experiment, model=model)
-        parts = split_tokens(encode(tokenizer, data), experiment.data.validation_fraction)
-        unit = "token" if experiment.pretraining else "character"
-        for name, part in zip(("training", "validation"), parts, strict=True):
+        for name, part in cls.parts_of(experiment, tokenizer, data).items():
             if len(part) < model.context + 1:
                 raise UserError(
-                    f"the text is too short: its {name} part has {len(part)} {unit}s, and a "
-                    f"context of {model.context} needs at least {model.context + 1}"
+                    f"the text is too short: its {name} part has {len(part)} "
+                    f"{unit_of(tokenizer)}s, and a context of {model.context} needs at least "
+                    f"{model.context + 1}"
                 )
         return experiment, tokenizer
 
     @classmethod
-    def load_tokenizer(cls, run: Run) -> CharTokenizer | PretrainedTokenizer:
-        if run.experiment.pretraining:
-            return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
-        return CharTokenizer.load(run.folder / CharTokenizer.file_name)
+    def parts_of(
+        cls, experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
+    ) -> dict[str, DataPart]:
+        """The training and the validation part."""
+        model = experiment.model
+        if isinstance(data, Corpus):
+            return open_parts(data, tokenizer, model.context, model.vocabulary_size)
+        whole = experiment.pretraining is not None
+        parts = encoded_parts(tokenizer, data, experiment.data.validation_fraction, whole)
+        of_parts = zip(("training", "validation"), *parts, strict=True)
+        return {name: TextPart(tokenizer, model.context, *part) for name, *part in of_parts}
 
     @classmethod
-    def record(cls, data: str) -> dict[str, Any]:
+    def load_tokenizer(cls, run: Run) -> Tokenizer:
+        return saved_tokenizer(run.experiment, run.folder / CharTokenizer.file_name)
+
+    @classmethod
+    def record(cls, data: str | Corpus) -> dict[str, Any]:
+        if isinstance(data, Corpus):
+            return {"tokens": sum(p.tokens for p in data.manifest().parts.values())} | data.record()
         return {"characters": len(data), "sha256": hashlib.sha256(data.encode()).hexdigest()}
 
     def make_trainer(self) -> Trainer:
-        fraction = self.experiment.data.validation_fraction
-        parts = split_tokens(encode(self.tokenizer, self.data), fraction)
-        self.training_tokens, self.validation_tokens = parts
-        training = self.experiment.training
-        task = language_task(self.experiment.model, training.label_smoothing)
-        return Trainer(task, training, jnp.asarray(self.training_tokens))
+        experiment = self.experiment
+        self.parts = self.parts_of(experiment, self.tokenizer, self.data)
+        self.validation_tokens = self.parts["validation"].shown  # for pictures
+        corpus = self.data if isinstance(self.data, Corpus) else None
+        end = end_of_documents(corpus, self.tokenizer) if corpus else None
+        smoothing = experiment.training.label_smoothing
+        task = language_task(experiment.model, smoothing, end_id=end)
+        return Trainer(task, experiment.training, self.parts["training"].fed())
 
-    def validation(self, tokens: np.ndarray | None = None):
-        """Batches that hold every token of the validation part (or of `tokens`) once."""
-        tokens = self.validation_tokens if tokens is None else tokens
-        shards = self.trainer.mesh.shape["data"]
-        return validation_batches(tokens, self.experiment.model.context, EVALUATION_BATCH, shards)
+    @property
+    def text(self) -> str:
+        """The text, or of a corpus a part of it, for pictures."""
+        if isinstance(self.data, Corpus):
+            return self.tokenizer.decode(self.parts["training"].shown)
+        return self.data
+
+    def validation(self, split: str = "validation"):
+        """Batches that hold every token of a part once, or of a corpus windows all over it."""
+        return self.parts[split].batches(self.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Windows of a validation's batch: as many on each device, few of a large vocabulary."""
+        shards, model = self.trainer.mesh.shape["data"], self.experiment.model
+        of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
+        return min(-(-EVALUATION_BATCH // shards), of_device) * shards
 
     @property
     def tokens_per_example(self) -> int:
@@ -102,7 +154,12 @@ class GeneratorRun(OpenedRun):
     @property
     def unit(self) -> str:
         """What a token is called."""
-        return "token" if self.experiment.pretraining else "character"
+        return unit_of(self.tokenizer)
+
+    def measure(self, members: Member, means: dict, split: str = "validation") -> dict:
+        """Bits for each byte of a part's text: they compare models with different tokens."""
+        ratio = self.parts[split].targets_per_byte
+        return {"bits_per_byte": means["loss"] * ratio / math.log(2)} if ratio else {}
 
     def start_members(self) -> Member:
         if (settings := self.experiment.pretraining) is None:
@@ -113,20 +170,25 @@ class GeneratorRun(OpenedRun):
         """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
         run = self.run
         members, step = self.restore("best")
-        means = summarise(validate(self.trainer, members, batches))
         print(f"best checkpoint: step {step:,}")
-        print(describe("validation", means, self.unit))
+        print(describe("validation", self.means(members, batches), self.unit))
         model = self.trainer.models(members.parameters)[0]
         with disk_errors(run.samples):
             run.samples.mkdir(exist_ok=True)
             prompt, key = self.experiment.prompt, jax.random.key(0)
-            tokens = self.tokenizer.encode(prompt)
+            tokens = prompt_tokens(self.tokenizer, prompt)
             before = "\n" + prompt
-            text = write_sample(model, self.tokenizer, tokens, before, num_tokens=500, key=key)
+            settings = {"num_tokens": 500, "key": key, "end_ids": end_ids(self.tokenizer)}
+            text = write_sample(model, self.tokenizer, tokens, before, **settings)
             path = run.samples / f"step-{step}.txt"
             path.write_text(prompt + text, encoding="utf-8")
             self.draw(members, batches, model)
         print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
+
+    def means(self, members: Member, batches, split: str = "validation") -> dict:
+        """What is found on batches of a part, over the members."""
+        means = validate(self.trainer, members, batches)
+        return summarise(means | self.measure(members, means, split))
 
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
@@ -134,7 +196,8 @@ class GeneratorRun(OpenedRun):
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
-        shown = [mark_of(self.tokenizer, token) for token in range(len(self.tokenizer))]
+        size = self.experiment.model.vocabulary_size
+        shown = [mark_of(self.tokenizer, token) for token in range(size)]
         self.save_plots(
             {
                 "loss": lambda: plot_curves(lines, "loss"),
@@ -154,34 +217,20 @@ class GeneratorRun(OpenedRun):
         if sampled > most:
             raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
         members, step = self.restore(checkpoint)
-        tokens = self.training_tokens if split == "training" else self.validation_tokens
-        means = summarise(validate(self.trainer, members, self.validation(tokens)))
+        batches = self.validation(split)
+        means = self.means(members, batches, split)
         told = describe(f"step {step:,}: {split}", means, self.unit)
-        print(f"{told}, {len(tokens) - 1:,} {self.unit}s")
+        print(f"{told}, {int(np.asarray(batches[2]).sum(dtype=np.float64)):,} {self.unit}s")
         if sampled:
-            context, shards = self.experiment.model.context, self.trainer.mesh.shape["data"]
-            key, size = jax.random.key(0), EVALUATION_BATCH * shards
-            batches = sampled_batches(key, jnp.asarray(tokens), context, sampled, size)
-            means = summarise(validate(self.trainer, members, batches))
+            batches = self.parts[split].sampled_batches(sampled, self.batch_size)
+            means = self.means(members, batches, split)
             part = f"sampled estimate ({batches[0][..., 0].size} windows):"
             print(describe(part, means, self.unit))
 
 
-def encode(tokenizer: CharTokenizer | PretrainedTokenizer, text: str) -> np.ndarray:
-    """The tokens of a text (N,), without marks around it."""
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return tokenizer.encode(text, marks=False)
-    return tokenizer.encode(text)
-
-
-def check_prompt(prompt: str) -> None:
-    if not prompt:
-        raise UserError("the prompt is empty: give at least one character to start from")
-
-
 def write_sample(
     model,
-    tokenizer,
+    tokenizer: Tokenizer,
     tokens: np.ndarray,
     before: str = "",
     end_ids: Collection[int] = (),
@@ -202,7 +251,7 @@ def write_sample(
 
 
 def describe(part: str, means: dict, unit: str = "character") -> str:
-    """A line with loss, perplexity and accuracy; over several members mean and spread."""
+    """A line with loss, perplexity, bits and accuracy; over several members mean and spread."""
 
     def value(name: str, digits: int, scale: float = 1.0) -> str:
         spread = means.get(f"{name}_spread")
@@ -210,7 +259,9 @@ def describe(part: str, means: dict, unit: str = "character") -> str:
             "" if spread is None else f" ± {spread * scale:.{digits}f}"
         )
 
+    known = "bits_per_byte" in means  # not of numbers
+    bits = f"{value('bits_per_byte', 4)} bits per byte, " if known else ""
     return (
         f"{part} loss {value('loss', 4)} nats per {unit}, "
-        f"perplexity {value('perplexity', 3)}, accuracy {value('accuracy', 1, 100.0)} %"
+        f"perplexity {value('perplexity', 3)}, {bits}accuracy {value('accuracy', 1, 100.0)} %"
     )

@@ -15,7 +15,7 @@ from tlite.data import every_window
 from tlite.errors import UserError
 from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.classifier import ClassifierRun, encode_texts
-from tlite.runs.generator import GeneratorRun, encode
+from tlite.runs.generator import GeneratorRun
 from tlite.runs.inside import (
     MARKS,
     SHOWN,
@@ -35,6 +35,7 @@ from tlite.runs.pictures import (
     new_gallery,
 )
 from tlite.runs.pieces import mark_of
+from tlite.runs.tokens import encode
 from tlite.runs.translator import TranslatorRun, encode_sources
 from tlite.text import CharTokenizer
 from tlite.training.checkpoints import Checkpoints
@@ -84,7 +85,8 @@ def look_at_generator(
     length = min(SHOWN, config.context)
     if text is None:
         windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
-        text = max(map(tokenizer.decode, windows), key=lambda w: sum(map(str.isalpha, w)))
+        texts = (tokenizer.decode(window).strip("\N{REPLACEMENT CHARACTER}") for window in windows)
+        text = max(texts, key=lambda text: sum(map(str.isalpha, text)))
     tokens = encode(tokenizer, text)
     if len(tokens) > length:
         print(f"looking at the first {length} of {len(tokens)} tokens")
@@ -99,9 +101,9 @@ def look_at_generator(
     look_inside_generator(gallery, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
     look_at_validation(run, model, gallery, parameters)
 
-    lines = [line for line in run.data.split("\n") if line]
-    passages = [passage for passage in re.split(r"\n\s*\n", run.data) if passage.strip()]
-    look_at_corpus(gallery, run.data, {"line": map(len, lines), "passage": map(len, passages)})
+    lines = [line for line in run.text.split("\n") if line]
+    passages = [passage for passage in re.split(r"\n\s*\n", run.text) if passage.strip()]
+    look_at_corpus(gallery, run.text, {"line": map(len, lines), "passage": map(len, passages)})
 
 
 def look_at_validation(run: GeneratorRun, model, gallery: Gallery, parameters) -> None:

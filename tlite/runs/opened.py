@@ -1,16 +1,18 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
 import dataclasses
+import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
-from tlite.errors import Interrupted, UserError, program
+from tlite import processes
+from tlite.config import to_dict
+from tlite.errors import Interrupted, UserError, disk_errors, program
 from tlite.experiment import say_what_is_read
 from tlite.modules import summary
 from tlite.own_code import name_of
@@ -74,8 +76,8 @@ class OpenedRun(ABC):
         """The members before their first step."""
         return self.trainer.init()
 
-    def measure(self, members: Member) -> dict[str, np.ndarray]:
-        """What a validation finds beside the task's own sums, by member (M,)."""
+    def measure(self, members: Member, means: dict) -> dict[str, np.ndarray]:
+        """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
         return {}
 
     @property
@@ -93,17 +95,24 @@ class OpenedRun(ABC):
             raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
         data = cls.load_data(experiment)
         experiment, tokenizer = cls.settle(experiment, data)
-        path = new_folder(experiment.name, folder)
+        first = processes.is_first()
+        path = Path(processes.told(str(new_folder(experiment.name, folder)) if first else None))
         # The choice is kept, so that a resumed run computes as it began.
-        precision, reason = choose_precision(experiment.training.precision)
+        precision, reason = processes.told(
+            choose_precision(experiment.training.precision) if first else None
+        )
         print(f"precision: {reason}")
         training = dataclasses.replace(experiment.training, precision=precision)
         model = choose_attention(experiment.model, precision)
         experiment = dataclasses.replace(experiment, training=training, model=model)
-        new = cls(Run(path, experiment, cls.record(data)), tokenizer, data)
+        record = cls.record(data)
+        same_everywhere({"experiment": to_dict(experiment), "data": record})
+        new = cls(Run(path, experiment, record), tokenizer, data)
         new.trainer.compile()  # what can't fit is told before anything is written
-        exactly = folder is not None
-        new.run = create_run(path, experiment, new.run.data, tokenizer, exactly=exactly)
+        if first:
+            exactly = folder is not None
+            new.run = create_run(path, experiment, record, tokenizer, exactly=exactly)
+        new.run = Run(Path(processes.told(str(new.run.folder))), experiment, record)
         return new
 
     @classmethod
@@ -138,11 +147,10 @@ class OpenedRun(ABC):
         print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
         print(f"{len(self.tokenizer):,} tokens in the vocabulary")
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
-        mesh = trainer.mesh.shape
         print(
             f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision"
             f"{self._own_parts()} on "
-            f"{mesh['member'] * mesh['data']} {jax.default_backend()} device(s), "
+            f"{trainer.mesh.size} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
         )
         batches = self.validation()
@@ -194,7 +202,7 @@ class OpenedRun(ABC):
                     if line["step"] <= step:
                         metrics.write([split_member(line, member)])
             with Checkpoints(run.checkpoints, writing=True) as checkpoints:
-                named = to_named(self.trainer.model, alone)
+                named = to_named(alone)
                 checkpoints.save(step, named, scores[-1], interrupted=interrupted)
 
         folder = self.run.folder.with_name(f"{self.run.folder.name}-{member}")
@@ -202,8 +210,19 @@ class OpenedRun(ABC):
         run = create_run(folder, experiment, self.run.data, self.tokenizer, fill, exactly=False)
         return type(self)(run, self.tokenizer, self.data)
 
+    def save_sample(self, step: int, text: str) -> None:
+        """Keep what a model has written at a step."""
+        if not processes.is_first():
+            return
+        with disk_errors(self.run.samples):
+            self.run.samples.mkdir(exist_ok=True)
+            path = self.run.samples / f"step-{step}.txt"
+            path.write_text(text, encoding="utf-8")
+
     def save_plots(self, plots: dict) -> None:
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
+        if not processes.is_first():
+            return
         matplotlib.use("Agg")
         self.run.plots.mkdir(exist_ok=True)
         for name, plot in plots.items():
@@ -239,16 +258,25 @@ def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Mem
         UserError: the run has no such checkpoint.
     """
     with Checkpoints(run.checkpoints) as checkpoints:
-        steps, total = checkpoint_steps(run, checkpoints, checkpoint), 0.0
+        steps, total = checkpoint_steps(run, checkpoints, checkpoint), None
         if len(steps) == 1:
             return restore(trainer, checkpoints, steps[0])
         for step in steps:
             members, found = restore(trainer, checkpoints, step)
             if found != step:
                 raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            total += np.asarray(members.parameters, np.float64)
-        mean = jnp.asarray(total / len(steps), jnp.float32)
-        return members._replace(parameters=mean), steps[-1]
+            arrays = {n: np.asarray(a, np.float64) for n, a in members.parameters.items()}
+            total = arrays if total is None else jax.tree.map(np.add, total, arrays)
+        mean = {name: (a / len(steps)).astype(np.float32) for name, a in total.items()}
+        return trainer.place(members._replace(parameters=mean)), steps[-1]
+
+
+def same_everywhere(what: dict) -> None:
+    """Raises a `UserError` where this process would train something else than the first one."""
+    own = json.loads(json.dumps(what))  # as it is told
+    first = processes.told(own)
+    for part in [part for part in own if own[part] != first[part]]:
+        raise UserError(f"this process has another {part} than process 0: give all the same files")
 
 
 def check_member(member: int, number: int) -> None:

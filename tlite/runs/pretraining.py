@@ -51,20 +51,20 @@ def pretrained_members(run) -> Member:
                 f"and a context of {config.context} needs one more than that"
             )
     trainer = Trainer(language_task(config), training, jnp.asarray(stream))
-    shards = trainer.mesh.shape["data"]
+    shards = trainer.num_shards
     batches = validation_batches(held_out, config.context, EVALUATION_BATCH, shards)
     folder = run.run.folder / "pretraining"
     folder.mkdir(exist_ok=True)
     print(f"pre-training a generator on {len(stream):,} tokens, {training.steps:,} steps")
     members = fit(trainer, folder, batches, config.context)
-    learned = to_named(trainer.model, host_copy(members))["parameters"]
+    learned = to_named(host_copy(members))["parameters"]
     print("pre-training has ended; now the classifier")
     start = run.trainer.init()
-    named = to_named(run.trainer.model, host_copy(start))
+    named = to_named(host_copy(start))
     for name, array in named["parameters"].items():
         if name in learned:
             named["parameters"][name] = np.broadcast_to(learned[name], array.shape)
-    return run.trainer.place(from_named(run.trainer.model, start, named))
+    return run.trainer.place(from_named(start, named))
 
 
 def generator_config(config: BlocksConfig, dropout: float) -> GeneratorConfig:

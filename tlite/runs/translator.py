@@ -110,7 +110,7 @@ class TranslatorRun(OpenedRun):
     def batches(self, pairs: list[Pair]):
         """Every pair once: (sources, targets), each (N, B, ...)."""
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
-        return pair_batches(*encoded, EVALUATION_BATCH, self.trainer.mesh.shape["data"])
+        return pair_batches(*encoded, EVALUATION_BATCH, self.trainer.num_shards)
 
     @property
     def tokens_per_example(self) -> int:
@@ -122,7 +122,7 @@ class TranslatorRun(OpenedRun):
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
         super().train()
 
-    def measure(self, members) -> dict[str, np.ndarray]:
+    def measure(self, members, means) -> dict[str, np.ndarray]:
         """Of the greedy translations of the first validation sentences, by member."""
         pairs = self.data.validation[: self.experiment.bleu_sentences]
         if not pairs:
@@ -151,12 +151,9 @@ class TranslatorRun(OpenedRun):
         print(f"best checkpoint: step {step:,}")
         pairs = self.data.validation
         found = self.print_scores("validation", pairs, batches, members)
-        with disk_errors(self.run.samples):
-            self.run.samples.mkdir(exist_ok=True)
-            rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
-            path = self.run.samples / f"step-{step}.txt"
-            text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
-            path.write_text(text, encoding="utf-8")
+        rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
+        text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
+        self.save_sample(step, text)
         lines = read_metrics(self.run.metrics, most=1000)
         with disk_errors(self.run.plots):
             self.save_plots(

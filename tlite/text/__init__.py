@@ -1,6 +1,8 @@
 """From text to numbers and back."""
 
+from tlite.text.byte_level import ByteTokenizer, learn_bpe
 from tlite.text.characters import CharTokenizer
+from tlite.text.numbers import NumberTokenizer
 from tlite.text.padding import PADDING, pad
 from tlite.text.pairs import PairTokenizer
 from tlite.text.subwords import SubwordTokenizer

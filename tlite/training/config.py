@@ -1,5 +1,6 @@
 """How a model is trained."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +10,7 @@ from tlite.config import check_size
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """AdamW with a schedule. Every step's batch and noise are functions of (seed, step)."""
+    """An optimizer with a schedule. Every step's batch and noise are functions of (seed, step)."""
 
     steps: int = 5000
     """Parameter updates."""
@@ -17,6 +18,9 @@ class TrainingConfig:
     """Examples in a batch; of a translator tokens, padding among them."""
     accumulate: int = 1
     """Batches whose gradients are summed into one update."""
+    examples_per_device: int = 0
+    """Compute at most so many examples at a time on a device, as many as divide the batches of an
+    update; 0: batches as they are told."""
     learning_rate: float = 1e-3
     """Step size, or its peak."""
     learning_rates: tuple[float, ...] = ()
@@ -28,14 +32,19 @@ class TrainingConfig:
     """Steps over which the learning rate rises linearly from 0."""
     final_learning_rate: float = 0.0
     """Where the cosine ends, as a fraction of its peak."""
+    optimizer: Literal["adamw", "muon", "lion"] = "adamw"
+    """AdamW; Muon for the matrices of blocks, with AdamW for the rest; or Lion (Chen et al. 2023),
+    which wants a third of the learning rate."""
     beta1: float = 0.9
     """Adam's decay of the mean gradient."""
     beta2: float = 0.999
     """Adam's decay of the mean squared gradient."""
     adam_epsilon: float = 1e-8
     """Added to Adam's root mean square: what has a smaller gradient moves less than the rest."""
+    muon_momentum: float = 0.95
+    """Muon's decay of the mean gradient."""
     weight_decay: float = 0.0
-    """AdamW's decoupled decay, on matrices and embeddings only."""
+    """Decoupled decay, on matrices and embeddings only."""
     clip_norm: float | None = None
     """Scale the gradient down to this Euclidean norm; not at all unless given."""
     label_smoothing: float = 0.0
@@ -54,19 +63,26 @@ class TrainingConfig:
     precision: Literal["float32", "mixed", "auto"] = "float32"
     """Operands of the matrix products: float32, or bfloat16 with float32 sums ("mixed"); "auto"
     tries both and takes the faster."""
+    placement: Literal["auto", "replicated", "sharded"] = "auto"
+    """Parameters whole on every device, or each large array divided over them; "auto" divides
+    models of 268 million parameters or more."""
+    model_devices: int = 1
+    """Of a model that is divided: devices that share the work on one example."""
     evaluate_every: int = 500
     """Steps between validations; each is followed by a checkpoint."""
 
     def __post_init__(self):
-        for name in ("steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"):
+        sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
+        for name in (*sizes, "model_devices"):
             check_size(name, getattr(self, name))
         rates = {"learning_rate": [self.learning_rate], "learning_rates": self.learning_rates}
         rates |= {"warmup_steps": [self.warmup_steps], "weight_decay": [self.weight_decay]}
         rates |= {"adam_epsilon": [self.adam_epsilon], "patience": [self.patience]}
+        rates |= {"examples_per_device": [self.examples_per_device]}
         for name, values in rates.items():
             if not all(0 <= value < math.inf for value in values):
                 raise ValueError(f"{name} must not be negative or infinite")
-        for name in ("beta1", "beta2", "label_smoothing"):
+        for name in ("beta1", "beta2", "muon_momentum", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
         if not 0 <= self.final_learning_rate <= 1:
@@ -75,6 +91,14 @@ class TrainingConfig:
             raise ValueError(f"clip_norm must be positive and finite, not {self.clip_norm}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
+
+    def on_devices(self, number: int) -> "TrainingConfig":
+        """The same updates with batches that fit so many devices; numbers differ by rounding."""
+        if not self.examples_per_device:
+            return self
+        examples, most = self.batch_size * self.accumulate, self.examples_per_device * number
+        size = max(size for size in range(number, most + 1, number) if examples % size == 0)
+        return dataclasses.replace(self, batch_size=size, accumulate=examples // size)
 
     @property
     def num_members(self) -> int:

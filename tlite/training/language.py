@@ -11,15 +11,26 @@ from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.training.step import Task
 
 
-def language_task(config: GeneratorConfig, label_smoothing: float = 0.0) -> Task:
-    """Train a `TransformerGenerator` on windows of a text (N,)."""
+def language_task(
+    config: GeneratorConfig, label_smoothing: float = 0.0, *, end_id: int | None = None
+) -> Task:
+    """Train a `TransformerGenerator` on windows of a text (N,), or on a stream of windows.
+
+    With `end_id` the token ends a document, and what is in one window of several documents does not
+    see the others.
+    """
+
+    def run(model, tokens, **settings):
+        if end_id is not None:
+            settings["documents"] = F.documents(tokens, end_id)
+        return model(tokens, **settings)
 
     def draw(tokens, key, step, size):
         return draw_windows(F.fold_in(key, step), tokens, config.context, size)
 
     def loss(model, batch, keys):
         inputs, targets = batch
-        logits = model(inputs, key=keys if config.dropout else None)
+        logits = run(model, inputs, key=keys if config.dropout else None)
         return {
             "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
             "accuracy": F.accuracy(logits, targets),
@@ -28,7 +39,7 @@ def language_task(config: GeneratorConfig, label_smoothing: float = 0.0) -> Task
     def evaluate(model, batch):
         """Sums by position in the context, (T,) each."""
         inputs, targets, weights = batch
-        logits = model(inputs)
+        logits = run(model, inputs)
         return {
             "loss": (weights * F.token_cross_entropy(logits, targets)).sum(0),
             "accuracy": (weights * (logits.argmax(-1) == targets)).sum(0),
@@ -41,6 +52,10 @@ def language_task(config: GeneratorConfig, label_smoothing: float = 0.0) -> Task
         loss=loss,
         evaluate=evaluate,
         perplexity=True,
+        of_stream=lambda windows: (
+            windows[:, :-1].astype(jnp.int32),
+            windows[:, 1:].astype(jnp.int32),
+        ),
     )
 
 

@@ -10,14 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from tlite import processes
 from tlite.errors import Interrupted, UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, iterate_metrics, summarise
-from tlite.training.named import from_named, named_shapes, to_named
+from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
+from tlite.training.named import from_named, to_named
 from tlite.training.progress import TrainingProgress
 from tlite.training.step import Member
-from tlite.training.trainer import MAX_STEPS_PER_CALL, Trainer
+from tlite.training.trainer import Trainer
 
 SECONDS_PER_CALL = (
     0.5  # often enough for the progress bar and Ctrl-C, rarely enough to cost nothing
@@ -30,16 +31,17 @@ def fit(
     validation: Any,
     tokens_per_example: int,
     start: Callable[[], Member] | None = None,
-    measure: Callable[[Member], dict[str, np.ndarray]] | None = None,
+    measure: Callable[[Member, dict], dict[str, np.ndarray]] | None = None,
 ) -> Member:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
-    adds to what a validation finds, by member (M,).
+    adds to what a validation finds, by member (M,); it is given that.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
-    and SIGHUP save and stop. Nothing depends on where a run was cut.
+    and SIGHUP save and stop. Nothing depends on where a run was cut. Of several processes the first
+    writes and decides, and a signal to any stops all at the same step.
 
     Returns:
         The trained members.
@@ -50,9 +52,10 @@ def fit(
     """
     config, patience = trainer.config, trainer.config.patience
     check_resumable(folder)
+    path, first = folder / "metrics.jsonl", processes.is_first()
     with (
         Interrupt() as interrupt,
-        MetricsFile(folder / "metrics.jsonl") as metrics,
+        MetricsFile(path) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
     ):
         members, step = restore(trainer, checkpoints, start=start)
@@ -62,12 +65,12 @@ def fit(
         tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
         tokens_per_step *= len(config.members)
         steps_per_call, perplexity = 1, trainer.task.perplexity
-        validations = iterate_metrics(metrics.path, "validation")
-        scores = selection_scores(
-            config, (line for line in validations if line["step"] % config.evaluate_every == 0)
-        )
+        validations = iterate_metrics(path, "validation") if first else ()
+        regular = (line for line in validations if line["step"] % config.evaluate_every == 0)
+        scores = processes.told(selection_scores(config, regular))
+        signal, _ = agreed(interrupt)
         with TrainingProgress(step, config.steps) as progress:
-            while step < config.steps and not interrupt.signal and not out_of(patience, scores):
+            while step < config.steps and not signal and not out_of(patience, scores):
                 next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
                 num_steps = min(steps_per_call, next_evaluation - step, config.steps - step)
                 began = time.perf_counter()
@@ -87,28 +90,32 @@ def fit(
                 progress.update(step, float(losses["loss"][-1].mean()), rate)
                 # The first call compiles; later ones are fitted to the time that a step takes.
                 wanted = SECONDS_PER_CALL / (seconds / num_steps)
-                steps_per_call = min(max(wanted, 1), 4 * steps_per_call + 8, MAX_STEPS_PER_CALL)
-                steps_per_call = int(steps_per_call)
-                if step == next_evaluation or step == config.steps or interrupt.signal:
+                steps_per_call = min(
+                    max(wanted, 1), 4 * steps_per_call + 8, trainer.feed.most_steps
+                )
+                signal, steps_per_call = agreed(interrupt, int(steps_per_call))
+                if step == next_evaluation or step == config.steps or signal:
                     means = validate(trainer, members, validation)
-                    means |= measure(members) if measure else {}
+                    means |= measure(members, means) if measure else {}
                     _check_finite(
                         "validation", means["loss"][None], step - 1, config.members, checkpoints
                     )
                     line = {"step": step, "split": "validation"} | summarise(means, perplexity)
+                    line = processes.told(line)
                     metrics.write([line])
-                    saved = to_named(trainer.model, host_copy(members))
+                    saved = to_named(members)
                     (score,) = selection_scores(config, [line])
                     interrupted = step not in (next_evaluation, config.steps)
                     checkpoints.save(step, saved, score, interrupted=interrupted)
                     progress.validated(line["loss"])  # after the save: nobody may be reading
                     if not interrupted:
                         scores.append(score)
+                    signal, _ = agreed(interrupt)
         checkpoints.wait()
         metrics.check()
-    if interrupt.signal:
+    if signal:
         saved = ", and saved" if step else ": there is nothing to save yet"
-        raise Interrupted(f"stopped at step {step}{saved}", interrupt.signal)
+        raise Interrupted(f"stopped at step {step}{saved}", signal)
     if out_of(patience, scores):
         print(f"no better validation in the last {patience}: ended at step {step}")
     return members
@@ -154,8 +161,8 @@ def restore(
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
     members = trainer.member_shapes()
-    step, trees = checkpoints.load(named_shapes(trainer.model, members), step)
-    return trainer.place(from_named(trainer.model, members, trees)), step
+    step, trees = checkpoints.load(to_named(members), step)
+    return trainer.place(from_named(members, trees)), step
 
 
 def host_copy(members: Member) -> Member:
@@ -167,9 +174,10 @@ def host_copy(members: Member) -> Member:
 def validate(trainer: Trainer, members: Member, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each."""
     sums = trainer.evaluate(members.parameters, batches)
-    count = np.asarray(sums.pop("count"), np.float64).reshape(len(members.parameters), -1).sum(1)
+    number = trainer.config.num_members
+    count = np.asarray(sums.pop("count"), np.float64).reshape(number, -1).sum(1)
     return {
-        name: np.asarray(values, np.float64).reshape(len(count), -1).sum(1) / count
+        name: np.asarray(values, np.float64).reshape(number, -1).sum(1) / count
         for name, values in sums.items()
     }
 
@@ -194,6 +202,16 @@ def _check_finite(
         f"the {split} loss of seed {seed} with learning rate {rate:g} is {losses[row, member]} "
         f"at step {step + row + 1}; {last}"
     )
+
+
+def agreed(interrupt: "Interrupt", steps_per_call: int = 0) -> tuple[int, int]:
+    """The signal that any of the processes has got, and the first one's number of steps.
+
+    With another number of steps in one of them all would go on to a wrong result, and then wait for
+    each other for ever.
+    """
+    found = processes.agree(np.array([interrupt.signal, steps_per_call]))
+    return int(found[:, 0].max()), int(found[0, 1])
 
 
 class Interrupt:

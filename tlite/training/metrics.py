@@ -1,5 +1,6 @@
 """metrics.jsonl: a line for each training step and each validation, appended as they happen."""
 
+import contextlib
 import io
 import json
 import math
@@ -92,6 +93,22 @@ class MetricsFile:
     def __exit__(self, *_):
         with disk_errors(self.path):
             self._file.close()
+
+
+class NoMetrics(contextlib.nullcontext):
+    """What a process that does not write has in place of a `MetricsFile`."""
+
+    def __enter__(self):
+        return self
+
+    def cut_after(self, step: int) -> None:
+        pass
+
+    def write(self, lines: list[dict]) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
 
 
 def end_of_step(path: Path, step: int, block: int = 1 << 16) -> int:

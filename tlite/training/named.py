@@ -1,70 +1,73 @@
-"""Members' flat vectors as arrays with names, for checkpoints that outlive a change of layout."""
+"""Parameters by name: as training holds them, and as checkpoints keep them."""
 
 import re
-from functools import partial
+from collections.abc import Callable
+from typing import Any
 
 import jax
-import numpy as np
-from jaxtyping import Array
 
 from tlite.training.step import Member
 
+Trees = dict[str, dict[str, Any]]
+
 
 def parameter_names(model) -> list[str]:
-    """`blocks.0.attention.query.kernel`, ...: the arrays in the order of the flat vector."""
+    """`blocks.0.attention.query.kernel`, ...: the arrays in the order of the tree's leaves."""
     paths = [
         jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
     ]
     return [re.sub(r"\[(\w+)\]", r".\1", path).removesuffix(".value").lstrip(".") for path in paths]
 
 
-def to_named(model, members: Member) -> dict[str, dict[str, Array | np.ndarray]]:
-    """{"parameters": {name: (M, ...)}, "optimizer": {...}}."""
-    num_parameters = members.parameters.shape[1]
+def by_name(model) -> dict[str, Any]:
+    """A model's arrays by name."""
+    return dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+
+
+def model_maker(model) -> Callable[[dict[str, Any]], Any]:
+    """The inverse of `by_name` for models like this one (shapes are enough)."""
+    names, structure = parameter_names(model), jax.tree.structure(model)
+    return lambda arrays: jax.tree.unflatten(structure, [arrays[name] for name in names])
+
+
+def to_named(members: Member) -> Trees:
+    """{"parameters": {name: (M, ...)}, "optimizer": {...}}.
+
+    Each array of the optimizer is under its number, those that it has for every parameter under
+    number.name.
+    """
     optimizer = {}
-    for index, leaf in enumerate(jax.tree.leaves(members.optimizer)):
-        if leaf.shape[1:] == (num_parameters,):
-            named = _split(model, leaf)
-            optimizer |= {f"{index}.{name}": array for name, array in named.items()}
-        else:
-            optimizer[str(index)] = leaf
-    return {"parameters": _split(model, members.parameters), "optimizer": optimizer}
+    for index, part in enumerate(_parts(members)[0]):
+        named = {f"{index}.{name}": a for name, a in part.items()} if _is_table(part) else part
+        optimizer |= named if _is_table(part) else {str(index): named}
+    return {
+        "parameters": dict(members.parameters),
+        "optimizer": {name: a for name, a in optimizer.items() if jax.tree.leaves(a)},
+    }
 
 
-def named_shapes(model, members: Member) -> dict[str, dict[str, jax.ShapeDtypeStruct]]:
-    """Shapes and types of `to_named`'s arrays, to be restored on the host whatever saved them."""
-    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
-    return jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=host),
-        jax.eval_shape(partial(to_named, model), members),
-    )
-
-
-def from_named(model, members: Member, trees: dict[str, dict]) -> Member:
+def from_named(members: Member, trees: Trees) -> Member:
     """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
-    names = parameter_names(model)
-    num_parameters = members.parameters.shape[1]
-
-    def join(arrays: dict, prefix: str = "") -> np.ndarray:
-        rows = [np.asarray(arrays[prefix + name]) for name in names]
-        return np.concatenate([row.reshape(row.shape[0], -1) for row in rows], axis=1)
-
-    leaves, structure = jax.tree.flatten(members.optimizer)
+    parts, structure = _parts(members)
+    saved = trees["optimizer"]
     optimizer = [
-        join(trees["optimizer"], f"{index}.")
-        if leaf.shape[1:] == (num_parameters,)
-        else np.asarray(trees["optimizer"][str(index)])
-        for index, leaf in enumerate(leaves)
+        {name: saved.get(f"{index}.{name}", none) for name, none in part.items()}
+        if _is_table(part)
+        else saved[str(index)]
+        for index, part in enumerate(parts)
     ]
-    parameters = join(trees["parameters"])
     return members._replace(
-        parameters=parameters, optimizer=jax.tree.unflatten(structure, optimizer)
+        parameters={name: trees["parameters"][name] for name in members.parameters},
+        optimizer=jax.tree.unflatten(structure, optimizer),
     )
 
 
-def _split(model, rows) -> dict[str, Array | np.ndarray]:
-    arrays, start = {}, 0
-    for name, leaf in zip(parameter_names(model), jax.tree.leaves(model), strict=True):
-        arrays[name] = rows[:, start : start + leaf.size].reshape(rows.shape[0], *leaf.shape)
-        start += leaf.size
-    return arrays
+def _parts(members: Member) -> tuple[list, Any]:
+    """The optimizer's arrays, those that it has by parameter as one dictionary."""
+    names = members.parameters.keys()
+    of_parameters = lambda part: _is_table(part) and part.keys() == names  # noqa: E731
+    return jax.tree.flatten(members.optimizer, is_leaf=of_parameters)
+
+
+def _is_table(part) -> bool:
+    return isinstance(part, dict)

@@ -1,9 +1,10 @@
-"""The optimizer over one flat vector of parameters, and its schedule."""
+"""Optimizers of parameters by name, and the schedule of the learning rate."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 from jaxtyping import Array, Float, Int
 
 from tlite.training.config import TrainingConfig
@@ -27,24 +28,54 @@ def schedule(config: TrainingConfig, step: Int[Array, ""] | np.integer) -> Float
     return jnp.where(step < config.warmup_steps, warmup, decay(step - config.warmup_steps))
 
 
-def make_optimizer(config: TrainingConfig, model) -> optax.GradientTransformation:
-    """Clip, Adam, decoupled weight decay (Loshchilov and Hutter 2019) for `ravel_pytree(model)`.
+def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
+    """Clip, what `config.optimizer` names, decoupled weight decay (Loshchilov and Hutter 2019).
 
-    The learning rate is left to the caller, who has one for each member. Only arrays of two or
-    more axes decay: not biases, not the scales of norms.
+    For dictionaries of arrays by name, without an axis of members. What it returns times the
+    learning rate is to be subtracted; the rate is left to the caller, who has one for each member.
     """
     parts = []
     if config.clip_norm is not None:
         parts.append(optax.clip_by_global_norm(config.clip_norm))
-    parts.append(optax.scale_by_adam(config.beta1, config.beta2, config.adam_epsilon))
+    adam = optax.scale_by_adam(config.beta1, config.beta2, config.adam_epsilon)
+    if config.optimizer == "lion":
+        parts.append(optax.scale_by_lion(config.beta1, config.beta2))
+    elif config.optimizer == "muon":
+        rules = {"matrices": muon(config), "rest": adam}
+        parts.append(optax.partition(rules, lambda arrays: {n: _rule(n) for n in arrays}))
+    else:
+        parts.append(adam)
     if config.weight_decay:
-        parts.append(optax.stateless(lambda updates, flat: updates + _decay(config, model) * flat))
+        mask = lambda arrays: {n: decays(n, a) for n, a in arrays.items()}  # noqa: E731
+        parts.append(optax.add_decayed_weights(config.weight_decay, mask))
     return optax.chain(*parts)
 
 
-def _decay(config: TrainingConfig, model) -> Float[Array, "P"]:
-    rates = [
-        jnp.full(leaf.size, config.weight_decay * (leaf.ndim > 1))
-        for leaf in jax.tree.leaves(model)
-    ]
-    return jnp.concatenate(rates)
+def muon(config: TrainingConfig) -> optax.GradientTransformation:
+    """Momentum made orthogonal (Jordan et al. 2024), 0.2 sqrt(max(I, O)) of it.
+
+    With that factor an update is as long as Adam's mostly is, so that both have one learning rate
+    and one weight decay (Liu et al. 2025, "Muon is scalable for LLM training", eq. 4).
+    """
+
+    def matrices(updates):
+        return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(0, 1), updates)
+
+    def scaled(updates, _):
+        return jax.tree.map(lambda a: 0.2 * max(a.shape) ** 0.5 * a, updates)
+
+    orthogonal = optax.contrib.scale_by_muon(
+        beta=config.muon_momentum, weight_dimension_numbers=matrices
+    )
+    return optax.chain(orthogonal, optax.stateless(scaled))
+
+
+def _rule(name: str) -> str:
+    """Muon's are the matrices between hidden vectors: no embedding, and not the head."""
+    inside = name.endswith(".kernel") and "blocks." in name
+    return "matrices" if inside else "rest"
+
+
+def decays(name: str, array) -> bool:
+    """Matrices and tables decay; biases and the scales of norms do not."""
+    return name.rpartition(".")[2] not in ("bias", "scale") and array.ndim > 1

@@ -88,7 +88,7 @@ def _seconds(dtype) -> float:
 
 
 def with_precision(model, precision: Precision):
-    """The model with the kernels of its linear layers in bfloat16 ("mixed") or float32.
+    """The model, or its arrays by name, with the kernels of linear layers in bfloat16 or float32.
 
     `functional.product` then computes with bfloat16 operands and sums in float32. Embeddings,
     norms, softmax and loss stay in float32, and so do the parameters that an optimizer updates:
@@ -97,7 +97,8 @@ def with_precision(model, precision: Precision):
     dtype = jnp.bfloat16 if precision == "mixed" else jnp.float32
 
     def cast(path, leaf):
-        is_kernel = any(getattr(key, "name", None) == "kernel" for key in path)
+        names = [str(getattr(key, "name", getattr(key, "key", ""))) for key in path]
+        is_kernel = any("kernel" in name.split(".") for name in names)
         return leaf.astype(dtype) if is_kernel else leaf
 
     return jax.tree_util.tree_map_with_path(cast, model)

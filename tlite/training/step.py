@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
+from tlite.training.feed import Streamed
 from tlite.training.optimizer import schedule
+from tlite.training.placement import Replicated, Sharded
 from tlite.training.precision import with_precision
 
 INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
@@ -42,12 +43,14 @@ class Task(NamedTuple):
     """Whether exp(loss) says something: the loss is a mean over tokens."""
     buckets: Buckets | None = None
     """Takes the place of `draw` where batches have different shapes."""
+    of_stream: Callable[[Any], Any] = lambda rows: rows
+    """A batch of what is streamed, where data does not lie on the devices."""
 
 
 class Member(NamedTuple):
-    """One of the models that are trained side by side: its parameters are one flat vector."""
+    """One of the models that are trained side by side: its parameters are arrays by name."""
 
-    parameters: Float[Array, "*members P"]
+    parameters: dict[str, Float[Array, "..."]]
     optimizer: PyTree[Array]
     key: Key[Array, "*members"]
     learning_rate: Float[Array, "*members"]
@@ -57,46 +60,42 @@ def train_step(
     task: Task,
     config: TrainingConfig,
     optimizer: optax.GradientTransformation,
-    unravel: Callable[[Float[Array, "P"]], Any],
+    to_model: Callable[[dict[str, Array]], Any],
+    placed: Replicated | Sharded,
     member: Member,
     data: Any,
     step: Int[Array, ""],
-    *,
-    num_shards: int,
 ) -> tuple[Member, dict[str, Float[Array, ""]]]:
     """Update on the batch of (member's key, step); returns the member and the means of the losses.
 
-    Runs inside `shard_map` over a mesh axis "data" of `num_shards`: each shard draws the whole
-    batch, which costs next to nothing, and takes its part. An example's noise comes from its
-    place in the whole batch, and sums are divided once, so the numbers do not depend on how many
-    shards or accumulated parts there are.
+    A resident data set is drawn from: each device draws the whole batch, which costs next to
+    nothing, and takes its part. An example's noise comes from its place in the whole batch, and
+    sums are divided once, so the numbers do not depend on how many devices or accumulated parts
+    there are.
     """
     batch_key = fold_in(member.key, BATCH)
     noise = fold_in(fold_in(member.key, DROPOUT), step)
-    shard = jax.lax.axis_index("data")
 
     def gradient_of(batch, first, size):
-        """Of this shard's share of the `size` examples from `first` on; and the losses."""
-        share = size // num_shards
-        start = shard * share
-        batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, start, share), batch)
-        keys = jax.vmap(lambda place: fold_in(noise, place))(first + start + jnp.arange(share))
+        """Of this device's part of the `size` examples from `first` on; and the losses."""
+        places = placed.part(first + jnp.arange(size))
+        keys = jax.vmap(lambda place: fold_in(noise, place))(places)
 
-        def objective(model):
-            sums = task.loss(model, batch, keys)
+        def objective(parameters):
+            sums = task.loss(to_model(parameters), batch, keys)
             return sums["loss"][0], sums
 
-        model = with_precision(unravel(member.parameters), config.precision)
-        gradient, sums = jax.grad(objective, has_aux=True)(model)
-        return ravel_pytree(with_precision(gradient, "float32"))[0], sums
+        parameters = placed.model(with_precision(member.parameters, config.precision))
+        gradient, sums = jax.grad(objective, has_aux=True)(parameters)
+        return placed.gradient(with_precision(gradient, "float32")), sums
 
     def bucket_gradient(draw, index):
         batch = draw(data, batch_key, step * config.accumulate + index)
         size = jax.tree.leaves(batch)[0].shape[0]
-        return gradient_of(batch, index * config.batch_size, size)
+        return gradient_of(placed.part(batch), index * config.batch_size, size)
 
-    if task.buckets is None:
-        size = config.batch_size
+    size = config.batch_size
+    if task.buckets is None and not isinstance(data, Streamed):
         batches = task.draw(data, batch_key, step, config.accumulate * size)
 
     def part_gradient(index):
@@ -105,7 +104,11 @@ def train_step(
             branches = [partial(bucket_gradient, draw) for draw in task.buckets.draws]
             return jax.lax.switch(bucket, branches, index)
         first = index * size
-        batch = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, size), batches)
+        if isinstance(data, Streamed):
+            batch = placed.rows(task.of_stream(data.batch(step, index)))
+        else:
+            cut = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
+            batch = placed.part(jax.tree.map(cut, batches))
         return gradient_of(batch, first, size)
 
     if config.accumulate == 1:
@@ -119,12 +122,10 @@ def train_step(
             zeros,
             jnp.arange(config.accumulate),
         )
-    gradient, sums = jax.lax.psum(sums, "data")
-    updates, optimizer_state = optimizer.update(
-        gradient / sums["loss"][1], member.optimizer, member.parameters
-    )
+    gradient, sums = placed.total(sums)
+    gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
+    updates, state = optimizer.update(gradient, member.optimizer, member.parameters)
     rate = member.learning_rate * schedule(config, step)
-    member = member._replace(
-        parameters=member.parameters - rate * updates, optimizer=optimizer_state
-    )
+    parameters = jax.tree.map(lambda a, by: a - rate * by, member.parameters, updates)
+    member = member._replace(parameters=parameters, optimizer=state)
     return member, {name: total / count for name, (total, count) in sums.items()}

@@ -1,9 +1,11 @@
-"""The compiled core of training: many steps a call, several models at once, over several devices.
+"""The compiled core of training: many steps a call, several models at once, over many devices.
 
-The members of a run (seeds, learning rates) are the rows of one matrix of parameters (M, P).
-Devices form a mesh of ("member", "data"): members are spread over them first, then each batch.
+The state is a tree of arrays by name, each with a leading axis of the run's members (seeds,
+learning rates). Devices form a mesh of ("member", "data", "model"): members are spread over them
+first, then each batch, then, of a large model, each array (`placement`).
 """
 
+import contextlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -12,17 +14,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
+from tlite.functional.sharding import BATCH_AXES
 from tlite.memory import check_fits, out_of_memory
 from tlite.training.config import TrainingConfig
+from tlite.training.feed import ResidentFeed, Streamed
+from tlite.training.named import by_name, model_maker
 from tlite.training.optimizer import make_optimizer
+from tlite.training.placement import (
+    Replicated,
+    Sharded,
+    is_sharded,
+    make_mesh,
+    partition,
+    put,
+)
 from tlite.training.step import INIT, Member, Task, fold_in, train_step
 
-MAX_STEPS_PER_CALL = 1000
-LARGE_FOR_A_CORE = 4_000_000  # parameters
 PARAMETER_BYTES = 16  # itself, its gradient and Adam's two means, in float32
 
 
@@ -30,54 +40,71 @@ class Trainer:
     """`init`, `train` and `evaluate` for a task, each compiled once.
 
     Args:
-        data: a pytree of arrays that `task.draw` takes batches from; it lives on the devices.
-        devices: all of this process's unless given.
+        data: a pytree of arrays that `task.draw` takes batches from, and which lies on the
+            devices; or (config, mesh) -> a feed.
+        devices: those of all processes unless given.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
-        self.task, self.config = task, config
+        self.task = task
         self.model = jax.eval_shape(task.init, jax.random.key(0))
-        self.num_parameters = sum(leaf.size for leaf in jax.tree.leaves(self.model))
-        self.mesh = make_mesh(
-            devices or jax.local_devices(),
-            config.num_members,
-            config.batch_size,
-            self.num_parameters,
-        )
-        number = f"{config.num_members:,} x " if config.num_members > 1 else ""
-        check_fits(
-            f"training {number}{self.num_parameters:,} parameters",
-            config.num_members // self.mesh.shape["member"] * self.num_parameters * PARAMETER_BYTES,
-            list(self.mesh.devices.flat),
-        )
-        self._optimizer = make_optimizer(config, self.model)
-        self._unravel = make_unravel(self.model)
-        self._member_axis = NamedSharding(self.mesh, PartitionSpec("member"))
-        self._data = jax.device_put(data, NamedSharding(self.mesh, PartitionSpec()))
+        self.shapes = by_name(self.model)
+        self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
+        self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters)
+        self.config = config = config.on_devices(self.num_shards)
+        self.sharded = is_sharded(config, self.num_parameters)
+        self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
+        self._optimizer = make_optimizer(config)
+        self._to_model = model_maker(self.model)
+        self._check_fits()
+        self.feed = data(config, self.mesh) if callable(data) else ResidentFeed(data, self.mesh)
         self._compiled_train = None
         self._evaluate = jax.jit(
-            self._shard(self._evaluate_here, (PartitionSpec("member"), PartitionSpec(None, "data")))
+            self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
+            out_shardings=self._of_results(),
         )
+
+    @property
+    def num_shards(self) -> int:
+        """Parts that a batch is divided into."""
+        return math.prod(self.mesh.shape[axis] for axis in BATCH_AXES)
 
     def init(self) -> Member:
         """The members before their first step."""
-        return jax.jit(self._init, out_shardings=self._member_axis)()
+        return jax.jit(self._init, out_shardings=self._shardings())()
 
     def member_shapes(self) -> Member:
-        """What `init` gives, as shapes and types: nothing is compiled or computed."""
-        return jax.eval_shape(self._init)
+        """What `init` gives, as shapes, types and where they lie: nothing is computed."""
+        return jax.tree.map(
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            jax.eval_shape(self._init),
+            self._shardings(),
+        )
 
     def place(self, members: Member) -> Member:
         """Restored parameters and optimizer states on the devices, with the members' own keys."""
         seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
-        keys = jax.vmap(jax.random.key)(seeds)
-        members = members._replace(key=keys, learning_rate=rates)
-        return jax.device_put(members, self._member_axis)
+        # Made where they lie: a key can't be handed over between processes.
+        of_members = NamedSharding(self.mesh, PartitionSpec("member"))
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(seeds), out_shardings=of_members)()
+        members = members._replace(key=None, learning_rate=rates)
+        shardings = self._shardings()._replace(key=None)
+        return jax.tree.map(_put, members, shardings)._replace(key=keys)
+
+    def _shardings(self) -> Member:
+        """Where the arrays of the members lie; an optimizer's by parameter as the parameters."""
+
+        def of(path, _):
+            names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+            spec = self.specs.get(names[-1], ()) if names else ()
+            return NamedSharding(self.mesh, PartitionSpec("member", *spec))
+
+        return jax.tree_util.tree_map_with_path(of, jax.eval_shape(self._init))
 
     def _init(self) -> Member:
         def member(seed, learning_rate):
             key = jax.random.key(seed)
-            parameters = ravel_pytree(self.task.init(fold_in(key, INIT)))[0]
+            parameters = by_name(self.task.init(fold_in(key, INIT)))
             return Member(parameters, self._optimizer.init(parameters), key, learning_rate)
 
         seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
@@ -86,18 +113,34 @@ class Trainer:
     def train(
         self, members: Member, step: int, num_steps: int
     ) -> tuple[Member, dict[str, Float[np.ndarray, "N M"]]]:
-        """Steps `step` to `step + num_steps`, at most `MAX_STEPS_PER_CALL`; uses `members` up.
+        """Steps `step` to `step + num_steps`, at most `feed.most_steps`; uses `members` up.
 
         Returns:
             The new members, and each of the task's losses by step and member.
         """
         self.compile(members)
+        data = self.feed.at(step, num_steps)
         with out_of_memory("a step of training"):
-            members, history = self._compiled_train(
-                members, self._data, jnp.int32(step), jnp.int32(num_steps)
-            )
+            numbers = (self._number(n) for n in (step, num_steps))
+            members, history = self._compiled_train(members, data, *numbers)
             history = jax.device_get(history)
         return members, {name: means[:, :num_steps].T for name, means in history.items()}
+
+    def _number(self, value: int) -> Array:
+        return put(np.int32(value), self.mesh, PartitionSpec())
+
+    def lower(self) -> Any:
+        """The training program, not compiled yet."""
+        function = jax.jit(
+            self._over_mesh(self._train_here, self.feed.specs, PartitionSpec(), PartitionSpec()),
+            donate_argnums=0,
+            out_shardings=(self._shardings(), self._of_results()),
+        )
+        number = jax.ShapeDtypeStruct(
+            (), jnp.int32, sharding=NamedSharding(self.mesh, PartitionSpec())
+        )
+        with self._context():
+            return function.lower(self.member_shapes(), self.feed.shapes(), number, number)
 
     def compile(self, placed: Member | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
@@ -110,117 +153,156 @@ class Trainer:
         """
         if self._compiled_train is not None:
             return
-        specs = PartitionSpec("member"), PartitionSpec(), PartitionSpec(), PartitionSpec()
-        function = jax.jit(self._shard(self._train_here, specs), donate_argnums=0)
-        members = jax.tree.map(
-            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._member_axis),
-            self.member_shapes(),
-        )
-        compiled = function.lower(members, self._data, jnp.int32(0), jnp.int32(0)).compile()
+        compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
-            held = _bytes(self._data)  # allocated already
+            held = self.feed.nbytes  # allocated already
             if placed is not None:
-                held += _bytes(placed._replace(key=None)) // self.mesh.shape["member"]
+                held += sum(map(_bytes_here, jax.tree.leaves(placed._replace(key=None))))
             needed = memory.argument_size_in_bytes - held + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            size = f"a batch of {self.config.batch_size:,}"
-            check_fits(f"training with {size}", needed, list(self.mesh.devices.flat))
+            check_fits(f"training with a batch of {self.config.batch_size:,}", needed, self._here())
         self._compiled_train = compiled
 
-    def evaluate(self, parameters: Float[Array, "M P"], batches: Any) -> PyTree:
+    def evaluate(self, parameters: dict[str, Float[Array, "M ..."]], batches: Any) -> PyTree:
         """Sums of `task.evaluate` over batches (N, B, ...); results begin with an axis of members.
 
-        B must be a multiple of the mesh's "data" axis.
+        B must be a multiple of `num_shards`.
         """
-        with out_of_memory("a batch of the evaluation"):
+        with out_of_memory("a batch of the evaluation"), self._context():
+            batches = put(batches, self.mesh, PartitionSpec(None, BATCH_AXES))
             return jax.device_get(self._evaluate(parameters, batches))
 
-    def models(self, parameters: Float[Array, "M P"]) -> list:
+    def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """The members as models."""
-        return [self._unravel(jnp.asarray(row)) for row in jax.device_get(parameters)]
+        if not all(a.is_fully_addressable for a in parameters.values()):
+            everywhere = NamedSharding(self.mesh, PartitionSpec())
+            parameters = jax.jit(lambda arrays: arrays, out_shardings=everywhere)(parameters)
+        host = jax.device_get(parameters)
+        return [
+            self._to_model({name: jnp.asarray(a[member]) for name, a in host.items()})
+            for member in range(self.config.num_members)
+        ]
 
-    def _shard(self, function: Callable, in_specs: tuple) -> Callable:
+    def _check_fits(self) -> None:
+        """Of the state alone, before anything of it is compiled."""
+        number = f"{self.config.num_members:,} x " if self.config.num_members > 1 else ""
+        parts = {
+            name: NamedSharding(self.mesh, self.specs.get(name, PartitionSpec())).shard_shape(
+                leaf.shape
+            )
+            for name, leaf in self.shapes.items()
+        }
+        of_members = self.config.num_members // self.mesh.shape["member"]
+        needed = of_members * sum(int(np.prod(shape)) for shape in parts.values())
+        what = f"training {number}{self.num_parameters:,} parameters"
+        check_fits(what, needed * PARAMETER_BYTES, self._here())
+
+    def _here(self) -> list:
+        """The devices of this process."""
+        return list(self.mesh.local_devices)
+
+    def _of_results(self) -> NamedSharding:
+        """Where losses lie: with several processes on every device, so that each can read them."""
+        several = jax.process_count() > 1
+        return NamedSharding(self.mesh, PartitionSpec() if several else PartitionSpec("member"))
+
+    def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
+        """`function` of members and more, over the mesh: each device has members of its own.
+
+        Inside, a replicated model's device has its part of what lies over "data" too; of a sharded
+        one arrays are whole, and XLA divides them. `jax.lax.map` over members that lie on several
+        devices would move them.
+        """
+        if not self.sharded:
+            axes = set(self.mesh.axis_names)
+        elif self.mesh.shape["member"] > 1:
+            axes = {"member"}
+            keep = lambda spec: PartitionSpec(*(a if a == "member" else None for a in spec))  # noqa: E731
+            in_specs = jax.tree.map(keep, in_specs, is_leaf=_is_spec)
+        else:
+            return function
         return jax.shard_map(
             function,
             mesh=self.mesh,
-            in_specs=in_specs,
+            in_specs=(PartitionSpec("member"), *in_specs),
             out_specs=PartitionSpec("member"),
+            axis_names=axes,
             check_vma=False,
         )
 
+    def _context(self) -> contextlib.AbstractContextManager:
+        """In which models of a divided kind are told of the mesh (`functional.by_example`)."""
+        return jax.set_mesh(self.mesh) if self.sharded else contextlib.nullcontext()
+
+    def _placed(self) -> Replicated | Sharded:
+        if self.sharded:
+            return Sharded(self.mesh, self.specs)
+        return Replicated(self.num_shards)
+
     def _train_here(self, members: Member, data, start, num_steps):
-        step_function = over_members(
-            partial(
-                train_step,
-                self.task,
-                self.config,
-                self._optimizer,
-                self._unravel,
-                num_shards=self.mesh.shape["data"],
-            ),
-            in_turn=self.task.buckets is not None,
+        step = partial(
+            train_step, self.task, self.config, self._optimizer, self._to_model, self._placed()
         )
+        step = over_members(step, in_turn=self.task.buckets is not None)
 
         def body(index, carry):
             members, history = carry
-            members, means = step_function(members, data, start + index)
+            members, means = step(members, data, start + index)
             history = {name: history[name].at[:, index].set(means[name]) for name in history}
             return members, history
 
-        _, means = jax.eval_shape(step_function, members, data, start)
+        _, means = jax.eval_shape(step, members, data, start)
         history = {
-            name: jnp.zeros((*mean.shape, MAX_STEPS_PER_CALL), mean.dtype)
+            name: jnp.zeros((*mean.shape, self.feed.most_steps), mean.dtype)
             for name, mean in means.items()
         }
         # A loop with a bound known at run time: `lax.scan` would compile anew for another length.
         return jax.lax.fori_loop(0, num_steps, body, (members, history))
 
     def _evaluate_here(self, parameters, batches):
+        placed = self._placed()
+
         def evaluate(parameters, batches):
-            model = self._unravel(parameters)
-            sums = jax.lax.map(lambda batch: self.task.evaluate(model, batch), batches)
-            return jax.tree.map(lambda a: jax.lax.psum(a.sum(0), "data"), sums)
+            model = self._to_model(placed.model(parameters))
+            sums = jax.lax.map(lambda batch: self.task.evaluate(model, placed.rows(batch)), batches)
+            return placed.total(jax.tree.map(lambda a: a.sum(0), sums))
 
         return over_members(evaluate)(parameters, batches)
-
-
-def _bytes(tree) -> int:
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def over_members(function: Callable, *, in_turn: bool = False) -> Callable:
     """`jax.vmap` over the first argument's leading axis; without its cost for a single member.
 
-    With `in_turn` one member comes after the other: where they take different branches, `vmap`
-    would compute every branch for each.
+    What is streamed has that axis too. With `in_turn` one member comes after the other: where they
+    take different branches, `vmap` would compute every branch for each.
     """
 
-    def mapped(members, *others):
+    def mapped(members, data, *others):
+        streamed = isinstance(data, Streamed)
+        axes = (0, Streamed(None, 0) if streamed else None, *(None for _ in others))
         if in_turn:
-            return jax.lax.map(lambda member: function(member, *others), members)
+            return jax.lax.map(lambda member: function(member, data, *others), members)
         if jax.tree.leaves(members)[0].shape[0] > 1:
-            return jax.vmap(function, in_axes=(0,) + (None,) * len(others))(members, *others)
-        result = function(jax.tree.map(lambda a: a[0], members), *others)
+            return jax.vmap(function, in_axes=axes)(members, data, *others)
+        members = jax.tree.map(lambda a: a[0], members)
+        if streamed:
+            data = data._replace(batches=jax.tree.map(lambda a: a[0], data.batches))
+        result = function(members, data, *others)
         return jax.tree.map(lambda a: a[None], result)
 
     return mapped
 
 
-def make_mesh(devices: list, num_members: int, batch_size: int, num_parameters: int) -> Mesh:
-    """As many of the devices as divide the members, then the batch, evenly.
-
-    The batch of a large model is not divided over a CPU's cores: there each product keeps all of
-    them busy by itself, and each device would update every parameter (experiments/LOG.md,
-    2026-11-21).
-    """
-    by_member = math.gcd(len(devices), num_members)
-    large = devices[0].platform == "cpu" and num_parameters > LARGE_FOR_A_CORE
-    by_data = 1 if large else math.gcd(len(devices) // by_member, batch_size)
-    grid = devices[: by_member * by_data]
-    return Mesh(np.array(grid).reshape(by_member, by_data), ("member", "data"))
+def _put(array, sharding: NamedSharding):
+    if isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, array.ndim):
+        return array
+    return put(array, sharding.mesh, sharding.spec)
 
 
-def make_unravel(model) -> Callable[[Float[Array, "P"]], Any]:
-    """The inverse of `ravel_pytree` for models like this one (shapes are enough)."""
-    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), model)
-    return ravel_pytree(zeros)[1]
+def _bytes_here(array) -> int:
+    """Bytes on each device, as all devices have as much."""
+    return array.addressable_shards[0].data.nbytes
+
+
+def _is_spec(value) -> bool:
+    return isinstance(value, PartitionSpec)

@@ -1,0 +1,19 @@
+"""GPT-2 XL (1.5B) on OpenWebText: midGPT's setting, for a slice of TPUs or several nodes of GPUs.
+
+data      tlite prepare Skylion007/openwebtext corpora/openwebtext
+command   tlite train gpt2_xl --folder corpora/openwebtext --model-devices 4   (in each process)
+plan      tlite plan gpt2_xl --mesh 64x4
+          tlite plan gpt2_xl --tpu v5e:16x16 --mesh 64x4   (installs nothing: pip install libtpu)
+result    not trained here. midGPT states a validation loss of 2.80 for its run of this shape.
+"""
+
+import dataclasses
+
+from experiments.gpt2 import experiment as gpt2
+
+experiment = dataclasses.replace(
+    gpt2,
+    name="gpt2_xl",
+    model=dataclasses.replace(gpt2.model, width=1600, num_blocks=48, num_heads=25),
+    training=dataclasses.replace(gpt2.training, batch_size=512, examples_per_device=2),
+)

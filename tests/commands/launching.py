@@ -1,0 +1,76 @@
+"""Real processes of `tlite launch`, for the tests of what several of them do together."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+SECONDS = 120  # for whatever is waited for, on a busy machine
+
+
+class Launched:
+    """A `tlite launch` of a command line, each process with so many CPU devices.
+
+    What it has not ended by itself ends with the `with` block.
+    """
+
+    def __init__(self, command: str, folder: Path, processes: int = 2, devices: int = 1):
+        program = [sys.executable, "-m", "tlite", "launch", "-n", str(processes)]
+        # Compiled with the tests' flags, so kept where they keep what they compile.
+        kept = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": cache_folder()}
+        self.process = subprocess.Popen(
+            [*program, "--devices-each", str(devices), *command.split()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env=os.environ | kept,
+        )
+        self.began = time.monotonic()
+
+    def children(self) -> list[int]:
+        """Their process ids, in the order of their numbers."""
+        pid = self.process.pid
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def wait_until(self, true: Callable[[], bool]) -> None:
+        last = time.monotonic() + SECONDS
+        while not true():
+            assert self.process.poll() is None, self.end()
+            assert time.monotonic() < last, "waited too long"
+            time.sleep(0.02)
+
+    def kill(self, number: int, how: int = signal.SIGKILL) -> None:
+        """A signal to one of the processes."""
+        os.kill(self.children()[number], how)
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code, standard output, and standard error."""
+        out, err = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, out, err
+
+    def __enter__(self) -> "Launched":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.communicate()
+
+
+def cache_folder() -> str:
+    return jax.config.jax_compilation_cache_dir
+
+
+def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -> str:
+    """What a launch that ends well prints."""
+    with Launched(command, folder, processes, devices) as run:
+        code, out, err = run.end()
+    assert (code, err) == (0, "")
+    return out

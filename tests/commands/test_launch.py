@@ -1,0 +1,251 @@
+"""`tlite launch`: real processes, that begin and end together, whoever is told to end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlite import launch
+from tlite.errors import UserError
+from tlite.launch import Voices, devices, visible_gpus
+from tlite.processes import LOST
+
+EXPERIMENT = Path(__file__).parents[1] / "joined_experiment.py"
+SECONDS = 60
+PRINTED = f"experiment: {EXPERIMENT}\nprinted once\n"
+
+
+class Launched:
+    """A `tlite launch` of two processes."""
+
+    def __init__(self, command: str, folder: Path):
+        self.folder = folder
+        command = [sys.executable, "-m", "tlite", "launch", "-n", "2", *command.split()]
+        settings = {"stdout": -1, "stderr": -1, "text": True, "cwd": folder}
+        self.process = subprocess.Popen(
+            command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, **settings
+        )
+
+    def children(self) -> list[int]:
+        pid = self.process.pid
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def wait_for(self, mark: str) -> list[int]:
+        """The children, when both have written a file of this name."""
+        last = time.monotonic() + SECONDS
+        while not all((self.folder / f"{mark}-{i}").exists() for i in (0, 1)):
+            assert self.process.poll() is None, self.end()
+            assert time.monotonic() < last
+            time.sleep(0.02)
+        return self.children()
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts a launch; nothing of it outlives its test."""
+    all = []
+
+    def call(what, options=""):
+        command = f"train {EXPERIMENT} --name {what} --run {tmp_path} {options}"
+        all.append(Launched(command, tmp_path))
+        return all[-1]
+
+    yield call
+    for one in all:
+        one.process.terminate()
+        one.process.communicate()
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of the processes that have not ended."""
+
+    def runs(pid: int) -> bool:
+        try:
+            return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return False
+
+    return [pid for pid in pids if runs(pid)]
+
+
+def test_it_ends_as_its_processes_end(started):
+    assert started("end").end() == (0, PRINTED, "")
+
+
+def test_what_one_fails_of_is_said_once(started):
+    assert started("fault-1").end() == (2, PRINTED, "tlite: the disk is full\n")
+
+
+def test_a_mistake_in_the_command_is_said_once(tmp_path):
+    code, out, err = Launched("train nowhere", tmp_path).end()
+    assert (code, out) == (2, "")
+    assert err.startswith("tlite: there is no experiment 'nowhere'")
+    assert err.count("\n") == 1
+
+
+def test_a_signal_reaches_all_once(started, tmp_path):
+    run = started("loop")
+    children = run.wait_for("looping")
+    run.process.send_signal(signal.SIGINT)
+    code, out, err = run.end()
+    step = (tmp_path / "saved-0").read_text()
+    assert (tmp_path / "saved-1").read_text() == step
+    assert (code, out, err) == (130, PRINTED, f"tlite: stopped at step {step}\n")
+    assert alive(children) == []
+
+
+def test_a_child_that_is_killed_is_named_and_takes_the_other_with_it(started):
+    run = started("loop", "--heartbeat 3")
+    children = run.wait_for("looping")
+    os.kill(max(children), signal.SIGKILL)
+    code, _, err = run.end()
+    said = "tlite: process 1 was ended by SIGKILL: what was saved is kept\n"
+    assert (code, err) == (137, said)
+    assert alive(children) == []
+
+
+def test_those_that_wait_for_one_killed_at_its_start_are_ended(started, monkeypatch):
+    run = started("loop")
+    while len(children := run.children()) < 2:
+        time.sleep(0.01)
+    os.kill(min(children), signal.SIGKILL)
+    assert run.end()[::2] == (
+        137,
+        "tlite: process 0 was ended by SIGKILL: what was saved is kept\n",
+    )
+    assert alive(children) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
+def test_killed_itself_it_leaves_no_orphans_and_they_save(started, tmp_path):
+    run = started("loop")
+    children = run.wait_for("looping")
+    run.process.kill()
+    last = time.monotonic() + SECONDS
+    while alive(children):
+        assert time.monotonic() < last
+        time.sleep(0.05)
+    assert (tmp_path / "saved-0").read_text() == (tmp_path / "saved-1").read_text()
+
+
+MISTAKES = {
+    "launch": "launch needs a command to train",
+    "launch -n 2 evaluate run": "'evaluate' is one argument too many",
+    "launch -n x train demo": "must be a whole number, not 'x'",
+    "launch -n 0 train demo": "-n must be at least 1, not 0",
+    "launch --devices-each 0 train demo": "--devices-each must be at least 1, not 0",
+    "launch --device-each 1 train demo": "--device-each: did you mean --devices-each?",
+    "launch train demo --process 1": "launch tells each process its --process",
+    "train demo --process 1": "--coordinator and --processes must be given too",
+    "train demo --processes x": "--processes must be a whole number, not 'x'",
+    "train demo --coordinator here": "--processes and --process must be given too",
+    "train demo --heartbeat 0": "--heartbeat must be at least 1 second, not 0",
+    "train --resume run --process 1": "--coordinator and --processes must be given too",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line(line, capsys, monkeypatch):
+    from tlite.cli import main
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert main(line.split()) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert MISTAKES[line] in err
+
+
+@pytest.mark.parametrize(("cores", "n", "each"), [(8, 2, 4), (8, 3, 2), (2, 4, 1)])
+def test_the_cores_are_divided(monkeypatch, cores, n, each):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    monkeypatch.setattr(launch, "num_cores", lambda: cores)
+    assert devices(n) == [{"JAX_NUM_CPU_DEVICES": str(each)}] * n
+    assert devices(n, 3) == [{"JAX_NUM_CPU_DEVICES": "3"}] * n
+
+
+def test_each_process_gets_gpus_of_its_own(monkeypatch):
+    monkeypatch.setattr(launch, "visible_gpus", lambda: ["0", "1", "5", "7"])
+    shares = [one["CUDA_VISIBLE_DEVICES"] for one in devices(4)]
+    assert shares == ["0", "1", "5", "7"]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in devices(2, 2)] == ["0,1", "5,7"]
+    with pytest.raises(UserError, match="3 processes with 2 each need 6 GPUs, and there are 4"):
+        devices(3, 2)
+
+
+def test_gpus_are_those_that_jax_would_see(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "jax_cuda13_plugin")
+    monkeypatch.setenv("JAX_PLATFORMS", "")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert visible_gpus() == ["2", "3"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert visible_gpus() == []
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert visible_gpus() == []
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """What is written of what children say: a list of (number, content); b"" ends each."""
+
+    def call(said, processes=3, killed=""):
+        written = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Voices, "_write", lambda _, line: written.append(line))
+            voices = Voices(processes)
+            for number, content in said:
+                voices.hear(number, content)
+            for number in range(processes):
+                voices.hear(number, b"")
+            voices.end(killed)
+        return b"".join(written)
+
+    return call
+
+
+TEXT = st.lists(st.sampled_from([b"a", b"\n", b"\r", b"tlite", b": ", b"tlite: x\n"]))
+
+
+@given(TEXT)
+def test_process_0_is_heard_as_it_is(heard_parts):
+    written = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Voices, "_write", lambda _, line: written.append(line))
+        voices = Voices(1)
+        for part in filter(None, heard_parts):
+            voices.hear(0, part)
+        voices.hear(0, b"")
+        voices.end("")
+    assert b"".join(written) == b"".join(heard_parts)
+
+
+def test_a_progress_bar_is_not_held_back(monkeypatch):
+    written = []
+    monkeypatch.setattr(Voices, "_write", lambda _, line: written.append(line))
+    Voices(2).hear(0, b"\rloading 10%")
+    assert written == [b"\rloading 10%"]
+
+
+def test_sentences_are_said_once_and_other_lines_by_number(heard):
+    assert heard([(1, b"tlite: a\n"), (0, b"tlite: a\n"), (2, b"tlite: a\n")]) == b"tlite: a\n"
+    said = [(1, b"war"), (2, b"warm\n"), (1, b"m\n"), (0, b"warm\n"), (1, b"cold\ncold\n")]
+    assert heard(said) == b"[2] warm\nwarm\n[1] cold\n[1] cold\n"
+
+
+def test_a_reason_is_worth_more_than_that_one_is_lost(heard):
+    lost = f"tlite: {LOST}: what was saved is kept\n".encode()
+    assert heard([(0, lost), (2, lost)]) == lost
+    assert heard([(0, lost), (1, b"tlite: full\n")]) == b"tlite: full\n"
+    assert heard([(0, lost)], killed="process 1 was killed") == b"tlite: process 1 was killed\n"
+    assert heard([], killed="") == b""

@@ -1,0 +1,88 @@
+"""`tlite prepare`: a corpus on the command line, its tokenizers, and what is said of mistakes."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.data.preparing import documents, ids, write_lines
+from tlite.data import Corpus
+
+TEXTS = [f"This is text number {number}, and it ends here." for number in range(40)]
+
+
+@pytest.fixture
+def trained():
+    """No run is needed."""
+    return SimpleNamespace()
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_lines(tmp_path / "texts.jsonl", TEXTS)
+
+
+def test_a_corpus_of_bytes(works, source):
+    line = f"prepare {source} out --tokenizer bytes --validation-fraction 0.2 --processes 1"
+    told = works(line)
+    corpus = Corpus("out")
+    training, validation = (documents(corpus, part) for part in ("training", "validation"))
+    assert sorted(training + validation) == sorted(TEXTS)
+    assert f"{len(validation)} documents end in it" in told
+    assert told.splitlines()[-1] == "out: 257 different tokens, as uint16"
+
+
+def test_a_corpus_of_characters_in_shards(works, source):
+    works(
+        f"prepare {source} out --tokenizer characters --validation-fraction 0.1 --processes 1 "
+        "--shard-tokens 100"
+    )
+    manifest = Corpus("out").manifest()
+    assert manifest.tokenizer.kind == "characters"
+    assert manifest.parts["training"].files[0].tokens == 100
+    assert manifest.parts["training"].bytes == manifest.parts["training"].tokens
+
+
+def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
+    pytest.importorskip("tokenizers")
+    line = f"prepare {source} {{out}} --validation-fraction 0.1 --processes 1 --tokenizer"
+    told = works(f"{line} bpe --pieces 300", out="out")
+    assert "out: 300 different tokens" in told
+    for name in ("out", "out/tokenizer.json"):
+        other = name.replace("/", "-") + "-again"
+        works(f"{line} {name}", out=other)
+        np.testing.assert_array_equal(ids(Corpus(other)), ids(Corpus("out")))
+        assert Corpus(other).manifest().end_id == Corpus("out").manifest().end_id is not None
+
+
+def test_the_column_is_named(works, fails, tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"body": "x"}))
+    line = "prepare a.jsonl out --tokenizer bytes --validation-fraction 0 --processes 1"
+    assert "has no field 'text': it has body" in fails(line)
+    works(f"{line} --field body")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("prepare", "needs a text file, JSON Lines"),
+        ("prepare {source}", "needs the folder to make"),
+        ("prepare {source} out more", "'more' is one argument too many"),
+        ("prepare {source} out --tokeniser bytes", "did you mean --tokenizer"),
+        ("prepare {source} out --tokenizer no/such", "no/such"),
+        ("prepare {source} out --tokenizer missing.json", "there is no tokenizer 'missing.json'"),
+        ("prepare {source} out --tokenizer bpe --pieces 5", "--pieces must be between 257"),
+        ("prepare {source} . --tokenizer bytes", ". exists already"),
+        ("prepare missing.txt out --tokenizer bytes", "there is no file missing.txt"),
+        ("prepare {source} out --tokenizer bytes --validation-fraction 1", "below 1, not 1"),
+        ("prepare {source} out --tokenizer bytes --processes -1", "must not be negative"),
+        ("prepare {source} out --tokenizer bytes --processes x", "must be a whole number"),
+        ("prepare {source} /dev/null/out --tokenizer bytes", "Not a directory"),
+        ("prepare {source} a\0b --tokenizer bytes", "can't be the name of a folder"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(fails, source, line, told):
+    assert told in fails(line, source=source)
+    assert not os.path.exists("out")

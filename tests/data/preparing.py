@@ -1,0 +1,72 @@
+"""What the tests of `prepare` share: a tokenizer, what a corpus holds, a process to be killed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tlite.data import Corpus
+from tlite.data.documents import Source
+from tlite.data.prepare import Tokenizing, prepare
+from tlite.text.byte_level import ByteTokenizer
+
+END = 256
+BYTES = Tokenizing("bytes", lambda texts: ByteTokenizer())
+ROOT = Path(__file__).parents[2]
+
+PROGRAM = """
+import sys
+from tests.data.preparing import made
+if __name__ == "__main__":
+    made(*sys.argv[1:3], processes=int(sys.argv[3]), piece_size=int(sys.argv[4]))
+"""
+
+
+def made(source, folder, *, tokenizing=BYTES, processes=1, piece_size=2**23, **settings):
+    """A corpus of bytes, unless told, of a source."""
+    options = {"processes": processes, "piece_size": piece_size}
+    options |= {n: settings.pop(n) for n in ("shard_tokens",) if n in settings}
+    settings = {"validation_fraction": 0.2} | settings
+    prepare(Source(str(source), **settings), Path(folder), tokenizing, **options)
+    return Corpus(str(folder))
+
+
+def ids(corpus: Corpus, part: str = "training") -> np.ndarray:
+    """All tokens of a part; none where there is none."""
+    if part not in corpus.manifest().parts:
+        return np.zeros(0, int)
+    with corpus.open(part) as tokens:
+        return tokens.read(0, len(tokens)).astype(int)
+
+
+def documents(corpus: Corpus, part: str = "training") -> list[str]:
+    """The documents of a part of a corpus of bytes."""
+    found = ids(corpus, part)
+    pieces = np.split(found, np.flatnonzero(found == END) + 1)
+    assert len(pieces[-1]) == 0  # each ends with its mark
+    return [bytes(piece[:-1].tolist()).decode() for piece in pieces[:-1]]
+
+
+def both(corpus: Corpus) -> list[str]:
+    return documents(corpus, "training") + documents(corpus, "validation")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+def write_lines(path: Path, texts) -> Path:
+    """JSON Lines of some texts."""
+    rows = (json.dumps({"text": text, "n": 1}, ensure_ascii=False) for text in texts)
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def process(*arguments) -> subprocess.Popen:
+    """A process that prepares: source, folder, processes, piece size."""
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, **streams)

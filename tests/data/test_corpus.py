@@ -1,0 +1,317 @@
+"""Token files: the same windows however they are cut up, far beyond 2^32, and what is refused."""
+
+import dataclasses
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlite.config import from_dict, to_dict
+from tlite.data import Corpus, places
+from tlite.data.corpus import Tokens
+from tlite.data.manifest import (
+    NAME,
+    TYPES,
+    CorpusTokenizer,
+    Manifest,
+    PartFiles,
+    TokenFile,
+    dtype_for,
+    read_manifest,
+    write_manifest,
+)
+from tlite.errors import UserError
+
+MANIFEST = Manifest(
+    "uint16",
+    300,
+    {
+        "training": PartFiles((TokenFile("a.bin", 5), TokenFile("b.bin", 3)), 2, 30),
+        "validation": PartFiles((TokenFile("val.bin", 4),), 1, 9),
+    },
+    CorpusTokenizer("bytes", "tokenizer.json", "00"),
+    256,
+    {"name": "made up"},
+)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A corpus with a part of two files, of the tokens 0..7, and one of 8..11."""
+    np.arange(5, dtype="<u2").tofile(tmp_path / "a.bin")
+    np.arange(5, 8, dtype="<u2").tofile(tmp_path / "b.bin")
+    np.arange(8, 12, dtype="<u2").tofile(tmp_path / "val.bin")
+    write_manifest(tmp_path, MANIFEST)
+    return tmp_path
+
+
+def rewrite(folder: Path, change) -> None:
+    content = json.loads((folder / NAME).read_text())
+    change(content)
+    (folder / NAME).write_text(json.dumps(content))
+
+
+def complaint(action, *arguments, **settings) -> str:
+    """The one line that a user error says."""
+    with pytest.raises(UserError) as caught:
+        action(*arguments, **settings)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+# What is read
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=6),
+    st.sampled_from(["uint16", "uint32"]),
+    st.randoms(use_true_random=False),
+)
+def test_files_are_one_sequence_wherever_they_are_cut(tmp_path_factory, sizes, dtype, random):
+    folder = tmp_path_factory.mktemp("cut")
+    whole = np.array([random.randrange(60_000) for _ in range(sum(sizes))], dtype)
+    files = []
+    for number, end in enumerate(np.cumsum(sizes)):
+        files.append(TokenFile(f"{number}.bin", sizes[number]))
+        whole[end - sizes[number] : end].astype(TYPES[dtype]).tofile(folder / files[-1].name)
+    with Tokens(folder, files, dtype) as tokens:
+        assert len(tokens) == len(whole)
+        for _ in range(5):
+            start = random.randint(0, len(whole))
+            stop = random.randint(start, len(whole))
+            np.testing.assert_array_equal(tokens.read(start, stop), whole[start:stop])
+            starts = np.array([random.randint(0, len(whole) - (stop - start)) for _ in range(3)])
+            windows = tokens.take(starts, stop - start)
+            expected = [whole[s : s + stop - start] for s in starts]
+            np.testing.assert_array_equal(windows, np.array(expected).reshape(windows.shape))
+            assert windows.dtype == np.dtype(dtype)
+
+
+def test_places_outside_are_mistakes(folder):
+    tokens = Corpus(str(folder)).open("training")
+    for start, stop in ((-1, 2), (0, 9), (3, 2)):
+        with pytest.raises(IndexError):
+            tokens.read(start, stop)
+    for start in (-1, 7):
+        with pytest.raises(IndexError):
+            tokens.take(np.array([0, start]), 2)
+
+
+def test_five_billion_tokens_take_next_to_no_memory(tmp_path):
+    """A sparse file: what lies behind 2^32 is found, and the process does not grow."""
+    psutil = pytest.importorskip("psutil")
+    number, path = 5 * 10**9, tmp_path / "train.bin"
+    with path.open("wb") as file:
+        try:
+            os.truncate(path, 2 * number)
+        except OSError:
+            pytest.skip("no sparse files here")
+        for place in (2**32 + 7, number - 3):
+            file.seek(2 * place)
+            file.write(np.array([11, 12, 13], "<u2").tobytes())
+    tokens = Corpus(str(tmp_path), corpus_vocabulary=100).open("training")
+    assert len(tokens) == number
+    before = psutil.Process().memory_info().rss
+    found = tokens.take(np.array([2**32 + 7, 0, number - 3]), 3)
+    np.testing.assert_array_equal(found, [[11, 12, 13], [0, 0, 0], [11, 12, 13]])
+    starts = np.concatenate([places(0, step, 20, number - 1025) for step in range(50)])
+    assert (starts > 2**32).sum() > 80
+    for some in starts.reshape(50, 20):
+        tokens.take(some, 1025)
+    assert psutil.Process().memory_info().rss - before < 50 * 2**20
+
+
+# What is said of it
+
+
+def test_a_manifest_comes_back_as_it_was(folder):
+    path = str(folder / "tokenizer.json")
+    tokenizer = dataclasses.replace(MANIFEST.tokenizer, path=path)
+    assert read_manifest(folder) == dataclasses.replace(MANIFEST, tokenizer=tokenizer)
+    assert Corpus(str(folder)).manifest().parts["training"].tokens == 8
+
+
+def test_a_corpus_is_a_config(folder):
+    corpus = Corpus(str(folder), validation_tokens=7, separate_documents=True)
+    assert from_dict(Corpus, json.loads(json.dumps(to_dict(corpus)))) == corpus
+    with pytest.raises(ValueError, match="validation_tokens"):
+        Corpus(validation_tokens=0)
+
+
+def test_it_says_where_it_reads(folder):
+    corpus = Corpus(str(folder))
+    assert corpus.reads("training") == [str(folder / "a.bin"), str(folder / "b.bin")]
+    assert corpus.reads("validation") == [str(folder / "val.bin")]
+    assert corpus.reads("test") == []
+    assert "has no test part" in complaint(corpus.open, "test")
+
+
+def test_the_record_knows_the_data_again(folder):
+    corpus = Corpus(str(folder))
+    record = corpus.record()
+    assert json.loads(json.dumps(record)) == record == corpus.record()
+    assert record["parts"]["training"]["tokens"] == 8
+    (folder / "b.bin").write_bytes(bytes(6))
+    assert corpus.record() != record
+
+
+@given(st.integers(1, 2**31))
+def test_more_than_65535_tokens_need_four_bytes(size):
+    assert dtype_for(size) == ("uint32" if size > 65_535 else "uint16")
+
+
+# nanoGPT's own files
+
+
+@pytest.fixture
+def theirs(tmp_path) -> Path:
+    """As data/*/prepare.py leaves them; whoever opens the pickle waits for ever."""
+    np.arange(50, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    np.arange(9, dtype=np.uint16).tofile(tmp_path / "val.bin")
+    os.mkfifo(tmp_path / "meta.pkl")
+    return tmp_path
+
+
+def test_nanogpt_s_files_are_read_as_they_are(theirs):
+    corpus = Corpus(str(theirs), corpus_vocabulary=50)
+    np.testing.assert_array_equal(corpus.open("training").read(0, 50), np.arange(50))
+    np.testing.assert_array_equal(corpus.open("validation").read(0, 9), np.arange(9))
+    manifest = corpus.manifest()
+    assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 50)
+    assert manifest.tokenizer is manifest.end_id is manifest.parts["training"].bytes is None
+    assert corpus.record()["parts"]["validation"]["tokens"] == 9
+
+
+def test_their_tokenizer_is_named_by_the_user(theirs):
+    manifest = Corpus(str(theirs), corpus_tokenizer="gpt2").manifest()
+    assert manifest.tokenizer == CorpusTokenizer("pretrained", "gpt2")
+    assert manifest.vocabulary_size == 0
+
+
+def test_without_a_word_on_them_the_options_are_named(theirs):
+    told = complaint(Corpus(str(theirs)).manifest)
+    assert "--corpus-tokenizer" in told
+    assert "the largest is 49" in told
+
+
+def test_their_shards_follow_by_name(theirs):
+    os.rename(theirs / "train.bin", theirs / "train_000001.bin")
+    np.arange(50, 60, dtype=np.uint16).tofile(theirs / "train_000002.bin")
+    tokens = Corpus(str(theirs), corpus_vocabulary=60).open("training")
+    np.testing.assert_array_equal(tokens.read(0, 60), np.arange(60))
+
+
+@pytest.mark.parametrize("magic", [20240520, 20240801])
+def test_files_with_a_header_are_refused(theirs, magic):
+    header = np.zeros(256, "<i4")
+    header[:3] = magic, 1, 50
+    (theirs / "train.bin").write_bytes(header.tobytes() + bytes(100))
+    assert "header of llm.c" in complaint(Corpus(str(theirs), corpus_vocabulary=50).manifest)
+
+
+# What is refused
+
+
+def test_a_token_beyond_the_vocabulary_is_told(folder):
+    with Corpus(str(folder)).open("training", vocabulary_size=7) as tokens:
+        tokens.read(0, 7)
+        assert "has the token 7, but the vocabulary has 7 only" in complaint(tokens.read, 0, 8)
+        assert "token 7" in complaint(tokens.take, np.array([0, 6]), 2)
+
+
+def test_a_file_that_is_cut_off_meanwhile_is_told(folder):
+    with Corpus(str(folder)).open("training") as tokens:
+        os.truncate(folder / "b.bin", 2)
+        assert "b.bin has become shorter" in complaint(tokens.read, 0, 8)
+
+
+LIES = {
+    "another format": lambda c: c.update(format="tlite corpus 2"),
+    "another type": lambda c: c.update(dtype="uint32"),
+    "a strange type": lambda c: c.update(dtype="object"),
+    "no vocabulary": lambda c: c.update(vocabulary_size=0),
+    "a vocabulary that is a text": lambda c: c.update(vocabulary_size="300"),
+    "an end beyond the vocabulary": lambda c: c.update(end_id=300),
+    "more tokens": lambda c: c["parts"]["training"]["files"][0].update(tokens=6),
+    "less than no tokens": lambda c: c["parts"]["training"]["files"][0].update(tokens=-1),
+    "tokens that are no number": lambda c: c["parts"]["training"]["files"][0].update(tokens=5.0),
+    "endless tokens": lambda c: c["parts"]["training"]["files"][0].update(tokens=2**80),
+    "a strange part": lambda c: c["parts"].update(other=c["parts"]["training"]),
+    "parts that are none": lambda c: c.update(parts=[1]),
+    "a strange tokenizer": lambda c: c["tokenizer"].update(kind="pickle"),
+    "no source": lambda c: c.pop("source"),
+    "no dtype": lambda c: c.pop("dtype"),
+    "a file that is not there": lambda c: c["parts"]["training"]["files"][0].update(name="c.bin"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_manifest_that_lies_is_told(folder, lie):
+    rewrite(folder, LIES[lie])
+    assert str(folder) in complaint(Corpus(str(folder)).manifest)
+
+
+@pytest.mark.parametrize("name", ["../a.bin", "/etc/passwd", "x/a.bin", "..", ".", "", "a\0", 3])
+@pytest.mark.parametrize("what", ["file", "tokenizer"])
+def test_no_name_leads_out_of_the_folder(folder, name, what):
+    def change(content):
+        if what == "file":
+            content["parts"]["training"]["files"][0]["name"] = name
+        else:
+            content["tokenizer"]["file"] = name
+
+    rewrite(folder, change)
+    assert "is not the name of a file in its folder" in complaint(Corpus(str(folder)).manifest)
+
+
+@pytest.mark.parametrize("content", ["", "[", "[1]", "null", "[" * 10**5, "\ud800"], ids=range(6))
+def test_a_manifest_that_is_none_is_told(folder, content):
+    (folder / NAME).write_bytes(content.encode("utf-8", "surrogatepass"))
+    assert f"{folder / NAME} is damaged" in complaint(Corpus(str(folder)).manifest)
+
+
+@pytest.mark.parametrize("name", ["a.bin", NAME])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "dangling", "missing", "loop"])
+def test_what_is_no_file_is_told_and_never_waited_for(folder, name, kind):
+    path = folder / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "dangling":
+        path.symlink_to("nowhere")
+    elif kind == "loop":
+        path.symlink_to(path)
+    told = complaint(Corpus(str(folder)).manifest)
+    assert str(path) in told or re.search(r"no corpus: there is neither", told)
+
+
+def test_an_odd_size_is_told(theirs):
+    with (theirs / "train.bin").open("ab") as file:
+        file.write(b"x")
+    told = complaint(Corpus(str(theirs), corpus_vocabulary=50).manifest)
+    assert "101 bytes, which is no whole number of uint16 tokens" in told
+
+
+@pytest.mark.parametrize("name", ["", "missing", "a\0b", "x" * 5000], ids=["", "?", "0", "long"])
+def test_a_folder_that_is_not_there_is_told(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    complaint(Corpus(name).manifest)
+
+
+def test_a_folder_without_tokens_is_told(tmp_path):
+    assert "neither corpus.json nor train.bin" in complaint(Corpus(str(tmp_path)).manifest)
+
+
+def test_options_for_nanogpt_s_files_are_not_passed_over(folder):
+    told = complaint(Corpus(str(folder), corpus_vocabulary=300).manifest)
+    assert "leave --corpus-tokenizer" in told

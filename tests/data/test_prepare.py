@@ -1,0 +1,588 @@
+"""Corpora: the same bytes from any number of processes, pieces and kills; a sentence for faults."""
+
+import functools
+import gzip
+import itertools
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.preparing import (
+    BYTES,
+    END,
+    both,
+    content,
+    documents,
+    ids,
+    made,
+    process,
+    write_lines,
+)
+from tlite.data.documents import Source, fragments, plan, read_piece, side_of
+from tlite.data.prepare import Tokenizing, prepare, texts_of
+from tlite.data.prepare_encoding import load_encoder
+from tlite.errors import UserError
+from tlite.text import CharTokenizer
+
+TEXTS = [
+    "A man sleeps.",
+    "null",
+    '"Nein", sagte er\nund ging.\n\n  Dann \u2028 kam er ☕ wieder.\r\n',
+    " ",
+    "𝄞" * 50,
+    "<|endoftext|>",
+    *(f"document {number} of many\n" * (number % 7 + 1) for number in range(60)),
+]
+LETTERS = st.characters(exclude_categories=["Cs"])
+WORDS = st.lists(st.sampled_from(["a", "word", "ä", " ", "  ", "\n", "\n\n", "\r\n", "\t", "."]))
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """Files and the copies that `datasets` makes of them lie in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+
+
+def complaint(action, *arguments, **settings) -> str:
+    """The one line that a user error says."""
+    with pytest.raises(UserError) as caught:
+        action(*arguments, **settings)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def sorted_texts(texts=TEXTS) -> list[str]:
+    return sorted(texts)
+
+
+# What comes out
+
+
+@settings(deadline=None, max_examples=60)
+@given(WORDS, st.integers(1, 40), st.sampled_from([0.0, 0.1, 0.5]))
+def test_a_text_is_one_document_however_it_is_cut(tmp_path_factory, words, size, fraction):
+    text, path = "".join(words), tmp_path_factory.mktemp("text") / "a.txt"
+    path.write_bytes(text.encode())
+    source = Source(str(path), validation_fraction=fraction)
+    if not text:
+        assert "has no documents" in complaint(plan, source, size)
+        return
+    found = [fragment for piece in plan(source, size) for fragment in read_piece(source, piece)]
+    assert "".join(fragment.text for fragment in found) == text.replace("\r\n", "\n")
+    assert [fragment.ends for fragment in found] == [False] * (len(found) - 1) + [True]
+    sides = [fragment.side for fragment in found]
+    assert sides == sorted(sides)  # first training, then validation
+    if not fraction:
+        assert set(sides) == {"training"}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.text(LETTERS), max_size=20), st.integers(1, 60), st.floats(0, 0.9))
+def test_json_lines_give_every_document_once(tmp_path_factory, texts, size, fraction):
+    path = write_lines(tmp_path_factory.mktemp("json") / "a.jsonl", texts)
+    source = Source(str(path), validation_fraction=fraction)
+    if texts:
+        pieces = plan(source, size)
+        found = [fragment for piece in pieces for fragment in read_piece(source, piece)]
+        assert [fragment.text for fragment in found] == [text for text in texts if text]
+        assert [f.side for f in found] == [side_of(f.text, fraction) for f in found]
+
+
+@given(st.text(LETTERS), st.integers(1, 20))
+def test_a_long_document_is_cut_and_stays_whole(text, longest):
+    found = list(fragments([text], 0.5, longest))
+    assert "".join(fragment.text for fragment in found) == text
+    assert all(0 < len(fragment.text) <= longest for fragment in found)
+    assert [f.ends for f in found] == [False] * (len(found) - 1) + [True] * bool(found)
+
+
+LINES = st.lists(st.sampled_from(["a", "ab .", "a  b", "ä,", "x\n", " y", "\tz "]), min_size=1)
+
+
+@settings(deadline=None)
+@given(LINES.map("\n".join), st.integers(15, 40))
+def test_where_a_document_is_cut_gpt2_s_tokens_stay_the_same(text, longest):
+    tokenizer = gpt2_like()
+    found = [fragment.text for fragment in fragments(["a" + text], 0.0, longest)]
+    apart = [index for part in found for index in tokenizer.encode(part).tolist()]
+    assert apart == tokenizer.encode("a" + text).tolist()
+
+
+@functools.cache
+def gpt2_like():
+    pytest.importorskip("tokenizers")
+    from tlite.text import learn_bpe
+
+    return learn_bpe(["a word. a word\n\nä  word"] * 3, 290)
+
+
+@pytest.mark.parametrize(("piece_size", "processes"), [(50, 1), (700, 3), (10**6, 1)])
+def test_neither_processes_nor_shards_change_the_tokens(tmp_path, piece_size, processes):
+    path = write_lines(tmp_path / "a.jsonl", TEXTS)
+    whole = made(path, "whole")
+    other = made(path, "other", processes=processes, piece_size=piece_size, shard_tokens=100)
+    for part in ("training", "validation"):
+        np.testing.assert_array_equal(ids(whole, part), ids(other, part))
+    names = [file.name for file in other.manifest().parts["training"].files]
+    assert names[:2] == ["train-00000.bin", "train-00001.bin"]
+    sizes = {os.path.getsize(f"other/{name}") for name in names[:-1]}
+    assert sizes == {200}
+    assert sorted(os.listdir("whole")) == ["corpus.json", "tokenizer.json", "train.bin", "val.bin"]
+
+
+def test_the_manifest_counts_what_there_is(tmp_path):
+    corpus = made(write_lines(tmp_path / "a.jsonl", TEXTS), "out")
+    manifest = corpus.manifest()
+    assert sorted(both(corpus)) == sorted_texts()
+    assert manifest.end_id == END
+    assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 257)
+    for name, part in manifest.parts.items():
+        found = documents(corpus, name)
+        assert part.documents == len(found)
+        assert part.bytes == sum(len(text.encode()) for text in found)
+        assert part.tokens == part.bytes + part.documents
+    assert manifest.source["name"] == str(tmp_path / "a.jsonl")
+
+
+def as_jsonl(path: Path) -> Path:
+    return write_lines(path / "a.jsonl", TEXTS)
+
+
+def as_packed(path: Path) -> Path:
+    packed = path / "a.jsonl.gz"
+    packed.write_bytes(gzip.compress(as_jsonl(path).read_bytes()))
+    return packed
+
+
+def as_parquet(path: Path) -> Path:
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = arrow.table({"n": list(range(len(TEXTS))), "text": TEXTS})
+    pyarrow.parquet.write_table(table, path / "a.parquet", row_group_size=7)
+    return path / "a.parquet"
+
+
+def as_saved(path: Path) -> Path:
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(path / "saved")
+    return path / "saved"
+
+
+def as_saved_splits(path: Path) -> Path:
+    datasets = pytest.importorskip("datasets")
+    splits = {"train": datasets.Dataset.from_dict({"text": TEXTS})}
+    splits["test"] = datasets.Dataset.from_dict({"text": ["another"]})
+    datasets.DatasetDict(splits).save_to_disk(path / "splits")
+    return path / "splits"
+
+
+def as_folder(path: Path) -> Path:
+    (path / "some/inner").mkdir(parents=True)
+    write_lines(path / "some/a.jsonl", TEXTS[:9])
+    write_lines(path / "some/inner/b.json", TEXTS[9:])
+    (path / "some/README.md").write_text("no document")
+    return path / "some"
+
+
+KINDS = [as_jsonl, as_packed, as_parquet, as_saved, as_saved_splits, as_folder]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind_of_source_gives_the_same_documents(tmp_path, kind):
+    corpus = made(kind(tmp_path), "out")
+    assert sorted(both(corpus)) == sorted_texts()
+    expected = [text for text in TEXTS if side_of(text, 0.2) == "validation"]
+    assert documents(corpus, "validation") == expected
+
+
+def test_a_set_of_the_hub_is_streamed_by_its_shards(tmp_path, monkeypatch):
+    """The hub is out of reach: what `datasets` opens by name is a folder here."""
+    datasets = pytest.importorskip("datasets")
+    (tmp_path / "theirs").mkdir()
+    for number in range(3):
+        write_lines(tmp_path / f"theirs/{number}.jsonl", TEXTS[number::3])
+    theirs, load = str(tmp_path / "theirs"), datasets.load_dataset
+
+    def by_name(name, *arguments, **settings):
+        assert (name, arguments, settings) == ("some/set", ("small",), settings)
+        assert settings["streaming"]
+        return load(theirs, **settings)
+
+    monkeypatch.setattr(datasets, "load_dataset", by_name)
+    source = Source("some/set", subset="small", validation_fraction=0.2)
+    assert len(plan(source)) == 3
+    corpus = made("some/set", "out", subset="small")
+    assert sorted(both(corpus)) == sorted_texts()
+    assert "no column 'body'" in complaint(made, "some/set", "new", subset="small", field="body")
+
+
+def test_a_set_that_is_not_there_is_told():
+    pytest.importorskip("datasets")
+    assert "can't read 'train' of the set 'no/such'" in complaint(made, "no/such", "out")
+
+
+def test_text_files_of_a_folder_are_documents_by_name(tmp_path):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, text in {"b": "zwei\n" * 20, "a": "\ufeffeins\r\nund", "c": "drei\n" * 5}.items():
+        (folder / f"{name}.txt").write_bytes(text.encode())
+    (folder / "d.txt.gz").write_bytes(gzip.compress(b"vier\n" * 10))
+    corpus = made(folder, "out", validation_fraction=0.0, piece_size=7)
+    assert both(corpus) == ["eins\nund", "zwei\n" * 20, "drei\n" * 5, "vier\n" * 10]
+
+
+def test_of_texts_the_last_part_is_for_validation(tmp_path):
+    (tmp_path / "a.txt").write_text("".join(f"line {number:03d}\n" for number in range(100)))
+    corpus = made("a.txt", "out", validation_fraction=0.1)
+    training, validation = ids(corpus), ids(corpus, "validation")
+    assert bytes(training.tolist()).endswith(b"line 089\n")
+    assert bytes(validation[:-1].tolist()).startswith(b"line 090\n")
+    assert validation[-1] == END  # of the file; none where the parts meet
+    packed = gzip.compress((tmp_path / "a.txt").read_bytes())
+    (tmp_path / "a.txt.gz").write_bytes(packed)
+    again = made("a.txt.gz", "packed", validation_fraction=0.1)
+    np.testing.assert_array_equal(ids(again), training)
+    np.testing.assert_array_equal(ids(again, "validation"), validation)
+
+
+@given(st.text(LETTERS), st.floats(0, 1))
+def test_copies_of_a_document_stay_on_one_side(text, fraction):
+    assert side_of(text, fraction) == side_of(text, fraction)
+    if side_of(text, fraction) == "validation":
+        assert side_of(text, min(1.0, fraction * 1.5)) == "validation"
+
+
+def test_the_share_for_validation_is_what_was_asked_for():
+    found = sum(side_of(str(number), 0.1) == "validation" for number in range(10_000))
+    assert 900 < found < 1100
+
+
+# Tokenizers
+
+
+def test_characters_have_no_mark_for_the_end(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", ["ab", "", "ca"] * 9)
+    make = lambda texts: CharTokenizer("".join(set().union(*texts(None))))  # noqa: E731
+    corpus = made(path, "out", tokenizing=Tokenizing("characters", make), validation_fraction=0.0)
+    assert ids(corpus).tolist() == [0, 1, 2, 0] * 9
+    assert corpus.manifest().end_id is None
+    assert CharTokenizer.load(corpus.manifest().tokenizer.path).characters[:3] == "abc"
+
+
+def test_a_learned_tokenizer_sees_the_training_part_alone(tmp_path):
+    source = Source(str(write_lines(tmp_path / "a.jsonl", TEXTS)), validation_fraction=0.3)
+    pieces = plan(source, 300)
+    training = [text for text in TEXTS if side_of(text, 0.3) == "training"]
+    assert set(texts_of(source, pieces, 10**9)) <= set(training)
+    some = list(texts_of(source, pieces, 500))
+    assert 300 < sum(len(text.encode()) for text in some) < 4000
+    assert set(some) <= set(training)
+    assert list(texts_of(source, pieces, None)) == TEXTS
+
+
+def test_subwords_are_those_of_the_whole_text(tmp_path):
+    pytest.importorskip("tokenizers")
+    from tlite.text import learn_bpe
+
+    texts = [text for text in TEXTS if text.strip()]
+    tokenizing = Tokenizing("bpe", lambda read: learn_bpe(read(10**6), 400))
+    path = write_lines(tmp_path / "a.jsonl", texts)
+    corpus = made(path, "out", tokenizing=tokenizing, validation_fraction=0.0, piece_size=500)
+    manifest = corpus.manifest()
+    encode = load_encoder("pretrained", manifest.tokenizer.path)
+    expected = [[*row.tolist(), manifest.end_id] for row in encode(texts)]
+    assert ids(corpus).tolist() == list(itertools.chain(*expected))
+    assert ids(corpus).tolist().count(manifest.end_id) == len(texts)  # none that was typed
+
+
+def test_more_than_65535_tokens_are_written_as_four_bytes(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    from tlite.pretrained import PretrainedTokenizer
+
+    words = {f"w{number}": number for number in range(70_000)} | {"?": 70_000}
+    content = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="?"))
+    content.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizing = Tokenizing("words", lambda _: PretrainedTokenizer(content, {"eos": "w5"}))
+    path = write_lines(tmp_path / "a.jsonl", ["w69999 w3", "w65536"])
+    corpus = made(path, "out", tokenizing=tokenizing, validation_fraction=0.0)
+    assert corpus.manifest().dtype == "uint32"
+    assert ids(corpus).tolist() == [69_999, 3, 5, 65_536, 5]
+
+
+# Kills
+
+
+@pytest.fixture
+def long_source(tmp_path) -> Path:
+    numbers = random.Random(0)
+    texts = (f"{number} {numbers.random()}\n" * numbers.randrange(9) for number in range(1500))
+    return write_lines(tmp_path / "long.jsonl", texts)
+
+
+def finished_pieces(folder: str) -> int:
+    journal = Path(f"{folder}.preparing/journal")
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def test_after_kills_at_any_moment_the_bytes_are_the_same(long_source, tmp_path):
+    """Killed after some more pieces, at random moments between and within them."""
+    made(long_source, "whole", piece_size=2000, shard_tokens=30_000)
+    make = {"piece_size": 2000, "shard_tokens": 30_000}
+    numbers, kills = random.Random(1), 0
+    while True:
+        pid = os.fork()
+        if not pid:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            code = 1
+            try:
+                made(long_source, "killed", **make)
+                code = 0
+            finally:
+                os._exit(code)
+        goal = finished_pieces("killed") + numbers.randrange(12)
+        last = time.monotonic() + 60
+        while finished_pieces("killed") < goal and time.monotonic() < last:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                pid = 0
+                break
+        time.sleep(numbers.random() * 0.004)
+        if not pid:
+            break
+        os.kill(pid, signal.SIGKILL)
+        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0:
+            break
+        kills += 1
+    assert kills > 5
+    assert content("killed") == content("whole")
+    assert not Path("killed.preparing").exists()
+
+
+def test_killed_processes_leave_no_children_and_another_number_goes_on(long_source):
+    psutil = pytest.importorskip("psutil")
+    made(long_source, "whole", piece_size=700)
+    started = process(long_source, os.path.abspath("killed"), 2, 700)
+    while finished_pieces("killed") < 5 and started.poll() is None:
+        time.sleep(0.01)
+    children = psutil.Process(started.pid).children(recursive=True)
+    started.kill()
+    started.communicate()
+    assert len(children) >= 2
+    assert not psutil.wait_procs(children, timeout=20)[1]
+    made(long_source, "killed", piece_size=700)
+    assert content("killed") == content("whole")
+
+
+def test_a_child_that_is_killed_is_told_and_what_was_done_is_kept(long_source):
+    psutil = pytest.importorskip("psutil")
+    started = process(long_source, os.path.abspath("out"), 2, 700)
+    while finished_pieces("out") < 5 and started.poll() is None:
+        time.sleep(0.01)
+    for child in psutil.Process(started.pid).children():
+        if "spawn_main" in " ".join(child.cmdline()):
+            child.kill()
+    _, err = started.communicate(timeout=60)
+    assert started.returncode != 0
+    assert "UserError: a process that encodes texts was killed" in err.splitlines()[-1]
+    assert finished_pieces("out") >= 5
+    assert not Path("out").exists()
+
+
+def test_ctrl_c_is_told_and_the_command_goes_on(long_source):
+    started = process(long_source, os.path.abspath("out"), 2, 700)
+    while finished_pieces("out") < 5 and started.poll() is None:
+        time.sleep(0.01)
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=60)
+    assert "the same command goes on from there" in err.splitlines()[-1]
+    assert content_of_both(made(long_source, "out", piece_size=700), made(long_source, "whole"))
+
+
+@pytest.fixture
+def begun(long_source, monkeypatch):
+    """A preparation that was stopped after some pieces, in out.preparing."""
+    from tlite.data import prepare as module
+
+    class Stop(Exception):
+        pass
+
+    advance, calls = module.PrepareProgress.advance, itertools.count()
+
+    def stop(*arguments):
+        advance(*arguments)
+        if next(calls) == 4:
+            raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.PrepareProgress, "advance", stop)
+        with pytest.raises(Stop):
+            made(long_source, "out", piece_size=2000)
+    assert finished_pieces("out") == 5
+    return long_source
+
+
+def test_a_line_of_the_journal_that_was_cut_off_is_passed_over(begun):
+    with open("out.preparing/journal", "a") as journal:
+        journal.write('{"pieces": 6, "par')
+    with open("out.preparing/corpus/train.bin", "ab") as file:
+        file.write(b"half a piece")
+    Path("out.preparing/pieces/train-left").write_bytes(b"left behind")
+    assert content_of_both(made(begun, "out", piece_size=2000), made(begun, "whole"))
+
+
+def content_of_both(one, other) -> bool:
+    return all(np.array_equal(ids(one, p), ids(other, p)) for p in ("training", "validation"))
+
+
+def test_another_command_is_refused(begun):
+    for change in ({"piece_size": 1000}, {"validation_fraction": 0.5}, {"shard_tokens": 9}):
+        told = complaint(made, begun, "out", **{"piece_size": 2000} | change)
+        assert "out.preparing is what another command has begun" in told
+
+
+def test_a_source_that_has_changed_is_refused(begun):
+    with begun.open("a") as file:
+        file.write('{"text": "more"}\n')
+    assert "or its source has changed" in complaint(made, begun, "out", piece_size=2000)
+
+
+@pytest.mark.parametrize("damage", ["journal", "shorter", "gone"])
+def test_what_was_spoiled_meanwhile_is_told(begun, damage):
+    if damage == "journal":
+        Path("out.preparing/journal").write_text("{}\n")
+    elif damage == "shorter":
+        os.truncate("out.preparing/corpus/train.bin", 3)
+    else:
+        os.unlink("out.preparing/corpus/train.bin")
+    assert "and begin anew" in complaint(made, begun, "out", piece_size=2000)
+
+
+def test_two_at_a_time_are_refused(begun):
+    fcntl = pytest.importorskip("fcntl")
+    with open("out.preparing/lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another process is writing" in complaint(made, begun, "out", piece_size=2000)
+
+
+# What is refused
+
+
+def test_a_folder_that_exists_is_refused(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", TEXTS)
+    (tmp_path / "out").mkdir()
+    assert "out exists already" in complaint(made, path, "out")
+    (tmp_path / "new.preparing").mkdir()
+    (tmp_path / "new.preparing/mine").touch()
+    assert "is in the way" in complaint(made, path, "new")
+    assert os.listdir("new.preparing") != []
+
+
+FAULTS = {
+    '{"text": 3}': "has no text under 'text', but a int",
+    '{"body": "a"}': "has no field 'text': it has body",
+    "[1]": "is not a JSON object",
+    "{": "is not JSON",
+    '{"text": "\\ud800"}': "has half of a surrogate pair",
+    "[" * 10**5: "is not JSON",
+    "\udcff": "is not JSON",
+}
+
+
+@pytest.mark.parametrize("line", FAULTS, ids=range(len(FAULTS)))
+@pytest.mark.parametrize("piece_size", [10, 2**23])
+def test_a_line_that_is_no_document_is_named(tmp_path, line, piece_size):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
+    told = complaint(made, path, "out", piece_size=piece_size)
+    assert f"the line at byte 14 of {path} {FAULTS[line]}" in told
+
+
+def test_null_and_empty_lines_are_left_out(tmp_path):
+    (tmp_path / "a.jsonl").write_text('\n{"text": null}\n \n{"text": ""}\n{"text": "a"}')
+    assert both(made("a.jsonl", "out", validation_fraction=0.0)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("a.txt", b"fine\nbad \xff\n", "is not UTF-8 text"),
+        ("a.txt", b"cut \xc3", "is not UTF-8 text"),
+        ("a.txt", b"", "has no documents"),
+        ("a.jsonl", b"", "has no documents"),
+        ("a.txt.gz", gzip.compress(b"x" * 999)[:-9], "is not a whole gzip file"),
+        ("a.jsonl.gz", b"plain", "is not a whole gzip file"),
+        ("a.parquet", b"PAR1 nothing", "is not a whole Parquet file"),
+        ("a.csv", b"text\nx", "neither a text (.txt), JSON Lines nor Parquet"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be_is_told(tmp_path, name, given, told):
+    (tmp_path / name).write_bytes(given)
+    assert told in complaint(made, tmp_path / name, "out")
+    assert not Path("out").exists()
+
+
+def test_a_column_that_is_not_there_is_told(tmp_path):
+    told = complaint(made, as_parquet(tmp_path), "out", field="body")
+    assert "has no column 'body': it has n, text" in told
+    assert "has no column 'body'" in complaint(made, as_saved(tmp_path), "out", field="body")
+    splits = as_saved_splits(tmp_path)
+    assert "no split 'dev': it has train, test" in complaint(made, splits, "out", split="dev")
+
+
+def test_what_is_not_there_is_told(tmp_path):
+    assert "there is no file missing.txt" in complaint(made, "missing.txt", "out")
+    (tmp_path / "empty").mkdir()
+    assert "has no file with the ending" in complaint(made, "empty", "out")
+    os.mkfifo(tmp_path / "pipe.txt")
+    assert "it is a pipe" in complaint(made, tmp_path / "pipe.txt", "out")
+
+
+def test_too_few_documents_for_a_validation_part_are_told(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", ["one"])
+    told = complaint(made, path, "out", validation_fraction=0.001)
+    assert "of 1 documents none is in the validation part of 0.001" in told
+    assert made(path, "out", validation_fraction=0.0).manifest().parts.keys() == {"training"}
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_a_fraction_that_is_none_is_told(tmp_path, fraction):
+    path = write_lines(tmp_path / "a.jsonl", TEXTS)
+    assert "validation fraction" in complaint(made, path, "out", validation_fraction=fraction)
+
+
+def test_a_text_that_a_tokenizer_can_not_encode_is_told(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    from tlite.pretrained import PretrainedTokenizer
+
+    content = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
+    tokenizing = Tokenizing("words", lambda _: PretrainedTokenizer(content, {}))
+    path = write_lines(tmp_path / "a.jsonl", ["b"])
+    assert "can't encode a text" in complaint(made, path, "out", tokenizing=tokenizing)
+
+
+def test_a_full_disk_is_told(tmp_path, monkeypatch):
+    path = write_lines(tmp_path / "a.jsonl", TEXTS)
+
+    def full(*_):
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tlite.data.prepare_journal._copy_bytes", full)
+        assert os.strerror(28) in complaint(made, path, "out")
+    assert sorted(both(made(path, "out"))) == sorted_texts()
+
+
+def test_numbers_below_nothing_are_told(tmp_path):
+    source = Source(str(write_lines(tmp_path / "a.jsonl", TEXTS)))
+    for name in ("processes", "shard_tokens"):
+        assert "negative" in complaint(prepare, source, Path("out"), BYTES, **{name: -1})

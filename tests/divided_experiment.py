@@ -1,0 +1,15 @@
+"""A generator so small that it trains in a moment, of which `--placement sharded` divides all."""
+
+from tlite.data import BuiltinText
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.training import TrainingConfig, placement
+
+placement.WHOLE_BELOW = 64
+
+experiment = GeneratorExperiment(
+    "divided",
+    BuiltinText(),
+    GeneratorConfig(context=16, width=16, num_heads=2, num_blocks=2, dropout=0.1),
+    TrainingConfig(steps=6, batch_size=8, clip_norm=1.0, evaluate_every=3),
+)

@@ -1,0 +1,61 @@
+"""An experiment that trains nothing: what several processes do, for the tests of how they end.
+
+Its name says what is done; files in the run's folder tell the test how far each process has come.
+"""
+
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+
+from tlite import processes
+from tlite.errors import Interrupted, UserError
+from tlite.experiment import GeneratorExperiment
+
+experiment = GeneratorExperiment("end")
+
+
+def train(experiment, folder: Path) -> None:
+    what, number = experiment.name, str(processes.number())
+    (folder / f"joined-{number}").touch()
+    if what == "pause":
+        time.sleep(60)
+    loop(what, number, folder)
+
+
+def loop(what: str, number: str, folder: Path) -> None:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    values = processes.agree(np.arange(2.0) + int(number))
+    assert values.tolist() == [[i, i + 1] for i in range(processes.count())]
+    assert processes.told({"a": [number, None]}) == {"a": ["0", None]}
+    print("printed once", flush=True)
+    mesh = jax.make_mesh((jax.device_count(),), ("data",))
+    ones = np.ones(8 * jax.device_count())
+    x = jax.make_array_from_callback(
+        ones.shape, NamedSharding(mesh, PartitionSpec("data")), lambda part: ones[part]
+    )
+    step = jax.jit(lambda x: x / x.sum())
+    signals = [0]
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), lambda number, _: signals.append(number))
+    for k in range(10 if what == "end" else 10**9):
+        x = step(x)
+        float(jnp.sum(x.addressable_data(0)))
+        (folder / f"looping-{number}").touch()
+        if what == f"fault-{number}" and k == 5:
+            raise UserError("the disk is full")
+        if what == f"bug-{number}" and k == 5:
+            raise KeyError("ours")
+        if k % 20 == 0 and (agreed := int(processes.agree(np.int32(signals[-1])).max())):
+            (folder / f"saved-{number}").write_text(str(k))
+            raise Interrupted(f"stopped at step {k}", agreed)
+
+
+commands = types.ModuleType("tlite.commands")
+commands.train = train
+sys.modules["tlite.commands"] = commands

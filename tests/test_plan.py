@@ -1,0 +1,105 @@
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from tlite.errors import UserError
+from tlite.experiment import ClassifierExperiment, GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.plan import flops_per_token, kinds_of, number_of, plan, read_mesh
+from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training.feed import StreamedFeed
+
+EXPERIMENT = GeneratorExperiment(
+    "small",
+    model=GeneratorConfig(vocabulary_size=64, context=16, width=32, num_heads=2, tied_head=True),
+    training=TrainingConfig(batch_size=16, examples_per_device=2, steps=10),
+)
+
+
+def planned(capsys, experiment=EXPERIMENT, mesh="4", **changes):
+    training = dataclasses.replace(experiment.training, **changes)
+    plan(dataclasses.replace(experiment, training=training), mesh, None, "a100", 0.4)
+    return capsys.readouterr().out
+
+
+def test_a_plan_is_what_the_trainer_compiles(capsys):
+    """Bytes of arguments and of what is inside are those of a trainer that could run."""
+    said = planned(capsys)
+
+    def read(seed, step, rows):
+        return np.zeros((rows.stop - rows.start, 17), np.uint16)
+
+    feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
+    trainer = Trainer(language_task(EXPERIMENT.model), EXPERIMENT.training, feed)
+    members = trainer.init()
+    held = sum(a.nbytes for a in jax.tree.leaves((members.parameters, members.optimizer)))
+    sizes = dict(re.findall(r"  (\w+) +([\d.]+) GiB", said))
+    assert float(sizes["parameters"]) + float(sizes["optimizer"]) == pytest.approx(
+        held / 2**30, abs=0.01
+    )
+    assert "16 examples, 256 tokens; 2 on a device at a time, 2 times" in said
+    assert "4 data, parameters whole on each" in said
+    assert re.search(r"[12] all-reduce", said)
+    assert "all-gather" not in said
+
+
+def test_large_arrays_are_divided_and_those_that_cannot_be_are_named(capsys, monkeypatch):
+    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
+    model = dataclasses.replace(EXPERIMENT.model, vocabulary_size=61, context=15, width=30)
+    experiment = dataclasses.replace(EXPERIMENT, model=model)
+    assert "not divided" not in planned(capsys, placement="sharded")
+    said = planned(capsys, experiment, placement="sharded")
+    assert "not divided, as their axes don't allow it: " in said
+    assert "blocks.*.attention.key.kernel" in said
+    assert "all-gather" in said
+
+
+def test_flops_are_those_of_the_products():
+    """6 N + 12 L D T against XLA's own count of a model without a scan."""
+    model = dataclasses.replace(EXPERIMENT.model, num_blocks=2, width=64, dropout=0.0)
+    task = language_task(model)
+    shapes = jax.eval_shape(task.init, jax.random.key(0))
+    number = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    batch = tuple(jax.ShapeDtypeStruct((8, 16), np.int32) for _ in range(2))
+
+    def gradient(parameters, batch):
+        return jax.grad(lambda p: task.loss(p, batch, None)["loss"][0])(parameters)
+
+    counted = jax.jit(gradient).lower(shapes, batch).compile().cost_analysis()["flops"]
+    assert flops_per_token(model, number) * 8 * 16 == pytest.approx(counted, rel=0.15)
+
+
+@pytest.mark.parametrize("mesh", ["", "0", "8x", "x8", "2x2x2", "eight", "-1", "99999x99999"])
+def test_a_mesh_that_is_none_is_told(mesh):
+    with pytest.raises(UserError, match="--mesh"):
+        read_mesh(mesh)
+
+
+@pytest.mark.parametrize("tpu", ["v5e", "v5e:", "v5e:8", "v9:2x2", "v5e:0x4", "../x:2x2"])
+def test_a_slice_that_is_none_is_told(tpu):
+    with pytest.raises(UserError, match="--tpu"):
+        number_of(tpu)
+
+
+def test_meshes_are_read():
+    assert read_mesh("8") == (8, 1)
+    assert read_mesh("64x4") == (256, 4)
+    assert read_mesh("", "v5e:4x8") == (32, 1)
+
+
+def test_what_cannot_be_planned_is_told():
+    with pytest.raises(UserError, match="only generators"):
+        plan(ClassifierExperiment("c"), "8", None, None, 0.4)
+    with pytest.raises(UserError, match="--vocabulary-size"):
+        plan(GeneratorExperiment("g"), "8", None, None, 0.4)
+    for settings in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:
+        with pytest.raises(UserError, match=r"--(hardware|utilisation)"):
+            plan(EXPERIMENT, "4", None, *settings)
+
+
+def test_names_of_blocks_are_told_once():
+    names = ["blocks.0.a", "blocks.11.a", "table"]
+    assert kinds_of(names) == ["blocks.*.a", "table"]

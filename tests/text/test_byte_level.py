@@ -1,0 +1,123 @@
+"""Bytes and pieces of bytes: every text comes back, and no piece of a stream is broken."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlite.errors import UserError
+from tlite.text import ByteTokenizer, learn_bpe
+from tlite.text.byte_level import END, parts
+
+pytest.importorskip("tokenizers")
+readable = st.text(st.characters(codec="utf-8"))
+ids = st.lists(st.integers(0, 256), max_size=30)
+quick = settings(max_examples=100, deadline=None)
+TEXT = "It's the theory, then: 12 thes\n\n  the Straße, 漢字 and the 🎉.\n" * 5
+BYTES, PIECES = ByteTokenizer(), learn_bpe([TEXT], 280)
+both = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bytes", "bpe"])
+
+
+@both
+@quick
+@given(text=readable)
+def test_every_text_comes_back(tokenizer, text):
+    tokens = tokenizer.encode(text)
+    assert tokens.dtype == np.int32
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.eos_id not in tokens.tolist()
+
+
+@both
+@pytest.mark.parametrize("text", ["", END, f"a{END}b {END}", "\0\r\n\x85\ufeff", " \n\n  a  "])
+def test_marks_that_are_typed_and_odd_spaces_come_back_too(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.eos_id not in tokenizer.encode(text).tolist()
+
+
+@quick
+@given(text=readable)
+def test_bytes_are_those_of_utf_8(text):
+    assert bytes(BYTES.encode(text).tolist()) == text.encode()
+    assert BYTES.unknown_in(text) == []
+
+
+@both
+@quick
+@given(ids=ids, part=st.integers(1, 4))
+def test_pieces_of_a_stream_are_the_text_and_end_with_a_character(tokenizer, ids, part):
+    stream = tokenizer.stream()
+    pieces = [stream.push(ids[i : i + part]) for i in range(0, len(ids), part)]
+    assert "".join([*pieces, stream.finish()]) == tokenizer.decode(ids)
+    assert BYTES.decode(ids) == bytes(i for i in ids if i < 256).decode("utf-8", "replace")
+
+
+def test_a_stream_waits_for_the_whole_character():
+    stream = BYTES.stream(BYTES.encode("a"))
+    told = [stream.push([byte]) for byte in "é漢".encode()]
+    assert told == ["", "é", "", "", "漢"]
+    assert stream.push([0xE6]) == ""
+    assert stream.finish() == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_pieces_of_bytes_are_shown_as_letters_or_numbers():
+    shown = [BYTES.piece_of(index) for index in (65, 10, 7, 0xE4, 256, 300)]
+    assert shown == ["A", "\n", "<0x07>", "<0xE4>", END, ""]
+
+
+@both
+def test_a_saved_tokenizer_is_the_same_again(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = type(tokenizer).load(tmp_path / "tokenizer.json")
+    assert again.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+    assert (len(again), again.eos_id) == (len(tokenizer), tokenizer.eos_id)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "characters"}', "[" * 10**5])
+def test_what_is_no_tokenizer_of_bytes_is_refused(content, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match="not a tokenizer of bytes"):
+        ByteTokenizer.load(path)
+    with pytest.raises(UserError, match=r"can't read .*No such file"):
+        ByteTokenizer.load(tmp_path / "other.json")
+
+
+# Learned pieces
+
+
+def test_pieces_are_as_many_as_asked_for_and_shorten_the_text():
+    assert (len(BYTES), len(PIECES)) == (257, 280)
+    assert len(PIECES.encode(TEXT)) < 0.6 * len(BYTES.encode(TEXT))
+    assert PIECES.piece_of(PIECES.eos_id) == END
+    assert PIECES.bos_id == PIECES.eos_id
+    assert len(learn_bpe(["ab"], 1000)) == 258  # bytes, the mark, and "ab"
+    assert len(learn_bpe([], 1000)) == 257
+
+
+def test_pieces_are_the_same_in_every_process():
+    code = "from tlite.text import learn_bpe; import sys; t = sys.stdin.read()"
+    code += "; print(learn_bpe([t, t[:99]], 300)._tokenizer.to_str())"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=TEXT, capture_output=True, text=True, check=True)
+    here = json.loads(learn_bpe([TEXT, TEXT[:99]], 300)._tokenizer.to_str())
+    assert json.loads(done.stdout) == here
+
+
+@quick
+@given(st.lists(st.sampled_from(["a", "'s", " ", "\n", "\r", "\t", "\u2009", "12", "!", "漢"])))
+def test_parts_of_a_long_text_have_the_pieces_of_the_whole(words):
+    text = "".join(words)
+    cut = list(parts(text, 5))
+    assert "".join(cut) == text
+    found = [PIECES.encode(part) for part in cut]
+    assert np.concatenate(found).tolist() == PIECES.encode(text).tolist()
+
+
+def test_a_text_is_cut_where_it_can_be():
+    assert list(parts("abc\ndef\n\nghi", 2)) == ["abc", "\ndef", "\n\nghi"]
+    assert list(parts("a" * 9, 2)) == ["a" * 9]

@@ -1,0 +1,134 @@
+"""A stream feeds what a resident set would, whatever the devices and wherever calls are cut."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tlite.errors import UserError
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training.feed import StreamedFeed
+
+MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
+TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
+TOKENS = np.random.default_rng(0).integers(0, 11, 500).astype(np.uint16)
+
+
+def starts(seed, step, number):
+    return np.random.default_rng((seed, step)).integers(0, len(TOKENS) - 9, number)
+
+
+def read(seed, step, rows):
+    """The windows at starts that depend on seed, step and place alone."""
+    chosen = starts(seed, step, TRAINING.accumulate * TRAINING.batch_size)[rows]
+    return TOKENS[chosen[:, None] + np.arange(9)]
+
+
+def streamed(num_devices=1, read=read, **changes):
+    training = dataclasses.replace(TRAINING, **changes)
+    devices = jax.local_devices()[:num_devices]
+    feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
+    return Trainer(language_task(MODEL), training, feed, devices)
+
+
+def resident(**changes):
+    """The same starts, drawn from what lies on the devices."""
+    training = dataclasses.replace(TRAINING, **changes)
+    members = {seed for seed, _ in training.members}
+    assert len(members) == 1
+    table = np.stack([starts(training.seed, step, 8) for step in range(training.steps)])
+    task = language_task(MODEL)
+
+    def draw(data, key, step, size):
+        tokens, table = data
+        windows = tokens[table[step][:, None] + np.arange(9)]
+        return windows[:, :-1], windows[:, 1:]
+
+    data = TOKENS.astype(np.int32), table.astype(np.int32)
+    return Trainer(task._replace(draw=draw), training, data, jax.local_devices()[:1])
+
+
+def run(trainer, *parts):
+    members, step, losses = trainer.init(), 0, []
+    for num_steps in parts:
+        members, history = trainer.train(members, step, num_steps)
+        losses.append(history["loss"])
+        step += num_steps
+    return members.parameters, np.concatenate(losses)
+
+
+def test_streamed_is_resident_bit_for_bit():
+    one, other = run(streamed(), 12), run(resident(), 12)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_where_calls_are_cut_changes_no_bit():
+    whole, parts = run(streamed(), 12), run(streamed(), 1, 7, 4)
+    jax.tree.map(np.testing.assert_array_equal, whole, parts)
+
+
+def test_a_run_goes_on_in_the_middle():
+    trainer = streamed()
+    members, _ = trainer.train(trainer.init(), 0, 5)
+    host = jax.tree.map(np.array, members._replace(key=None))
+    again = streamed()
+    members, _ = trainer.train(members, 5, 7)
+    resumed, _ = again.train(again.place(host), 5, 7)
+    jax.tree.map(np.testing.assert_array_equal, resumed.parameters, members.parameters)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "changes"),
+    [(2, {}), (4, {}), (2, {"examples_per_device": 2}), (4, {"placement": "sharded"})],
+)
+def test_devices_do_not_change_what_is_fed(num_devices, changes, monkeypatch):
+    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
+    one, other = run(streamed(num_devices, **changes), 12), run(streamed(), 12)
+    np.testing.assert_allclose(one[1], other[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 4])
+def test_each_member_has_the_batches_of_its_seed(num_devices):
+    together = run(streamed(num_devices, seeds=2, learning_rates=(1e-3, 1e-2)), 6)[1]
+    assert together.shape == (6, 4)
+    for member, (seed, rate) in enumerate(
+        dataclasses.replace(TRAINING, seeds=2, learning_rates=(1e-3, 1e-2)).members
+    ):
+        alone = run(streamed(seed=seed, learning_rate=rate), 6)[1]
+        np.testing.assert_allclose(together[:, [member]], alone, atol=1e-5)
+
+
+def test_a_call_is_no_longer_than_its_buffer(monkeypatch):
+    whole = run(streamed(), 12)
+    monkeypatch.setattr("tlite.training.feed.BUFFER_BYTES", 3 * 8 * 9 * 2)
+    trainer = streamed()
+    assert trainer.feed.most_steps == 3
+    jax.tree.map(np.testing.assert_array_equal, run(trainer, 3, 3, 2, 3, 1), whole)
+
+
+def test_a_file_that_can_no_longer_be_read_is_told():
+    def failing(seed, step, rows):
+        if step > 5:
+            raise UserError("can't read train.bin: Input/output error")
+        return read(seed, step, rows)
+
+    trainer = streamed(read=failing)
+    members, _ = trainer.train(trainer.init(), 0, 5)
+    with pytest.raises(UserError, match="can't read"):
+        trainer.train(members, 5, 3)
+
+
+def test_the_next_batches_are_read_while_a_call_runs():
+    asked = []
+
+    def noted(seed, step, rows):
+        asked.append(step)
+        return read(seed, step, rows)
+
+    trainer = streamed(read=noted)
+    trainer.train(trainer.init(), 0, 2)
+    trainer.feed.close()
+    assert max(asked) > 1
+    assert len(asked) == len(set(asked)) + 1  # the first is looked at for its shape

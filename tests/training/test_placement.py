@@ -1,0 +1,159 @@
+import dataclasses
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training.loop import validate
+from tlite.training.placement import make_mesh, partition, whole
+
+TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (500,), 0, 16))
+MODEL = GeneratorConfig(
+    vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=2, norm_first=True
+)
+TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, clip_norm=1.0)
+
+
+@pytest.fixture
+def small_is_large(monkeypatch):
+    """Arrays of 64 elements or more are divided."""
+    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
+
+
+def make_trainer(num_devices=1, model=MODEL, **changes):
+    training = dataclasses.replace(TRAINING, **changes)
+    devices = jax.local_devices()[:num_devices]
+    return Trainer(language_task(model), training, jnp.asarray(TOKENS), devices)
+
+
+def run(trainer, num_steps=4):
+    members, history = trainer.train(trainer.init(), 0, num_steps)
+    return members, history["loss"]
+
+
+def assert_close(one, other):
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5),
+        one.parameters,
+        other.parameters,
+    )
+
+
+SHARDED = [
+    {"num_devices": 2},
+    {"num_devices": 4},
+    {"num_devices": 4, "model_devices": 2},
+    {"num_devices": 4, "model_devices": 4},
+    {"num_devices": 4, "accumulate": 2, "batch_size": 4},
+    {"num_devices": 2, "model": dataclasses.replace(MODEL, scan=True, remat=True)},
+    {"num_devices": 4, "optimizer": "muon"},
+    {"num_devices": 2, "model": dataclasses.replace(MODEL, positions="sinusoidal")},
+]
+
+
+@pytest.mark.parametrize("how", SHARDED, ids=lambda how: "-".join(how))
+def test_sharding_changes_no_number(how, small_is_large):
+    sharded = make_trainer(placement="sharded", **how)
+    members, losses = run(sharded)
+    parts = [a.addressable_shards[0].data.size / a.size for a in members.parameters.values()]
+    assert min(parts) == pytest.approx(1 / how["num_devices"])
+    alone = {name: value for name, value in how.items() if name in ("optimizer", "model")}
+    expected, expected_losses = run(make_trainer(1, **alone))
+    assert_close(members, expected)
+    np.testing.assert_allclose(losses, expected_losses, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "positions"), [(2, "learned"), (4, "learned"), (4, "sinusoidal")]
+)
+def test_sharded_members_train_as_each_alone(num_devices, positions, small_is_large):
+    model = dataclasses.replace(MODEL, positions=positions)
+    sharded = make_trainer(num_devices, model, placement="sharded", seeds=2, seed=3)
+    together, losses = run(sharded)
+    for member in range(2):
+        alone, own = run(make_trainer(1, model, seed=3 + member))
+        one = together._replace(
+            parameters={n: a[member : member + 1] for n, a in together.parameters.items()}
+        )
+        assert_close(one, alone)
+        np.testing.assert_allclose(losses[:, [member]], own, atol=1e-5)
+
+
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_validation_is_that_of_one_device(placement, small_is_large):
+    trainer, alone = make_trainer(4, placement=placement), make_trainer(1)
+    for one in (trainer, alone):
+        one.means = validate(
+            one, one.init(), validation_batches(TOKENS, MODEL.context, 4, one.num_shards)
+        )
+    assert trainer.means["loss"] == pytest.approx(alone.means["loss"], abs=1e-5)
+
+
+def test_a_replicated_model_has_one_exchange_and_gathers_nothing():
+    program = make_trainer(2).lower().compile().as_text()
+    assert 1 <= len(re.findall(r" all-reduce(?:-start)?\(", program)) <= 2
+    assert not re.search(r" (all-gather|all-to-all|collective-permute)(-start)?\(", program)
+
+
+def test_members_exchange_nothing_with_each_other():
+    program = make_trainer(2, seeds=2).lower().compile().as_text()
+    assert "replica_groups={{0,1}}" not in program
+    assert "replica_groups=[1,2]" not in program
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "seeds", "settings", "shape"),
+    [
+        (4, 1, {}, (1, 4, 1)),
+        (4, 2, {}, (2, 2, 1)),
+        (4, 8, {}, (4, 1, 1)),
+        (4, 1, {"batch_size": 6}, (1, 2, 1)),
+        (4, 1, {"model_devices": 2}, (1, 4, 1)),
+        (4, 1, {"model_devices": 2, "placement": "sharded"}, (1, 2, 2)),
+        (4, 2, {"model_devices": 8, "placement": "sharded"}, (2, 1, 2)),
+    ],
+)
+def test_the_mesh_has_members_then_the_batch_then_the_model(num_devices, seeds, settings, shape):
+    config = dataclasses.replace(TRAINING, seeds=seeds, **settings)
+    mesh = make_mesh(jax.local_devices()[:num_devices], config, 10**6)
+    assert tuple(mesh.shape.values()) == shape
+
+
+def test_large_models_are_divided_without_being_asked():
+    for size, shape in {10**6: (1, 4, 1), 10**9: (1, 2, 2)}.items():
+        config = dataclasses.replace(TRAINING, model_devices=2)
+        assert tuple(make_mesh(jax.local_devices(), config, size).shape.values()) == shape
+
+
+def test_the_table_of_a_gpt():
+    shapes = {
+        "blocks.0.attention.query.kernel": (1600, 1600),
+        "blocks.0.feed_forward.hidden.kernel": (1600, 6400),
+        "blocks.0.feed_forward.output.kernel": (6400, 1600),
+        "blocks.0.feed_forward.output.bias": (1600,),
+        "embedding.table": (50304, 1600),
+        "odd": (511, 511),
+    }
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    mesh = AbstractMesh((1, 64, 4), ("member", "data", "model"))
+    assert partition(shapes, mesh) == {
+        "blocks.0.attention.query.kernel": PartitionSpec("data", "model"),
+        "blocks.0.feed_forward.hidden.kernel": PartitionSpec("model", "data"),
+        "blocks.0.feed_forward.output.kernel": PartitionSpec("data", "model"),
+        "blocks.0.feed_forward.output.bias": PartitionSpec(),
+        "embedding.table": PartitionSpec("data", "model"),
+        "odd": PartitionSpec(None, None),
+    }
+    assert whole(shapes, mesh) == ["odd"]
+    for name, spec in partition(shapes, AbstractMesh((1, 256, 1), mesh.axis_names)).items():
+        for size, axes in zip(shapes[name].shape, spec, strict=False):
+            over = math.prod(
+                mesh.shape[a] for a in ([axes] if isinstance(axes, str) else axes or ())
+            )
+            assert size % over == 0

@@ -1,0 +1,232 @@
+"""What lies in a corpus's folder: its corpus.json, or what nanoGPT's files are taken for.
+
+Token files are nanoGPT's: the ids one after another as little-endian uint16, or as uint32 where
+there are more than 65,535 tokens, without any header. corpus.json says what else there is to know.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tlite.data.reading import is_there
+from tlite.errors import UserError
+
+NAME = "corpus.json"
+FORMAT = "tlite corpus 1"
+BEGINNINGS = {"training": "train", "validation": "val"}
+TYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+MOST_TOKENS = 2**62
+LLM_C = (20240520, 20240801)  # the first number of the header that llm.c writes, and modded-nanogpt
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """A file of a part."""
+
+    name: str
+    tokens: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """The files of a part, which follow each other as one sequence."""
+
+    files: tuple[TokenFile, ...]
+    documents: int | None = None
+    bytes: int | None = None
+    """Of its text in UTF-8, the marks at the ends of documents not among them."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(file.tokens for file in self.files)
+
+
+@dataclass(frozen=True)
+class CorpusTokenizer:
+    """What the tokens are of."""
+
+    kind: Literal["characters", "bytes", "pretrained"]
+    path: str
+    """Its file; of a folder without corpus.json a path or hub name, as the user gave it."""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is said of a corpus."""
+
+    dtype: str
+    vocabulary_size: int
+    """0 where nothing says it: then it is the tokenizer's."""
+    parts: dict[str, PartFiles]
+    tokenizer: CorpusTokenizer | None = None
+    end_id: int | None = None
+    """The token that ends each document."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """What it was made from."""
+
+
+def dtype_for(vocabulary_size: int) -> str:
+    """The type of the files of so many tokens."""
+    return "uint16" if vocabulary_size <= 65_535 else "uint32"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """corpus.json; the tokenizer's path has to be that of a file in the folder."""
+    content = {"format": FORMAT, **asdict(manifest)}
+    if manifest.tokenizer:
+        content["tokenizer"]["file"] = Path(content["tokenizer"].pop("path")).name
+    path = folder / NAME
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What corpus.json says, and nothing that can't be true.
+
+    Raises:
+        UserError: it is missing, damaged, or speaks of other files than those that are there.
+    """
+    path = folder / NAME
+    if not is_there(path):
+        raise UserError(f"can't read {path}: No such file or directory")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is not JSON") from error
+    try:
+        manifest = _manifest(folder, content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: it lacks what a corpus needs ({error})") from error
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+    check_files(folder, manifest)
+    return manifest
+
+
+def _manifest(folder: Path, content: Any) -> Manifest:
+    """Raises ValueError, KeyError, TypeError or AttributeError if the content is none of it."""
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    if content["format"] != FORMAT:
+        raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
+    size = _number("vocabulary_size", content["vocabulary_size"], 1, 2**31)
+    if content["dtype"] != dtype_for(size):
+        raise ValueError(f"{size:,} tokens are not kept as {content['dtype']!r}")
+    end = content["end_id"]
+    parts = {}
+    for name, part in content["parts"].items():
+        if name not in BEGINNINGS:
+            raise ValueError(f"there is no part {name!r}")
+        files = tuple(
+            TokenFile(
+                plain_name(f["name"]),
+                _number("tokens", f["tokens"], 0, MOST_TOKENS),
+                _text("sha256", f["sha256"]),
+            )
+            for f in part["files"]
+        )
+        counts = (_optional(n, part[n], MOST_TOKENS) for n in ("documents", "bytes"))
+        parts[name] = PartFiles(files, *counts)
+    tokenizer = content["tokenizer"]
+    if tokenizer is not None:
+        kind, file = tokenizer["kind"], plain_name(tokenizer["file"])
+        if kind not in ("characters", "bytes", "pretrained"):
+            raise ValueError(f"there is no tokenizer of the kind {kind!r}")
+        sha256 = _text("sha256", tokenizer["sha256"])
+        tokenizer = CorpusTokenizer(kind, str(folder / file), sha256)
+    source = content["source"]
+    if not isinstance(source, dict):
+        raise ValueError("its source is no table")
+    end = _optional("end_id", end, size - 1)
+    return Manifest(content["dtype"], size, parts, tokenizer, end, source)
+
+
+def _number(name: str, value: Any, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name} can't be {value!r:.40}")
+    return value
+
+
+def _optional(name: str, value: Any, most: int) -> int | None:
+    return None if value is None else _number(name, value, 0, most)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} can't be {value!r:.40}")
+    return value
+
+
+def plain_name(name: Any) -> str:
+    """A name of a file in the folder itself; raises a ValueError for a way out of it."""
+    plain = isinstance(name, str) and name.isprintable() and not set(name) & set("/\\:")
+    if not plain or name in ("", ".", ".."):
+        raise ValueError(f"{name!r:.60} is not the name of a file in its folder")
+    return name
+
+
+def found_files(folder: Path, vocabulary_size: int, tokenizer: str, end_id: int | None) -> Manifest:
+    """nanoGPT's own files: train.bin and val.bin, or several of each (train-00000.bin, ...).
+
+    Nothing beside them says what they hold. They are taken for uint16, unless more than 65,535
+    tokens are asked for; a meta.pkl is a pickle, and not read.
+
+    Raises:
+        UserError: there is no train.bin, or a file is none of tokens.
+    """
+    dtype = dtype_for(vocabulary_size)
+    parts = {}
+    for part, beginning in BEGINNINGS.items():
+        names = [f"{beginning}.bin"]
+        if not os.path.lexists(folder / names[0]):
+            names = sorted(path.name for path in folder.glob(f"{beginning}[-_]*.bin"))
+        if names:
+            parts[part] = PartFiles(tuple(_found(folder / name, dtype) for name in names))
+    if "training" not in parts:
+        raise UserError(f"{folder} is no corpus: there is neither {NAME} nor train.bin in it")
+    of = CorpusTokenizer("pretrained", tokenizer) if tokenizer else None
+    return Manifest(dtype, vocabulary_size, parts, of, end_id)
+
+
+def _found(path: Path, dtype: str) -> TokenFile:
+    size, width = size_of(path), TYPES[dtype].itemsize
+    with path.open("rb") as file:
+        first = int.from_bytes(file.read(4), "little")
+    if first in LLM_C:
+        raise UserError(
+            f"{path} begins with the header of llm.c and modded-nanogpt: only files without one "
+            "can be read, as nanoGPT writes them"
+        )
+    if size % width:
+        raise UserError(f"{path} has {size:,} bytes, which is no whole number of {dtype} tokens")
+    return TokenFile(path.name, size // width)
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Raises a `UserError` if a file is missing, no regular file, or has another size."""
+    for part in manifest.parts.values():
+        for file in part.files:
+            path, wanted = folder / file.name, file.tokens * TYPES[manifest.dtype].itemsize
+            if (size := size_of(path)) != wanted:
+                raise UserError(
+                    f"{path} has {size:,} bytes, but {NAME} speaks of {file.tokens:,} tokens of "
+                    f"{manifest.dtype}, which are {wanted:,}"
+                )
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a regular file.
+
+    Raises:
+        UserError: there is none, or it is something else, a pipe say.
+    """
+    if not is_there(path):
+        raise UserError(f"can't read {path}: No such file or directory")
+    return path.stat().st_size

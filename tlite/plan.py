@@ -1,0 +1,242 @@
+"""What a training step would take on devices that are not there: it is compiled, and not run."""
+
+import dataclasses
+import math
+import os
+import re
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import NamedSharding
+
+from tlite.errors import UserError, needs_extra
+from tlite.experiment import Experiment, GeneratorExperiment
+from tlite.memory import in_gib
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training.feed import STREAMED, Streamed
+from tlite.training.placement import whole
+from tlite.training.program import exchanged
+
+PEAK = {
+    "v4": 275e12,
+    "v5e": 197e12,
+    "v5p": 459e12,
+    "v6e": 918e12,
+    "a100": 312e12,
+    "h100": 989e12,
+    "h200": 989e12,
+}
+"""bfloat16 FLOP/s of one device, by the makers' data sheets (without sparsity)."""
+
+TPU_KINDS = {"v4": "v4-8", "v5e": "v5litepod-8", "v5p": "v5p-8", "v6e": "v6e-8"}
+
+
+def plan(
+    experiment: Experiment, mesh: str, tpu: str | None, hardware: str | None, utilisation: float
+) -> None:
+    """Compile the training step ahead of time and print what it needs.
+
+    Args:
+        mesh: "8", or "64x4": the devices, and over how many of them a second axis of arrays lies.
+        tpu: a topology such as "v5e:16x16", to be compiled for it; else for CPU devices.
+        hardware: a name in `PEAK`, for the time; the TPU's unless given.
+        utilisation: part of its peak that a device is thought to reach.
+
+    Raises:
+        UserError: what is asked for can't be planned; the reason is told.
+    """
+    model = check_experiment(experiment, hardware, utilisation)
+    number, by_model = read_mesh(mesh, tpu)
+    devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
+    if len(devices) < number:
+        raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
+    training = dataclasses.replace(experiment.training, model_devices=by_model)
+    if training.precision == "auto":
+        training = dataclasses.replace(training, precision="mixed")
+    planned = PlannedTrainer(model, training, devices[:number])
+    examples = planned.config.batch_size * planned.config.accumulate
+    print(f"{planned.num_parameters:,} parameters, {training.precision} precision")
+    shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
+    print(f"{planned.mesh.size} of {number} {tpu or 'CPU'} devices: {shape or '1'}, ", end="")
+    print("each large array divided" if planned.sharded else "parameters whole on each")
+    size = planned.config.batch_size // planned.num_shards
+    print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
+    print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
+    began = time.perf_counter()
+    compiled = planned.lower().compile()
+    print(f"compiled in {time.perf_counter() - began:.0f} s")
+    print_memory(planned, compiled)
+    if kept := whole(planned.shapes, planned.mesh) if planned.sharded else []:
+        print(f"not divided, as their axes don't allow it: {', '.join(kinds_of(kept))}")
+    print("exchanged by a device in an update:")
+    for kind, (count, size) in exchanged(compiled.as_text()).items():
+        print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
+    print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation, number)
+
+
+def check_experiment(
+    experiment: Experiment, hardware: str | None, utilisation: float
+) -> GeneratorConfig:
+    """The model of what can be planned.
+
+    Raises:
+        UserError: it can't.
+    """
+    if not isinstance(experiment, GeneratorExperiment):
+        raise UserError("only generators can be planned: of others the data decides the sizes")
+    if not experiment.model.vocabulary_size:
+        raise UserError("the data decides the vocabulary: give --vocabulary-size to plan without")
+    if hardware is not None and hardware not in PEAK:
+        raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
+    if not 0 < utilisation <= 1:
+        raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
+    return experiment.model
+
+
+def read_mesh(mesh: str, tpu: str | None = None) -> tuple[int, int]:
+    """Devices in all, and of these over how many a second axis lies.
+
+    Raises:
+        UserError: it is no such mesh.
+    """
+    if not mesh and tpu:
+        return number_of(tpu), 1
+    if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
+        raise UserError(f"--mesh must be a number of devices or two, 8 or 64x4 say, not {mesh!r}")
+    sizes = [int(size) for size in mesh.split("x")]
+    if math.prod(sizes) > 2**16:
+        raise UserError(f"--mesh may have 65,536 devices, not {math.prod(sizes):,}")
+    return math.prod(sizes), sizes[1] if len(sizes) > 1 else 1
+
+
+def number_of(tpu: str) -> int:
+    """Chips of a topology.
+
+    Raises:
+        UserError: it is no name of one.
+    """
+    kind, _, shape = tpu.partition(":")
+    if kind not in TPU_KINDS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
+        raise UserError(
+            f"--tpu must be a kind and a shape, v5e:16x16 say, not {tpu!r}; "
+            f"kinds: {', '.join(TPU_KINDS)}"
+        )
+    return math.prod(map(int, shape.split("x")))
+
+
+def tpu_devices(tpu: str) -> list:
+    """The devices of a TPU slice that is not there, as its compiler (libtpu) knows them.
+
+    Raises:
+        UserError: libtpu is missing, or knows no such slice.
+    """
+    number_of(tpu)
+    settings = {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": TPU_KINDS[tpu.partition(":")[0]],
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    with needs_extra("tpu"):
+        import libtpu  # noqa: F401
+    try:
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=tpu).devices)
+    except Exception as error:  # of no documented type
+        reason = str(error).splitlines()[0]
+        raise UserError(f"libtpu can't compile for {tpu}: {reason}") from error
+
+
+class PlannedTrainer(Trainer):
+    """A trainer of a generator whose devices are not there: it can only be lowered."""
+
+    def __init__(self, model: GeneratorConfig, config: TrainingConfig, devices: list):
+        super().__init__(language_task(model), config, PlannedFeed(model.context), devices)
+
+    def _check_fits(self) -> None:
+        """Nothing is allocated."""
+
+
+class PlannedFeed:
+    """The batches of one step of a corpus, as shapes."""
+
+    specs = STREAMED
+    most_steps = 1
+
+    def __init__(self, context: int):
+        self._context = context
+
+    def __call__(self, config: TrainingConfig, mesh: Any) -> "PlannedFeed":
+        sizes = config.num_members, 1, config.accumulate, config.batch_size, self._context + 1
+        self._shape, self._mesh = sizes, mesh
+        return self
+
+    def shapes(self) -> Streamed:
+        return Streamed(
+            jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(self._mesh, STREAMED.first)),
+            jax.ShapeDtypeStruct(
+                self._shape, jnp.uint16, sharding=NamedSharding(self._mesh, STREAMED.batches)
+            ),
+        )
+
+
+def print_memory(planned: Trainer, compiled: Any) -> None:
+    """Bytes on each device: what is kept between steps, and what is needed inside of one."""
+    members = planned.member_shapes()
+
+    def on_a_device(tree) -> int:
+        shapes = ((leaf.sharding.shard_shape(leaf.shape), leaf) for leaf in jax.tree.leaves(tree))
+        return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in shapes)
+
+    memory = compiled.memory_analysis()
+    inside = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
+    parts = {
+        "parameters": on_a_device(members.parameters),
+        "optimizer": on_a_device(members.optimizer),
+        "activations, gradients and copies": inside,
+    }
+    parts["in all"] = memory.argument_size_in_bytes + inside
+    print("bytes on a device:")
+    for name, size in parts.items():
+        print(f"  {name:34s} {size / 2**30:8.2f} GiB")
+
+
+def kinds_of(names: list[str]) -> list[str]:
+    """Names with the numbers of blocks left out, each once."""
+    return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
+
+
+def flops_per_token(model: GeneratorConfig, num_parameters: int) -> int:
+    """Of a training step: 6 N + 12 L D T (Chowdhery et al. 2022, appendix B).
+
+    N leaves out tables that are looked up; a tied embedding counts once, as the head. Attention is
+    counted over the whole context. XLA's own count takes the body of a scan once.
+    """
+    looked_up = model.context * model.width if model.positions == "learned" else 0
+    looked_up += 0 if model.tied_head else model.vocabulary_size * model.width
+    heads = model.num_heads * model.width_of_heads
+    return 6 * (num_parameters - looked_up) + 12 * model.num_blocks * heads * model.context
+
+
+def print_time(
+    planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float, number: int
+) -> None:
+    """FLOPs of an update and of the run and, where the hardware is known, their time."""
+    config = planned.config
+    tokens = config.batch_size * config.accumulate * model.context * config.num_members
+    flops = flops_per_token(model, planned.num_parameters)
+    print(f"{flops:.3g} FLOP a token by 6 N + 12 L D T, {flops * tokens:.3g} an update, ", end="")
+    print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")
+    if hardware not in PEAK:
+        return
+    seconds = flops * tokens / (planned.mesh.size * PEAK[hardware] * utilisation)
+    print(
+        f"at {utilisation:.0%} of {planned.mesh.size} x {hardware}'s {PEAK[hardware] / 1e12:,.0f} "
+        f"TFLOP/s: {np.format_float_positional(seconds, 3, fractional=False)} s an update, "
+        f"{tokens / seconds:,.0f} tokens/s, {seconds * config.steps / 86400:,.1f} days"
+    )

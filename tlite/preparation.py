@@ -1,0 +1,62 @@
+"""`tlite prepare`: which tokenizer a corpus gets, and what is said of the corpus."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tlite.data.documents import Source
+from tlite.data.manifest import BEGINNINGS, Manifest
+from tlite.data.prepare import Tokenizing, prepare
+from tlite.data.reading import MEGABYTE
+from tlite.errors import UserError
+from tlite.pretrained.tokenizer_files import open_tokenizer
+from tlite.text import ByteTokenizer, CharTokenizer, learn_bpe
+
+LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
+LEAST_PIECES, MOST_PIECES = 257, 1_000_000
+
+Texts = Callable[[int | None], Iterable[str]]
+
+
+def prepare_corpus(
+    source: Source,
+    folder: Path,
+    tokenizer: str = "gpt2",
+    pieces: int = 8000,
+    **options: Any,
+) -> Manifest:
+    """Make a corpus of a source, and say what it has come to.
+
+    Args:
+        tokenizer: bytes, characters, bpe (learned here), or what `open_tokenizer` takes.
+        pieces: of bpe: how many.
+        options: those of `tlite.data.prepare.prepare`.
+    """
+    if tokenizer == "bpe" and not LEAST_PIECES <= pieces <= MOST_PIECES:
+        raise UserError(
+            f"--pieces must be between {LEAST_PIECES} and {MOST_PIECES:,}, not {pieces:,}"
+        )
+    if tokenizer not in ("bytes", "characters", "bpe"):
+        open_tokenizer(tokenizer)  # so that one that is not there is told before anything is read
+    name = f"bpe of {pieces} pieces" if tokenizer == "bpe" else tokenizer
+    tokenizing = Tokenizing(name, lambda texts: make_tokenizer(tokenizer, pieces, texts))
+    manifest = prepare(source, folder, tokenizing, **options)
+    for part in BEGINNINGS:
+        if found := manifest.parts.get(part):
+            print(
+                f"{part}: {found.tokens:,} tokens of {found.bytes:,} bytes of text, "
+                f"{found.documents:,} documents end in it"
+            )
+    print(f"{folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
+    return manifest
+
+
+def make_tokenizer(name: str, pieces: int, texts: Texts) -> Any:
+    """The tokenizer of that name; what has to be learned is learned from the texts."""
+    if name == "bytes":
+        return ByteTokenizer()
+    if name == "characters":
+        return CharTokenizer("".join(set().union(*texts(None))))
+    if name == "bpe":
+        return learn_bpe(texts(LEARNED_FROM), pieces)
+    return open_tokenizer(name)[0]

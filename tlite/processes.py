@@ -1,0 +1,290 @@
+"""Several processes as one run: they join, agree on what must not differ, and end together.
+
+Each runs the same program on devices of its own. JAX's coordination service, in process 0, lets
+them find each other, hears a heartbeat of each, and keeps the small values that they exchange.
+One process alone is never joined: nothing here then imports JAX, waits or changes anything.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tlite import native
+from tlite.errors import UserError
+from tlite.surroundings import Place, check_address, find_place, given_place
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LOST = "another process of this run has ended or can't be reached"
+# What gloo, NCCL and the coordination service write of a peer that is gone.
+BROKEN = ("gloo", "nccl", "coordination", "unavailable:", "heartbeat", "socket closed")
+POLL_SECONDS = 1  # between two looks at Python's signals while others are waited for
+
+
+@dataclass
+class Crew:
+    """What a joined process knows of the run, and what it needs to leave it."""
+
+    place: Place
+    client: Any = None
+    """Of JAX's coordination service."""
+    log: io.FileIO | None = None
+    """What C++ writes to standard error."""
+    watch: threading.Thread | None = None
+    """Waits for the word that another process has failed, or that all have come to the end."""
+    exchanges: int = 0
+    ending: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the one thread that ends this process."""
+
+
+_crew: Crew | None = None
+
+
+def join(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+    *,
+    heartbeat: int = 100,
+    patience: int = 300,
+) -> None:
+    """Become one of several processes, before anything touches JAX's devices.
+
+    Without arguments Slurm, Open MPI or a TPU slice are asked; where there are none this process
+    is alone. Joined, only process 0 prints to standard output.
+
+    Args:
+        coordinator: host and port where process 0 listens, HOST:PORT.
+        processes: how many there are.
+        process: which one this is, from 0.
+        heartbeat: seconds without a sign of a process after which it counts as lost.
+        patience: seconds to wait for all to come.
+
+    Raises:
+        UserError: the arguments don't fit together, or the coordinator's address is no good.
+    """
+    global _crew
+    if heartbeat < 1:
+        raise UserError(f"--heartbeat must be at least 1 second, not {heartbeat}")
+    place = given_place(coordinator, processes, process) or find_place()
+    if place is None or place.processes == 1:
+        return
+    check_address(place)
+    _crew = Crew(place)
+    _flush()
+    _crew.log = native.silence(is_first())
+    native.on_abort(lambda: _aborted(patience))
+    sys.excepthook = _failed
+    _connect(place, heartbeat, patience)
+    _crew.watch = threading.Thread(target=_watch, daemon=True)
+    _crew.watch.start()
+
+
+def count() -> int:
+    """How many processes the run has."""
+    return _crew.place.processes if _crew else 1
+
+
+def number() -> int:
+    """Which process this is, from 0."""
+    return _crew.place.process if _crew else 0
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes and prints."""
+    return number() == 0
+
+
+def agree(values: "np.ndarray") -> "np.ndarray":
+    """The small arrays (...) of all processes, (N, ...), the same in each of them.
+
+    To be called by the main thread, in the same order everywhere, as `told`.
+    """
+    import numpy as np
+
+    if _crew is None:
+        return np.asarray(values)[None]
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    found = exchange("agree", file.getvalue())
+    return np.stack([np.load(io.BytesIO(one), allow_pickle=False) for one in found])
+
+
+def told(value: Any) -> Any:
+    """Process 0's value, of anything that JSON can hold; the others' is not looked at."""
+    own = json.dumps(value) if is_first() else ""
+    return json.loads(exchange("told", own.encode())[0] if _crew else own)
+
+
+def exchange(kind: str, content: bytes) -> list[bytes]:
+    """What each process has given to the same call, in their order.
+
+    Raises:
+        UserError: a process has left, or is somewhere else in the program.
+    """
+    crew, head = _crew, kind.encode() + b"\n"
+    name, crew.exchanges = f"tlite/exchange/{crew.exchanges}", crew.exchanges + 1
+    place = crew.place
+    crew.client.key_value_set_bytes(f"{name}/{place.process}", head + content)
+    if place.process == 0:
+        found = [_wait_for(f"{name}/{i}") for i in range(place.processes)]
+        # With each one's length before it. All have read the last one when all have come to this.
+        joined = b"".join(len(one).to_bytes(8) + one for one in found)
+        crew.client.key_value_set_bytes(f"{name}/all", joined)
+        if crew.exchanges > 1:
+            crew.client.key_value_delete(f"tlite/exchange/{crew.exchanges - 2}")
+    else:
+        file = io.BytesIO(_wait_for(f"{name}/all"))
+        found = [file.read(int.from_bytes(file.read(8))) for _ in range(place.processes)]
+    for i, one in enumerate(found):
+        if not one.startswith(head):
+            at = one.split(b"\n")[0].decode()
+            raise UserError(f"processes are out of step: process {i} is at {at}, not {kind}")
+    return [one[len(head) :] for one in found]
+
+
+def _wait_for(key: str) -> bytes:
+    """A value as soon as some process has set it; Ctrl-C is heard meanwhile."""
+    while True:
+        try:
+            return _crew.client.blocking_key_value_get_bytes(key, POLL_SECONDS * 1000)
+        except Exception as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                raise
+
+
+def leave(code: int = 0) -> None:
+    """Wait until all have come to the end of the program, and go together."""
+    global _crew
+    if _crew is None:
+        return
+    exchange("the end", b"")
+    import jax
+
+    _flush()
+    with _crew.ending:  # a peer that goes is no loss any more
+        if is_first():
+            _crew.client.key_value_set("tlite/end", json.dumps(["", 0]))
+        _crew.watch.join(10)
+        jax.distributed.shutdown()
+    if _crew.watch.is_alive():  # still in C++, where the end of Python would be an abort
+        os._exit(code)
+    _crew = None
+
+
+def fail(line: str, code: int) -> NoReturn:
+    """End this process with a line on standard error, and by it the others at once."""
+    with contextlib.suppress(Exception):  # there is no coordinator any more
+        _crew.client.key_value_set("tlite/end", json.dumps([line, code]))
+    _end(line, code)
+
+
+def lost_peer(error: BaseException) -> str | None:
+    """A sentence for an error of JAX that comes of another process that is gone."""
+    if _crew is None or not any(word in str(error).lower() for word in BROKEN):
+        return None
+    time.sleep(POLL_SECONDS)  # it may have told why, which is told here too, and ends this process
+    return f"{LOST}: what was saved is kept"
+
+
+def _connect(place: Place, heartbeat: int, patience: int) -> None:
+    """Start JAX's runtime in a thread of its own, so that Ctrl-C ends the wait."""
+    import jax
+    from jax._src import distributed  # Orbax takes its client from there too
+
+    # Its notifier would swallow SIGTERM; the training loop hears that by itself.
+    jax.config.update("jax_enable_preemption_service", False)
+    failed = []
+
+    def initialize():
+        try:
+            jax.distributed.initialize(
+                place.coordinator,
+                place.processes,
+                place.process,
+                local_device_ids=place.local_devices,
+                cluster_detection_method="deactivate",
+                initialization_timeout=patience,
+                heartbeat_timeout_seconds=heartbeat,
+            )
+            _crew.client = distributed.global_state.client
+            jax.devices()  # all start together: one alone would wait for the others, for minutes
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=initialize, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.05)
+    if failed:
+        raise UserError(f"can't join the run: {' '.join(str(failed[0]).split())[:200]}")
+
+
+def _watch() -> None:
+    """End this process when another one says that it fails; a thread of its own."""
+    crew = _crew
+    while True:
+        try:
+            line, code = json.loads(crew.client.blocking_key_value_get("tlite/end", 3_600_000))
+            break
+        except Exception as error:
+            if "DEADLINE_EXCEEDED" not in str(error):
+                return  # the coordinator is gone, which ends this process by an abort
+    if line:
+        _end(line, code)
+
+
+def _end(line: str, code: int) -> NoReturn:
+    """Say why and end, without waiting for what others have left half done; the first one does."""
+    if not _crew.ending.acquire(blocking=False):
+        time.sleep(3600)  # until the other thread has done it
+    with contextlib.suppress(Exception):
+        print(line, file=sys.stderr, flush=True)
+    flushing = threading.Thread(target=_flush, daemon=True)  # a reader may be stuck
+    flushing.start()
+    flushing.join(1)
+    if is_first() and _crew.client:
+        time.sleep(0.5)  # the others hear it from here
+    os._exit(code)
+
+
+def _flush() -> None:
+    with contextlib.suppress(Exception, SystemExit):
+        sys.stdout.flush()
+
+
+def _failed(kind: type, error: BaseException, trace: Any) -> None:
+    """What is called with an error of our own, before the process ends by it."""
+    sys.__excepthook__(kind, error, trace)
+    if _crew and not issubclass(kind, KeyboardInterrupt):
+        where = f"process {_crew.place.process} failed by a {kind.__name__}"
+        fail(f"tlite: {where}: its traceback tells more", 1)
+
+
+def _aborted(patience: int) -> None:
+    """One sentence where XLA aborts because of another process; other aborts stay as they are.
+
+    JAX's callback for this can't be written in Python (std::bad_cast).
+    """
+    written, place = native.written(_crew.log) if _crew else "", number()
+    if _crew is None or (_crew.log and "JAX distributed service" not in written):
+        with contextlib.suppress(Exception):
+            print(written, file=sys.stderr, flush=True)
+        return
+    if _crew.client:
+        found = re.search(r"heartbeats\):\n\D*(\d+)", written)
+        which = f" (process {found[1]})" if found else ""
+        _end(f"tlite: {LOST}{which}: what was saved is kept", 2)
+    if "Unexpected task" in written:
+        reason = f"process {place} is one too many there"
+    else:
+        reason = f"not all {count()} processes came in {patience} seconds"
+    _end(f"tlite: can't join the run at {_crew.place.coordinator}: {reason}", 2)

@@ -1,0 +1,154 @@
+"""What a call of training reads: data that lies on the devices, or the next batches of a stream."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Int, Integer, PyTree
+
+from tlite.functional.sharding import BATCH_AXES
+from tlite.training.config import TrainingConfig
+from tlite.training.placement import put
+
+BUFFER_BYTES = 2**24  # of the batches of one call, on a device and beside it
+MAX_STEPS = 1000  # of one call
+
+RESIDENT = PartitionSpec()
+"""Where resident data lies: whole on every device."""
+
+
+class Streamed(NamedTuple):
+    """The batches of one call."""
+
+    first: Int[Array, ""]
+    """The step that the first of them is for."""
+    batches: PyTree[Array]
+    """(N, A, B, ...): for N steps, each of A accumulated batches; with a leading axis of members
+    outside of `vmap`."""
+
+    def batch(self, step: Int[Array, ""], index: Int[Array, ""] | int) -> PyTree[Array]:
+        """That of a step, and of the accumulated ones the one of this index."""
+        return jax.tree.map(lambda a: a[step - self.first, index], self.batches)
+
+
+STREAMED = Streamed(PartitionSpec(), PartitionSpec("member", None, None, BATCH_AXES))
+"""Where streamed data lies."""
+
+
+class ResidentFeed:
+    """The same arrays for every call; each step draws its batch from them."""
+
+    most_steps = MAX_STEPS
+    specs = RESIDENT
+
+    def __init__(self, data: Any, mesh: Mesh):
+        self._data = put(data, mesh, RESIDENT)
+        self.nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._data))
+
+    def at(self, step: int, num_steps: int) -> Any:
+        """What the call for these steps reads."""
+        return self._data
+
+    def shapes(self) -> Any:
+        """What `at` gives, for a compilation ahead of time."""
+        return self._data
+
+    def close(self) -> None:
+        pass
+
+
+class StreamedFeed:
+    """Batches that a thread reads for the next call while the last one runs.
+
+    Args:
+        read: (seed, step, rows) -> those rows of the A * B examples of a step. It must be a
+            function of its arguments alone, so that a run goes on to the same bits.
+    """
+
+    specs = STREAMED
+    nbytes = 0  # of what lies on the devices all the time
+
+    def __init__(
+        self,
+        read: Callable[[int, int, slice], Integer[np.ndarray, "R ..."]],
+        config: TrainingConfig,
+        mesh: Mesh,
+    ):
+        self._read, self._config = read, config
+        self._first = NamedSharding(mesh, STREAMED.first)
+        self._sharding = NamedSharding(mesh, STREAMED.batches)
+        one = read(config.seed, 0, slice(0, 1))
+        sizes = config.num_members, config.accumulate, config.batch_size
+        of_step = one.nbytes * np.prod(sizes)
+        self.most_steps = int(max(1, min(MAX_STEPS, BUFFER_BYTES // of_step)))
+        self._shape = (sizes[0], self.most_steps, *sizes[1:], *one.shape[1:])
+        self._dtype = one.dtype
+        places = self._sharding.addressable_devices_indices_map(self._shape).values()
+        # What this process's devices have of the members and of the rows of a batch.
+        self._members, self._rows = (
+            slice(min(i.start for i in own), max(i.stop for i in own))
+            for own in (
+                [slice(*place[axis].indices(size)[:2]) for place in places]
+                for axis, size in ((0, sizes[0]), (3, sizes[2]))
+            )
+        )
+        self._thread = ThreadPoolExecutor(1)
+        self._ready: dict[int, Future] = {}
+
+    def at(self, step: int, num_steps: int) -> Streamed:
+        """The batches of these steps; those after them are begun to be read.
+
+        Raises:
+            UserError: the file can't be read.
+        """
+        end = min(step + num_steps + self.most_steps, self._config.steps)
+        for other in self._ready.keys() - range(step, end):
+            self._ready.pop(other).cancel()
+        for ahead in range(step, max(end, step + num_steps)):
+            if ahead not in self._ready:
+                self._ready[ahead] = self._thread.submit(self._read_step, ahead)
+        read = [self._ready.pop(s).result() for s in range(step, step + num_steps)]
+
+        def part(index):
+            members, _, _, rows, *_ = (
+                slice(*i.indices(n)[:2]) for i, n in zip(index, self._shape, strict=True)
+            )
+            members, rows = (
+                slice(i.start - own.start, i.stop - own.start)
+                for i, own in ((members, self._members), (rows, self._rows))
+            )
+            first = read[0][members, :, rows]
+            buffer = np.zeros((len(first), self.most_steps, *first.shape[1:]), self._dtype)
+            for place, arrays in enumerate(read):
+                buffer[:, place] = arrays[members, :, rows]
+            return buffer
+
+        batches = jax.make_array_from_callback(self._shape, self._sharding, part)
+        return Streamed(jax.device_put(np.int32(step), self._first), batches)
+
+    def _read_step(self, step: int) -> Integer[np.ndarray, "M A R ..."]:
+        size = self._config.batch_size
+        seeds = [seed for seed, _ in self._config.members[self._members]]
+        read = {
+            seed: [
+                self._read(seed, step, slice(first + self._rows.start, first + self._rows.stop))
+                for first in range(0, self._config.accumulate * size, size)
+            ]
+            for seed in set(seeds)
+        }
+        return np.stack([np.stack(read[seed]) for seed in seeds])
+
+    def shapes(self) -> Streamed:
+        """What `at` gives, for a compilation ahead of time."""
+        return Streamed(
+            jax.ShapeDtypeStruct((), jnp.int32, sharding=self._first),
+            jax.ShapeDtypeStruct(self._shape, self._dtype, sharding=self._sharding),
+        )
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(cancel_futures=True)

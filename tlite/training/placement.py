@@ -1,0 +1,155 @@
+"""Where the arrays of training lie: a mesh of devices, and a table from names to its axes.
+
+Small models are replicated: every device has all of the parameters and a part of the batch, and
+gradients are summed as one vector. Large ones are sharded: every device has a part of each large
+array too, and XLA's partitioner inserts what has to be exchanged (Xu et al. 2021, "GSPMD").
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from tlite.functional.sharding import BATCH_AXES
+from tlite.training.config import TrainingConfig
+
+AXES = "member", "data", "model"
+SHARDED_FROM = 2**28  # parameters of a model: 4 GiB of them, their gradients and Adam's two means
+WHOLE_BELOW = 2**16  # elements of an array: what is smaller is not worth an exchange of its own
+
+
+def make_mesh(devices: list, config: TrainingConfig, num_parameters: int) -> Mesh:
+    """("member", "data", "model"): as many of the devices as divide the members, then the batch.
+
+    A model that is divided lies over "data" and "model", and so does its batch.
+    """
+    by_member = math.gcd(len(devices), config.num_members)
+    of_batch = math.gcd(len(devices) // by_member, config.batch_size)
+    divided = is_sharded(config, num_parameters)
+    by_model = math.gcd(of_batch, config.model_devices) if divided else 1
+    shape = by_member, of_batch // by_model, by_model
+    return Mesh(np.array(devices[: by_member * of_batch]).reshape(shape), AXES)
+
+
+def is_sharded(config: TrainingConfig, num_parameters: int) -> bool:
+    """Whether a model of this size is divided over the devices."""
+    if config.placement == "auto":
+        return num_parameters >= SHARDED_FROM
+    return config.placement == "sharded"
+
+
+def partition(
+    shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh
+) -> dict[str, PartitionSpec]:
+    """For each array by name which of its axes lie over "data" and "model".
+
+    Each of the two gets the longest axis that it divides, and where there are two of these not the
+    same one. What is small lies whole on every device, and so does what they do not divide.
+    """
+    return {name: _partition(leaf.shape, mesh.shape) for name, leaf in shapes.items()}
+
+
+def _partition(shape: tuple[int, ...], sizes: Mapping[str, int]) -> PartitionSpec:
+    if math.prod(shape) < WHOLE_BELOW:
+        return PartitionSpec()
+    parts, over = list(shape), [()] * len(shape)
+    for mesh_axis in BATCH_AXES:
+        size = sizes[mesh_axis]
+        fits = [axis for axis, part in enumerate(parts) if size > 1 and part % size == 0]
+        if fits:
+            axis = max(fits, key=lambda axis: (not over[axis], parts[axis], -axis))
+            parts[axis] //= size
+            over[axis] += (mesh_axis,)
+    return PartitionSpec(*(axes[0] if len(axes) == 1 else axes or None for axes in over))
+
+
+def whole(shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh) -> list[str]:
+    """The large arrays that no axis of the mesh divides: each device has all of them."""
+    specs = partition(shapes, mesh)
+    return [
+        name
+        for name, leaf in shapes.items()
+        if math.prod(leaf.shape) >= WHOLE_BELOW and not any(specs[name]) and mesh.size > 1
+    ]
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """Inside `shard_map` over "data": each of the shards takes its part of a batch."""
+
+    num_shards: int
+
+    def part(self, batch: PyTree) -> PyTree:
+        """This shard's rows."""
+
+        def rows(a):
+            share = a.shape[0] // self.num_shards
+            return jax.lax.dynamic_slice_in_dim(a, jax.lax.axis_index("data") * share, share)
+
+        return jax.tree.map(rows, batch)
+
+    def rows(self, batch: PyTree) -> PyTree:
+        """What was divided before it came here."""
+        return batch
+
+    def model(self, parameters: dict) -> dict:
+        return parameters
+
+    def gradient(self, gradient: dict) -> dict:
+        return gradient
+
+    def total(self, sums: PyTree) -> PyTree:
+        """The sums of all shards, in one exchange."""
+        vector, unravel = ravel_pytree(sums)
+        return unravel(jax.lax.psum(vector, "data"))
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """Whole arrays, of which XLA is told how they are divided."""
+
+    mesh: Mesh
+    specs: dict[str, PartitionSpec]
+
+    def part(self, batch: PyTree) -> PyTree:
+        def divided(a):
+            return self._put(a, PartitionSpec(BATCH_AXES, *[None] * (a.ndim - 1)))
+
+        return jax.tree.map(divided, batch)
+
+    rows = part
+
+    def model(self, parameters: dict) -> dict:
+        """Tables whole: else XLA gathers the activations of all the batch around a look-up."""
+        return {
+            name: self._put(a, PartitionSpec()) if name.endswith("table") else a
+            for name, a in parameters.items()
+        }
+
+    def gradient(self, gradient: dict) -> dict:
+        """Divided as the parameters are."""
+        return {name: self._put(a, self.specs[name]) for name, a in gradient.items()}
+
+    def total(self, sums: PyTree) -> PyTree:
+        return sums
+
+    def _put(self, a, spec: PartitionSpec):
+        return jax.lax.with_sharding_constraint(a, NamedSharding(self.mesh, spec))
+
+
+def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
+    """Arrays that every process has whole as arrays of the mesh: each device gets its part."""
+    sharding = NamedSharding(mesh, spec)
+
+    def one(a):
+        if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) or jax.process_count() == 1:
+            return jax.device_put(a, sharding)
+        host = np.asarray(a)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.tree.map(one, tree)

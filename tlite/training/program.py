@@ -1,0 +1,72 @@
+"""What a compiled program exchanges between devices, read off its text (HLO)."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+COLLECTIVES = "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
+BITS = {"pred": 8, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "s4": 4, "u4": 4}
+
+OPERATION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (\(.*?\)|\S+) ([a-z][a-z-]*)\(")
+CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?(%?[\w., %-]+)\}?")
+KNOWN_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+def exchanged(program: str) -> dict[str, tuple[int, int]]:
+    """{kind of collective: (how many, bytes of their results)}, on each device and for a step.
+
+    What stands in a loop counts as often as the loop runs, where that is known: the outermost, over
+    the steps of a call, is not.
+    """
+    counts, sizes = Counter(), Counter()
+    computations = dict(_computations(program))
+    entry = next(name for name in computations if name.startswith("ENTRY "))
+    todo = [(entry, 1)]
+    while todo:
+        name, times = todo.pop()
+        for line in computations.get(name, ()):
+            if not (found := OPERATION.match(line)):
+                continue
+            result, operation = found.groups()
+            kind = operation.removesuffix("-start")
+            if kind in COLLECTIVES:
+                counts[kind] += times
+                sizes[kind] += times * _bytes(result)
+            inside = times * (_trips(line, computations) if operation == "while" else 1)
+            for called in CALLED.findall(line):
+                todo += [(name.strip().lstrip("%"), inside) for name in called.split(",")]
+    return {kind: (counts[kind], sizes[kind]) for kind in COLLECTIVES if counts[kind]}
+
+
+def _computations(program: str) -> Iterator[tuple[str, list[str]]]:
+    """Name and lines of each; the entry's name begins with "ENTRY "."""
+    name, lines = None, []
+    for line in program.splitlines():
+        if line.endswith("{") and not line.startswith((" ", "HloModule")):
+            words = line.split()
+            entry = words[0] == "ENTRY"
+            name, lines = ("ENTRY " if entry else "") + words[int(entry)].lstrip("%"), []
+        elif line.startswith("}") and name is not None:
+            yield name, lines
+            name = None
+        elif name is not None:
+            lines.append(line)
+
+
+def _trips(line: str, computations: dict[str, list[str]]) -> int:
+    """How often a loop runs: as the compiler says, or up to the one number it compares with."""
+    if told := KNOWN_TRIPS.search(line):
+        return int(told[1])
+    condition = "\n".join(computations.get(re.search(r"condition=%?([\w.-]+)", line)[1], ()))
+    bounds = re.findall(r" constant\((\d+)\)", condition)
+    return int(bounds[0]) if len(bounds) == 1 and "direction=LT" in condition else 1
+
+
+def _bytes(result: str) -> int:
+    """Of a shape `f32[8,4]{1,0}`, or of several in brackets."""
+    total = 0
+    for kind, axes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", result):
+        size = math.prod(int(axis) for axis in axes.split(",") if axis)
+        total += size * BITS.get(kind, int(re.sub(r"\D", "", kind) or 32)) // 8
+    return total
