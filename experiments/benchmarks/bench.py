@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import tyro
 
 from experiments.benchmarks.gpt2_worker import WORK as GPT2_WORK
-from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
+from experiments.benchmarks.settings import CPU_TRAINING, GENERATION, NEW_TOKENS, TRAINING
 from tlite.errors import UserError
 from tlite.training.metrics import read_metrics
 
@@ -111,7 +111,8 @@ def compare(ours: list[Contender], theirs: list[Contender], work: float) -> dict
     }
 
 
-def measured_peak() -> dict[str, float]:
+def measured_peak() -> tuple[dict[str, float], str]:
+    """FLOP/s in float32 and with bfloat16 operands; and the kind of device."""
     contender = Contender("peak", "tlite_worker", "peak")
     take_turns([contender], 3)
     peaks = {
@@ -121,7 +122,7 @@ def measured_peak() -> dict[str, float]:
         f"one 2048 x 2048 product: {peaks['float32'] / 1e9:,.0f} GFLOP/s in float32, "
         f"{peaks['mixed'] / 1e9:,.0f} with bfloat16 operands"
     )
-    return peaks
+    return peaks, contender.ready["platform"]
 
 
 def training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
@@ -251,7 +252,7 @@ class Options:
     """Rounds of training."""
     generation_rounds: int = 3
     """Rounds of generation (a round of nanoGPT's with 16 samples takes about 40 s)."""
-    only: Literal["all", "44k", "0.8M", "10.8M", "generation", "gpt2", "start"] = "all"
+    only: Literal["all", "44k", "0.8M", "10.8M", "124M", "generation", "gpt2", "start"] = "all"
     """One part of the work alone."""
     folder: Path = Path("runs/bench")
     """Where the JSON file and the picture go."""
@@ -261,8 +262,10 @@ def main() -> int:
     options = tyro.cli(Options)
     try:
         print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores")
-        peaks = measured_peak()
-        chosen = [s for s in TRAINING if options.only in ("all", s.name)]
+        peaks, backend = measured_peak()
+        everything = TRAINING if backend == "gpu" else CPU_TRAINING
+        chosen = everything if options.only == "all" else []
+        chosen = chosen or [s for s in TRAINING if s.name == options.only]
         numbers = (1, 16) if options.only in ("all", "generation") else ()
         results = {
             "peak_flops": peaks,

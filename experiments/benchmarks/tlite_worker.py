@@ -75,7 +75,7 @@ def peak(options: dict) -> None:
 
     rates = lambda: {"float32": rate(jnp.float32), "mixed": rate(jnp.bfloat16)}  # noqa: E731
     rates()
-    serve({"device": jax.devices()[0].device_kind}, rates)
+    serve({"device": jax.devices()[0].device_kind, "platform": jax.default_backend()}, rates)
 
 
 if __name__ == "__main__":

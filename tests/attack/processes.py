@@ -33,12 +33,14 @@ class Result:
 
 
 def surrounding(work: Path) -> dict[str, str]:
-    """The environment of all that is started: compiled once, and nothing from the network."""
+    """The environment of all that is started: two devices, on whatever machine; compiled once, and
+    nothing from the network.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in OF_TESTS}
     kept |= dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     folders = {"XDG_CACHE_HOME": "cache", "TLITE_DATA": "data", "HF_HOME": "hub"}
     kept |= {name: str(work / folder) for name, folder in folders.items()}
-    return kept | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
+    return kept | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "JAX_NUM_CPU_DEVICES": "2"}
 
 
 class Process:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tlite.functional import causal_mask, scaled_dot_product_attention
-from tlite.functional.fast_attention import mixed_attention
+from tlite.functional.fast_attention import fused_attention, mixed_attention
 
 SHAPES = {"one head": (5, 4), "batch and heads": (2, 3, 16, 8), "odd lengths": (3, 7, 5)}
 MASKS = {
@@ -20,8 +20,9 @@ def draw(shape, seed=0):
     return [jax.random.normal(k, shape).astype(jnp.bfloat16).astype(jnp.float32) for k in keys]
 
 
-def output_of(query, key, value, mask):
-    return mixed_attention(query, key, value, mask)[0]
+@pytest.fixture(params=[mixed_attention, fused_attention], ids=["mixed", "fused"])
+def output_of(request):
+    return lambda *inputs: request.param(*inputs)[0]
 
 
 def reference(query, key, value, mask):
@@ -30,7 +31,7 @@ def reference(query, key, value, mask):
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, mask):
+def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, mask, output_of):
     query, key, value, gradient = draw(SHAPES[shape])
     mask = MASKS[mask](SHAPES[shape][-2])
     results = []
@@ -43,7 +44,7 @@ def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, 
         np.testing.assert_allclose(ours, expected, atol=0.02 * scale)
 
 
-def test_a_row_that_sees_nothing_gives_zeros_and_passes_nothing_back():
+def test_a_row_that_sees_nothing_gives_zeros_and_passes_nothing_back(output_of):
     query, key, value, gradient = draw((6, 4))
     mask = causal_mask(6).at[2].set(False)
     output, pull_back = jax.vjp(lambda q: output_of(q, key, value, mask), query)
@@ -51,7 +52,7 @@ def test_a_row_that_sees_nothing_gives_zeros_and_passes_nothing_back():
     assert (pull_back(gradient)[0][2] == 0).all()
 
 
-def test_what_is_masked_has_no_gradient():
+def test_what_is_masked_has_no_gradient(output_of):
     query, key, value, _ = draw((6, 4))
     by_key, by_value = jax.grad(
         lambda k, v: output_of(query, k, v, causal_mask(6))[2].sum(), argnums=(0, 1)
@@ -61,7 +62,7 @@ def test_what_is_masked_has_no_gradient():
     assert (by_value[:3] != 0).any()
 
 
-def test_it_works_under_vmap_and_in_a_loop():
+def test_it_works_under_vmap_and_in_a_loop(output_of):
     query, key, value, _ = draw((2, 8, 4))
     mask = causal_mask(8)
     whole = output_of(query, key, value, mask)
@@ -71,3 +72,20 @@ def test_it_works_under_vmap_and_in_a_loop():
         lambda q: jax.lax.fori_loop(0, 2, lambda _, q: output_of(q, key, value, mask), q)
     )
     assert jnp.isfinite(looped(query)).all()
+
+
+@pytest.mark.parametrize("attention", [mixed_attention, fused_attention])
+def test_weights_are_those_of_the_definition(attention):
+    query, key, value, _ = draw((2, 3, 8, 4))
+    weights = attention(query, key, value, causal_mask(8))[1]
+    expected = scaled_dot_product_attention(query, key, value, causal_mask(8))[1]
+    np.testing.assert_allclose(weights, expected, atol=1e-6)
+
+
+def test_masks_of_each_example_and_of_each_head_are_heeded_by_the_kernel():
+    query, key, value, _ = draw((2, 3, 6, 4))
+    keys = jax.random.split(jax.random.key(5), 2)
+    for shape in ((2, 1, 1, 6), (2, 3, 6, 6), (1, 1, 6, 6)):
+        mask = jax.random.bernoulli(keys[0], 0.6, shape)
+        output = fused_attention(query, key, value, mask)[0]
+        np.testing.assert_allclose(output, reference(query, key, value, mask), atol=0.05)

@@ -15,7 +15,7 @@ from tlite.functional.attention import (
     write,
 )
 from tlite.functional.blocks import block, decoder_block, encoder_block, residual
-from tlite.functional.fast_attention import mixed_attention
+from tlite.functional.fast_attention import fused_attention, mixed_attention
 from tlite.functional.layers import (
     dropout,
     embed,

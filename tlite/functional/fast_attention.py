@@ -1,7 +1,7 @@
-"""Attention with bfloat16 operands and float32 sums, its backward pass written out.
+"""Attention with bfloat16 operands: its backward pass written out, or as one kernel of a GPU's.
 
-A model takes it where its config says so (`attention="mixed"`). It computes what
-`scaled_dot_product_attention` defines, up to rounding, and is tested against it.
+A model takes them where its config says so (`attention="mixed"`, `attention="fused"`). They compute
+what `scaled_dot_product_attention` defines, up to rounding, and are tested against it.
 """
 
 import math
@@ -39,6 +39,43 @@ def mixed_attention(
     # One axis for batch and heads: XLA's batched product is slower with two.
     flat = (x.reshape(-1, *x.shape[-2:]) for x in (query / math.sqrt(width), key, value))
     return _attention(*flat, mask).reshape(*batch, length, value.shape[-1]), weights
+
+
+def fused_attention(
+    query: Float[Array, "*batch T K"],
+    key: Float[Array, "*batch S K"],
+    value: Float[Array, "*batch S K"],
+    mask: Bool[Array, "..."] | None = None,
+    *,
+    observe: Observe = unobserved,
+) -> tuple[Float[Array, "*batch T K"], Float[Array, "*batch T S"]]:
+    """The same by `jax.nn.dot_product_attention`: on a GPU one kernel of cuDNN's, which never has
+    all T S weights in memory (Dao et al. 2022); elsewhere XLA's products.
+
+    `weights` and what is observed are the definition's, of operands that are rounded.
+    """
+    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
+    looked_at, weights = scaled_dot_product_attention(*rounded, mask, observe=observe)
+    if observe is not unobserved:
+        return looked_at, weights
+    *batch, length, width = query.shape
+    heads = batch[-1] if batch else 1
+
+    def by_place(x):  # (..., H, T, K) to (B, T, H, K)
+        return jnp.swapaxes(x.reshape(-1, heads, *x.shape[-2:]), 1, 2).astype(jnp.bfloat16)
+
+    seen = None
+    if mask is not None:
+        whole = jnp.broadcast_to(mask, (*batch, *mask.shape[-2:]))
+        mask = whole.reshape(-1, heads, *mask.shape[-2:]) if mask.ndim > 2 else mask[None, None]
+        mask = jnp.broadcast_to(mask, (*mask.shape[:2], length, key.shape[-2]))
+        seen = mask.any(-1, keepdims=True)  # theirs gives the mean of all values for a row of False
+    kernel = "cudnn" if jax.default_backend() == "gpu" else "xla"
+    places = map(by_place, (query, key, value))
+    output = jax.nn.dot_product_attention(*places, mask=mask, implementation=kernel)
+    output = jnp.swapaxes(output, 1, 2).astype(query.dtype)
+    output = output if seen is None else jnp.where(seen, output, 0)
+    return output.reshape(*batch, length, width), weights
 
 
 @jax.custom_vjp

@@ -24,7 +24,11 @@ ACTIVATIONS = {
     "tanh": jnp.tanh,
 }
 NORMS = {"layer": F.layer_norm, "rms": F.rms_norm, "zero_centred_rms": F.zero_centred_rms_norm}
-ATTENTIONS = {"exact": F.scaled_dot_product_attention, "mixed": F.mixed_attention}
+ATTENTIONS = {
+    "exact": F.scaled_dot_product_attention,
+    "mixed": F.mixed_attention,
+    "fused": F.fused_attention,
+}
 ATTENTIONS["auto"] = ATTENTIONS["exact"]  # until a run has decided
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
 
@@ -32,7 +36,7 @@ MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save
 # it gets what that has made, a dictionary of arrays as attributes, as its first argument.
 Activation = Literal["relu", "gelu", "gelu_exact", "silu", "squared_relu", "tanh"] | Callable
 Norm = Literal["layer", "rms", "zero_centred_rms"] | Callable
-Attention = Literal["exact", "mixed", "auto"] | Callable
+Attention = Literal["exact", "mixed", "fused", "auto"] | Callable
 Positions = (
     Literal["learned", "sinusoidal", "split_sinusoidal", "rotary", "relative", "alibi", "none"]
     | Callable
@@ -136,8 +140,8 @@ class BlocksConfig:
     bias: bool = True
     """Biases in all other layers and in the layer norms."""
     attention: Attention = "exact"
-    """What computes attention: the definition, or bfloat16 kernels ("mixed"); "auto" takes these
-    in mixed precision and contexts of 128 or more."""
+    """What computes attention: the definition, bfloat16 products ("mixed"), or one kernel of a GPU
+    ("fused"); "auto" takes these two in mixed precision and contexts of 128 or more."""
     feed_forward: Literal["default"] | Callable = "default"
     """The feed-forward layer."""
     key_heads: int | None = None
@@ -197,8 +201,10 @@ class BlocksConfig:
             raise ValueError(f"{self.num_heads} heads can't share {self.key_heads} heads of keys")
         if self.positions == "rotary" and self.width_of_heads % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
-        if self.attention == "mixed" and (needed := self.asked_of_attention()):
-            raise ValueError(f'mixed attention takes no {needed[0]}: take "exact" or "auto"')
+        if self.attention in ("mixed", "fused") and (needed := self.asked_of_attention()):
+            raise ValueError(
+                f'{self.attention} attention takes no {needed[0]}: take "exact" or "auto"'
+            )
         if callable(self.attention):
             taken = inspect.signature(self.attention).parameters
             if missing := [name for name in self.asked_of_attention() if name not in taken]:

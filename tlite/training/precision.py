@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tlite.errors import UserError
-from tlite.functional import mixed_attention, product
+from tlite.functional import causal_mask, fused_attention, mixed_attention, product
 from tlite.models.config import MIXED_FROM_LENGTH
 
 Precision = Literal["float32", "mixed", "auto"]
@@ -51,17 +51,30 @@ def choose_attention(model, precision: Precision):
         return model
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
     fast = fast and not model.asked_of_attention()
-    return dataclasses.replace(model, attention="mixed" if fast else "exact")
+    name = "exact" if not fast else "fused" if _has_fused(model) else "mixed"
+    return dataclasses.replace(model, attention=name)
 
 
-def _try_attention() -> None:
+def _has_fused(model) -> bool:
+    """Whether this is a GPU whose cuDNN has a kernel for heads of this width."""
+    if jax.default_backend() != "gpu":
+        return False
+    try:
+        _try_attention(fused_attention, model.width_of_heads)
+    except Exception:  # cuDNN's own, of no documented type
+        return False
+    return True
+
+
+def _try_attention(attention=mixed_attention, width: int = 16) -> None:
     """Products of a batch of matrices, as attention has them: raises where XLA refuses them."""
+    mask = causal_mask(128)
 
     def body(_, x):
-        return x - jax.grad(lambda x: mixed_attention(x, x, x)[0].sum())(x)
+        return x - jax.grad(lambda x: attention(x, x, x, mask)[0].sum())(x)
 
     jax.block_until_ready(
-        jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))(jnp.ones((2, 128, 16)))
+        jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))(jnp.ones((2, 2, 128, width)))
     )
 
 
