@@ -9,7 +9,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 .PHONY: help setup demo test attack lint bench notebooks
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
-.PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare
+.PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
@@ -23,6 +23,7 @@ help:
 	@echo "make finetune-trec      from a BERT, OPTIONS=\"--folder PATH\"; also finetune-shakespeare"
 	@echo "make copy, make numbers  an encoder-decoder in two minutes; nothing to download"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
+	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"
 	@echo "make notebooks          run the notebooks, into notebooks/built"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
 	@echo "make lint               check style"
@@ -93,5 +94,5 @@ copy: .venv/text
 numbers multi30k: .venv/text
 	$(TLITE) train $@ $(OPTIONS)
 
-logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec finetune-trec finetune-shakespeare: .venv/text
+logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

@@ -87,6 +87,8 @@ def _told(action: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except SystemExit as stop:  # after --help; or the reader of what is printed has gone
+        if processes.count() > 1:
+            processes.fail("", stop.code or 0)
         return stop.code or 0
     # The last net: elsewhere these are told with what to do.
     except OSError as error:

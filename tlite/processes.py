@@ -172,7 +172,7 @@ def leave(code: int = 0) -> None:
     _flush()
     with _crew.ending:  # a peer that goes is no loss any more
         if is_first():
-            _crew.client.key_value_set("tlite/end", json.dumps(["", 0]))
+            _crew.client.key_value_set("tlite/end", json.dumps(None))
         _crew.watch.join(10)
         jax.distributed.shutdown()
     if _crew.watch.is_alive():  # still in C++, where the end of Python would be an abort
@@ -181,7 +181,7 @@ def leave(code: int = 0) -> None:
 
 
 def fail(line: str, code: int) -> NoReturn:
-    """End this process with a line on standard error, and by it the others at once."""
+    """End this process with a line on standard error, if any, and by it the others at once."""
     with contextlib.suppress(Exception):  # there is no coordinator any more
         _crew.client.key_value_set("tlite/end", json.dumps([line, code]))
     _end(line, code)
@@ -202,6 +202,9 @@ def _connect(place: Place, heartbeat: int, patience: int) -> None:
 
     # Its notifier would swallow SIGTERM; the training loop hears that by itself.
     jax.config.update("jax_enable_preemption_service", False)
+    # Nor is the coordinator looked for behind the environment's http_proxy: that may never answer.
+    jax.config.update("jax_check_proxy_envs", False)
+    os.environ["no_grpc_proxy"] = place.coordinator.rpartition(":")[0].strip("[]")
     failed = []
 
     def initialize():
@@ -233,13 +236,13 @@ def _watch() -> None:
     crew = _crew
     while True:
         try:
-            line, code = json.loads(crew.client.blocking_key_value_get("tlite/end", 3_600_000))
+            said = json.loads(crew.client.blocking_key_value_get("tlite/end", 3_600_000))
             break
         except Exception as error:
             if "DEADLINE_EXCEEDED" not in str(error):
                 return  # the coordinator is gone, which ends this process by an abort
-    if line:
-        _end(line, code)
+    if said is not None:  # not the end that all have come to
+        _end(*said)
 
 
 def _end(line: str, code: int) -> NoReturn:
@@ -247,7 +250,7 @@ def _end(line: str, code: int) -> NoReturn:
     if not _crew.ending.acquire(blocking=False):
         time.sleep(3600)  # until the other thread has done it
     with contextlib.suppress(Exception):
-        print(line, file=sys.stderr, flush=True)
+        print(line, end="\n" if line else "", file=sys.stderr, flush=True)
     flushing = threading.Thread(target=_flush, daemon=True)  # a reader may be stuck
     flushing.start()
     flushing.join(1)

@@ -17,6 +17,7 @@ from tests.attack.processes import Process, Result
 NEEDS = ("generator",)
 SIGNALS = [signal.SIGKILL] * 5 + [signal.SIGINT, signal.SIGTERM]
 LAUNCH = ["launch", "-n", "2", "--devices-each", "1"]
+HEARTBEAT = 10  # seconds after which a process without a sign of life is lost
 SECONDS = 60  # for all processes to end, once one is told to
 
 
@@ -30,6 +31,7 @@ def case(work: Work, number: int) -> Result:
     for to_come in reversed(range(chance.randint(3, 6) + 1)):
         before, sent = progress(run, right), chance.choice(SIGNALS)
         line = [*LAUNCH * together, *work.train("generator", run)]
+        line += ["--heartbeat", str(HEARTBEAT)]
         process = work.start(line, folder, environment=environment)
         if to_come and (moment := wait_for_moment(chance, process, run, right)):
             result.tried += 1

@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
+import signal
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from tests.commands.launching import launched
+from tests.commands.launching import Launched, launched
 from tlite.runs import open_any
 from tlite.training import placement
+from tlite.training.checkpoints import Checkpoints
 
 EXPERIMENT = Path(__file__).parents[1] / "divided_experiment.py"
 MEMBERS = "--seeds 2 --learning-rates 0.001 0.003"
@@ -110,6 +112,20 @@ def test_other_kinds_train_over_processes_as_in_one(several, train, kind):
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path, sent):
+    run = tmp_path / "run"
+    with Launched(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
+        both.wait_until((run / "checkpoints" / "3").exists)
+        both.kill(sent == signal.SIGTERM, sent)
+        code, out, err = both.end()
+    step = Checkpoints(run / "checkpoints").steps()[-1]
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == step
+    assert code == 128 + sent
+    assert err.startswith(f"tlite: stopped at step {step}, and saved; go on: ")
+    assert err.count("\n") == out.count("precision:") == out.count("run folder") == 1
 
 
 def losses_of(opened, split):

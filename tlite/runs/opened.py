@@ -135,6 +135,8 @@ class OpenedRun(ABC):
                 f"the data of {run.folder} has changed since the run began: {changed[0]}: "
                 f"{then.get(changed[0])} then, {now.get(changed[0])} now"
             )
+        where = str(run.folder.resolve())
+        same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
         return cls(run, cls.load_tokenizer(run), data)
 
     @property
@@ -272,11 +274,15 @@ def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Mem
 
 
 def same_everywhere(what: dict) -> None:
-    """Raises a `UserError` where this process would train something else than the first one."""
+    """Raises a `UserError` where this process would do something else than the first one."""
     own = json.loads(json.dumps(what))  # as it is told
     first = processes.told(own)
-    for part in [part for part in own if own[part] != first[part]]:
-        raise UserError(f"this process has another {part} than process 0: give all the same files")
+    first = first if isinstance(first, dict) else {}
+    if changed := [part for part in own if own[part] != first.get(part)]:
+        raise UserError(
+            f"this process has another {changed[0]} than process 0: give all the same command and "
+            "the same files"
+        )
 
 
 def check_member(member: int, number: int) -> None:

@@ -15,6 +15,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from tlite.errors import UserError
 from tlite.functional.sharding import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
@@ -26,14 +27,26 @@ WHOLE_BELOW = 2**16  # elements of an array: what is smaller is not worth an exc
 def make_mesh(devices: list, config: TrainingConfig, num_parameters: int) -> Mesh:
     """("member", "data", "model"): as many of the devices as divide the members, then the batch.
 
-    A model that is divided lies over "data" and "model", and so does its batch.
+    A model that is divided lies over "data" and "model", and so does its batch. Each process has as
+    many of them as the others.
+
+    Raises:
+        UserError: some process would have none.
     """
     by_member = math.gcd(len(devices), config.num_members)
     of_batch = math.gcd(len(devices) // by_member, config.batch_size)
     divided = is_sharded(config, num_parameters)
     by_model = math.gcd(of_batch, config.model_devices) if divided else 1
     shape = by_member, of_batch // by_model, by_model
-    return Mesh(np.array(devices[: by_member * of_batch]).reshape(shape), AXES)
+    number, places = math.prod(shape), sorted({device.process_index for device in devices})
+    if number % len(places):
+        raise UserError(
+            f"a batch of {config.batch_size} can't be divided evenly over {len(places)} processes: "
+            "take another number of them, or another --batch-size"
+        )
+    own = [[d for d in devices if d.process_index == place] for place in places]
+    taken = [device for here in own for device in here[: number // len(places)]]
+    return Mesh(np.array(taken).reshape(shape), AXES)
 
 
 def is_sharded(config: TrainingConfig, num_parameters: int) -> bool:
@@ -104,9 +117,15 @@ class Replicated:
         return gradient
 
     def total(self, sums: PyTree) -> PyTree:
-        """The sums of all shards, in one exchange."""
-        vector, unravel = ravel_pytree(sums)
-        return unravel(jax.lax.psum(vector, "data"))
+        """The sums of all shards, in one exchange: what is small is packed into one vector."""
+        leaves, structure = jax.tree.flatten(sums)
+        small = [leaf for leaf in leaves if leaf.size < WHOLE_BELOW]
+        large = [leaf for leaf in leaves if leaf.size >= WHOLE_BELOW]
+        vector, unravel = ravel_pytree(small)
+        vector, large = jax.lax.psum((vector, large), "data")
+        small, large = iter(unravel(vector)), iter(large)
+        summed = [next(small if leaf.size < WHOLE_BELOW else large) for leaf in leaves]
+        return jax.tree.unflatten(structure, summed)
 
 
 @dataclass(frozen=True)
