@@ -3,7 +3,7 @@
 data      tlite prepare Skylion007/openwebtext corpora/openwebtext
 command   tlite train gpt2_xl --folder corpora/openwebtext --model-devices 4   (in each process)
 plan      tlite plan gpt2_xl --mesh 64x4
-          tlite plan gpt2_xl --tpu v5e:16x16 --mesh 64x4   (installs nothing: pip install libtpu)
+          tlite plan gpt2_xl --tpu v5e:16x16 --mesh 64x4   (needs the extra tpu)
 result    not trained here. midGPT states a validation loss of 2.80 for its run of this shape.
 """
 

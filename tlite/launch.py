@@ -51,7 +51,8 @@ def devices(processes: int, each: int | None = None) -> list[dict[str, str]]:
     if each is not None and each < 1:
         raise UserError(f"--devices-each must be at least 1, not {each}")
     if not (gpus := visible_gpus()):
-        number = each or int(os.environ.get("JAX_NUM_CPU_DEVICES") or num_cores() // processes or 1)
+        given = os.environ.get("JAX_NUM_CPU_DEVICES", "")
+        number = each or (int(given) if given.isdecimal() else num_cores() // processes) or 1
         return [{"JAX_NUM_CPU_DEVICES": str(number)}] * processes
     each = each or 1
     if processes * each > len(gpus):

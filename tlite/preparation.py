@@ -56,7 +56,10 @@ def make_tokenizer(name: str, pieces: int, texts: Texts) -> Any:
     if name == "bytes":
         return ByteTokenizer()
     if name == "characters":
-        return CharTokenizer("".join(set().union(*texts(None))))
+        letters = set()
+        for text in texts(None):
+            letters.update(text)
+        return CharTokenizer("".join(letters))
     if name == "bpe":
         return learn_bpe(texts(LEARNED_FROM), pieces)
     return open_tokenizer(name)[0]

@@ -204,7 +204,7 @@ def _connect(place: Place, heartbeat: int, patience: int) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     # Nor is the coordinator looked for behind the environment's http_proxy: that may never answer.
     jax.config.update("jax_check_proxy_envs", False)
-    os.environ["no_grpc_proxy"] = place.coordinator.rpartition(":")[0].strip("[]")
+    os.environ["no_grpc_proxy"] = place.coordinator.rpartition(":")[0].strip("[]")  # noqa: SIM112
     failed = []
 
     def initialize():

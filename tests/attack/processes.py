@@ -79,6 +79,8 @@ class Process:
     def _become(self, folder, call, streams, environment, handles) -> None:
         os.chdir(folder)
         os.environ.update(environment)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)  # a job in the background ignores some
         err, out = (os.open(p, os.O_WRONLY | os.O_CREAT) for p in (self.err_path, self.out_path))
         given, written = streams
         if written == "|":

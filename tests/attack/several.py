@@ -28,7 +28,7 @@ def case(work: Work, number: int) -> Result:
     folder, cold = work.case(f"several-{number}"), work.folder / "cold" / f"several-{number}"
     run, together = folder / "run", True
     environment = {"XDG_CACHE_HOME": str(cold)} if chance.random() < 0.25 else {}
-    for to_come in reversed(range(chance.randint(3, 6) + 1)):
+    for to_come in reversed(range(chance.randint(2, 4) + 1)):
         before, sent = progress(run, right), chance.choice(SIGNALS)
         line = [*LAUNCH * together, *work.train("generator", run)]
         line += ["--heartbeat", str(HEARTBEAT)]

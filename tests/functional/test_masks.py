@@ -76,10 +76,10 @@ def test_a_window_and_causality_leave_as_many_keys_as_the_window_is_long():
 
 @settings(max_examples=30, deadline=None)
 @given(arrays(int, (2, 7), elements=st.integers(0, 2)))
-def test_documents_are_counted_and_an_end_belongs_to_its_own(tokens):
+def test_documents_are_counted_and_an_end_is_the_first_that_the_next_one_sees(tokens):
     numbers = F.documents(jnp.asarray(tokens), 0)
     for row, found in zip(tokens.tolist(), numbers.tolist(), strict=True):
-        assert found == [row[:t].count(0) for t in range(7)]
+        assert found == [row[: t + 1].count(0) for t in range(7)]
 
 
 @settings(max_examples=30, deadline=None)

@@ -563,3 +563,15 @@ def test_a_checkpoint_without_digests_loads_and_its_files_are_checked(saved):
     assert_equal(Checkpoints(saved).load(placed(on_a_mesh(None, "a")))[1], 5)
     flip_a_byte(largest_file(saved / "5"))
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
+
+
+def test_large_files_of_earlier_checkpoints_are_checked_by_their_sha256(saved, monkeypatch):
+    """Until 22 November 2026 every file had one, whatever its size."""
+    monkeypatch.setattr(records, "LARGE", 100)
+    with Checkpoints(saved) as checkpoints:
+        assert checkpoints.load(ABSTRACT)[0] == 5
+        path = largest_file(saved / "5")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        assert checkpoints.load(ABSTRACT)[0] == 4

@@ -15,7 +15,7 @@ HloModule jit_step
 }
 
 %inner (x: f32[8]) -> f32[8] {
-  %s = (bf16[4,96]{1,0:T(8,128)(2,1)}, /*index=1*/u32[]{:T(128)}) all-gather-start(%x), dims={0}
+  %s = (bf16[4,96]{1,0:T(8,128)(2,1)}, bf16[8,96]{1,0}) all-gather-start(%x), dims={0}
   ROOT %d = bf16[8,96]{1,0:T(8,128)(2,1)} all-gather-done(%s)
 }
 
@@ -32,7 +32,7 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 
 
 def test_loops_count_as_often_as_they_run_and_starts_once():
-    gathered = 12 * (4 * 96 * 2 + 4)
+    gathered = 12 * 8 * 96 * 2
     assert exchanged(TPU) == {"all-reduce": (1, 32), "all-gather": (12, gathered)}
 
 

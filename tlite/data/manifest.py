@@ -140,6 +140,8 @@ def _manifest(folder: Path, content: Any) -> Manifest:
         if kind not in ("characters", "bytes", "pretrained"):
             raise ValueError(f"there is no tokenizer of the kind {kind!r}")
         sha256 = _text("sha256", tokenizer["sha256"])
+        if not sha256:
+            raise ValueError("the tokenizer has no SHA-256")
         tokenizer = CorpusTokenizer(kind, str(folder / file), sha256)
     source = content["source"]
     if not isinstance(source, dict):

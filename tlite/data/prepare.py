@@ -40,6 +40,9 @@ except ImportError:  # not on Windows
 
 SAMPLED_PIECES = 16  # that a tokenizer is learned from, at even distances
 
+REST = {"lock", "asked.json", "journal", "pieces", "tokenizer.json"}
+"""What is left of the work folder when the corpus has been moved out of it."""
+
 
 @dataclass(frozen=True)
 class Tokenizing:
@@ -73,7 +76,10 @@ def prepare(
     """
     if shard_tokens < 0 or processes < 0:
         raise UserError("shard_tokens and processes must not be negative")
+    work = folder.with_name(f"{folder.name}.preparing")
     if os.path.lexists(folder):
+        if work.is_dir() and {path.name for path in work.iterdir()} <= REST:
+            shutil.rmtree(work, ignore_errors=True)  # a kill has come after the corpus was whole
         raise UserError(f"{folder} exists already: name another folder, or remove it")
     pieces = plan(source, piece_size)
     asked = {
@@ -83,7 +89,6 @@ def prepare(
         "shard_tokens": shard_tokens,
         "piece_size": piece_size,
     }
-    work = folder.with_name(f"{folder.name}.preparing")
     with disk_errors(work), _work_folder(work, asked):
         inside = work / "corpus"
         coding, tokenizer = _coding(work, inside, source, pieces, tokenizing)

@@ -30,9 +30,12 @@ def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*b
 
 
 def documents(tokens: Int[Array, "*batch T"], end_id: int) -> Int[Array, "*batch T"]:
-    """The number of the document that each token belongs to; the end token ends its own."""
-    ends = tokens == end_id
-    return jnp.cumsum(ends, axis=-1) - ends
+    """The number of the document that each token belongs to.
+
+    The token that ends a document is the first that the next one sees, as a text that is generated
+    begins with it too.
+    """
+    return jnp.cumsum(tokens == end_id, axis=-1)
 
 
 def document_mask(numbers: Int[Array, "*batch T"]) -> Bool[Array, "*batch 1 T T"]:

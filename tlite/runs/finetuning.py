@@ -19,7 +19,6 @@ from tlite.models import BlocksConfig
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.runs.loading import open_model
 from tlite.training import Member, language_task, validation_batches
-from tlite.training.loop import host_copy
 from tlite.training.named import from_named, parameter_names, to_named
 
 LONGEST = 1024  # tokens of a window that a text is scored in
@@ -151,9 +150,8 @@ def taken_from(
 def start_from(run, arrays: dict[str, Any]) -> Member:
     """A run's members, all with these parameters; a classifier's new head is drawn by each."""
     start = run.trainer.init()
-    named = to_named(host_copy(start))
+    named = to_named(start)
     for name, array in named["parameters"].items():
-        named["parameters"][name] = np.broadcast_to(
-            np.asarray(arrays.get(name, array)), array.shape
-        )
+        if name in arrays:
+            named["parameters"][name] = np.broadcast_to(np.asarray(arrays[name]), array.shape)
     return run.trainer.place(from_named(start, named))

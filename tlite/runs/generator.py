@@ -143,7 +143,7 @@ class GeneratorRun(OpenedRun):
     @property
     def batch_size(self) -> int:
         """Windows of a validation's batch: as many on each device, few of a large vocabulary."""
-        shards, model = self.trainer.mesh.shape["data"], self.experiment.model
+        shards, model = self.trainer.num_shards, self.experiment.model
         of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
         return min(-(-EVALUATION_BATCH // shards), of_device) * shards
 
@@ -173,15 +173,12 @@ class GeneratorRun(OpenedRun):
         print(f"best checkpoint: step {step:,}")
         print(describe("validation", self.means(members, batches), self.unit))
         model = self.trainer.models(members.parameters)[0]
-        with disk_errors(run.samples):
-            run.samples.mkdir(exist_ok=True)
-            prompt, key = self.experiment.prompt, jax.random.key(0)
-            tokens = prompt_tokens(self.tokenizer, prompt)
-            before = "\n" + prompt
-            settings = {"num_tokens": 500, "key": key, "end_ids": end_ids(self.tokenizer)}
-            text = write_sample(model, self.tokenizer, tokens, before, **settings)
-            path = run.samples / f"step-{step}.txt"
-            path.write_text(prompt + text, encoding="utf-8")
+        prompt, key = self.experiment.prompt, jax.random.key(0)
+        tokens = prompt_tokens(self.tokenizer, prompt)
+        settings = {"num_tokens": 500, "key": key, "end_ids": end_ids(self.tokenizer)}
+        text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
+        self.save_sample(step, prompt + text)
+        with disk_errors(run.plots):
             self.draw(members, batches, model)
         print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
 

@@ -162,6 +162,8 @@ class OpenedRun(ABC):
         except Interrupted as stop:
             stop.args = (f"{stop}; go on: {program()} train --resume {run.folder}",)
             raise
+        finally:
+            trainer.feed.close()
         self.report(batches)
 
     def _own_parts(self) -> str:
@@ -178,6 +180,8 @@ class OpenedRun(ABC):
     def take_member(self, member: int) -> "OpenedRun":
         """One of the models of the run as a run of its own, at the last checkpoint."""
         training = self.experiment.training
+        if processes.count() > 1:
+            raise UserError("a member is taken by one process: name it without the others first")
         check_member(member, len(training.members))
         seed, rate = training.members[member]
         experiment = dataclasses.replace(

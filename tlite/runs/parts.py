@@ -188,6 +188,8 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
     manifest = corpus.manifest()
     if (of := manifest.tokenizer) is None:
         return NumberTokenizer(manifest.vocabulary_size)
+    if of.sha256 and not Path(of.path).is_file():
+        raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
     if of.kind == "pretrained":
         return open_tokenizer(of.path, of.sha256)[0]
     tokenizer = {"characters": CharTokenizer, "bytes": ByteTokenizer}[of.kind].load(of.path)

@@ -15,7 +15,7 @@ from tlite.experiment import ClassifierExperiment, Pretraining
 from tlite.models import BlocksConfig, GeneratorConfig
 from tlite.runs.opened import EVALUATION_BATCH
 from tlite.training import Member, Trainer, TrainingConfig, language_task, validation_batches
-from tlite.training.loop import fit, host_copy
+from tlite.training.loop import fit
 from tlite.training.named import from_named, to_named
 
 
@@ -57,10 +57,10 @@ def pretrained_members(run) -> Member:
     folder.mkdir(exist_ok=True)
     print(f"pre-training a generator on {len(stream):,} tokens, {training.steps:,} steps")
     members = fit(trainer, folder, batches, config.context)
-    learned = to_named(host_copy(members))["parameters"]
+    learned = trainer.on_host(members.parameters)
     print("pre-training has ended; now the classifier")
     start = run.trainer.init()
-    named = to_named(host_copy(start))
+    named = to_named(start)
     for name, array in named["parameters"].items():
         if name in learned:
             named["parameters"][name] = np.broadcast_to(learned[name], array.shape)

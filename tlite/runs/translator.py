@@ -254,7 +254,7 @@ def with_search(
 
 def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:
     sizes = [bucket.source.shape for bucket in buckets]
-    training, devices = experiment.training, jax.local_devices()
+    training, devices = experiment.training, jax.devices()
     try:
         task = translation_task(
             experiment.model,
@@ -265,7 +265,7 @@ def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) 
         )
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
+    return Trainer(task, training, jax.tree.map(jnp.asarray, buckets))
 
 
 def encode_pairs(

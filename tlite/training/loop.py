@@ -112,6 +112,7 @@ def fit(
                         scores.append(score)
                     signal, _ = agreed(interrupt)
         checkpoints.wait()
+        processes.told(None)  # the first one has renamed the last checkpoint: all may read it
         metrics.check()
     if signal:
         saved = ", and saved" if step else ": there is nothing to save yet"

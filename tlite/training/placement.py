@@ -33,18 +33,20 @@ def make_mesh(devices: list, config: TrainingConfig, num_parameters: int) -> Mes
     Raises:
         UserError: some process would have none.
     """
-    by_member = math.gcd(len(devices), config.num_members)
-    of_batch = math.gcd(len(devices) // by_member, config.batch_size)
+    places = sorted({device.process_index for device in devices})
+    own = [[d for d in devices if d.process_index == place] for place in places]
+    there = min(map(len, own)) * len(places)
+    by_member = math.gcd(there, config.num_members)
+    of_batch = math.gcd(there // by_member, config.batch_size)
     divided = is_sharded(config, num_parameters)
     by_model = math.gcd(of_batch, config.model_devices) if divided else 1
     shape = by_member, of_batch // by_model, by_model
-    number, places = math.prod(shape), sorted({device.process_index for device in devices})
+    number = math.prod(shape)
     if number % len(places):
         raise UserError(
             f"a batch of {config.batch_size} can't be divided evenly over {len(places)} processes: "
             "take another number of them, or another --batch-size"
         )
-    own = [[d for d in devices if d.process_index == place] for place in places]
     taken = [device for here in own for device in here[: number // len(places)]]
     return Mesh(np.array(taken).reshape(shape), AXES)
 

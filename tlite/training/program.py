@@ -32,7 +32,9 @@ def exchanged(program: str) -> dict[str, tuple[int, int]]:
             kind = operation.removesuffix("-start")
             if kind in COLLECTIVES:
                 counts[kind] += times
-                sizes[kind] += times * _bytes(result)
+                # Of what is begun here the operand is told too, before the result.
+                both = operation in ("all-gather-start", "collective-permute-start")
+                sizes[kind] += times * _bytes(result, first=1 if both else 0)
             inside = times * (_trips(line, computations) if operation == "while" else 1)
             for called in CALLED.findall(line):
                 todo += [(name.strip().lstrip("%"), inside) for name in called.split(",")]
@@ -63,10 +65,10 @@ def _trips(line: str, computations: dict[str, list[str]]) -> int:
     return int(bounds[0]) if len(bounds) == 1 and "direction=LT" in condition else 1
 
 
-def _bytes(result: str) -> int:
-    """Of a shape `f32[8,4]{1,0}`, or of several in brackets."""
+def _bytes(result: str, first: int = 0) -> int:
+    """Of a shape `f32[8,4]{1,0}`, or of several in brackets, from the `first` on."""
     total = 0
-    for kind, axes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", result):
+    for kind, axes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", result)[first:]:
         size = math.prod(int(axis) for axis in axes.split(",") if axis)
         total += size * BITS.get(kind, int(re.sub(r"\D", "", kind) or 32)) // 8
     return total

@@ -114,7 +114,10 @@ def check_files(folder: Path, checkpoint: Checkpoint) -> None:
     for name, written in checkpoint.files.items():
         with reading(folder / name):
             try:
-                damaged = _fingerprint(folder / name) != written
+                path = folder / name
+                # Earlier ones have the SHA-256 of every file.
+                size_only = isinstance(written, int)
+                damaged = (path.stat().st_size if size_only else _sha256(path)) != written
             except FileNotFoundError:
                 damaged = True
         if damaged:

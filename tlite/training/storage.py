@@ -17,6 +17,7 @@ import numpy as np
 from jax._src import distributed  # the only way to its store of keys and values
 from orbax.checkpoint import v1 as ocp
 
+from tlite.errors import UserError
 from tlite.processes import agree, count, is_first
 from tlite.training.digest import MODULUS, Digests, Part, parts, parts_digest
 
@@ -148,6 +149,10 @@ def _added_up(own: list[int], number: int) -> list[int]:
     if not is_first():
         return own
     keys = [f"{prefix}{process}" for process in range(count())]
-    everyones = [json.loads(client.blocking_key_value_get(key, WAIT * 1000)) for key in keys]
+    try:
+        everyones = [json.loads(client.blocking_key_value_get(key, WAIT * 1000)) for key in keys]
+    except jax.errors.JaxRuntimeError as error:
+        reason = f"a process has not written its part in {WAIT // 60} minutes"
+        raise UserError(f"the checkpoint is not whole: {reason}") from error
     client.key_value_delete(prefix)
     return [sum(values) % MODULUS for values in zip(*everyones, strict=True)]

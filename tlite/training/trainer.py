@@ -173,15 +173,23 @@ class Trainer:
             return jax.device_get(self._evaluate(parameters, batches))
 
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
-        """The members as models."""
-        if not all(a.is_fully_addressable for a in parameters.values()):
-            everywhere = NamedSharding(self.mesh, PartitionSpec())
-            parameters = jax.jit(lambda arrays: arrays, out_shardings=everywhere)(parameters)
-        host = jax.device_get(parameters)
+        """The members as models, whole in each process."""
+        host = self.on_host(parameters)
         return [
             self._to_model({name: jnp.asarray(a[member]) for name, a in host.items()})
             for member in range(self.config.num_members)
         ]
+
+    def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
+        """The arrays whole: also those that are divided over processes, which all call it."""
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+
+        def whole(array):
+            if not (array.is_fully_addressable or array.is_fully_replicated):
+                array = jax.jit(lambda a: a, out_shardings=everywhere)(array)
+            return np.asarray(array)
+
+        return {name: whole(array) for name, array in parameters.items()}
 
     def _check_fits(self) -> None:
         """Of the state alone, before anything of it is compiled."""
