@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tlite.data.reading import is_there, pieces
-from tlite.data.tables import import_datasets
+from tlite.data.tables import import_datasets, unreadable
 from tlite.errors import UserError, needs_extra
 
 BLOCK = 2**18  # bytes of a text that are read at a time
@@ -174,12 +174,7 @@ def _of_datasets(name: str, split: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of the hub, the network, or a loader's own kind
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        if isinstance(error, ConnectionError):
-            reason = "huggingface.co can't be reached"
-        elif isinstance(error, FileNotFoundError):
-            reason = "there is no such set, or it is not public"
-        raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
+        raise unreadable(name, split, error) from error
 
 
 @functools.cache

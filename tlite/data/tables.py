@@ -60,12 +60,17 @@ def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, 
     try:
         yield from datasets.load_dataset(name, split=split, streaming=stream)
     except Exception as error:  # of the hub, the network, or a loader's own kind
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        if isinstance(error, ConnectionError):
-            reason = "huggingface.co can't be reached"
-        elif isinstance(error, FileNotFoundError):
-            reason = "there is no such set, or it is not public"
-        raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
+        raise unreadable(name, split, error) from error
+
+
+def unreadable(name: str, split: str, error: Exception) -> UserError:
+    """In a sentence what the hub, the network or a loader has raised."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    if isinstance(error, ConnectionError):
+        reason = "huggingface.co can't be reached"
+    elif isinstance(error, FileNotFoundError):
+        reason = "there is no such set, or it is not public"
+    return UserError(f"can't read {split!r} of the set {name!r} ({reason})")
 
 
 def need_columns(row: dict, columns: tuple[str, ...], where: str) -> None:
