@@ -216,7 +216,7 @@ def test_the_parameters_of_a_function_are_trained(trained):
     ("line", "sentence"),
     [
         ("--activation alibi", "--activation can't be 'alibi': choose one of relu, gelu, "),
-        ("--attention 3", "--attention can't be '3': choose one of exact, mixed, auto"),
+        ("--attention 3", "--attention can't be '3': choose one of exact, mixed, fused, auto"),
         ("--positions absolute", "--positions can't be 'absolute': choose one of learned, "),
     ],
 )

@@ -76,7 +76,7 @@ def prepare(
     """
     if shard_tokens < 0 or processes < 0:
         raise UserError("shard_tokens and processes must not be negative")
-    work = folder.with_name(f"{folder.name}.preparing")
+    work = folder.parent / f"{folder.name}.preparing"
     if os.path.lexists(folder):
         if work.is_dir() and {path.name for path in work.iterdir()} <= REST:
             shutil.rmtree(work, ignore_errors=True)  # a kill has come after the corpus was whole
