@@ -378,7 +378,9 @@ def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
 
 def test_a_name_that_there_is_none_of_is_told_with_those_that_there_are():
     values = to_dict(GeneratorConfig()) | {"attention": "fast"}
-    with pytest.raises(ValueError, match=r"^attention: expected exact or mixed or fused or auto or func"):
+    with pytest.raises(
+        ValueError, match=r"^attention: expected exact or mixed or fused or auto or func"
+    ):
         from_dict(GeneratorConfig, values)
 
 
