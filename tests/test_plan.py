@@ -8,7 +8,15 @@ import pytest
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment
 from tlite.models import GeneratorConfig
-from tlite.plan import flops_per_token, kinds_of, number_of, plan, read_mesh
+from tlite.plan import (
+    PlannedTrainer,
+    bytes_on_a_device,
+    flops_per_token,
+    kinds_of,
+    number_of,
+    plan,
+    read_mesh,
+)
 from tlite.training import Trainer, TrainingConfig, language_task
 from tlite.training.feed import StreamedFeed
 
@@ -36,10 +44,14 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     trainer = Trainer(language_task(EXPERIMENT.model), EXPERIMENT.training, feed)
     members = trainer.init()
     held = sum(a.nbytes for a in jax.tree.leaves((members.parameters, members.optimizer)))
-    sizes = dict(re.findall(r"  (\w+) +([\d.]+) GiB", said))
-    assert float(sizes["parameters"]) + float(sizes["optimizer"]) == pytest.approx(
-        held / 2**30, abs=0.01
-    )
+    planned_one = PlannedTrainer(EXPERIMENT.model, EXPERIMENT.training, jax.devices())
+    sizes = bytes_on_a_device(planned_one, planned_one.lower().compile())
+    assert sizes["parameters"] + sizes["optimizer"] == held
+    memory = trainer.lower().compile().memory_analysis()
+    needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
+    needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
+    buffer = trainer.feed.most_steps * 16 * 17 * 2 // 4  # of batches, and of losses below
+    assert sizes["in all"] == pytest.approx(needed - buffer, rel=0.02)
     assert "16 examples, 256 tokens; 2 on a device at a time, 2 times" in said
     assert "4 data, parameters whole on each" in said
     assert re.search(r"[12] all-reduce", said)

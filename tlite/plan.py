@@ -74,7 +74,9 @@ def plan(
     began = time.perf_counter()
     compiled = planned.lower().compile()
     print(f"compiled in {time.perf_counter() - began:.0f} s")
-    print_memory(planned, compiled)
+    print("bytes on a device:")
+    for name, size in bytes_on_a_device(planned, compiled).items():
+        print(f"  {name:34s} {size / 2**30:8.2f} GiB")
     if kept := whole(planned.shapes, planned.mesh) if planned.sharded else []:
         print(f"not divided, as their axes don't allow it: {', '.join(kinds_of(kept))}")
     print("exchanged by a device in an update:")
@@ -189,8 +191,8 @@ class PlannedFeed:
         )
 
 
-def print_memory(planned: Trainer, compiled: Any) -> None:
-    """Bytes on each device: what is kept between steps, and what is needed inside of one."""
+def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
+    """What is kept between steps, what is needed inside of one, and all of it."""
     members = planned.member_shapes()
 
     def on_a_device(tree) -> int:
@@ -204,10 +206,7 @@ def print_memory(planned: Trainer, compiled: Any) -> None:
         "optimizer": on_a_device(members.optimizer),
         "activations, gradients and copies": inside,
     }
-    parts["in all"] = memory.argument_size_in_bytes + inside
-    print("bytes on a device:")
-    for name, size in parts.items():
-        print(f"  {name:34s} {size / 2**30:8.2f} GiB")
+    return parts | {"in all": memory.argument_size_in_bytes + inside}
 
 
 def kinds_of(names: list[str]) -> list[str]:

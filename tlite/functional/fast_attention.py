@@ -28,8 +28,7 @@ def mixed_attention(
     Nobody who asks only for the output pays for the weights: the compiler drops them. To somebody
     who observes them the definition offers its own, of operands that are rounded in the same way.
     """
-    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
-    looked_at, weights = scaled_dot_product_attention(*rounded, mask, observe=observe)
+    looked_at, weights = _definition(query, key, value, mask, observe)
     if observe is not unobserved:
         return looked_at, weights
     *batch, length, width = query.shape
@@ -54,8 +53,7 @@ def fused_attention(
 
     `weights` and what is observed are the definition's, of operands that are rounded.
     """
-    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
-    looked_at, weights = scaled_dot_product_attention(*rounded, mask, observe=observe)
+    looked_at, weights = _definition(query, key, value, mask, observe)
     if observe is not unobserved:
         return looked_at, weights
     *batch, length, width = query.shape
@@ -76,6 +74,12 @@ def fused_attention(
     output = jnp.swapaxes(output, 1, 2).astype(query.dtype)
     output = output if seen is None else jnp.where(seen, output, 0)
     return output.reshape(*batch, length, width), weights
+
+
+def _definition(query, key, value, mask, observe):
+    """The definition's output and weights, of operands that are rounded to bfloat16."""
+    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
+    return scaled_dot_product_attention(*rounded, mask, observe=observe)
 
 
 @jax.custom_vjp

@@ -38,8 +38,10 @@ def to_named(members: Member) -> Trees:
     """
     optimizer = {}
     for index, part in enumerate(_parts(members)[0]):
-        named = {f"{index}.{name}": a for name, a in part.items()} if _is_table(part) else part
-        optimizer |= named if _is_table(part) else {str(index): named}
+        if _is_table(part):
+            optimizer |= {f"{index}.{name}": array for name, array in part.items()}
+        else:
+            optimizer[str(index)] = part
     return {
         "parameters": dict(members.parameters),
         "optimizer": {name: a for name, a in optimizer.items() if jax.tree.leaves(a)},

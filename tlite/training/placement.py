@@ -120,6 +120,8 @@ class Replicated:
 
     def total(self, sums: PyTree) -> PyTree:
         """The sums of all shards, in one exchange: what is small is packed into one vector."""
+        if self.num_shards == 1:
+            return sums
         leaves, structure = jax.tree.flatten(sums)
         small = [leaf for leaf in leaves if leaf.size < WHOLE_BELOW]
         large = [leaf for leaf in leaves if leaf.size >= WHOLE_BELOW]
