@@ -4,7 +4,7 @@ data      tlite prepare Skylion007/openwebtext corpora/openwebtext
 command   tlite train gpt2_xl --folder corpora/openwebtext --model-devices 4   (in each process)
 plan      tlite plan gpt2_xl --mesh 64x4
           tlite plan gpt2_xl --tpu v5e:16x16 --mesh 64x4   (needs the extra tpu)
-result    not trained here. midGPT (github.com/AllanYangZhou/midGPT) states a validation loss of about
+result    not trained here. midGPT (github.com/AllanYangZhou/midGPT) states a loss of about
           2.42 after 25,000 updates of its own 1.5B, whose settings differ; and 2.80 for its 124M.
 """
 
