@@ -17,9 +17,16 @@ def to_dict(config) -> dict[str, Any]:
     values = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        value = to_dict(value) if dataclasses.is_dataclass(value) else value
-        values[field.name] = own_code.describe(value) if callable(value) else value
+        values[field.name] = _to_plain(value)
     return {"kind": type(config).__name__, **values}
+
+
+def _to_plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return to_dict(value)
+    if isinstance(value, tuple):
+        return tuple(map(_to_plain, value))
+    return own_code.describe(value) if callable(value) else value
 
 
 def from_dict(kind, values: Any):
@@ -76,7 +83,7 @@ def _plain(kind, value: Any):
         fits = type(value) is str and value in get_args(kind)
     elif get_origin(kind) is tuple:
         fits = isinstance(value, list | tuple)
-        value = tuple(_plain(get_args(kind)[0], v) for v in value) if fits else value
+        value = tuple(from_dict(get_args(kind)[0], v) for v in value) if fits else value
     elif get_origin(kind) is dict:
         fits = isinstance(value, dict)
         keys, values = get_args(kind)

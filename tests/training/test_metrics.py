@@ -199,6 +199,18 @@ def test_for_pictures_a_long_run_is_thinned_to_means(path):
     assert thin[-1] == content[-1]
 
 
+def test_the_mean_of_lines_is_of_the_members_that_are_not_out(path):
+    first = {"step": 1, "split": "training"} | summarise({"loss": np.array([1.0, 3.0])})
+    out = {"loss": 5.0, "loss_spread": None, "loss_members": [None, 5.0], "perplexity": None}
+    content = [first, first | out | {"step": 2}, first | out | {"step": 3}, first | out]
+    path.write_text("".join(json.dumps(line) + "\n" for line in content))
+    one, other = read_metrics(path, most=2)
+    assert (one["loss"], one["loss_members"]) == (3.5, [1.0, 4.0])
+    assert one["loss_spread"] == first["loss_spread"]
+    assert (other["loss_members"], other["loss_spread"]) == ([None, 5.0], None)
+    assert other["perplexity"] is None
+
+
 members = st.integers(1, 4).flatmap(
     lambda number: st.fixed_dictionaries(
         {

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+Smoothing = float | Float[Array, ""]
+
 
 def token_cross_entropy(
-    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], smoothing: float = 0.0
+    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], smoothing: Smoothing = 0.0
 ) -> Float[Array, "*batch"]:
     """-log softmax(logits)[target] for each target, in nats.
 
@@ -17,7 +19,7 @@ def token_cross_entropy(
     `smoothing` is spread evenly over all V.
     """
     chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    if smoothing:
+    if isinstance(smoothing, Array) or smoothing:
         chosen = (1 - smoothing) * chosen + smoothing * logits.mean(-1)
     return jax.nn.logsumexp(logits, axis=-1) - chosen
 
@@ -26,7 +28,7 @@ def cross_entropy(
     logits: Float[Array, "*batch V"],
     targets: Int[Array, "*batch"],
     weights: Float[Array, "*batch"] | None = None,
-    smoothing: float = 0.0,
+    smoothing: Smoothing = 0.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 by default."""
     return weighted_sum(token_cross_entropy(logits, targets, smoothing), weights)

@@ -38,6 +38,7 @@ from tlite.training.records import (
     read_record,
     reading,
     regular,
+    set_interrupted,
     tree_digest,
     write_record,
 )
@@ -67,13 +68,22 @@ class Checkpoints:
                     if UNFINISHED.fullmatch(path.name) and path.is_dir():
                         shutil.rmtree(path)
 
-    def save(self, step: int, trees: Trees, score: float, *, interrupted: bool = False) -> None:
+    def save(
+        self,
+        step: int,
+        trees: Trees,
+        score: float,
+        *,
+        interrupted: bool = False,
+        beside: bool = False,
+    ) -> None:
         """Write in the background; waits first for the one before. The best has the least score.
 
         The arrays may be used up afterwards: they have been copied to the host.
 
         One of an interruption is kept until the next, and is neither the best nor counted among
-        the last, unless there is no other.
+        the last, unless there is no other. One `beside` the others is kept as well as these: the
+        run may go on as if it had not been.
         """
         self.wait()
         temporary = self.folder / f"{step}.writing"
@@ -82,9 +92,11 @@ class Checkpoints:
                 raise UserError(f"{self.folder} is gone: nothing more can be saved there")
             write = storage.begin_save(temporary, trees)
         record = step, float(score), interrupted
-        self._pending = self._writer.submit(self._write, temporary, write, record)
+        self._pending = self._writer.submit(self._write, temporary, write, record, beside)
 
-    def _write(self, temporary: Path, write: Callable[[], Digests], record: tuple) -> None:
+    def _write(
+        self, temporary: Path, write: Callable[[], Digests], record: tuple, beside: bool
+    ) -> None:
         try:
             digests = write()
             if is_first():
@@ -96,7 +108,7 @@ class Checkpoints:
             raise
         if is_first():
             known = self._known()
-            for step in {c.step for c in known} - kept(known, self._last):
+            for step in {c.step for c in known} - kept(known, self._last, beside=beside):
                 shutil.rmtree(self._rename(step, f"{step}.deleting"), ignore_errors=True)
 
     def wait(self) -> None:
@@ -146,6 +158,13 @@ class Checkpoints:
             return [c.step for c in regular(self._known())] or self._steps()
 
         return _decided(find, self._writing)
+
+    def set_interrupted(self, steps: Callable[[int], bool]) -> None:
+        """Let the checkpoints of such steps be as of interruptions, and no others."""
+        for checkpoint in self._known() if is_first() else ():
+            if (interrupted := steps(checkpoint.step)) != checkpoint.interrupted:
+                with disk_errors(self.folder):
+                    set_interrupted(self.folder / str(checkpoint.step), checkpoint, interrupted)
 
     def _known(self) -> list[Checkpoint]:
         """What the checkpoints say of themselves, oldest first; damaged ones are passed over."""
@@ -212,7 +231,7 @@ class Checkpoints:
         if checkpoint.arrays and not all((folder / name).is_dir() for name in abstract):
             raise Damaged  # Orbax removed old ones in place, and was killed
         try:
-            differs = _difference(storage.shapes(folder), abstract)
+            differs = storage.difference(storage.shapes(folder), abstract)
             trees = None if differs else storage.load(folder, abstract)
             if trees and checkpoint.arrays:
                 whole = storage.load(folder, jax.tree.map(_on_the_host, abstract))
@@ -274,20 +293,6 @@ def _as_one(work: Callable[[], T], together: bool) -> T:
     if damaged:
         raise error or Damaged
     return result
-
-
-def _difference(found: Trees, wanted: Trees) -> str:
-    """The first array that a checkpoint has otherwise than wanted, as a phrase; "" if none."""
-    for tree, arrays in sorted(wanted.items(), reverse=True):  # parameters before the optimizer's
-        saved = {name: tuple(array.shape) for name, array in found.get(tree, {}).items()}
-        for name, array in arrays.items():
-            if saved.get(name) != array.shape:
-                return f"its {name} has the shape {saved.get(name, '-')}, not {array.shape}"
-            if found[tree][name].dtype != array.dtype:
-                return f"its {name} is of {found[tree][name].dtype}, not {array.dtype}"
-        if more := sorted(saved.keys() - arrays.keys()):
-            return f"it has {more[0]}, which the config does not"
-    return ""
 
 
 def _on_the_host(wanted: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:

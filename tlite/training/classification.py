@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite import functional as F
-from tlite.models import ClassifierConfig, LogisticConfig, make_model
+from tlite.models import ClassifierConfig, Ensemble, LogisticConfig, make_model
 from tlite.training.step import Task
 
 
@@ -28,7 +28,7 @@ def classification_task(
         chosen = place(number)
         return jax.tree.map(lambda a: a[chosen], data)
 
-    def loss(model, batch, keys):
+    def loss(model, batch, keys, label_smoothing=label_smoothing):
         tokens, labels = batch
         logits = score(model, tokens, keys)
         if tokens.ndim == 2:
@@ -60,6 +60,8 @@ def score(model, tokens, keys=None):
 
 def class_logits(model, tokens):
     """Logits of texts: of the text (N, T), or joined from its sentences' (N, S, T)."""
+    if isinstance(model, Ensemble):  # the mean over members is taken of texts, not of sentences
+        return model.mean(lambda member: class_logits(member, tokens))
     logits = model(tokens)
     return logits if tokens.ndim == 2 else join_sentences(logits, (tokens >= 0).any(-1))
 

@@ -5,7 +5,36 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from tyro.conf import Fixed, Suppress, UseAppendAction
+
 from tlite.config import check_size
+
+
+@dataclass(frozen=True)
+class Varied:
+    """The numbers that one of several variants has of its own; None: the config's.
+
+    A compiled program takes them as data, so that variants which differ in nothing else are trained
+    side by side (`tlite.training.side_by_side`).
+    """
+
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    beta1: float | None = None
+    beta2: float | None = None
+    adam_epsilon: float | None = None
+    muon_momentum: float | None = None
+    label_smoothing: float | None = None
+    clip_norm: float | None = None
+    final_learning_rate: float | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        """Those that are given, by name."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+VARIED = tuple(field.name for field in dataclasses.fields(Varied))
 
 
 @dataclass(frozen=True)
@@ -25,6 +54,8 @@ class TrainingConfig:
     """Step size, or its peak."""
     learning_rates: tuple[float, ...] = ()
     """Several step sizes, trained side by side in one program; replaces learning_rate."""
+    varied: Suppress[Fixed[tuple[Varied, ...]]] = ()
+    """Variants that differ in such numbers, trained side by side in one program."""
     schedule: Literal["constant", "cosine", "inverse_sqrt"] = "constant"
     """Learning rate after the warm-up: constant, a half cosine down to the last step, or falling
     with the inverse square root of the step."""
@@ -70,6 +101,11 @@ class TrainingConfig:
     """Of a model that is divided: devices that share the work on one example."""
     evaluate_every: int = 500
     """Steps between validations; each is followed by a checkpoint."""
+    norms: bool = False
+    """Note at every step the norms of gradient and parameters, and what part of it they move by."""
+    follow: UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]] = ()
+    """Write the metrics also for TensorBoard, or as an offline run of Weights & Biases, into the
+    run's folder."""
 
     def __post_init__(self):
         sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
@@ -91,6 +127,10 @@ class TrainingConfig:
             raise ValueError(f"clip_norm must be positive and finite, not {self.clip_norm}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
+        if self.varied and (self.learning_rates or self.patience):
+            raise ValueError("varied can't go with learning_rates, or with patience")
+        if self.varied:
+            _ = self.variants  # each is checked
 
     def on_devices(self, number: int) -> "TrainingConfig":
         """The same updates with batches that fit so many devices; numbers differ by rounding."""
@@ -102,10 +142,37 @@ class TrainingConfig:
 
     @property
     def num_members(self) -> int:
-        return self.seeds * max(len(self.learning_rates), 1)
+        return self.seeds * max(len(self.varied), len(self.learning_rates), 1)
+
+    @property
+    def variants(self) -> tuple["TrainingConfig", ...]:
+        """What is trained side by side with every seed, each as a config without the others."""
+        rates = tuple(Varied(learning_rate=rate) for rate in self.learning_rates)
+        return tuple(
+            dataclasses.replace(self, learning_rates=(), varied=(), **varied.given)
+            for varied in self.varied or rates or (Varied(),)
+        )
 
     @property
     def members(self) -> list[tuple[int, float]]:
         """(seed, learning rate) of each of the models that are trained side by side."""
-        rates = self.learning_rates or (self.learning_rate,)
+        rates = [variant.learning_rate for variant in self.variants]
         return [(self.seed + i, rate) for rate in rates for i in range(self.seeds)]
+
+    @property
+    def numbers(self) -> dict[str, list[float]]:
+        """By name: a value for each member, of what members have of their own beside the rate.
+
+        No clipping is infinity.
+        """
+        own = {name: [getattr(v, name) for v in self.variants] for name in VARIED[1:]}
+        return {
+            name: [math.inf if v is None else v for v in values for _ in range(self.seeds)]
+            for name, values in own.items()
+            if any(value != getattr(self, name) for value in values)
+        }
+
+    def of_member(self, member: int) -> "TrainingConfig":
+        """The config of one of the models, alone."""
+        variant, index = divmod(member, self.seeds)
+        return dataclasses.replace(self.variants[variant], seed=self.seed + index, seeds=1)

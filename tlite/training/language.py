@@ -7,6 +7,7 @@ from jaxtyping import Array, Int
 
 from tlite import functional as F
 from tlite.data import draw_windows, every_window
+from tlite.errors import UserError
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.training.step import Task
 
@@ -18,7 +19,12 @@ def language_task(
 
     With `end_id` the token ends a document, and what is in one window of several documents does not
     see the others.
+
+    Raises:
+        UserError: the model's convolutions would see them.
     """
+    if end_id is not None and config.convolution:
+        raise UserError("a convolution can't tell documents apart: take a model without, or a text")
 
     def run(model, tokens, **settings):
         if end_id is not None:
@@ -28,7 +34,7 @@ def language_task(
     def draw(tokens, key, step, size):
         return draw_windows(F.fold_in(key, step), tokens, config.context, size)
 
-    def loss(model, batch, keys):
+    def loss(model, batch, keys, label_smoothing=label_smoothing):
         inputs, targets = batch
         logits = run(model, inputs, key=keys if config.dropout else None)
         return {

@@ -14,9 +14,12 @@ from tlite import processes
 from tlite.errors import Interrupted, UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
+from tlite.training.followers import FollowedMetrics
+from tlite.training.metrics import NoMetrics, iterate_metrics, summarise
 from tlite.training.named import from_named, to_named
+from tlite.training.profiling import Profile
 from tlite.training.progress import TrainingProgress
+from tlite.training.side_by_side import Finite, failures
 from tlite.training.step import Member
 from tlite.training.trainer import Trainer
 
@@ -32,11 +35,13 @@ def fit(
     tokens_per_example: int,
     start: Callable[[], Member] | None = None,
     measure: Callable[[Member, dict], dict[str, np.ndarray]] | None = None,
+    profile: int = 0,
 ) -> Member:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
-    adds to what a validation finds, by member (M,); it is given that.
+    adds to what a validation finds, by member (M,); it is given that. So many steps as `profile`
+    says are profiled, into the folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -55,13 +60,20 @@ def fit(
     path, first = folder / "metrics.jsonl", processes.is_first()
     with (
         Interrupt() as interrupt,
-        MetricsFile(path) if first else NoMetrics() as metrics,
+        FollowedMetrics(path, config.follow) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
     ):
         members, step = restore(trainer, checkpoints, start=start)
         if checkpoints.steps():
             checkpoints.set_aside_damaged(step)
         metrics.cut_after(step)
+        # A last step that is one no more, as the run got others, is as one of an interruption;
+        # and the other way round.
+        every = config.evaluate_every
+        checkpoints.set_interrupted(lambda step: step % every != 0 and step != config.steps)
+        failed = failures(path, "training") if first and config.varied else {}
+        failed = dict(processes.told([*failed.items()]))
+        finite = Finite(config, checkpoints, failed)
         tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
         tokens_per_step *= len(config.members)
         steps_per_call, perplexity = 1, trainer.task.perplexity
@@ -69,25 +81,31 @@ def fit(
         regular = (line for line in validations if line["step"] % config.evaluate_every == 0)
         scores = processes.told(selection_scores(config, regular))
         signal, _ = agreed(interrupt)
-        with TrainingProgress(step, config.steps) as progress:
+        with (
+            TrainingProgress(step, config.steps) as progress,
+            Profile(folder / "profile", profile) as profiled,
+        ):
             while step < config.steps and not signal and not out_of(patience, scores):
                 next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
                 num_steps = min(steps_per_call, next_evaluation - step, config.steps - step)
+                num_steps = profiled.next(num_steps)
                 began = time.perf_counter()
                 members, losses = trainer.train(members, step, num_steps)
                 seconds = time.perf_counter() - began
+                profiled.done(num_steps)
                 rate = tokens_per_step * num_steps / seconds
+                out = finite.note(losses["loss"], step)
                 metrics.write(
                     [
                         {"step": step + i + 1, "split": "training"}
-                        | summarise({name: v[i] for name, v in losses.items()}, perplexity)
+                        | summarise({n: v[i] for n, v in losses.items()}, perplexity, out[i])
                         | {"tokens_per_second": round(rate)}
                         for i in range(num_steps)
                     ]
                 )
-                _check_finite("training", losses["loss"], step, config.members, checkpoints)
+                finite.check("training", losses["loss"], step, out)
                 step += num_steps
-                progress.update(step, float(losses["loss"][-1].mean()), rate)
+                progress.update(step, float(losses["loss"][-1, ~out[-1]].mean()), rate)
                 # The first call compiles; later ones are fitted to the time that a step takes.
                 wanted = SECONDS_PER_CALL / (seconds / num_steps)
                 steps_per_call = min(
@@ -97,16 +115,22 @@ def fit(
                 if step == next_evaluation or step == config.steps or signal:
                     means = validate(trainer, members, validation)
                     means |= measure(members, means) if measure else {}
-                    _check_finite(
-                        "validation", means["loss"][None], step - 1, config.members, checkpoints
-                    )
-                    line = {"step": step, "split": "validation"} | summarise(means, perplexity)
-                    line = processes.told(line)
+                    out = finite.out | ~np.isfinite(means["loss"])
+                    interrupted = step not in (next_evaluation, config.steps)
+                    if interrupted and not np.array_equal(out, finite.out):
+                        # Where a run was cut decides of no failure: nothing is kept of this.
+                        checkpoints.wait()
+                        step = max(checkpoints.steps(), default=0)
+                        break
+                    finite.check("validation", means["loss"][None], step - 1, out[None])
+                    finite.tell()
+                    line = summarise(means, perplexity, out)
+                    line = processes.told({"step": step, "split": "validation"} | line)
                     metrics.write([line])
                     saved = to_named(members)
                     (score,) = selection_scores(config, [line])
-                    interrupted = step not in (next_evaluation, config.steps)
-                    checkpoints.save(step, saved, score, interrupted=interrupted)
+                    beside = not interrupted and step != next_evaluation
+                    checkpoints.save(step, saved, score, interrupted=interrupted, beside=beside)
                     progress.validated(line["loss"])  # after the save: nobody may be reading
                     if not interrupted:
                         scores.append(score)
@@ -181,28 +205,6 @@ def validate(trainer: Trainer, members: Member, batches: Any) -> dict[str, np.nd
         name: np.asarray(values, np.float64).reshape(number, -1).sum(1) / count
         for name, values in sums.items()
     }
-
-
-def _check_finite(
-    split: str, losses: np.ndarray, step: int, members: list, checkpoints: Checkpoints
-):
-    """Stop at the first row of losses (N, M), from `step` + 1 on, that is not finite."""
-    bad = np.argwhere(~np.isfinite(losses))
-    if not len(bad):
-        return
-    checkpoints.wait()
-    row, member = bad[0]
-    seed, rate = members[member]
-    saved = checkpoints.steps()
-    last = (
-        f"the last good checkpoint is step {saved[-1]}, in {checkpoints.folder}"
-        if saved
-        else ("no checkpoint had been saved")
-    )
-    raise UserError(
-        f"the {split} loss of seed {seed} with learning rate {rate:g} is {losses[row, member]} "
-        f"at step {step + row + 1}; {last}"
-    )
 
 
 def agreed(interrupt: "Interrupt", steps_per_call: int = 0) -> tuple[int, int]:

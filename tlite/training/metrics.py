@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,25 @@ except ImportError:  # not on Windows
     fcntl = None
 
 
-def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
+def summarise(
+    losses: dict[str, np.ndarray], perplexity: bool = True, out: np.ndarray | None = None
+) -> dict:
     """Mean over members (M,) of each loss and, for several, the spread and the members' own.
 
-    With `perplexity` exp(loss) is added: for a loss that is the mean over tokens.
+    With `perplexity` exp(loss) is added: for a loss that is the mean over tokens. Members that are
+    `out` (M,) have null, and the others' mean and spread do without them.
     """
-    line = {}
+    line, kept = {}, slice(None)
+    if out is not None and out.any() and not out.all():
+        losses, kept = {name: np.where(out, np.nan, v) for name, v in losses.items()}, ~out
     if perplexity and "loss" in losses:
         losses = {**losses, "perplexity": np.exp(np.minimum(losses["loss"], 700.0))}
     for name, values in losses.items():
         values = np.asarray(values, np.float64)
-        line[name] = _short(values.mean())
+        line[name] = _short(values[kept].mean())
         if len(values) > 1:
-            line[f"{name}_spread"] = _short(values.std(ddof=1))
+            several = values[kept].size > 1
+            line[f"{name}_spread"] = _short(values[kept].std(ddof=1)) if several else None
             line[f"{name}_members"] = [_short(value) for value in values]
     return line
 
@@ -171,9 +177,9 @@ def read_metrics(path: Path, most: int | None = None) -> list[dict]:
             continue
         group.append(line)
         if len(group) >= width:
-            lines.append(_mean(group))
+            lines.append(mean_line(group))
             group = []
-    return lines + ([_mean(group)] if group else [])
+    return lines + ([mean_line(group)] if group else [])
 
 
 def _raw(path: Path, word: bytes) -> Iterator[bytes]:
@@ -181,18 +187,24 @@ def _raw(path: Path, word: bytes) -> Iterator[bytes]:
         yield from (line for line in file if word in line)
 
 
-def _mean(lines: list[dict]) -> dict:
-    """One line for several: their last step, and the means of what all of them have."""
+def mean_line(lines: list[dict]) -> dict:
+    """One line for several: their last step, and the means of what is known of each value."""
     if len(lines) == 1:
         return lines[0]
     means = {"step": lines[-1]["step"], "split": lines[-1]["split"]}
     for name in lines[0].keys() - means.keys():
-        values = [line.get(name) for line in lines]
-        known = [v for v in values if v is not None]
-        shapes = {len(v) if isinstance(v, list) else 0 for v in known}
-        if len(shapes) == 1 and not any(None in v for v in known if isinstance(v, list)):
-            means[name] = np.mean(known, axis=0).tolist()
+        values = [line[name] for line in lines if line.get(name) is not None]
+        if not any(isinstance(value, list) for value in values):
+            means[name] = _known_mean(values)
+        elif len({len(v) if isinstance(v, list) else 0 for v in values}) == 1:
+            means[name] = [_known_mean(of_member) for of_member in zip(*values, strict=True)]
     return means
+
+
+def _known_mean(values: Sequence[float | int | None]) -> float | None:
+    """The mean of what was finite; None where nothing was."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _short(value: float) -> float | None:

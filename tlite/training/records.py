@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,12 @@ def best(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
     return min(checkpoints, key=lambda c: (c.score, c.step))
 
 
-def kept(checkpoints: Sequence[Checkpoint], last: int) -> set[int]:
-    """The steps to keep: the newest, the last few and the best, as if never interrupted."""
-    counted = regular(checkpoints)
+def kept(checkpoints: Sequence[Checkpoint], last: int, *, beside: bool = False) -> set[int]:
+    """The steps to keep: the newest, the last few and the best, as if never interrupted.
+
+    If the newest is only `beside` them, all as if it had not been.
+    """
+    counted = regular(checkpoints[:-1] if beside else checkpoints)
     chosen = [checkpoints[-1], *counted[-last:], *([best(counted)] if counted else [])]
     return {checkpoint.step for checkpoint in chosen}
 
@@ -68,9 +71,21 @@ def write_record(
     """Write checkpoint.json beside the arrays, which are whole by now."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
     files = {name: _fingerprint(folder / name) for name in names}
-    record = asdict(Checkpoint(step, score, interrupted, files, digests))
+    _write(folder / RECORD, Checkpoint(step, score, interrupted, files, digests))
+
+
+def set_interrupted(folder: Path, checkpoint: Checkpoint, interrupted: bool) -> None:
+    """Let a checkpoint be as of an interruption, or not, whenever a kill comes: the end of its run
+    was moved."""
+    path = folder / f"{RECORD}.new"
+    _write(path, replace(checkpoint, interrupted=interrupted))
+    path.replace(folder / RECORD)
+
+
+def _write(path: Path, checkpoint: Checkpoint) -> None:
+    record = asdict(checkpoint)
     content = json.dumps(record | {"sha256": _record_digest(record)}, indent=1)
-    with (folder / RECORD).open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())  # as TensorStore does with the arrays

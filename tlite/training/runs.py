@@ -96,6 +96,27 @@ def create_run(
     Raises:
         UserError: the config could not be read back, the disk is full, or a run is there by now.
     """
+    content = kept(experiment)
+
+    def write(temporary: Path) -> None:
+        (temporary / "checkpoints").mkdir()
+        path = temporary / tokenizer.file_name
+        tokenizer.save(path)
+        token_file = {"file": path.name, "sha256": _sha256(path)}
+        whole = {"experiment": content, "data": data, "tokenizer": token_file}
+        whole = json.dumps(whole | {"made_with": made_with()}, indent=2)
+        (temporary / "config.json").write_text(whole, encoding="utf-8")
+        fill(Run(temporary, experiment, data))
+
+    return Run(create_folder(folder, write, exactly=exactly), experiment, data)
+
+
+def kept(experiment) -> dict[str, Any]:
+    """An experiment as JSON that is read back as the same.
+
+    Raises:
+        UserError: there is none.
+    """
     content = json.loads(_to_json(to_dict(experiment)))
     try:
         again = to_dict(from_dict(type(experiment), content))
@@ -103,21 +124,35 @@ def create_run(
         raise UserError(f"the run could never be opened again: {error}") from error
     if json.loads(_to_json(again)) != content:
         raise UserError("the run could never be opened again: config.json would say otherwise")
+    return content
+
+
+def rewrite_config(run: Run) -> None:
+    """Let config.json hold the run's experiment, whenever a kill comes: the one before, or this.
+
+    Raises:
+        UserError: it can't be read, or written.
+    """
+    path, content = run.folder / "config.json", kept(run.experiment)
+    with disk_errors(run.folder):
+        whole = json.dumps(read_config(path) | {"experiment": content}, indent=2)
+        temporary = run.folder / ".config.json.new"
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(whole)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+def create_folder(folder: Path, write: Callable[[Path], None], *, exactly: bool) -> Path:
+    """Let what is written beside appear whole: as `folder`, or unless `exactly` the next number."""
     temporary = None
     try:
         with disk_errors(folder):
-            place = tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent)
-            temporary = Path(place)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
             temporary.chmod(0o777 & ~_umask())  # not only for this user, as a temporary one is
-            (temporary / "checkpoints").mkdir()
-            path = temporary / tokenizer.file_name
-            tokenizer.save(path)
-            token_file = {"file": path.name, "sha256": _sha256(path)}
-            content = {"experiment": content, "data": data, "tokenizer": token_file}
-            content = json.dumps(content | {"made_with": made_with()}, indent=2)
-            (temporary / "config.json").write_text(content, encoding="utf-8")
-            fill(Run(temporary, experiment, data))
-            return Run(_appear(temporary, folder, exactly), experiment, data)
+            write(temporary)
+            return _appear(temporary, folder, exactly)
     except BaseException:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -125,7 +160,7 @@ def create_run(
 
 
 def _appear(temporary: Path, folder: Path, exactly: bool) -> Path:
-    """Rename a run to where it belongs, or to the next number."""
+    """Rename a folder to where it belongs, or to the next number."""
     for path in [folder] if exactly else numbered(folder):
         try:
             return temporary.rename(path)
@@ -163,8 +198,8 @@ def open_run(folder: Path, kind: Any) -> Run:
                 if folder.exists()
                 else "does not exist"
             )
-            raise UserError(f"{folder} {what}{_nearby(folder)}")
-        content = _read_config(path)
+            raise UserError(f"{folder} {what}{_inside(folder) or _nearby(folder)}")
+        content = read_config(path)
         saved = content["experiment"].get("kind")
         if isinstance(kind, type) and saved != kind.__name__:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
@@ -184,7 +219,7 @@ def open_run(folder: Path, kind: Any) -> Run:
     return run
 
 
-def _read_config(path: Path) -> dict:
+def read_config(path: Path) -> dict:
     """The content of config.json, with all of its parts.
 
     Raises:
@@ -214,6 +249,15 @@ def _read_config(path: Path) -> dict:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _inside(folder: Path) -> str:
+    """The runs of a study, where the folder is one."""
+    if not (folder / "study.json").is_file():
+        return ""
+    runs = sorted(path.parent.name for path in folder.glob("[!.]*/config.json"))
+    named = f"one of {', '.join(runs[:20])}{', ...' if runs[20:] else ''}" if runs else "none yet"
+    return f", but a study of runs: name {named}"
 
 
 def _nearby(folder: Path) -> str:

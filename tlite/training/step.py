@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key, PyTree
 from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
-from tlite.training.optimizer import schedule
+from tlite.training.optimizer import make_optimizer, schedule
 from tlite.training.placement import Replicated, Sharded
 from tlite.training.precision import with_precision
 
@@ -35,8 +35,9 @@ class Task(NamedTuple):
     """key -> model"""
     draw: Callable[[Any, Key[Array, ""], Int[Array, ""], int], Any]
     """data, key, step, B -> batch, a pytree of arrays whose first axis is B"""
-    loss: Callable[[Any, Any, Key[Array, "B"]], dict[str, tuple[Array, Array]]]
-    """model, batch, a key for each example -> {"loss": (sum, count), ...}"""
+    loss: Callable[..., dict[str, tuple[Array, Array]]]
+    """model, batch, a key for each example -> {"loss": (sum, count), ...}; it takes another
+    label_smoothing than its own, too, where each member has one"""
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums over the batch"""
     perplexity: bool = False
@@ -54,12 +55,13 @@ class Member(NamedTuple):
     optimizer: PyTree[Array]
     key: Key[Array, "*members"]
     learning_rate: Float[Array, "*members"]
+    numbers: dict[str, PyTree[Float[Array, "*members"]]]
+    """What else members have each their own of: `TrainingConfig.numbers`."""
 
 
 def train_step(
     task: Task,
     config: TrainingConfig,
-    optimizer: optax.GradientTransformation,
     to_model: Callable[[dict[str, Array]], Any],
     placed: Replicated | Sharded,
     member: Member,
@@ -75,6 +77,7 @@ def train_step(
     """
     batch_key = fold_in(member.key, BATCH)
     noise = fold_in(fold_in(member.key, DROPOUT), step)
+    own = {name: a for name, a in member.numbers.items() if name == "label_smoothing"}
 
     def gradient_of(batch, first, size):
         """Of this device's part of the `size` examples from `first` on; and the losses."""
@@ -82,7 +85,7 @@ def train_step(
         keys = jax.vmap(lambda place: fold_in(noise, place))(places)
 
         def objective(parameters):
-            sums = task.loss(to_model(parameters), batch, keys)
+            sums = task.loss(to_model(parameters), batch, keys, **own)
             return sums["loss"][0], sums
 
         parameters = placed.model(with_precision(member.parameters, config.precision))
@@ -124,8 +127,24 @@ def train_step(
         )
     gradient, sums = placed.total(sums)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
+    optimizer = make_optimizer(config, member.numbers)
     updates, state = optimizer.update(gradient, member.optimizer, member.parameters)
-    rate = member.learning_rate * schedule(config, step)
+    rate = member.learning_rate * schedule(config, step, member.numbers)
     parameters = jax.tree.map(lambda a, by: a - rate * by, member.parameters, updates)
-    member = member._replace(parameters=parameters, optimizer=state)
-    return member, {name: total / count for name, (total, count) in sums.items()}
+    found = {name: total / count for name, (total, count) in sums.items()}
+    if config.norms:
+        found |= norms(gradient, rate, updates, member.parameters)
+    return member._replace(parameters=parameters, optimizer=state), found
+
+
+def norms(
+    gradient: PyTree, rate: Float[Array, ""], updates: PyTree, parameters: PyTree
+) -> dict[str, Float[Array, ""]]:
+    """Euclidean norms over all arrays: |g| before it is clipped, |theta| before the update u, and
+    rate |u| / |theta|, the part of their length by which parameters move."""
+    length = optax.tree.norm(parameters)
+    return {
+        "gradient_norm": optax.tree.norm(gradient),
+        "parameter_norm": length,
+        "update_ratio": rate * optax.tree.norm(updates) / length,
+    }

@@ -77,6 +77,20 @@ def shapes(path: Path) -> Trees:
         return ocp.checkpointables_metadata(path).metadata
 
 
+def difference(found: Trees, wanted: Trees) -> str:
+    """The first array that a checkpoint has otherwise than wanted, as a phrase; "" if none."""
+    for tree, arrays in sorted(wanted.items(), reverse=True):  # parameters before the optimizer's
+        saved = {name: tuple(array.shape) for name, array in found.get(tree, {}).items()}
+        for name, array in arrays.items():
+            if saved.get(name) != array.shape:
+                return f"its {name} has the shape {saved.get(name, '-')}, not {array.shape}"
+            if found[tree][name].dtype != array.dtype:
+                return f"its {name} is of {found[tree][name].dtype}, not {array.dtype}"
+        if more := sorted(saved.keys() - arrays.keys()):
+            return f"it has {more[0]}, which the config does not"
+    return ""
+
+
 def digests(trees: Trees, together: bool) -> Digests:
     """Of arrays that were loaded: by all processes together, or in this one alone."""
     found = jax.tree.map(lambda array: (_own_parts(array, together), array.shape), trees)

@@ -22,7 +22,7 @@ from tlite.memory import check_fits, out_of_memory
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import ResidentFeed, Streamed
 from tlite.training.named import by_name, model_maker
-from tlite.training.optimizer import make_optimizer
+from tlite.training.optimizer import make_optimizer, numbers_of
 from tlite.training.placement import (
     Replicated,
     Sharded,
@@ -54,7 +54,6 @@ class Trainer:
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
-        self._optimizer = make_optimizer(config)
         self._to_model = model_maker(self.model)
         self._check_fits()
         self.feed = data(config, self.mesh) if callable(data) else ResidentFeed(data, self.mesh)
@@ -87,7 +86,8 @@ class Trainer:
         # Made where they lie: a key can't be handed over between processes.
         of_members = NamedSharding(self.mesh, PartitionSpec("member"))
         keys = jax.jit(lambda: jax.vmap(jax.random.key)(seeds), out_shardings=of_members)()
-        members = members._replace(key=None, learning_rate=rates)
+        numbers = numbers_of(self.config)
+        members = members._replace(key=None, learning_rate=rates, numbers=numbers)
         shardings = self._shardings()._replace(key=None)
         return jax.tree.map(_put, members, shardings)._replace(key=keys)
 
@@ -102,13 +102,14 @@ class Trainer:
         return jax.tree_util.tree_map_with_path(of, jax.eval_shape(self._init))
 
     def _init(self) -> Member:
-        def member(seed, learning_rate):
+        def member(seed, learning_rate, numbers):
             key = jax.random.key(seed)
             parameters = by_name(self.task.init(fold_in(key, INIT)))
-            return Member(parameters, self._optimizer.init(parameters), key, learning_rate)
+            state = make_optimizer(self.config, numbers).init(parameters)
+            return Member(parameters, state, key, learning_rate, numbers)
 
         seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
-        return jax.vmap(member)(seeds, rates)
+        return jax.vmap(member)(seeds, rates, numbers_of(self.config))
 
     def train(
         self, members: Member, step: int, num_steps: int
@@ -248,9 +249,7 @@ class Trainer:
         return Replicated(self.num_shards)
 
     def _train_here(self, members: Member, data, start, num_steps):
-        step = partial(
-            train_step, self.task, self.config, self._optimizer, self._to_model, self._placed()
-        )
+        step = partial(train_step, self.task, self.config, self._to_model, self._placed())
         step = over_members(step, in_turn=self.task.buckets is not None)
 
         def body(index, carry):

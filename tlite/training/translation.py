@@ -105,7 +105,7 @@ def translation_task(
         counts = (places < size) & (rows < pairs)
         return source, jnp.where(counts[:, None], target, config.pad_id)
 
-    def loss(model, batch, keys):
+    def loss(model, batch, keys, label_smoothing=label_smoothing):
         source, target = batch
         logits = model(source, target[:, :-1], key=keys)
         expected = target[:, 1:]

@@ -1,0 +1,70 @@
+"""The linear model of features: the gradient vanishes where it is found, and nowhere is better."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite import functional as F
+from tlite.training.convex import fit_bags_of_words, unit_bags
+
+N, G, V, C, L2 = 40, 5, 9, 3, 1e-2
+SIZES = 6, 3
+RNG = np.random.default_rng(0)
+FEATURES = np.stack([RNG.permutation(V)[:G] for _ in range(N)])
+FEATURES[::3, 3:] = -1
+FEATURES[7] = -1
+LABELS = np.where((FEATURES == 0).any(1), 0, np.where((FEATURES == 1).any(1), 1, 2))
+LABELS[::5] = RNG.integers(0, C, len(LABELS[::5]))
+
+
+def loss(weights, bias, ratios):
+    features = jnp.asarray(FEATURES)
+    first = F.bag_of_words(weights, bias, jnp.where(features < SIZES[0], features, -1))
+    second = F.bag_of_words(weights, 0 * bias, jnp.where(features < SIZES[0], -1, features))
+    logits = first + second
+    mean = F.cross_entropy(logits, jnp.asarray(LABELS))[0] / N
+    return mean + L2 / 2 * jnp.square(weights / ratios).sum()
+
+
+@pytest.fixture(scope="module")
+def found():
+    return [jnp.asarray(a, jnp.float32) for a in fit_bags_of_words(FEATURES, LABELS, SIZES, C, L2)]
+
+
+@pytest.fixture(scope="module")
+def ratios():
+    counts = np.zeros((V, C))
+    for row, label in zip(FEATURES, LABELS, strict=True):
+        counts[row[row >= 0], label] += 1
+    return F.log_count_ratios(jnp.asarray(counts))
+
+
+def test_the_gradient_of_the_loss_vanishes(found, ratios):
+    start = jnp.zeros((V, C)), jnp.zeros(C)
+    first = jax.grad(loss, (0, 1))(*start, ratios)
+    last = jax.grad(loss, (0, 1))(*found, ratios)
+    for before, after in zip(first, last, strict=True):
+        assert abs(after).max() < 1e-3 * abs(before).max()
+
+
+def test_no_neighbour_is_better(found, ratios):
+    best = loss(*found, ratios)
+    for key in jax.random.split(jax.random.key(0), 20):
+        moved = found[0] + 0.1 * ratios * jax.random.normal(key, (V, C))
+        assert loss(moved, found[1], ratios) > best
+
+
+def test_a_larger_penalty_gives_smaller_weights(found):
+    weights, _ = fit_bags_of_words(FEATURES, LABELS, SIZES, C, 100 * L2)
+    assert abs(weights).sum() < 0.5 * abs(found[0]).sum()
+
+
+def test_both_bags_of_every_text_have_length_1_unless_empty():
+    bags = unit_bags(FEATURES, SIZES).toarray()
+    first = (FEATURES >= 0) & (FEATURES < 6)
+    inside = [first, (FEATURES >= 0) & ~first]
+    for bag, there in zip(np.split(bags, [6], axis=1), inside, strict=True):
+        assert 0 < there.any(1).sum() < N
+        np.testing.assert_allclose(np.linalg.norm(bag, axis=1), there.any(1), atol=1e-12)
+        assert ((bag > 0).sum(1) == there.sum(1)).all()

@@ -1,0 +1,100 @@
+"""Norms among the metrics: what they are, on whatever devices, and only where asked."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite.models import GeneratorConfig
+from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training.loop import fit
+from tlite.training.metrics import read_metrics
+from tlite.training.step import BATCH, fold_in
+
+NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
+TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (300,), 0, 11))
+MODEL = GeneratorConfig(
+    vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0
+)
+TRAINING = TrainingConfig(
+    steps=4, batch_size=8, learning_rate=1e-2, seeds=2, evaluate_every=4, norms=True
+)
+
+
+def make_trainer(num_devices=1, **changes):
+    training = dataclasses.replace(TRAINING, **changes)
+    devices = jax.local_devices()[:num_devices]
+    return Trainer(language_task(MODEL), training, jnp.asarray(TOKENS), devices)
+
+
+def length(arrays):
+    """Of each member's arrays (M, ...)."""
+    squares = [(np.asarray(a, np.float64) ** 2).reshape(len(a), -1).sum(1) for a in arrays]
+    return np.sqrt(sum(squares))
+
+
+def stepped(trainer, num_steps=3):
+    members, found = trainer.init(), []
+    for step in range(num_steps):
+        members, history = trainer.train(members, step, 1)
+        found.append({name: values[0] for name, values in history.items()})
+    return members, found
+
+
+def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
+    trainer = make_trainer(clip_norm=1e-3, learning_rates=(1e-2, 2e-2), seeds=1)
+    members = trainer.init()
+    before = jax.tree.map(np.asarray, members.parameters)
+    batch = trainer.task.draw(jnp.asarray(TOKENS), fold_in(jax.random.key(0), BATCH), 0, 8)
+
+    def loss(parameters):
+        total, count = trainer.task.loss(trainer._to_model(parameters), batch, None)["loss"]
+        return total / count
+
+    gradient = jax.grad(loss)({name: jnp.asarray(a[0]) for name, a in before.items()})
+    members, history = trainer.train(members, 0, 1)
+    moved = [np.asarray(members.parameters[n], np.float64) - a for n, a in before.items()]
+    assert history["gradient_norm"][0, 0] == pytest.approx(
+        length(a[None] for a in gradient.values())[0], rel=1e-4
+    )
+    np.testing.assert_allclose(history["parameter_norm"][0], length(before.values()), rtol=1e-5)
+    ratio = length(moved) / length(before.values())
+    np.testing.assert_allclose(history["update_ratio"][0], ratio, rtol=1e-3)
+    assert history["update_ratio"][0, 1] == pytest.approx(2 * history["update_ratio"][0, 0])
+
+
+@pytest.mark.parametrize(
+    ("num_devices", "changes"),
+    [
+        (2, {"batch_size": 2, "accumulate": 4}),
+        (4, {"placement": "sharded", "model_devices": 2, "seeds": 1}),
+        (1, {"precision": "mixed"}),
+    ],
+)
+def test_norms_do_not_depend_on_how_it_is_computed(num_devices, changes, monkeypatch):
+    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)  # so that arrays are divided
+    _, expected = stepped(make_trainer())
+    _, found = stepped(make_trainer(num_devices, **changes))
+    close = 0.05 if "precision" in changes else 1e-3
+    for one, other in zip(found, expected, strict=True):
+        for name in NORMS:
+            seeds = len(one[name])
+            np.testing.assert_allclose(one[name], other[name][:seeds], rtol=close)
+
+
+def test_training_lines_have_norms_where_asked_and_training_is_the_same(tmp_path):
+    states = []
+    for asked in (True, False):
+        folder = tmp_path / str(asked)
+        folder.mkdir()
+        trainer = make_trainer(norms=asked)
+        batches = validation_batches(TOKENS, MODEL.context, 8, 1)
+        states.append(fit(trainer, folder, batches, MODEL.context).parameters)
+        for line in read_metrics(folder / "metrics.jsonl"):
+            expected = NORMS if asked and line["split"] == "training" else set()
+            assert NORMS & line.keys() == expected
+            assert all(len(line[f"{name}_members"]) == 2 for name in expected)
+    for name, array in states[0].items():
+        np.testing.assert_allclose(array, states[1][name], atol=1e-6)

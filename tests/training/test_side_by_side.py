@@ -1,0 +1,315 @@
+"""Variants that differ in numbers: side by side they are what each is alone, and harm none."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.runs.helpers import LOGISTIC, interrupt, stopped
+from tlite.config import from_dict, to_dict
+from tlite.errors import RunFailed, UserError
+from tlite.experiment import Experiment
+from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
+from tlite.runs import open_any, start
+from tlite.runs.loading import load_model
+from tlite.training import (
+    Trainer,
+    TrainingConfig,
+    classification_task,
+    language_task,
+    validation_batches,
+)
+from tlite.training.config import VARIED, Varied
+from tlite.training.loop import fit, validate
+from tlite.training.metrics import read_metrics
+from tlite.training.runs import open_run
+from tlite.training.side_by_side import failures, in_words, is_faster, merged
+from tlite.training.translation import translation_task
+
+TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (300,), 0, 11))
+MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
+PLAIN = TrainingConfig(steps=6, batch_size=4, learning_rate=1e-3, seeds=2, evaluate_every=3)
+OTHERS = {
+    "learning_rate": 3e-3,
+    "weight_decay": 0.5,
+    "beta1": 0.7,
+    "beta2": 0.95,
+    "adam_epsilon": 1e-2,
+    "muon_momentum": 0.8,
+    "label_smoothing": 0.2,
+    "clip_norm": 0.1,
+    "final_learning_rate": 0.5,
+}
+
+
+def changed(**changes):
+    return dataclasses.replace(PLAIN, **changes)
+
+
+def trained(config, task=None, data=None, num_devices=1):
+    """Parameters (M, ...) as one row for each member, and the losses of every step (N, M)."""
+    make = task or (lambda smoothing: language_task(MODEL, smoothing))
+    data = jnp.asarray(TOKENS) if data is None else data
+    devices = jax.devices()[:num_devices]
+    trainer = Trainer(make(config.label_smoothing), config, data, devices)
+    members, history = trainer.train(trainer.init(), 0, config.steps)
+    return rows(members.parameters), history["loss"]
+
+
+def rows(arrays):
+    return np.concatenate([np.asarray(a).reshape(len(a), -1) for a in arrays.values()], axis=1)
+
+
+def assert_each_as_alone(configs, **of_task):
+    together = trained(merged(configs), **of_task)
+    for index, config in enumerate(configs):
+        own = slice(index * config.seeds, (index + 1) * config.seeds)
+        parameters, losses = trained(config, **of_task)
+        np.testing.assert_allclose(together[0][own], parameters, rtol=1e-5, atol=2e-7)
+        np.testing.assert_allclose(together[1][:, own], losses, rtol=1e-6)
+    return together
+
+
+def test_every_number_can_be_varied():
+    assert OTHERS.keys() == set(VARIED)
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "lion"])
+def test_variants_side_by_side_are_what_each_is_alone(optimizer):
+    plain = changed(optimizer=optimizer, schedule="cosine", seeds=1)
+    assert_each_as_alone([plain, dataclasses.replace(plain, **OTHERS)])
+
+
+def test_every_number_that_is_varied_is_heeded():
+    plain = changed(optimizer="muon", schedule="cosine", seeds=1)
+    others = [dataclasses.replace(plain, **{name: value}) for name, value in OTHERS.items()]
+    together, _ = trained(merged([plain, *others]))
+    assert len(np.unique(together, axis=0)) == 1 + len(OTHERS)
+
+
+def test_devices_do_not_change_the_numbers_of_variants(monkeypatch):
+    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)  # so that arrays are divided
+    plain = changed(seeds=1, learning_rate=1e-4)
+    config = merged([plain, dataclasses.replace(plain, beta2=0.9, weight_decay=0.5, clip_norm=0.1)])
+    divided = dataclasses.replace(config, placement="sharded", model_devices=2)
+    for one, other in zip(trained(config), trained(divided, num_devices=4), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_varied_learning_rates_are_the_bits_of_several_learning_rates():
+    rates = (1e-3, 3e-3)
+    together = trained(merged([changed(learning_rate=rate) for rate in rates]))
+    for one, other in zip(together, trained(changed(learning_rates=rates)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_members_taken_in_turn_have_their_own_numbers_too():
+    model = Seq2SeqConfig(
+        vocabulary_size=13,
+        source_vocabulary_size=13,
+        context=12,
+        width=8,
+        num_heads=2,
+        num_blocks=1,
+    )
+    sides = np.random.default_rng(0).integers(3, 13, (2, 12, 7))
+    data = ((jnp.asarray(sides[0][:, :6]), jnp.asarray(sides[1])),)
+
+    def task(smoothing):
+        return translation_task(model, [(12, 6)], 24, label_smoothing=smoothing)
+
+    configs = [changed(seeds=1), changed(seeds=1, label_smoothing=0.2, beta2=0.9)]
+    _, losses = assert_each_as_alone(configs, task=task, data=data)
+    assert losses[0, 0] != losses[0, 1]
+
+
+@pytest.mark.parametrize("kind", ["language", "classification", "sentences"])
+def test_a_member_s_label_smoothing_takes_the_place_of_the_task_s(kind):
+    sizes = {"vocabulary_size": 7, "context": 6, "width": 8, "num_heads": 2, "num_blocks": 1}
+    generator = np.random.default_rng(0)
+    tokens = jnp.asarray(generator.integers(0, 7, (4, 2, 6) if kind == "sentences" else (4, 6)))
+    batch, keys = (tokens, tokens), jax.random.split(jax.random.key(0), 4)
+    make, config = language_task, GeneratorConfig(**sizes, dropout=0.0)
+    if kind != "language":
+        batch = tokens, jnp.asarray(generator.integers(0, 2, 4))
+        make, config = classification_task, ClassifierConfig(**sizes, num_classes=2, dropout=0.0)
+    model = make(config).init(jax.random.key(1))
+    given = jax.jit(make(config, 0.1).loss)(model, batch, keys, label_smoothing=jnp.array(0.3))
+    own, none = (make(config, smoothing).loss(model, batch, keys) for smoothing in (0.3, 0.0))
+    np.testing.assert_allclose(given["loss"], own["loss"], rtol=1e-6)
+    assert abs(given["loss"][0] - none["loss"][0]) > 1e-3
+
+
+def test_only_what_differs_is_data_of_the_program():
+    assert PLAIN.numbers == {}
+    assert merged([PLAIN, changed(learning_rate=1e-2)]).numbers == {}
+    both = changed(clip_norm=1.0, weight_decay=0.1)
+    numbers = merged([both, dataclasses.replace(both, beta1=0.8, clip_norm=None)]).numbers
+    assert numbers == {"beta1": [0.9, 0.9, 0.8, 0.8], "clip_norm": [1, 1, np.inf, np.inf]}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"steps": 7},
+        {"batch_size": 8},
+        {"optimizer": "lion"},
+        {"seed": 1},
+        {"seeds": 3},
+        {"learning_rates": (1e-3, 1e-2)},
+        {"warmup_steps": 2},
+        {"precision": "mixed"},
+    ],
+)
+def test_what_differs_in_more_than_numbers_is_not_merged(other):
+    assert merged([PLAIN, changed(**other)]) is None
+
+
+def test_variants_with_patience_are_not_merged_as_each_would_end_by_itself():
+    assert merged([changed(patience=2), changed(patience=2, beta1=0.8)]) is None
+    with pytest.raises(ValueError, match="patience"):
+        changed(patience=2, varied=(Varied(),))
+
+
+def test_a_member_alone_is_its_variant_with_its_seed():
+    configs = [PLAIN, changed(clip_norm=1.0), changed(weight_decay=0.1, clip_norm=2.0)]
+    together = merged(configs)
+    assert together.num_members == 6
+    assert together.variants == tuple(configs)
+    for member in range(6):
+        alone = dataclasses.replace(configs[member // 2], seed=member % 2, seeds=1)
+        assert together.of_member(member) == alone
+        assert together.members[member] == (alone.seed, alone.learning_rate)
+    assert in_words(together, 1) == (
+        "seed 1 with learning rate 0.001 and weight decay 0 and no clip norm"
+    )
+    assert from_dict(TrainingConfig, to_dict(together)) == together
+
+
+def test_a_variant_of_numbers_that_can_t_be_is_refused():
+    with pytest.raises(ValueError, match="beta1 must be in"):
+        changed(varied=(Varied(beta1=2.0),))
+
+
+DIVERGING = [PLAIN, changed(learning_rate=1e30), changed(beta1=0.8)]
+
+
+def fitted(folder, config, steps=PLAIN.steps):
+    """Train in a folder up to a step of it."""
+    folder.mkdir(exist_ok=True)
+    trainer = Trainer(language_task(MODEL), config, jnp.asarray(TOKENS), jax.devices()[:1])
+    trainer.config = dataclasses.replace(config, steps=steps)
+    batches = validation_batches(TOKENS, MODEL.context, 8, 1)
+    return fit(trainer, folder, batches, MODEL.context)
+
+
+def lines(folder):
+    content = read_metrics(folder / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k != "tokens_per_second"} for line in content]
+
+
+def test_a_variant_that_diverges_is_out_and_changes_no_bit_of_the_others(tmp_path, capsys):
+    diverged = fitted(tmp_path / "diverged", merged(DIVERGING))
+    said = capsys.readouterr().out
+    tame = [DIVERGING[0], changed(learning_rate=2e-3), DIVERGING[2]]
+    members = fitted(tmp_path / "tame", merged(tame))
+    others = [0, 1, 4, 5]
+    for part in ("parameters", "optimizer"):
+        found, expected = (jax.tree.leaves(getattr(m, part)) for m in (diverged, members))
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a[jnp.array(others)], b[jnp.array(others)])
+    failed = failures(tmp_path / "diverged" / "metrics.jsonl")
+    assert failed.keys() == {2, 3}
+    for seed in range(2):
+        words = f"seed {seed} with learning rate 1e+30 and beta1 0.9 is out"
+        assert said.count(words) == 1
+        assert f"{words}: its loss is not finite since step {failed[2 + seed]};" in said
+    for a, b in zip(lines(tmp_path / "diverged"), lines(tmp_path / "tame"), strict=True):
+        losses = a["loss_members"]
+        for member in range(6):
+            out = member in failed and failed[member] <= a["step"]
+            assert (losses[member] is None) == out
+            assert member not in others or losses[member] == b["loss_members"][member]
+        assert a["loss"] == pytest.approx(np.mean([loss for loss in losses if loss is not None]))
+
+
+def test_a_run_that_a_variant_has_left_goes_on_to_the_same_bits(tmp_path, capsys):
+    whole = fitted(tmp_path / "whole", merged(DIVERGING))
+    fitted(tmp_path / "cut", merged(DIVERGING), steps=3)
+    capsys.readouterr()
+    cut = fitted(tmp_path / "cut", merged(DIVERGING))
+    assert "is out" not in capsys.readouterr().out
+    for a, b in zip(*map(jax.tree.leaves, (whole.parameters, cut.parameters)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "cut")
+
+
+@pytest.mark.parametrize("members", [[1], range(6)])
+def test_a_validation_where_a_run_was_cut_fails_nobody(tmp_path, monkeypatch, members):
+    config = merged([PLAIN, changed(beta1=0.8), changed(beta1=0.7)])
+    fitted(tmp_path / "whole", config)
+
+    def not_finite(*arguments):
+        means = validate(*arguments)
+        means["loss"][list(members)] = np.nan
+        return means
+
+    with monkeypatch.context() as patch:
+        interrupt(patch, 4, pretraining=True)
+        fitted(tmp_path / "cut", config, steps=3)
+        patch.setattr("tlite.training.loop.validate", not_finite)
+        assert "stopped at step 3, and saved" in stopped(fitted, tmp_path / "cut", config)
+    fitted(tmp_path / "cut", config)
+    assert failures(tmp_path / "cut" / "metrics.jsonl") == {}
+    assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
+
+
+def test_it_ends_only_when_every_variant_has_failed(tmp_path):
+    config = merged([changed(learning_rate=1e30), changed(learning_rate=1e31)])
+    with pytest.raises(RunFailed, match="and every other variant has failed; no checkpoint had"):
+        fitted(tmp_path / "run", config)
+    assert len(failures(tmp_path / "run" / "metrics.jsonl")) == 4
+    with pytest.raises(RunFailed, match=r"training loss of seed 0 with learning rate 1e\+30 is"):
+        fitted(tmp_path / "alone", changed(learning_rates=(1e-3, 1e30)))
+
+
+def test_a_run_s_variants_are_told_and_taken_out_and_one_that_has_failed_is_not(tmp_path, capsys):
+    training = dataclasses.replace(LOGISTIC.training, precision="float32")
+    variants = [
+        dataclasses.replace(training, **changes)
+        for changes in ({}, {"learning_rate": 1e38}, {"beta1": 0.8, "label_smoothing": 0.1})
+    ]
+    run = start(dataclasses.replace(LOGISTIC, training=merged(variants)), tmp_path / "run")
+    run.train()
+    said = capsys.readouterr().out
+    assert said.count(": validation loss ") == 6
+    assert said.count(": validation loss is not finite") == 2
+    for member in (0, 5):
+        alone = open_any(tmp_path / "run").take_member(member)
+        config = dataclasses.replace(variants[member // 2], seed=member % 2, seeds=1)
+        assert alone.experiment.training == config
+        alone.train()
+    with pytest.raises(UserError, match=r"member 2, seed 0 with learning rate 1e\+38 and "):
+        open_any(tmp_path / "run").take_member(2)
+    load_model(open_run(tmp_path / "run", Experiment), member=5)
+    with pytest.raises(UserError, match="there is no member 6"):
+        load_model(open_run(tmp_path / "run", Experiment), member=6)
+
+
+@pytest.mark.parametrize(
+    ("backend", "sizes", "pays"),
+    [
+        ("cpu", (10_000, 3, 5, 2), True),
+        ("cpu", (44_487, 3, 1, 2), True),
+        ("cpu", (44_487, 3, 2, 2), False),
+        ("cpu", (800_000, 3, 1, 2), False),
+        ("cpu", (10_000, 1, 1, 2), False),
+        ("gpu", (800_000, 3, 5, 1), True),
+        ("gpu", (10_000_000, 3, 5, 1), False),
+    ],
+)
+def test_it_pays_for_what_was_measured_to(backend, sizes, pays, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert is_faster(*sizes) == pays
