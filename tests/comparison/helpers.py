@@ -1,0 +1,103 @@
+"""Runs that were never trained: a config, and metrics with the numbers that a test needs."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tlite.config import to_dict
+from tlite.data import BuiltinText, CopyTask, SyntheticReviews
+from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
+from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
+from tlite.training import TrainingConfig
+from tlite.training.metrics import summarise
+
+TRAINING = TrainingConfig(steps=40, batch_size=4, evaluate_every=10, seeds=3)
+GENERATOR = GeneratorExperiment(
+    "fake",
+    BuiltinText(),
+    GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=2),
+    TRAINING,
+)
+CLASSIFIER = ClassifierExperiment(
+    "fake",
+    SyntheticReviews(),
+    model=ClassifierConfig(vocabulary_size=11, num_classes=2, context=8, width=8, num_heads=2),
+    training=dataclasses.replace(TRAINING, select="accuracy"),
+)
+TRANSLATOR = TranslatorExperiment(
+    "fake",
+    CopyTask(),
+    model=Seq2SeqConfig(
+        vocabulary_size=11, source_vocabulary_size=11, context=8, width=8, num_heads=2
+    ),
+    training=dataclasses.replace(TRAINING, select="bleu"),
+)
+DATA = {"characters": 1000, "sha256": "d" * 64}
+RATE = 1000
+
+
+def varied(experiment, model=(), **training):
+    """An experiment with other switches of its model, and other numbers of its training."""
+    return dataclasses.replace(
+        experiment,
+        model=dataclasses.replace(experiment.model, **dict(model)),
+        training=dataclasses.replace(experiment.training, **training),
+    )
+
+
+def fake_run(
+    folder: Path, experiment=GENERATOR, final=None, *, data=None, tokens="t", until=None, others=()
+) -> Path:
+    """A run whose measure goes to `final` (M,) at its last step, or stopped at `until`.
+
+    Args:
+        tokens: what stands for the tokenizer's SHA-256.
+        others: names of further measures with the same numbers.
+    """
+    folder.mkdir(parents=True)
+    content = {
+        "experiment": to_dict(experiment),
+        "data": data or DATA,
+        "tokenizer": {"file": "tokenizer.json", "sha256": tokens},
+        "made_with": {"jax": "0.10.2", "commit": "c"},
+    }
+    (folder / "config.json").write_text(json.dumps(content))
+    training = experiment.training
+    if final is None:
+        final = np.linspace(1.0, 1.1, training.num_members)
+    lines = [
+        line
+        for step in range(1, (training.steps if until is None else until) + 1)
+        for line in metrics_lines(training, step, np.asarray(final, float), others)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def fake_study(folder: Path, variants: dict, failed=()) -> Path:
+    """A study of runs (name: (run, members)); those that failed have not got so far as a run."""
+    common = {"experiment": {}, "data": {}, "parameters": 1}
+    listed = [
+        {"name": name, "run": run, "members": members, "failed": None} | common
+        for name, (run, members) in variants.items()
+    ]
+    listed += [
+        {"name": name, "run": name, "members": [0], "failed": "it was not finite"} | common
+        for name in failed
+    ]
+    folder.mkdir(exist_ok=True)
+    (folder / "study.json").write_text(json.dumps({"name": folder.name, "variants": listed}))
+    return folder
+
+
+def metrics_lines(training, step, final, others):
+    """The lines of a step: of training, and of the validation that may follow it."""
+    sign = 1 if training.select == "loss" else -1
+    values = final * (1 + sign * 0.5 * (training.steps - step) / training.steps)
+    one = {"step": step, "split": "training"} | summarise({"loss": abs(values)})
+    yield one | {"tokens_per_second": RATE}
+    if step % training.evaluate_every == 0 or step == training.steps:
+        found = {"loss": abs(values), training.select: values} | dict.fromkeys(others, values)
+        yield {"step": step, "split": "validation"} | summarise(found)

@@ -1,0 +1,139 @@
+"""`compare`: what is printed and written, where, and that nothing else is touched."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.comparison.helpers import GENERATOR, fake_run, fake_study, varied
+from tlite.comparison import compare
+from tlite.errors import UserError
+
+FINAL = np.array([1.5, 1.6, 1.55])
+WRITTEN = [
+    "comparison.csv", "comparison.json", "comparison.md", "curves-flops.png",
+    "curves-minutes.png", "curves-steps.png", "curves-tokens.png", "differences.png", "index.html",
+]  # fmt: skip
+
+
+@pytest.fixture
+def runs(tmp_path):
+    other = varied(GENERATOR, {"norm": "rms"})
+    return [
+        fake_run(tmp_path / "a", GENERATOR, FINAL),
+        fake_run(tmp_path / "b", other, FINAL - [0.1, 0.11, 0.12]),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+@pytest.fixture(autouse=True)
+def quick_pictures(monkeypatch):
+    """To draw them takes a second; `test_curves` does."""
+    names = [name for name in WRITTEN if name.endswith(".png")]
+    pictures = {name: (f"caption of {name}", b"picture") for name in names}
+    monkeypatch.setattr("tlite.comparison.curves.draw", lambda results: pictures)
+
+
+def listed(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_everything_is_written_and_a_rerun_replaces_it(runs, tmp_path, capsys):
+    to = tmp_path / "to" / "there"
+    compare(runs, to)
+    told = capsys.readouterr().out
+    assert "b is 0.110 ± 0.025 nats better than a, 3 seeds" in told
+    assert f"written into {to}: " in told
+    assert listed(to) == WRITTEN
+    (to / "mine.txt").write_text("kept")
+    page = (to / "index.html").read_bytes()
+    (to / "index.html").write_text("old")
+    compare(runs, to)
+    assert (to / "index.html").read_bytes() == page
+    assert listed(to) == sorted([*WRITTEN, "mine.txt"])
+    assert (to / "mine.txt").read_text() == "kept"
+
+
+def test_runs_are_only_read(runs, tmp_path):
+    before = {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()}
+    compare(runs, tmp_path / "to")
+    assert before == {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()}
+
+
+def test_runs_have_a_new_folder_each_time_a_study_its_own(runs, tmp_path, capsys):
+    compare(runs)
+    compare(runs)
+    folders = list((tmp_path / "here" / "runs" / "comparison").iterdir())
+    assert len(folders) == 2
+    assert all(listed(folder) == WRITTEN for folder in folders)
+    study = fake_study(tmp_path, {"base": ("a", [0, 1, 2]), "rms": ("b", [0, 1, 2])})
+    capsys.readouterr()
+    compare([study])
+    assert listed(study / "comparison") == WRITTEN
+    assert "rms is 0.110 ± 0.025 nats better than base, 3 seeds" in capsys.readouterr().out
+    compare([study, runs[1]], tmp_path / "both")
+    assert "b is 0.110" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("format", ["markdown", "csv", "json"])
+def test_other_formats_are_printed_as_they_are_written(runs, tmp_path, capsys, format):
+    compare(runs, tmp_path / "to", format)
+    name = {"markdown": "comparison.md"}.get(format, f"comparison.{format}")
+    told = capsys.readouterr()
+    assert told.out == (tmp_path / "to" / name).read_text()
+    assert told.err.startswith(f"written into {tmp_path / 'to'}: ")
+
+
+def refused(*arguments):
+    with pytest.raises(UserError) as caught:
+        compare(*arguments)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def test_nothing_to_compare_is_told(tmp_path):
+    assert "name the folders" in refused([])
+    study = fake_study(tmp_path / "s", {"late": ("late", [0])}, failed=["broken"])
+    assert refused([study]) == (
+        "there is nothing to compare: late has not begun; broken failed: it was not finite"
+    )
+
+
+def test_a_place_that_cannot_be_written_is_told_after_the_table(runs, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    told = refused(runs, tmp_path / "file")
+    assert "file" in told
+    assert "b is 0.110" in capsys.readouterr().out
+
+
+def test_a_write_that_fails_leaves_what_was_there(runs, tmp_path, monkeypatch):
+    to = tmp_path / "to"
+    compare(runs, to)
+    before = {p.name: p.read_bytes() for p in to.iterdir()}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    assert "No space left on device" in refused(runs, to)
+    monkeypatch.undo()
+    assert before == {p.name: p.read_bytes() for p in to.iterdir()}
+
+
+def test_nothing_is_compiled(runs, tmp_path, monkeypatch):
+    """Of a model only the shapes are looked at."""
+    import jax
+
+    def compiled(*_, **__):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiled)
+    monkeypatch.setattr("jax._src.compiler.backend_compile_and_load", compiled, raising=False)
+    compare(runs, tmp_path / "to", "json")
+    content = json.loads((tmp_path / "to" / "comparison.json").read_text())
+    assert all(entry["parameters"] for entry in content["entries"])

@@ -1,0 +1,183 @@
+"""What is read from metrics.jsonl: the best step, who was lost, how far it is, how long it took."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.comparison.helpers import GENERATOR, RATE, fake_run, varied
+from tlite.comparison.courses import Course, read_log
+from tlite.comparison.entries import find_entries
+from tlite.training.metrics import summarise
+
+
+def courses(folder, measure="loss"):
+    entries = find_entries([folder]).entries
+    log = read_log(folder / "metrics.jsonl", entries[0].training.num_members)
+    return [Course(entry, log, measure) for entry in entries]
+
+
+def write(folder, *lines):
+    """Lines in place of the run's own."""
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+    return folder
+
+
+def validation(step, *losses, **others):
+    values = {"loss": np.array(losses)} | {name: np.array(v) for name, v in others.items()}
+    return {"step": step, "split": "validation"} | summarise(values)
+
+
+def training(step, *losses, rate=RATE):
+    line = {"step": step, "split": "training"} | summarise({"loss": np.array(losses)})
+    return line | {"tokens_per_second": rate}
+
+
+def test_a_finished_run(tmp_path):
+    (course,) = courses(fake_run(tmp_path / "r", final=[1.0, 2.0, 3.0]))
+    assert (course.step, course.finished, course.best_step) == (40, True, 40)
+    assert course.best == {0: 1.0, 1: 2.0, 2: 3.0}
+    steps, values = course.validated
+    assert steps.tolist() == [10, 20, 30, 40]
+    np.testing.assert_allclose(values[1], np.array([1.0, 2.0, 3.0]) * 1.25)
+    assert course.tokens_per_second == RATE
+    assert course.failed == {}
+
+
+def test_a_run_that_is_on_its_way(tmp_path):
+    (course,) = courses(fake_run(tmp_path / "r", until=25))
+    assert (course.step, course.finished, course.best_step) == (25, False, 20)
+
+
+def test_a_run_without_a_validation(tmp_path):
+    (course,) = courses(fake_run(tmp_path / "r", until=5))
+    assert (course.step, course.finished, course.best_step, course.best) == (5, False, None, {})
+
+
+def test_a_run_that_has_not_begun(tmp_path):
+    folder = fake_run(tmp_path / "r", until=0)
+    for _ in range(2):
+        (course,) = courses(folder)
+        assert (course.step, course.best, course.tokens_per_second) == (0, {}, None)
+        assert len(course.minutes(4)) == 0
+        (folder / "metrics.jsonl").unlink(missing_ok=True)
+
+
+def test_patience_ends_a_run(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, patience=2, steps=100))
+    write(folder, *(validation(10 * i, loss) for i, loss in enumerate([3, 1, 2], 1)))
+    assert not courses(folder)[0].finished
+    write(folder, *(validation(10 * i, loss) for i, loss in enumerate([3, 1, 2, 2], 1)))
+    (course,) = courses(folder)
+    assert (course.finished, course.best_step) == (True, 20)
+
+
+def test_the_best_step_is_by_the_mean_over_models(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
+    write(folder, validation(10, 1.0, 5.0), validation(20, 2.0, 3.0), validation(30, 3.0, 2.0))
+    (course,) = courses(folder)
+    assert course.best_step == 20  # the first of two that are as good
+    assert course.best == {0: 2.0, 1: 3.0}
+
+
+def test_each_value_side_by_side_has_a_best_step_of_its_own(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, learning_rates=(0.1, 0.2)))
+    write(folder, validation(10, 1.0, 9.0), validation(20, 2.0, 3.0))
+    assert [course.best_step for course in courses(folder)] == [10, 20]
+
+
+def test_validations_of_an_interruption_are_not_the_best(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, steps=35))
+    write(folder, validation(10, 3.0), validation(17, 1.0), validation(20, 2.0))
+    assert courses(folder)[0].best_step == 20
+    write(folder, validation(10, 3.0), validation(17, 1.0), validation(35, 2.5))
+    assert courses(folder)[0].best_step == 35
+
+
+def test_what_select_names_chooses_and_more_of_it_is_better(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, select="accuracy"))
+    write(folder, validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4]))
+    (course,) = courses(folder, "accuracy")
+    assert (course.best_step, course.best) == (20, {0: 0.4})
+    assert courses(folder, "loss")[0].best == {0: 2.0}
+
+
+def test_a_model_that_was_lost_is_left_out(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seed=7, seeds=3))
+    nan = float("nan")
+    write(
+        folder,
+        validation(10, 5.0, 1.0, 3.0),
+        training(11, 5.0, nan, 3.0),
+        training(12, 5.0, nan, 3.0),
+        validation(20, 4.0, nan, 2.0),
+    )
+    (course,) = courses(folder)
+    assert course.failed == {8: 11}
+    assert course.best_step == 20
+    assert course.best == {7: 4.0, 9: 2.0}
+    assert course.validated[1].tolist() == [[5.0, 3.0], [4.0, 2.0]]
+
+
+def test_a_loss_that_came_back_is_not_lost(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
+    write(folder, validation(10, 1.0, float("nan")), validation(20, 4.0, 2.0))
+    (course,) = courses(folder)
+    assert course.failed == {}
+    assert course.best == {0: 4.0, 1: 2.0}
+
+
+def test_all_models_can_be_lost(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1))
+    write(folder, validation(10, 1.0), training(11, float("nan")))
+    (course,) = courses(folder)
+    assert (course.failed, course.best, course.best_step) == ({0: 11}, {}, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        '{"step": 20, "split": "valid',
+        "[1]",
+        '{"step": 20, "split": "validation"}',
+        '{"step": 20, "split": "validation", "loss": 0.1}',
+        '{"step": 20, "split": "validation", "loss": 0.1, "loss_members": [0.1]}',
+        '{"step": 20, "split": "validation", "loss": 0.1, "loss_members": 0.1}',
+        '{"step": 20, "split": "validation", "loss": 0.1, "loss_members": ["a", "b"]}',
+        '{"step": "20", "split": "validation", "loss": 0.1, "loss_members": [0.1, 0.1]}',
+        '{"step": 20, "split": "test", "loss": 0.1, "loss_members": [0.1, 0.1]}',
+        '{"step": 20, "split": "validation", "loss": NaN, "loss_members": [NaN, Infinity]}',
+        '{"step": 20, "split": "validation", "accuracy": 0.1, "accuracy_members": [0.1, 0.1]}',
+        "\0\0\0",
+    ],
+)
+def test_cut_and_foreign_lines_are_passed_over(tmp_path, line):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
+    write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
+    (course,) = courses(folder)
+    assert (course.best_step, course.best, course.failed) == (10, {0: 1.0, 1: 2.0}, {})
+
+
+def test_foreign_means_are_not_believed(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
+    write(folder, validation(10, 1.0, 2.0) | {"loss": None}, validation(20, 3.0, 4.0))
+    assert courses(folder)[0].best_step == 10
+
+
+def test_minutes_are_of_all_that_was_trained_side_by_side(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, learning_rates=(0.1, 0.2, 0.3)))
+    write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
+    course = courses(folder)[0]
+    assert course.tokens_per_second == 45
+    np.testing.assert_allclose(course.minutes(200), [10 / 60, 30 / 60])
+
+
+def test_steps_that_come_twice_count_once(tmp_path):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1))
+    lines = [training(step, 1.0) for step in (1, 2, 2, 1, 3)]
+    write(folder, *lines, validation(10, 2.0), validation(10, 1.0))
+    (course,) = courses(folder)
+    assert course.log.steps.tolist() == [1, 2, 3]
+    assert course.best == {0: 1.0}

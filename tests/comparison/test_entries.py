@@ -1,0 +1,172 @@
+"""Folders as entries: which models, which seeds, called how, and what is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.comparison.helpers import (
+    CLASSIFIER,
+    GENERATOR,
+    TRANSLATOR,
+    fake_run,
+    fake_study,
+    varied,
+)
+from tlite.comparison.entries import find_entries, with_defaults
+from tlite.config import to_dict
+from tlite.errors import UserError
+from tlite.experiment import Experiment, Pretraining, TokenizerFile
+from tlite.training.config import Varied
+
+
+def entries(*folders):
+    return find_entries(folders).entries
+
+
+def test_a_run_is_an_entry_of_all_its_seeds(tmp_path):
+    run = fake_run(tmp_path / "one", varied(GENERATOR, seed=5, seeds=3))
+    (entry,) = entries(run)
+    assert (entry.label, entry.folder, entry.members) == ("one", run, (0, 1, 2))
+    assert entry.seeds == (5, 6, 7)
+    assert entry.experiment == json.loads(json.dumps(to_dict(varied(GENERATOR, seed=5))))
+
+
+def test_each_learning_rate_is_an_entry(tmp_path):
+    experiment = varied(GENERATOR, learning_rates=(0.1, 0.01), seeds=2, seed=3)
+    first, second = entries(fake_run(tmp_path / "r", experiment))
+    assert [first.label, second.label] == ["r learning_rate 0.1", "r learning_rate 0.01"]
+    assert [first.members, second.members] == [(0, 1), (2, 3)]
+    assert first.seeds == second.seeds == (3, 4)
+    rates = [e.experiment["training"]["learning_rate"] for e in (first, second)]
+    assert rates == [0.1, 0.01]
+    assert not first.experiment["training"]["learning_rates"]
+
+
+def test_each_variant_side_by_side_is_an_entry_with_its_numbers(tmp_path):
+    own = Varied(weight_decay=0.1), Varied(weight_decay=0.0, clip_norm=2.0)
+    found = entries(fake_run(tmp_path / "r", varied(GENERATOR, varied=own, seeds=2)))
+    assert [e.label for e in found] == [
+        "r weight_decay 0.1 clip_norm none",
+        "r weight_decay 0 clip_norm 2",
+    ]
+    alone = varied(GENERATOR, weight_decay=0.0, clip_norm=2.0, seeds=2)
+    assert found[1].experiment == json.loads(json.dumps(to_dict(alone)))
+    assert found[1].members == (2, 3)
+
+
+def test_a_study_stands_for_its_variants(tmp_path):
+    study = tmp_path / "study"
+    fake_run(study / "both", varied(GENERATOR, learning_rates=(0.1, 0.01), seeds=2))
+    fake_run(study / "alone", varied(GENERATOR, {"norm": "rms"}, seeds=2))
+    variants = {"high": ("both", [0, 1]), "low": ("both", [2, 3]), "rms": ("alone", [0, 1])}
+    fake_study(study, variants | {"later": ("later", [0, 1])}, failed=["broken"])
+    found = find_entries([study])
+    assert [(e.label, e.members) for e in found.entries] == [
+        ("high", (0, 1)), ("low", (2, 3)), ("rms", (0, 1)),
+    ]  # fmt: skip
+    assert found.entries[1].experiment["training"]["learning_rate"] == 0.01
+    assert found.missing == ["later has not begun", "broken failed: it was not finite"]
+
+
+def test_folders_of_one_name_get_longer_labels(tmp_path):
+    runs = [fake_run(tmp_path / name / "run") for name in ("a", "b")]
+    other = fake_run(tmp_path / "a" / "other")
+    assert [e.label for e in entries(*runs)] == ["a/run", "b/run"]
+    assert [e.label for e in entries(runs[0], other)] == ["run", "other"]
+    assert [e.label for e in entries(runs[0], runs[0])] == ["run", "run (2)"]
+
+
+def test_variants_of_one_name_have_the_studys_before_theirs(tmp_path):
+    studies = []
+    for name in ("first", "second"):
+        fake_run(tmp_path / name / "r")
+        variants = {"base": ("r", [0, 1, 2]), name + "'s own": ("r", [0, 1, 2])}
+        studies.append(fake_study(tmp_path / name, variants))
+    labels = [e.label for e in entries(*studies)]
+    assert labels == ["first/base", "first's own", "second/base", "second's own"]
+
+
+def test_values_of_a_variant_are_entries_too(tmp_path):
+    fake_run(tmp_path / "s" / "r", varied(GENERATOR, learning_rates=(0.1, 0.2), seeds=1))
+    study = fake_study(tmp_path / "s", {"a": ("r", [0, 1]), "b": ("r", [1])})
+    labels = [e.label for e in entries(study)]
+    assert labels == ["a learning_rate 0.1", "a learning_rate 0.2", "b"]
+
+
+def test_labels_are_on_one_line_and_steer_no_terminal(tmp_path):
+    (entry,) = entries(fake_run(tmp_path / "a\nb \x1b[31m<i>"))
+    assert entry.label == "a b ␛[31m<i>"
+
+
+def test_the_current_folder_has_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(fake_run(tmp_path / "here"))
+    (entry,) = entries(Path("."))
+    assert entry.label == "here"
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        GENERATOR,
+        CLASSIFIER,
+        TRANSLATOR,
+        dataclasses.replace(CLASSIFIER, pretraining=Pretraining(unlabelled=("a",))),
+        dataclasses.replace(GENERATOR, tokenizer=TokenizerFile("x")),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_fields_that_a_run_lacks_have_their_defaults(experiment):
+    """As a run has none of those that came later."""
+    whole = to_dict(experiment)
+    old = json.loads(json.dumps(whole))
+    assert with_defaults(Experiment, old) == old
+    for part in ("model", "training"):
+        for name, default in list(old[part].items()):
+            if to_dict(type(getattr(experiment, part))())[name] == default and name != "kind":
+                del old[part][name]
+    assert len(old["training"]) < len(whole["training"]) - 10
+    assert json.loads(json.dumps(with_defaults(Experiment, old))) == json.loads(json.dumps(whole))
+
+
+def refused(*folders):
+    with pytest.raises(UserError) as caught:
+        find_entries(folders)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)
+
+
+def test_what_is_no_run_is_told(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    assert refused(file) == f"{file} is no folder: name folders of runs or of studies"
+    assert "is no folder" in refused(tmp_path / "nowhere")
+    assert "has neither config.json nor study.json" in refused(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert "is a model of others" in refused(tmp_path)
+    (tmp_path / "config.json").write_text('{"experiment": ')
+    assert "is of no run of tlite's: line 1 is not JSON" in refused(tmp_path)
+
+
+def test_a_training_that_is_none_is_told(tmp_path):
+    run = fake_run(tmp_path / "run")
+    content = json.loads((run / "config.json").read_text())
+    content["experiment"]["training"]["steps"] = "many"
+    (run / "config.json").write_text(json.dumps(content))
+    assert "steps" in refused(run)
+    content["experiment"]["training"] = None
+    (run / "config.json").write_text(json.dumps(content))
+    assert "is of no run of tlite's" in refused(run)
+
+
+def test_a_study_of_something_else_is_told(tmp_path):
+    """The rest is `read_study`'s."""
+    (tmp_path / "study.json").write_text("{")
+    assert "study.json is not what a study writes" in refused(tmp_path)
+
+
+def test_members_that_a_run_has_not_are_told(tmp_path):
+    fake_run(tmp_path / "study" / "r")
+    study = fake_study(tmp_path / "study", {"a": ("r", [0]), "b": ("r", [3])})
+    assert "names members that" in refused(study)

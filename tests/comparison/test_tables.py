@@ -1,0 +1,153 @@
+"""Tables for a terminal, Markdown, CSV and JSON: any name comes through, numbers are the same."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from tests.comparison.helpers import CLASSIFIER, GENERATOR, fake_run, varied
+from tlite.comparison.entries import find_entries
+from tlite.comparison.results import find_results
+from tlite.comparison.tables import (
+    as_csv,
+    as_json,
+    as_markdown,
+    as_text,
+    clipped,
+    field_table,
+    result_table,
+)
+
+NAMES = "plain", '<b>|*_`[x](y)"', "a, b\tc\nd", "日本語", "n" * 100
+FINAL = np.array([1.5, 1.6, 1.55])
+
+
+def make(folder, names=("a", "b"), experiments=None, **settings):
+    experiments = experiments or [GENERATOR] * len(names)
+    rng, folders = np.random.default_rng(0), []
+    for index, (name, experiment) in enumerate(zip(names, experiments, strict=True)):
+        final = FINAL + 0.2 * index + rng.normal(0, 0.01, 3)
+        folders.append(fake_run(folder / name, experiment, final, **settings))
+    return find_results(find_entries(folders))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """Results of runs with odd names."""
+    rates = [varied(GENERATOR, learning_rate=0.1 * i) for i in range(len(NAMES))]
+    return make(tmp_path_factory.mktemp("odd"), NAMES, rates)
+
+
+def test_the_table_of_a_run_alone_has_no_difference(tmp_path):
+    table = result_table(make(tmp_path, ["a"]))
+    assert not any("minus" in name for name in table.header)
+    assert len(table.rows) == 1
+
+
+def test_numbers_of_a_row(tmp_path):
+    found = make(tmp_path)
+    table = result_table(found)
+    cells = dict(zip(table.header, table.rows[1], strict=True))
+    assert cells[""] == "b"
+    mean, spread = found.rows[1].mean, found.rows[1].spread
+    assert cells["validation loss (nats)"] == f"{mean:.3f} ± {spread:.3f}"
+    assert cells["minus a, 95 %"].startswith("+0.19")
+    assert (cells["seeds"], cells["best step"], cells["steps"]) == ("3", "40", "40")
+    assert cells["parameters"] == "1,947"
+    flops = 6 * (1947 - 11 * 8 - 8 * 8) + 12 * 2 * 8 * 8  # a token's; two tables are looked up
+    assert cells["FLOPs a seed"] == f"{40 * 4 * 8 * flops:.3g}".replace("e+", "e") == "1.58e07"
+    assert cells["tokens/s"] == "1,000"
+    assert cells["minutes"] == "0.06"  # 40 steps of 3 x 4 x 8 tokens
+
+
+def test_a_run_on_its_way_has_both_numbers_of_steps_and_dashes(tmp_path):
+    table = result_table(make(tmp_path, until=5))
+    cells = dict(zip(table.header, table.rows[1], strict=True))
+    assert cells["steps"] == "5 of 40"
+    assert cells["validation loss (nats)"] == cells["minus a, 95 %"] == cells["best step"] == "–"
+
+
+def test_a_negative_difference_and_a_long_name_of_the_first(tmp_path):
+    names = ["a name that is too long for a header", "b"]
+    experiments = [varied(CLASSIFIER, seeds=3)] * 2
+    folders = [
+        fake_run(tmp_path / name, experiment, FINAL - shift)
+        for name, experiment, shift in zip(names, experiments, (1, 1.1), strict=True)
+    ]
+    table = result_table(find_results(find_entries(folders)))
+    assert "minus the first, 95 %" in table.header
+    assert table.rows[1][2].startswith("\N{MINUS SIGN}10.0")
+    assert table.header[1] == "validation accuracy (%)"
+
+
+def test_the_longer_side_of_what_differs_goes_down(tmp_path):
+    assert field_table(make(tmp_path / "same")) is None
+    other = varied(GENERATOR, {"norm": "rms"}, learning_rate=0.5, beta2=0.9)
+    table = field_table(make(tmp_path / "many", experiments=[GENERATOR, other]))
+    assert table.header == ["differs", "a", "b"]
+    assert [row[0] for row in table.rows] == ["norm", "learning_rate", "beta2"]
+    one = varied(GENERATOR, {"norm": "rms"})
+    table = field_table(make(tmp_path / "one", experiments=[GENERATOR, one]))
+    assert table.header == ["differs", "norm"]
+    assert table.rows == [["a", "layer"], ["b", "rms"]]
+
+
+def test_text_is_aligned_and_as_wide_as_its_columns(odd):
+    text = as_text(odd)
+    fields, rows, sentences, notes = text.split("\n\n")
+    lines = rows.splitlines()
+    assert len({line.rindex(" ") for line in lines if line.isascii()}) == 1
+    assert len(max(lines, key=len)) < 200
+    assert fields.splitlines()[0].split() == ["differs", "learning_rate"]
+    assert len(sentences.splitlines()) == len(NAMES) - 1
+    assert notes.startswith("note: ")
+    wide = next(line for line in lines if line.startswith("日本語"))
+    plain = next(line for line in lines if line.startswith("plain"))
+    assert len(wide) == len(plain) - 3  # each letter takes two places
+
+
+def test_markdown_has_as_many_cells_in_every_line_and_no_tag(odd):
+    text = as_markdown(odd)
+    assert "<" not in text
+    assert r"&lt;b&gt;\|\*\_\`\[x\](y)" in text
+    for table in text.split("\n\n")[:2]:
+        cells = {line.replace(r"\|", "").count("|") for line in table.splitlines()}
+        assert len(cells) == 1
+    assert text.count("\n- ") == len([*odd.verdicts, *odd.notes])
+
+
+def test_csv_is_read_back(odd):
+    rows = list(csv.DictReader(io.StringIO(as_csv(odd))))
+    assert [row["entry"] for row in rows] == [row.label for row in odd.rows]
+    assert [float(row["mean"]) for row in rows] == [row.mean for row in odd.rows]
+    assert rows[0]["difference"] == rows[0]["low"] == ""
+    assert float(rows[1]["low"]) < float(rows[1]["difference"]) < float(rows[1]["high"])
+    assert rows[2]["config.learning_rate"] == "0.2"
+
+
+def test_json_is_read_back(odd):
+    content = json.loads(as_json(odd))
+    assert (content["measure"], content["lower_is_better"]) == ("loss", True)
+    assert content["sentences"] == odd.verdicts
+    entry = content["entries"][1]
+    assert entry["values"] == {str(seed): v for seed, v in odd.rows[1].values.items()}
+    assert entry["mean"] == np.mean(list(entry["values"].values()))
+    assert entry["method"] == "paired"
+    assert entry["config"] == {"learning_rate": "0.1"}
+
+
+def test_runs_without_anything_are_json_too(tmp_path):
+    found = make(tmp_path, until=0)
+    for entry in json.loads(as_json(found))["entries"]:
+        assert entry["mean"] is entry["minutes"] is entry["tokens_per_second"] is None
+    assert "–" in as_text(found)
+    assert as_csv(found)
+    assert as_markdown(found)
+
+
+def test_long_text_keeps_its_beginning_and_end():
+    assert clipped("a" * 30 + "b" * 30, 11) == "aaaaa…bbbbb"
+    assert clipped("short") == "short"
+    assert clipped("two\nlines\there") == "two lines here"

@@ -1,0 +1,76 @@
+"""Is a change better? Runs and the variants of studies, seed by seed, with a 95 % interval."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from tlite.comparison.entries import find_entries
+from tlite.comparison.results import Results, find_results
+from tlite.comparison.tables import as_csv, as_json, as_markdown, as_text
+from tlite.errors import UserError, disk_errors
+from tlite.runs.study import is_study
+from tlite.terminal import show
+from tlite.training.runs import new_folder
+
+FORMATS = {"table": as_text, "markdown": as_markdown, "csv": as_csv, "json": as_json}
+Format = Literal["table", "markdown", "csv", "json"]
+
+
+def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "table") -> None:
+    """Print how runs differ from the first, and write tables, pictures and a page of it.
+
+    Args:
+        folders: of runs, or of studies, which stand for their variants.
+        to: the folder to write into; unless given a study's own `comparison`, for anything else a
+            new one, runs/comparison/TIME.
+
+    Raises:
+        UserError: they can't be read, or not be compared; it says what differs.
+    """
+    if not folders:
+        raise UserError("name the folders of runs to compare, or of a study")
+    found = find_entries(folders)
+    if not found.entries:
+        raise UserError(f"there is nothing to compare: {'; '.join(found.missing) or 'no variants'}")
+    results = find_results(found)
+    show(FORMATS[format](results), end="\n" if format == "table" else "")
+    to = write(results, to or _default_folder(folders))
+    where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
+    if format == "table":
+        print(f"\n{where}")
+    else:  # what is printed may be read by a program
+        print(where, file=sys.stderr)
+
+
+def _default_folder(folders: Sequence[Path]) -> Path:
+    if len(folders) == 1 and is_study(folders[0]):
+        return folders[0] / "comparison"
+    return new_folder("comparison")
+
+
+def write(results: Results, to: Path) -> Path:
+    """Every table, picture and the page into a folder; each file whole, or as it was before."""
+    from tlite.comparison.curves import draw  # matplotlib takes a second to import
+    from tlite.comparison.page import page
+
+    pictures = draw(results)
+    files = {name: content for name, (_, content) in pictures.items()}
+    texts = {"comparison.md": as_markdown, "comparison.csv": as_csv, "comparison.json": as_json}
+    files |= {name: table(results).encode() for name, table in texts.items()}
+    files["index.html"] = page(results, pictures).encode()
+    with disk_errors(to):
+        to.mkdir(parents=True, exist_ok=True)
+        _write_files(to, files)
+    return to
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Each beside its place, and then renamed to it."""
+    with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as place:
+        for name, content in files.items():
+            path = Path(place, name)
+            path.write_bytes(content)
+            os.replace(path, folder / name)

@@ -1,0 +1,185 @@
+"""What is compared: runs, each of the values that one has trained side by side, and variants.
+
+Nothing of a run is executed, and no data is read: config.json and metrics.jsonl say it all.
+"""
+
+import dataclasses
+import json
+import types
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from tlite.config import from_dict, to_dict
+from tlite.errors import UserError, system_reason
+from tlite.experiment import Experiment
+from tlite.pretrained import is_pretrained
+from tlite.runs.study import is_study, read_study
+from tlite.terminal import printable
+from tlite.training.config import TrainingConfig
+from tlite.training.runs import read_config
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Models of a run that differ in their seed only."""
+
+    label: str
+    folder: Path
+    """The run's."""
+    members: tuple[int, ...]
+    """Which of the run's models they are."""
+    experiment: dict[str, Any]
+    """As `to_dict` writes it, every field that there is today among them; without the others that
+    were trained side by side."""
+    training: TrainingConfig
+    """The run's own, with these."""
+    content: dict[str, Any]
+    """All of config.json."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(self.training.seed + member % self.training.seeds for member in self.members)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What folders hold."""
+
+    entries: list[Entry]
+    missing: list[str]
+    """A sentence for each variant that has failed, or has not begun."""
+
+
+def find_entries(folders: Sequence[Path]) -> Found:
+    """The entries of run folders and of studies', in their order.
+
+    Raises:
+        UserError: a folder is neither, or can't be read.
+    """
+    entries, owners, missing = [], [], []
+    for folder, name in zip(folders, _short_names(folders), strict=True):
+        study = is_study(folder)
+        found = _of_study(folder) if study else Found(_of_run(folder, name), [])
+        entries += found.entries
+        owners += [name if study else ""] * len(found.entries)
+        missing += found.missing
+    return Found(_told_apart(entries, owners), missing)
+
+
+def _of_run(folder: Path, name: str) -> list[Entry]:
+    content, training = _read_run(folder)
+    return _by_values(name, folder, range(training.num_members), content, training)
+
+
+def _of_study(folder: Path) -> Found:
+    entries, missing = [], []
+    for variant in read_study(folder).variants:
+        run = folder / variant.run
+        if variant.failed is not None:
+            missing.append(f"{variant.name} failed: {variant.failed}")
+        elif not (run / "config.json").is_file():
+            missing.append(f"{variant.name} has not begun")
+        else:
+            content, training = _read_run(run)
+            if max(variant.members) >= training.num_members:
+                raise UserError(f"the study {folder} names members that {run} does not have")
+            entries += _by_values(variant.name, run, variant.members, content, training)
+    return Found(entries, missing)
+
+
+def _by_values(
+    label: str, folder: Path, members: Sequence[int], content: dict, training: TrainingConfig
+) -> list[Entry]:
+    """One entry; or one for each of the values, learning rates say, that the members have."""
+    groups = {}
+    for member in members:
+        groups.setdefault(member // training.seeds, []).append(member)
+    found = [_entry(label, folder, tuple(g), content, training) for g in groups.values()]
+    return [
+        dataclasses.replace(entry, label=" ".join([label, *_own_values(entry, found)]))
+        for entry in found
+    ]
+
+
+def _entry(
+    label: str, folder: Path, members: tuple[int, ...], content: dict, training: TrainingConfig
+) -> Entry:
+    variant = training.variants[members[0] // training.seeds]
+    own = to_dict(dataclasses.replace(variant, seeds=len(members)))
+    experiment = with_defaults(Experiment, content["experiment"]) | {"training": own}
+    experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
+    return Entry(label, folder, members, experiment, training, content)
+
+
+def _read_run(folder: Path) -> tuple[dict[str, Any], TrainingConfig]:
+    """config.json of a run, and how it is trained."""
+    path = folder / "config.json"
+    if not path.is_file():
+        lacks = "has neither config.json nor study.json" if folder.is_dir() else "is no folder"
+        raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
+    if is_pretrained(folder):
+        raise UserError(f"{folder} is a model of others: it has no training to compare")
+    try:
+        content = read_config(path)
+        return content, from_dict(TrainingConfig, content["experiment"].get("training"))
+    except OSError as error:
+        raise UserError(f"can't read {path}: {system_reason(error)}") from error
+    except ValueError as error:
+        raise UserError(f"{path} is of no run of tlite's: {error}") from error
+
+
+def _told_apart(entries: Sequence[Entry], owners: Sequence[str]) -> list[Entry]:
+    """Each with a label of its own: with the study's name, or a number, where two have the same."""
+    short = [_on_a_line(entry.label) for entry in entries]
+    counts, seen, found = Counter(short), Counter(), []
+    for entry, label, owner in zip(entries, short, owners, strict=True):
+        if counts[label] > 1 and owner:
+            label = _on_a_line(f"{owner}/{label}")
+        seen[label] += 1
+        label += f" ({seen[label]})" if seen[label] > 1 else ""
+        found.append(dataclasses.replace(entry, label=label))
+    return found
+
+
+def _on_a_line(name: str) -> str:
+    return printable(" ".join(name.split()))
+
+
+def _own_values(entry: Entry, entries: Sequence[Entry]) -> list[str]:
+    """What tells an entry from the others of its run: "learning_rate 0.003"."""
+    trainings = [other.experiment["training"] for other in entries]
+    mine = entry.experiment["training"]
+    differ = [name for name in mine if any(other[name] != mine[name] for other in trainings)]
+    return [f"{n} {'none' if mine[n] is None else format(mine[n], 'g')}" for n in differ]
+
+
+def _short_names(folders: Sequence[Path]) -> list[str]:
+    """As many of the last parts of each path as tell different folders apart."""
+    paths = [folder.resolve() for folder in folders]
+    for number in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-number:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names
+
+
+def with_defaults(kind: Any, values: Any) -> Any:
+    """What `to_dict` wrote, with the defaults of fields that there were none of then."""
+    if get_origin(kind) in (Union, types.UnionType):
+        named = values.get("kind") if isinstance(values, dict) else None
+        kind = next((k for k in get_args(kind) if getattr(k, "__name__", "") == named), None)
+    if not dataclasses.is_dataclass(kind) or not isinstance(values, dict):
+        return values
+    hints, result = get_type_hints(kind), dict(values)
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            result[field.name] = with_defaults(hints[field.name], values[field.name])
+        elif field.default is not dataclasses.MISSING:
+            result[field.name] = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+            result[field.name] = to_dict(default) if dataclasses.is_dataclass(default) else default
+    return result
