@@ -16,7 +16,7 @@ from tlite.experiment import GeneratorExperiment
 experiment = GeneratorExperiment("end")
 
 
-def train(experiment, folder: Path) -> None:
+def train(experiment, folder: Path, profile: int) -> None:
     what, number = experiment.name, str(processes.number())
     (folder / f"joined-{number}").touch()
     if what == "pause":

@@ -1,28 +1,24 @@
 """The command line of `tlite`: reads it and hands the work to `tlite.commands`."""
 
-import contextlib
 import dataclasses
-import io
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
-
-import tyro
-import tyro.constructors
+from collections.abc import Callable
+from typing import NoReturn
 
 from tlite import processes
-from tlite.errors import Interrupted, UserError, system_reason
+from tlite.command_line import parse, parse_known
+from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.experiment_files import (
     did_you_mean,
     find_experiment,
     find_experiments,
     load_experiment,
+    load_variants,
 )
 from tlite.options import (
     Classify,
+    Compare,
     Evaluate,
     Export,
     Generate,
@@ -31,6 +27,7 @@ from tlite.options import (
     Plan,
     Prepare,
     Processes,
+    Profiled,
     Resume,
     Translate,
 )
@@ -46,13 +43,15 @@ COMMANDS = {
     "generate": Generate,
     "classify": Classify,
     "translate": Translate,
+    "compare": Compare,
     "inspect": Inspect,
     "export": Export,
 }
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
-  tlite train --resume RUN             go on with a run from its last checkpoint
+  tlite train EXPERIMENT --vary NAME VALUE VALUE ...     a study: train and compare its variants
+  tlite train --resume RUN             go on with a run, or a study, from its last checkpoint
   tlite plan EXPERIMENT --mesh 64x4    what a step would take on devices that are not there
   tlite prepare SOURCE FOLDER          token files of texts of any size, to train on
   tlite launch -n 2 train ...          train as several processes on this machine
@@ -60,10 +59,11 @@ USAGE = """tlite: transformers as short pure functions
   tlite generate RUN [OPTIONS]         write text with a generator
   tlite classify RUN [TEXT ...]        the classes of texts by a classifier
   tlite translate RUN [TEXT ...]       the translations of texts by a translator
+  tlite compare RUN RUN ...            which is better, seed by seed, and how sure that is
   tlite inspect RUN                    pictures of what a run has learned, on one page
   tlite export RUN FOLDER              a run's model for Hugging Face's transformers
 
-Where it says RUN all but train take a Hugging Face folder, or a name on its hub, too.
+Where it says RUN all but train and compare take a Hugging Face folder, or a name on its hub, too.
 Each command lists its options with --help."""
 
 
@@ -99,10 +99,9 @@ def _told(action: Callable[[], None]) -> int:
     except Exception as error:
         if sentence := processes.lost_peer(error):
             return _complain(sentence)
-        no_memory = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-        if not isinstance(error, MemoryError) and not no_memory:
-            raise
-        return _complain("there is not enough memory: a smaller model, batch or text needs less")
+        if sentence := lack_of_memory(error):
+            return _complain(sentence)
+        raise
 
 
 def _complain(sentence: str, code: int = 2) -> int:
@@ -164,7 +163,7 @@ def _launch(arguments: list[str]) -> NoReturn:
 def _join(arguments: list[str]) -> None:
     """Meet the run's other processes, before an experiment's file may touch a device."""
     if {"-h", "--help"}.isdisjoint(arguments):
-        place, _ = _parse(Processes, arguments, "tlite train")
+        place, _ = parse_known(Processes, arguments, "tlite train")
         processes.join(place.coordinator, place.processes, place.process, heartbeat=place.heartbeat)
 
 
@@ -175,7 +174,8 @@ def _train(arguments: list[str]) -> None:
         from tlite import commands
 
         name_files(options.code)
-        commands.resume(options.resume, options.member)
+        profile = _steps_to_profile(options.profiled)
+        commands.resume(options.resume, options.member, options.steps, profile)
         return
     if not arguments or arguments[0].startswith("-"):
         if set(arguments) & {"-h", "--help"}:
@@ -185,29 +185,24 @@ def _train(arguments: list[str]) -> None:
     file = find_experiment(arguments[0])
     _join(arguments[1:])
     print(printable(f"experiment: {file.resolve()}"), flush=True)
-    experiment = load_experiment(file)
-    kind = dataclasses.make_dataclass(
-        "Train",
-        [
-            ("experiment", type(experiment), dataclasses.field(default=experiment)),
-            (
-                "run",
-                Annotated[
-                    Path | None,
-                    tyro.conf.arg(
-                        help="The folder to make for the run; runs/NAME/TIME unless given."
-                    ),
-                ],
-                None,
-            ),
-            ("joined", Processes, Processes()),
-        ],
-    )
-    kind.__doc__ = f"Train experiments/{arguments[0]}."
-    options = parse(kind, arguments[1:], f"tlite train {arguments[0]}")
+    from tlite.variants import read_variants
+
+    experiments, folder = read_variants(arguments[0], arguments[1:], *load_variants(file))
+    profiled = _steps_to_profile(parse_known(Profiled, arguments[1:], "tlite train")[0])
     from tlite import commands
 
-    commands.train(options.experiment, options.run)
+    if "" in experiments:
+        commands.train(experiments[""], folder, profiled)
+    elif profiled:
+        raise UserError("--profile is for one run: name one of the variants, --only NAME")
+    else:
+        commands.train_study(experiments, folder)
+
+
+def _steps_to_profile(options: Profiled) -> int:
+    if options.profile < 0:
+        raise UserError(f"--profile must not be negative, not {options.profile}")
+    return options.profile
 
 
 def _plan(arguments: list[str]) -> None:
@@ -234,122 +229,8 @@ def _run_command(name: str, kind: type, arguments: list[str]) -> None:
     options = vars(parse(kind, arguments, f"tlite {name}"))
     from tlite import commands  # imports JAX: a misspelt option is told before that
 
-    if name == "prepare":
-        commands.prepare(**options)
+    if name in ("prepare", "compare"):
+        getattr(commands, name)(**options)
         return
     name_files(options.pop("code"))
     getattr(commands, name)(options.pop("run"), **options)
-
-
-def parse(kind: type, arguments: list[str], program: str) -> Any:
-    """An instance of a dataclass from the command line.
-
-    Raises:
-        UserError: an unknown option (the nearest is named), or a value that does not fit.
-    """
-    value, unknown = _parse(kind, arguments, program)
-    if unknown and not unknown[0].startswith("-"):
-        raise UserError(f"{unknown[0]!r} is one argument too many")
-    if unknown:
-        raise UserError(
-            f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
-        )
-    return value
-
-
-def _parse(kind: type, arguments: list[str], program: str) -> tuple[Any, list[str]]:
-    """An instance of a dataclass, and the arguments that it has no place for."""
-    complaint = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(complaint), _wide(arguments):
-            return tyro.cli(
-                kind,
-                args=arguments,
-                prog=program,
-                return_unknown_args=True,
-                registry=REGISTRY,
-                config=(tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands),
-            )
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    except SystemExit as stop:
-        if stop.code:
-            raise UserError(_first_sentence(complaint.getvalue())) from None
-        raise
-
-
-REGISTRY = tyro.constructors.ConstructorRegistry()
-
-
-@REGISTRY.primitive_rule
-def _function(kind: tyro.constructors.PrimitiveTypeInfo):
-    """A function of the user's stands in a file: on the command line it can only be replaced."""
-    if kind.type is not Callable:
-        return None
-
-    def refuse(words: list[str]) -> Callable:
-        raise ValueError("a function of your own is handed over in an experiment's file")
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="FUNCTION",
-        instance_from_str=refuse,
-        is_instance=callable,
-        str_from_instance=lambda function: [function.__name__],
-    )
-
-
-@contextlib.contextmanager
-def _wide(arguments: list[str]) -> Iterator[None]:
-    """Let tyro write what is wrong on one line; its help is as wide as the terminal."""
-    before = os.environ.get("COLUMNS")
-    if {"-h", "--help"}.isdisjoint(arguments):
-        os.environ["COLUMNS"] = "9999"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("COLUMNS", None)
-        else:
-            os.environ["COLUMNS"] = before
-
-
-def _options(kind: Any) -> list[str]:
-    """Every option of a dataclass and of the instances in it."""
-    names = []
-    for field in dataclasses.fields(kind):
-        value = getattr(kind, field.name, None)
-        inner = dataclasses.is_dataclass(value)
-        names += ["--" + field.name.replace("_", "-"), *(_options(value) if inner else [])]
-    return names
-
-
-OPTION = r"Error parsing (?:-\w/)?(--[\w-]+): .*"  # and Python's or tyro's own words
-COMPLAINTS = {
-    r"Missing from (.*): [A-Z]+ (\w)(.*)\. \(required\)": lambda m: (
-        f"{m[1]} needs {m[2].lower()}{m[3]}"
-    ),
-    r"Missing value for argument '(.*?)'": lambda m: f"{m[1]} needs a value",
-    r"invalid choice (.*) for argument '(.*?)'\. .* \((.*?),?\)": lambda m: (
-        f"{m[2]} can't be {m[1]}: choose one of {m[3]}"
-    ),
-    rf"{OPTION}\{{(.*?)\}}\|FUNCTION could.* from \['(.*?)'\]": lambda m: (
-        f"{m[1]} can't be {m[3]!r}: choose one of {m[2].replace(',', ', ')}"
-    ),
-    rf"{OPTION}int\(\) with base 10: (.*)": lambda m: f"{m[1]} must be a whole number, not {m[2]}",
-    rf"{OPTION}to float: (.*)": lambda m: f"{m[1]} must be a number, not {m[2]}",
-    rf"{OPTION}integer string": lambda m: f"{m[1]} has too many digits",
-    rf"{OPTION}valid parse for arguments: \[(.*)\]": lambda m: f"{m[1]} can't be {m[2]}",
-}
-
-
-def _first_sentence(box: str) -> str:
-    """What stands in a box that tyro has drawn, up to its first rule, in our words."""
-    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()]
-    text = " ".join(line for line in lines[1:] if line.strip("-"))  # the rules of an ASCII box
-    text = re.split(r" Argument helptext:| For full helptext", text)[0]
-    for pattern, words in COMPLAINTS.items():
-        if found := re.match(pattern, text):
-            return words(found)
-    text = re.sub(r"^Error parsing (experiment(\.\w+)?: )?", "", text)
-    return re.sub(r"'([^']{60})[^']*'", r"'\1...'", text)

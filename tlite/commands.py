@@ -9,6 +9,7 @@ from typing import Literal
 import jax
 import numpy as np
 
+from tlite import comparison
 from tlite.data.documents import Source
 from tlite.data.reading import (
     MAX_MEGABYTES,
@@ -28,31 +29,59 @@ from tlite.experiment import (
 )
 from tlite.preparation import prepare_corpus
 from tlite.pretrained import PretrainedTokenizer, is_pretrained
-from tlite.runs import GeneratorRun, TranslatorRun, check_member, finetuning, open_any, start
+from tlite.runs import (
+    GeneratorRun,
+    TranslatorRun,
+    check_member,
+    finetuning,
+    open_any,
+    start,
+    study_training,
+)
 from tlite.runs.classifier import encode_texts, probabilities
+from tlite.runs.ensemble import check_together
 from tlite.runs.evaluation import evaluate_classifier
 from tlite.runs.finetuning import evaluate_text
 from tlite.runs.generator import write_sample
 from tlite.runs.loading import open_model, warn_of_unheeded
 from tlite.runs.looking import inspect_run
 from tlite.runs.looking_pretrained import inspect_pretrained
+from tlite.runs.study import is_study
 from tlite.runs.tokens import check_prompt, end_ids, prompt_tokens
 from tlite.runs.translator import encode_sources, with_search
 from tlite.terminal import show
 from tlite.training.runs import Run
 
 
-def train(experiment: Experiment, folder: Path | None = None) -> None:
-    """Train an experiment in a new run folder."""
-    start(experiment, folder).train()
+def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) -> None:
+    """Train an experiment in a new run folder; some of the steps are profiled if asked."""
+    start(experiment, folder).train(profile)
 
 
-def resume(folder: Path, member: int | None = None) -> None:
-    """Go on with a run that was cut short; or with one member of it, in a folder of its own."""
+def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
+    """Train variants of an experiment, by name, in a new folder, and compare them."""
+    study_training.train_study(experiments, folder)
+
+
+def resume(
+    folder: Path, member: int | None = None, steps: int | None = None, profile: int = 0
+) -> None:
+    """Go on with a run that was cut short; or with one member of it, in a folder of its own.
+
+    With `steps` the run goes on to as many.
+    """
     if is_pretrained(folder):
         raise UserError(f"{folder} is no run: an experiment starts from it, make finetune-trec say")
-    run = open_any(folder)
-    (run if member is None else run.take_member(member)).train()
+    if is_study(folder):
+        options = {"--member": member is not None, "--steps": steps is not None}
+        for option in (name for name, given in (options | {"--profile": profile}).items() if given):
+            raise UserError(f"{option} is for runs: {folder} is a study, name a run in it")
+        study_training.resume_study(folder)
+        return
+    if member is not None and steps is not None:
+        raise UserError("--steps is for all of a run: take the member first, then give it steps")
+    run = open_any(folder, steps)
+    (run if member is None else run.take_member(member)).train(profile)
 
 
 def prepare(source: str, folder: Path, **options) -> None:
@@ -69,7 +98,7 @@ def evaluate(
     *,
     path: Path | None = None,
     sampled: int = 0,
-    member: int = 0,
+    member: int | Literal["all"] = 0,
     beside: Path | None = None,
     beam: int | None = None,
     length_penalty: float | None = None,
@@ -86,18 +115,20 @@ def evaluate(
     if path:
         raise UserError("--path is for Hugging Face folders: a run has data of its own")
     run = open_any(folder)
+    if member == "all":
+        check_together(run.run)
     search = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate}
     if isinstance(run, TranslatorRun):
-        if sampled or beside or member:
-            raise UserError("--sampled is for generators, --beside and --member for classifiers")
-        run.evaluate(checkpoint, split, **search)
+        if sampled or beside or member not in (0, "all"):
+            raise UserError("--sampled is for generators, --beside and --member N for classifiers")
+        run.evaluate(checkpoint, split, member == "all", **search)
         return
     if search != {"beam": None, "length_penalty": None, "truncate": False}:
         raise UserError("--beam, --length-penalty and --truncate are for translators")
     if isinstance(run, GeneratorRun):
-        if beside or member:
-            raise UserError("--beside and --member are for classifiers")
-        run.evaluate(checkpoint, split, sampled)
+        if beside or member not in (0, "all"):
+            raise UserError("--beside and --member N are for classifiers")
+        run.evaluate(checkpoint, split, sampled, member == "all")
         return
     if sampled:
         raise UserError("--sampled is for generators")
@@ -110,7 +141,7 @@ def generate(
     *,
     unknown: bool = False,
     checkpoint: str = "best",
-    member: int = 0,
+    member: int | Literal["all"] = 0,
     samples: int = 1,
     seed: int = 0,
     tokens: int = 500,
@@ -173,7 +204,7 @@ def classify(
     texts: Sequence[str],
     *,
     checkpoint: str = "best",
-    member: int = 0,
+    member: int | Literal["all"] = 0,
     format: Literal["table", "jsonl"] = "table",
 ) -> None:
     """Print the class and the probabilities of each text; without texts, of each line read."""
@@ -210,7 +241,7 @@ def translate(
     *,
     input: Path | None = None,
     checkpoint: str = "best",
-    member: int = 0,
+    member: int | Literal["all"] = 0,
     beam: int | None = None,
     length_penalty: float | None = None,
     max_length: int | None = None,
@@ -247,6 +278,12 @@ def translate(
         else:
             for place, (translation, score) in enumerate(chosen, 1):
                 show(f"{place}\t{score:.4f}\t{translation}")
+
+
+def compare(folders: Sequence[Path], *, to: Path | None, format: comparison.Format) -> None:
+    """Print how runs differ from the first, and write tables, pictures and a page of it."""
+    jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with what is compared
+    comparison.compare(folders, to, format)
 
 
 def export(

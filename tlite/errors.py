@@ -12,6 +12,17 @@ class UserError(Exception):
     """Something the user can put right; its message is one sentence that says how."""
 
 
+class RunFailed(UserError):
+    """A run can't go on because of what it is, not where: it would fail again, however often tried.
+
+    Of a study's variants the others go on.
+    """
+
+
+class OutOfMemory(RunFailed):
+    """There is less memory than a run needs, in this process."""
+
+
 class Interrupted(KeyboardInterrupt):
     """A run was stopped by a signal, after it had saved all there is to save.
 
@@ -27,6 +38,20 @@ class Interrupted(KeyboardInterrupt):
 def program() -> str:
     """How tlite was called, so that advice can be pasted: `.venv/bin/tlite`, say."""
     return sys.argv[0] if Path(sys.argv[0]).name == "tlite" else "python -m tlite"
+
+
+def resumable(path: Path) -> Path | None:
+    """The folder around a path that `train --resume` goes on with: a study's, else a run's."""
+    study = next((p for p in path.parents[:3] if (p / "study.json").is_file()), None)
+    return study or next((p for p in path.parents[:2] if (p / "config.json").is_file()), None)
+
+
+def lack_of_memory(error: BaseException) -> str | None:
+    """A sentence for Python's or JAX's error where no more memory could be allocated."""
+    by_jax = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    if not isinstance(error, MemoryError) and not by_jax:
+        return None
+    return "there is not enough memory: a smaller model, batch or text needs less"
 
 
 def system_reason(error: BaseException) -> str:
@@ -54,6 +79,13 @@ def system_reason(error: BaseException) -> str:
     return ""
 
 
+def of_surroundings(error: UserError) -> bool:
+    """Whether it is the machine's, and can be put right there: a missing package, or a file that
+    can't be read."""
+    missing = isinstance(error.__cause__, ModuleNotFoundError)
+    return missing or (not isinstance(error, RunFailed) and system_reason(error) != "")
+
+
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
     """Turn a failure to write something of a run, a full disk above all, into a `UserError`.
@@ -67,7 +99,7 @@ def disk_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         if not (reason := system_reason(error)):
             raise
-        run = next((p for p in path.parents[:2] if (p / "config.json").is_file()), None)
+        run = resumable(path)
         advice = f", then {program()} train --resume {run}" if run else ""
         raise UserError(
             f"can't write {path} ({reason}): what was saved before is kept; put that right{advice}"
@@ -80,8 +112,12 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        root = Path(__file__).parents[1]
+        checkout = (root / "pyproject.toml").is_file()
+        what = f"-e '{root}[{extra}]'" if checkout else f"'.[{extra}]' in tlite's folder"
         raise UserError(
-            f"this needs the package {error.name}: install it with pip install -e '.[{extra}]'"
+            f"this needs the package {error.name}: install it with "
+            f"{sys.executable} -m pip install {what}"
         ) from error
 
 

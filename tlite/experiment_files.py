@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tlite.errors import UserError
 
@@ -62,21 +62,58 @@ def load_experiment(file: str | Path) -> "Experiment":
         UserError: there is no such file, it ends in an error (its line is told), it exports no
             experiment, or one with a function that could not be found again.
     """
+    return load_variants(file)[0]
+
+
+def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment"]]:
+    """The `experiment` and the `variants` of a file, by name; none where it exports none.
+
+    Raises:
+        UserError: as `load_experiment`; or the variants are no dictionary of two or more
+            experiments of the same kind, whose names folders can have.
+    """
     path = file if isinstance(file, Path) else find_experiment(file)
     module = run_file(path, "__experiment__")
+    if not hasattr(module, "experiment"):
+        raise UserError(f"{path} has no `experiment`")
+    experiment, variants = module.experiment, getattr(module, "variants", {})
+    _check_experiment(f"`experiment` in {path}", experiment)
+    if not hasattr(module, "variants"):
+        return experiment, {}
+    if not isinstance(variants, dict):
+        kind = type(variants).__name__
+        raise UserError(f"`variants` in {path} must be a dictionary of experiments, not a {kind}")
+    if len(variants) < 2:
+        raise UserError(f"`variants` in {path} must be at least two, not {len(variants)}")
+    for name, variant in variants.items():
+        check_variant_name(name)
+        what = f"the variant {name!r} in {path}"
+        _check_experiment(what, variant)
+        if type(variant) is not type(experiment):
+            kinds = [type(e).__name__ for e in (variant, experiment)]
+            raise UserError(f"{what} is a {kinds[0]}, but `experiment` a {kinds[1]}")
+    return experiment, dict(variants)
+
+
+def _check_experiment(what: str, value: Any) -> None:
+    """Raises a `UserError` unless it is an experiment that can be kept."""
     from tlite.config import to_dict
     from tlite.experiment import Experiment
 
-    if not hasattr(module, "experiment"):
-        raise UserError(f"{path} has no `experiment`")
-    if not isinstance(module.experiment, Experiment):
+    if not isinstance(value, Experiment):
         kinds = ", ".join(kind.__name__ for kind in Experiment.__args__)
-        raise UserError(
-            f"`experiment` in {path} is of type {type(module.experiment).__name__}, "
-            f"but must be one of {kinds}"
-        )
-    to_dict(module.experiment)  # a function that can't be kept is told before data is read
-    return module.experiment
+        kind = type(value).__name__
+        raise UserError(f"{what} is of type {kind}, but must be one of {kinds}")
+    to_dict(value)  # a function that can't be kept is told before data is read
+
+
+def check_variant_name(name: Any) -> None:
+    """Raises a `UserError` for a variant's name that no folder should have."""
+    plain = isinstance(name, str) and name.isprintable() and name == name.strip()
+    if not plain or not name or name[0] in ".-" or set(name) & set('/\\:*?"<>|'):
+        raise UserError(f"a variant's name must be one that a folder can have, not {name!r:.80}")
+    if len(name.encode()) > 200:
+        raise UserError(f"the variant's name {name[:40]!r}... is too long")
 
 
 class _Source(importlib.machinery.SourceFileLoader):

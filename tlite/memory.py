@@ -6,11 +6,11 @@ from pathlib import Path
 
 import jax
 
-from tlite.errors import UserError
+from tlite.errors import OutOfMemory
 
 
 def check_fits(what: str, needed: int, devices: list | None = None) -> None:
-    """Raises a `UserError` if `what` needs more bytes, on each device, than are free.
+    """Raises an `OutOfMemory` if `what` needs more bytes, on each device, than are free.
 
     The devices of a CPU share its memory. Where nothing is known of the memory, nothing is said.
     """
@@ -21,20 +21,20 @@ def check_fits(what: str, needed: int, devices: list | None = None) -> None:
         stats = devices[0].memory_stats() or {}
         free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or None
     if free is not None and needed > free:
-        raise UserError(
+        raise OutOfMemory(
             f"{what} would need {in_gib(needed)} of memory, and {in_gib(free)} are free"
         )
 
 
 @contextlib.contextmanager
 def out_of_memory(what: str) -> Iterator[None]:
-    """Turn a lack of memory that only the allocation shows into a `UserError`."""
+    """Turn a lack of memory that only the allocation shows into an `OutOfMemory`."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        raise UserError(f"there is not enough memory for {what}: make it smaller") from error
+        raise OutOfMemory(f"there is not enough memory for {what}: make it smaller") from error
 
 
 def free_memory() -> int | None:

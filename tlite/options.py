@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+Members = int | Literal["all"]
 Code = Annotated[tuple[Path, ...], UseAppendAction]
 
 
@@ -35,13 +36,45 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Variants:
+    """What else is trained beside an experiment, with the same seeds."""
+
+    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    """A study of variants: an option's name and its values, --vary norm layer rms; given again, of
+    all their combinations. The first is what the others are compared with."""
+    only: Annotated[tuple[str, ...], UseAppendAction] = ()
+    """Of the variants this one alone; may be given again."""
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What of a training is profiled."""
+
+    profile: int = 0
+    """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
+
+
+@dataclass(frozen=True)
+class Train(Variants):
+    """What `tlite train` is told beside an experiment's fields."""
+
+    run: Path | None = None
+    """The folder to make for the run; runs/NAME/TIME unless given."""
+    profiled: Profiled = Profiled()
+    joined: Processes = Processes()
+
+
+@dataclass(frozen=True)
 class Resume:
-    """Go on with a run from its last checkpoint."""
+    """Go on with a run, or a study of runs, from its last checkpoint."""
 
     resume: Path
-    """The run folder."""
+    """The run folder, or the study's."""
     member: int | None = None
     """Take this one of the run's models (from 0) into a run of its own."""
+    steps: int | None = None
+    """Go on to so many steps in all, where the schedule of the learning rate is no cosine."""
+    profiled: Profiled = Profiled()
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
     joined: Processes = Processes()
@@ -107,8 +140,9 @@ class Evaluate:
     """Of a generator in a Hugging Face folder: the text that it is scored on."""
     sampled: int = 0
     """Of a generator: also print an estimate from this many random windows."""
-    member: int = 0
-    """Of a classifier: whose scores by class, confusions and texts are shown."""
+    member: Members = 0
+    """all: also score the mean of the members' probabilities. Of a classifier: whose scores by
+    class, confusions and texts are shown."""
     beside: Path | None = None
     """Of a classifier: another run, whose learning curves are drawn beside."""
     beam: int | None = None
@@ -143,8 +177,9 @@ class Generate:
     """Of the drawing; sample i uses seed + i."""
     samples: int = 1
     """How many texts."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
+    member: Members = 0
+    """Which of the run's models, where several were trained side by side; all: the mean of their
+    probabilities."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
     unknown: bool = False
@@ -163,8 +198,9 @@ class Classify:
     """What is classified."""
     format: Literal["table", "jsonl"] = "table"
     """A table, or JSON Lines."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
+    member: Members = 0
+    """Which of the run's models, where several were trained side by side; all: the mean of their
+    probabilities."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
     code: Code = ()
@@ -193,12 +229,26 @@ class Translate:
     """Cut texts that are longer than the model's context."""
     format: Literal["text", "jsonl"] = "text"
     """A translation a line (n-best: place, score and translation), or JSON Lines."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
+    member: Members = 0
+    """Which of the run's models, where several were trained side by side; all: the mean of their
+    probabilities."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """How runs differ from the first: in their configs, and in what they reach, seed by seed."""
+
+    folders: Positional[tuple[Path, ...]]
+    """Run folders, the reference first; a study's folder stands for its variants."""
+    to: Path | None = None
+    """The folder to write tables, pictures and a page into; a study's own comparison/ unless given,
+    of runs a new one, runs/comparison/TIME."""
+    format: Literal["table", "markdown", "csv", "json"] = "table"
+    """What is printed."""
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,30 @@ from tests.attack import state
 from tests.attack.kinds import KINDS, Reference, Work, grown
 from tests.attack.processes import Process, Result
 
-NEEDS = tuple(KINDS)
+NEEDS = tuple(kind for kind in KINDS if kind != "study")
 SIGNALS = [signal.SIGKILL] * 5 + [signal.SIGINT] * 2 + [signal.SIGTERM, signal.SIGHUP]
 
 
 def case(work: Work, number: int) -> Result:
-    """A chain: a run is started, killed, resumed, killed, ..., at last left alone and compared."""
-    kind = work.kinds[number % len(work.kinds)]
+    """A chain of five to ten kills."""
     chance = random.Random(f"{work.seed} kills {number}")
+    return chain(work, kind_of(work, number), f"kills-{number}", chance, 5)
+
+
+def kind_of(work: Work, number: int) -> str:
+    """What a case kills."""
+    kinds = [kind for kind in work.kinds if kind in NEEDS]
+    return kinds[number % len(kinds)]
+
+
+def chain(work: Work, kind: str, name: str, chance: random.Random, least: int) -> Result:
+    """A run is started, killed, resumed, killed, ..., at last left alone and compared."""
     right, result = work.reference(kind), Result(f"kills: {kind}")
-    folder, cold = work.case(f"kills-{number}"), work.folder / "cold" / str(number)
+    folder, cold = work.case(name), work.folder / "cold" / name
     run = folder / "run"
     # Where nothing is compiled yet, more moments are within a compilation.
     environment = {"XDG_CACHE_HOME": str(cold)} if chance.random() < 0.25 else {}
-    for to_come in reversed(range(chance.randint(5, 10) + 1)):
+    for to_come in reversed(range(chance.randint(least, 10) + 1)):
         before, sent = progress(run, right), chance.choice(SIGNALS)
         process = work.start(work.train(kind, run), folder, environment=environment)
         if to_come and (moment := wait_for_moment(chance, process, run, right)):

@@ -23,6 +23,7 @@ KINDS = {
     f"--pieces 40 --context 40 --select loss {TINY} --batch-size 64",
     "two seeds": f"{GENERATOR} --seeds 2",
     "pre-training": f"{{work}}/pretrained.py {TINY} --batch-size 4",
+    "study": f"{{work}}/variants.py --path {{work}}/text.txt {TINY} --context 8 --batch-size 4",
 }
 PRETRAINED = """
 from tlite.data import SyntheticReviews
@@ -37,8 +38,16 @@ experiment = ClassifierExperiment(
     pretraining=Pretraining(pretraining_steps=24, pretraining_batch_size=4),
 )
 """
+VARIANTS = """
+import dataclasses
+from experiments.text import experiment
+
+rms = dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, norm="rms"))
+slow = dataclasses.replace(rms, training=dataclasses.replace(rms.training, learning_rate=1e-4))
+variants = {"layer norm": experiment, "rms norm": rms, "rms norm, slowly": slow}
+"""
 BEER = "".join(f"{n} bottles of beer on the wall.\n" for n in range(99, 0, -1))
-FILES = {"pretrained.py": PRETRAINED, "text.txt": BEER}
+FILES = {"pretrained.py": PRETRAINED, "text.txt": BEER, "variants.py": VARIANTS}
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,18 @@ import jax
 import numpy as np
 
 from tlite.runs import open_any
+from tlite.runs.study import is_study
 
 
 def checkpoints(run: Path) -> dict:
-    """The best one's step, a hash of parameters and optimizer by step, and what lies beside."""
+    """The best one's step, a hash of parameters and optimizer by step, and what lies beside.
+
+    Of a study these of each of its runs, and study.json.
+    """
+    if is_study(run):
+        runs = sorted(path.parent for path in run.glob("[!.]*/config.json"))
+        study = json.loads((run / "study.json").read_text())
+        return {"study": study} | {path.name: checkpoints(path) for path in runs}
     opened, found = open_any(run), {}
     for step in steps_of(run):
         members, restored = opened.restore(str(step))
@@ -50,5 +58,6 @@ def metrics(run: Path, reference: dict | None = None) -> dict[str, list]:
 
 
 def metrics_files(run: Path) -> list[Path]:
-    """Of what was trained before the run, and of the run itself."""
-    return [p for p in (run / "pretraining" / "metrics.jsonl", run / "metrics.jsonl") if p.exists()]
+    """Of what was trained before the run, and of the run itself; or of a study's runs, in order."""
+    own = [p for p in (run / "pretraining" / "metrics.jsonl", run / "metrics.jsonl") if p.exists()]
+    return own if own or not is_study(run) else sorted(run.glob("[!.]*/metrics.jsonl"))

@@ -1,7 +1,6 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
 import dataclasses
-import json
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,17 +11,20 @@ import numpy as np
 
 from tlite import processes
 from tlite.config import to_dict
-from tlite.errors import Interrupted, UserError, disk_errors, program
+from tlite.errors import Interrupted, UserError, disk_errors, program, resumable
 from tlite.experiment import say_what_is_read
 from tlite.modules import summary
 from tlite.own_code import name_of
+from tlite.runs.prepared import Prepared, agreed_precision, in_precision, same_everywhere
 from tlite.training import Member, Trainer
 from tlite.training.checkpoints import Checkpoints
+from tlite.training.followers import check_followers
 from tlite.training.loop import fit, host_copy, restore, selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.named import to_named
-from tlite.training.precision import choose_attention, choose_precision
+from tlite.training.precision import choose_attention
 from tlite.training.runs import Run, create_run, new_folder, open_run
+from tlite.training.side_by_side import failures, in_words, scores
 
 EVALUATION_BATCH = 64
 
@@ -90,30 +92,55 @@ class OpenedRun(ABC):
     @classmethod
     def start(cls, experiment, folder: Path | None) -> "OpenedRun":
         """A new run folder for an experiment."""
+        prepared = cls.prepare(experiment)
+        new = str(new_folder(experiment.name, folder)) if processes.is_first() else None
+        path = Path(processes.told(new))
+        precision = agreed_precision(experiment.training.precision)
+        run = cls.build(in_precision(prepared, precision), path)
+        run.save(exactly=folder is not None)
+        return run
+
+    @classmethod
+    def prepare(cls, experiment, data: Any = None) -> Prepared:
+        """An experiment with what its data decides; the data is read unless it is given.
+
+        Raises:
+            UserError: the data can't be read, or does not go with the experiment.
+        """
+        cls.check_selected(experiment)
+        if processes.is_first():
+            check_followers(experiment.training.follow)
+        data = cls.load_data(experiment) if data is None else data
+        return Prepared(*cls.settle(experiment, data), data)
+
+    @classmethod
+    def check_selected(cls, experiment) -> None:
+        """Raises a `UserError` where the best checkpoint is to have what no validation finds."""
         if (chosen := experiment.training.select) not in cls.measured:
             known = " or ".join(cls.measured)
             raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
-        data = cls.load_data(experiment)
-        experiment, tokenizer = cls.settle(experiment, data)
-        first = processes.is_first()
-        path = Path(processes.told(str(new_folder(experiment.name, folder)) if first else None))
-        # The choice is kept, so that a resumed run computes as it began.
-        precision, reason = processes.told(
-            choose_precision(experiment.training.precision) if first else None
-        )
-        print(f"precision: {reason}")
-        training = dataclasses.replace(experiment.training, precision=precision)
-        model = choose_attention(experiment.model, precision)
-        experiment = dataclasses.replace(experiment, training=training, model=model)
+
+    @classmethod
+    def build(cls, prepared: Prepared, path: Path) -> "OpenedRun":
+        """The run that will be in a folder, compiled: what can't fit is told before it is written.
+
+        The precision must have been chosen.
+        """
+        experiment, tokenizer, data = prepared
+        model = choose_attention(experiment.model, experiment.training.precision)
+        experiment = dataclasses.replace(experiment, model=model)
         record = cls.record(data)
         same_everywhere({"experiment": to_dict(experiment), "data": record})
         new = cls(Run(path, experiment, record), tokenizer, data)
-        new.trainer.compile()  # what can't fit is told before anything is written
-        if first:
-            exactly = folder is not None
-            new.run = create_run(path, experiment, record, tokenizer, exactly=exactly)
-        new.run = Run(Path(processes.told(str(new.run.folder))), experiment, record)
+        new.trainer.compile()
         return new
+
+    def save(self, *, exactly: bool) -> None:
+        """Let the run's folder appear; unless `exactly` under the next number, if there is one."""
+        path, experiment, record = self.run.folder, self.run.experiment, self.run.data
+        if processes.is_first():
+            path = create_run(path, experiment, record, self.tokenizer, exactly=exactly).folder
+        self.run = Run(Path(processes.told(str(path))), experiment, record)
 
     @classmethod
     def open(cls, folder: Path) -> "OpenedRun":
@@ -143,8 +170,8 @@ class OpenedRun(ABC):
     def experiment(self):
         return self.run.experiment
 
-    def train(self) -> None:
-        """Train to the end, then report."""
+    def train(self, profile: int = 0, *, report: bool = True) -> None:
+        """Train to the end, then report if asked; so many of the steps are profiled."""
         run, trainer, config = self.run, self.trainer, self.experiment.training
         print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
         print(f"{len(self.tokenizer):,} tokens in the vocabulary")
@@ -158,13 +185,18 @@ class OpenedRun(ABC):
         batches = self.validation()
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
-            fit(trainer, run.folder, batches, *starts)
+            fit(trainer, run.folder, batches, *starts, profile=profile)
         except Interrupted as stop:
-            stop.args = (f"{stop}; go on: {program()} train --resume {run.folder}",)
+            going_on = f"{program()} train --resume {resumable(run.metrics)}"
+            stop.args = (f"{stop}; go on: {going_on}",)
             raise
         finally:
             trainer.feed.close()
-        self.report(batches)
+        if report and not config.varied:
+            self.report(batches)
+            return
+        *_, last = iterate_metrics(run.metrics, "validation")
+        print("\n".join(scores(config, last)))
 
     def _own_parts(self) -> str:
         """Which attention the model has, and which functions of the user's."""
@@ -183,13 +215,11 @@ class OpenedRun(ABC):
         if processes.count() > 1:
             raise UserError("a member is taken by one process: name it without the others first")
         check_member(member, len(training.members))
-        seed, rate = training.members[member]
-        experiment = dataclasses.replace(
-            self.experiment,
-            training=dataclasses.replace(
-                training, seed=seed, seeds=1, learning_rate=rate, learning_rates=()
-            ),
-        )
+        if since := failures(self.run.metrics).get(member):
+            words = in_words(training, member)
+            raise UserError(f"member {member}, {words}, has failed at step {since}")
+        of_member = training.of_member(member)
+        experiment = dataclasses.replace(self.experiment, training=of_member)
         members, step = self.restore("last")
         validated = [
             split_member(line, member)
@@ -275,18 +305,6 @@ def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Mem
             total = arrays if total is None else jax.tree.map(np.add, total, arrays)
         mean = {name: (a / len(steps)).astype(np.float32) for name, a in total.items()}
         return trainer.place(members._replace(parameters=mean)), steps[-1]
-
-
-def same_everywhere(what: dict) -> None:
-    """Raises a `UserError` where this process would do something else than the first one."""
-    own = json.loads(json.dumps(what))  # as it is told
-    first = processes.told(own)
-    first = first if isinstance(first, dict) else {}
-    if changed := [part for part in own if own[part] != first.get(part)]:
-        raise UserError(
-            f"this process has another {changed[0]} than process 0: give all the same command and "
-            "the same files"
-        )
 
 
 def check_member(member: int, number: int) -> None:

@@ -1,0 +1,219 @@
+"""Variants on the command line: grids of options, a file's own, and what is refused."""
+
+import json
+import re
+import shlex
+from types import SimpleNamespace
+
+import pytest
+
+from tlite.errors import UserError
+from tlite.experiment_files import load_variants
+from tlite.variants import read_variants
+
+FILE = """
+import dataclasses
+from experiments.demo import experiment
+
+variants = {variants}
+"""
+WIDE = "dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, width=128))"
+MISTAKES = {
+    "--vary": "--vary needs an option's name and values",
+    "--vary norm": "--vary norm needs at least two values",
+    "--vary norm layer": "--vary norm needs at least two values",
+    "--vary nrom layer rms": "no option 'nrom' of the experiment to vary: did you mean norm?",
+    "--vary run a b": "no option 'run'",
+    "--vary varied a b": "no option 'varied'",
+    "--vary model a b": "no option 'model'",
+    "--vary norm layer rsm": "--norm can't be 'rsm': choose one of layer, rms",
+    "--vary width 8 eight": "--width must be a whole number, not 'eight'",
+    "--vary norm rms layer --norm rms": "--norm is varied",
+    "--vary norm_first True False --no-norm-first": "--norm-first is varied",
+    "--vary norm_first True yes": "norm-first takes True and False, not 'yes'",
+    "--vary norm rms layer --vary norm rms layer": "--vary norm is given twice",
+    "--vary num_heads 1 2 --vary num-heads 4 8": "--vary num-heads is given twice",
+    "--vary norm layer rms layer": "has the value 'layer' twice",
+    "--vary learning-rate 1e-3 0.001": "learning-rate=1e-3 and learning-rate=0.001 are the same",
+    "--vary num-heads 4 3": "^num-heads=3: a width of 64 is not divisible by 3 heads",
+    "--vary dropout 0.1 1.5": r"^dropout=1.5: .*\[0, 1\)",
+    "--vary feed-forward default mine": "--feed-forward can't be 'mine'",
+    "--vary norm layer rms --widht 8": "^there is no option --widht: did you mean --width?",
+    "--vary norm layer rms extra": "--norm can't be 'extra'",
+    "--vary norm layer rms --run x y": "'y' is one argument too many",
+    "--vary norm layer rms --only": "--only needs a value",
+    "--vary norm layer rms --only lyer": "no variant 'lyer': did you mean layer?",
+    "--only layer": "there are no variants, so none that is called 'layer'",
+    f"--vary seed {' '.join(map(str, range(1001)))}": "would be 1,001 variants: at most 1,000",
+    "--vary seed 1 2 --vary width "
+    + " ".join(map(str, range(600))): "would be 1,200 variants: at most 1,000",
+}
+
+
+@pytest.fixture
+def trained():
+    """No command here looks at a run."""
+    return SimpleNamespace()
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file that exports variants."""
+
+    def write(variants):
+        path = tmp_path / "mine.py"
+        path.write_text(FILE.format(variants=variants))
+        return path
+
+    return write
+
+
+def read(line, name="demo"):
+    return read_variants("demo", shlex.split(line), *load_variants(name))
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_what_can_not_be_varied_is_told_in_a_sentence(line):
+    with pytest.raises(UserError, match=MISTAKES[line].replace("?", r"\?")) as told:
+        read(line)
+    assert "\n" not in str(told.value)
+
+
+def test_a_mistake_is_told_by_the_command_before_anything_is_made(fails, tmp_path):
+    assert "did you mean norm?" in fails("train demo --vary nrom layer rms")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_grid_has_every_combination_and_the_first_is_the_reference():
+    found = read("--vary norm layer rms --vary positions learned rotary --width 16 --run here")
+    assert list(found.experiments) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]
+    models = [experiment.model for experiment in found.experiments.values()]
+    combinations = [(model.norm, model.positions, model.width) for model in models]
+    assert combinations[0] == ("layer", "learned", 16)
+    assert combinations[-1] == ("rms", "rotary", 16)
+    assert str(found.folder) == "here"
+
+
+@pytest.mark.parametrize(
+    ("line", "names", "read_as"),
+    [
+        ("learning_rate 1e-3 3e-3", ["learning-rate=1e-3", "learning-rate=3e-3"], [0.001, 0.003]),
+        ("norm_first True False", ["norm-first=True", "norm-first=False"], [True, False]),
+        ("norm-bias True None", ["norm-bias=True", "norm-bias=None"], [True, None]),
+        ("clip-norm None 1", ["clip-norm=None", "clip-norm=1"], [None, 1.0]),
+        ("windows '0 32' 0", ["windows=0_32", "windows=0"], [(0, 32), (0,)]),
+        ("learning-rates '1 2' 3", ["learning-rates=1_2", "learning-rates=3"], [(1, 2), (3,)]),
+        ("prompt 'a/b' 'a b'", ["prompt=1", "prompt=2"], ["a/b", "a b"]),
+        ("prompt '' x", ["prompt=1", "prompt=2"], ["", "x"]),
+        (f"prompt {'y' * 50} x", ["prompt=1", "prompt=2"], ["y" * 50, "x"]),
+    ],
+)
+def test_values_are_read_as_those_of_the_option_and_named_plainly(line, names, read_as):
+    found = read(f"--vary {line}").experiments
+    assert list(found) == names
+    field = line.split()[0].replace("-", "_")
+    values = []
+    for experiment in found.values():
+        owners = [experiment, experiment.model, experiment.training]
+        values.append(next(getattr(o, field) for o in owners if hasattr(o, field)))
+    assert values == read_as
+
+
+def test_a_value_that_two_fields_share_is_named_with_its_field():
+    found = read("--vary norm rms layer --vary prompt rms a").experiments
+    assert next(iter(found)) == "norm=rms prompt=rms"
+
+
+def test_a_base_that_makes_no_sense_alone_is_no_hindrance():
+    found = read("--width 10 --head-width 4 --vary num-heads 5 3").experiments
+    assert [e.model.num_heads for e in found.values()] == [5, 3]
+
+
+def test_the_variants_of_a_file_take_the_options_and_keep_their_own_fields(file):
+    path = file(f"{{'plain': experiment, 'twice as wide': {WIDE}}}")
+    found = read("--norm rms --seeds 3", path).experiments
+    assert [(e.model.width, e.model.norm, e.training.seeds) for e in found.values()] == [
+        (64, "rms", 3),
+        (128, "rms", 3),
+    ]
+    assert {e.model.width for e in read("--width 32", path).experiments.values()} == {32}
+
+
+def test_variants_of_a_file_are_varied_too(file):
+    path = file(f"{{'plain': experiment, 'wide': {WIDE}}}")
+    found = read("--vary norm layer rms", path).experiments
+    assert list(found) == ["plain layer", "plain rms", "wide layer", "wide rms"]
+    assert found["wide rms"].model.width == 128
+
+
+def test_some_variants_alone(file):
+    path = file(f"{{'a': experiment, 'b': {WIDE}, 'c c': experiment}}")
+    assert list(read("--only 'c c' --only a", path).experiments) == ["a", "c c"]
+    alone = read("--only b", path).experiments
+    assert {name: e.model.width for name, e in alone.items()} == {"": 128}
+
+
+@pytest.mark.parametrize(
+    ("variants", "sentence"),
+    [
+        ("[experiment]", "must be a dictionary of experiments, not a list"),
+        ("{}", "must be at least two, not 0"),
+        ("{'a': experiment}", "must be at least two, not 1"),
+        ("{'a': experiment, 'b': 3}", "the variant 'b' in .*mine.py is of type int"),
+        ("{'a': experiment, '': experiment}", "not ''"),
+        ("{'a': experiment, ' b': experiment}", "not ' b'"),
+        ("{'a': experiment, 3: experiment}", "not 3"),
+        ("{'a': experiment, 'b/c': experiment}", "not 'b/c'"),
+        ("{'a': experiment, '..': experiment}", r"not '\.\.'"),
+        ("{'a': experiment, '-b': experiment}", "not '-b'"),
+        ("{'a': experiment, 'b\\n': experiment}", r"not 'b\\n'"),
+        ("{'a': experiment, 'b' * 300: experiment}", "is too long"),
+        (
+            "{'a': experiment, 'b': __import__('experiments.numbers').numbers.experiment}",
+            "is a TranslatorExperiment, but `experiment` a GeneratorExperiment",
+        ),
+    ],
+)
+def test_what_are_no_variants_is_told(file, variants, sentence):
+    with pytest.raises(UserError, match=sentence) as told:
+        load_variants(file(variants))
+    assert "\n" not in str(told.value)
+
+
+def test_help_says_that_there_are_variants(works, file):
+    file(f"{{'plain': experiment, 'wide': {WIDE}}}")
+    told = works("train mine.py --help")
+    assert "Its variants: plain, wide." in told
+    assert "--only" in told
+    assert "--vary" in works("train --help")
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A folder that looks like a study's with two runs."""
+    folder = tmp_path / "study"
+    for run in ("layer", "rms"):
+        (folder / run).mkdir(parents=True)
+        (folder / run / "config.json").write_text("{}")
+    (folder / "study.json").write_text(json.dumps({"name": "x", "variants": []}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line", ["evaluate", "generate", "classify", "translate", "inspect", "export {study} out"]
+)
+def test_a_study_where_a_run_is_wanted_names_its_runs(fails, study, line):
+    line = line if "{study}" in line else line + " {study}"
+    assert re.search("a study of runs: name one of layer, rms", fails(line, study=study))
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--member 0", "--member is for runs"),
+        ("--steps 5", "--steps is for runs"),
+        ("", "no two variants of different names"),
+    ],
+)
+def test_what_a_study_can_not_be_resumed_with_is_told(fails, study, option, sentence):
+    assert sentence in fails(f"train --resume {study} {option}")

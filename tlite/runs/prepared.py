@@ -1,0 +1,46 @@
+"""What is known of a run before its folder is there, and is the same in all of its processes."""
+
+import dataclasses
+import json
+from typing import Any, NamedTuple
+
+from tlite import processes
+from tlite.errors import UserError
+from tlite.training.precision import Precision, choose_precision
+
+
+class Prepared(NamedTuple):
+    """An experiment with the sizes that its data decides; its tokenizer, and the data."""
+
+    experiment: Any
+    tokenizer: Any
+    data: Any
+
+
+def agreed_precision(asked: Precision) -> Precision:
+    """What is computed with, of all processes what the first one finds; it is printed, and why.
+
+    The choice is kept with a run, so that a resumed one computes as it began.
+    """
+    found = choose_precision(asked) if processes.is_first() else None
+    precision, reason = processes.told(found)
+    print(f"precision: {reason}")
+    return precision
+
+
+def in_precision(prepared: Prepared, precision: Precision) -> Prepared:
+    experiment = prepared.experiment
+    training = dataclasses.replace(experiment.training, precision=precision)
+    return prepared._replace(experiment=dataclasses.replace(experiment, training=training))
+
+
+def same_everywhere(what: dict) -> None:
+    """Raises a `UserError` where this process would do something else than the first one."""
+    own = json.loads(json.dumps(what))  # as it is told
+    first = processes.told(own)
+    first = first if isinstance(first, dict) else {}
+    if changed := [part for part in own if own[part] != first.get(part)]:
+        raise UserError(
+            f"this process has another {changed[0]} than process 0: give all the same command and "
+            "the same files"
+        )
