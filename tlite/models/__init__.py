@@ -3,6 +3,7 @@
 from tlite.models.classifier import ClassifierConfig, TransformerClassifier
 from tlite.models.config import BlocksConfig, RotaryScaling
 from tlite.models.encoder import Decoder, Encoder
+from tlite.models.ensemble import Ensemble
 from tlite.models.generator import GeneratorConfig, TransformerGenerator
 from tlite.models.logistic import LogisticConfig, LogisticRegression
 from tlite.models.masked import MaskedConfig, TransformerMasked

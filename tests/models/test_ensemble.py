@@ -1,0 +1,171 @@
+"""The ensemble: the mean of its members' probabilities, whole, cached and searched alike."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional.helpers import assert_close, assert_same, integers, normal
+from tlite.decoding import generate
+from tlite.decoding.search import beam_search, greedy_search
+from tlite.decoding.translate import translate
+from tlite.models import (
+    ClassifierConfig,
+    Ensemble,
+    GeneratorConfig,
+    LogisticConfig,
+    Seq2SeqConfig,
+    make_model,
+)
+
+M, V, T = 3, 7, 6
+SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 1}
+CONFIGS = {
+    "generator": GeneratorConfig(**SIZES),
+    "classifier": ClassifierConfig(num_classes=4, **SIZES),
+    "logistic": LogisticConfig(vocabulary_size=V, num_classes=3, context=T),
+    "translator": Seq2SeqConfig(source_vocabulary_size=V, **SIZES),
+}
+TOKENS = 1 + integers(V - 1, 2, T)  # no padding
+START, END = 2, 3
+SYMBOLS = {"start_id": START, "end_id": END}
+
+
+def members(config, number=M):
+    """Models far from each other, and from uniform probabilities."""
+    shapes = jax.eval_shape(lambda: make_model(config, key=jax.random.key(0)))
+    arrays, structure = jax.tree.flatten(shapes)
+    return [
+        jax.tree.unflatten(
+            structure,
+            [normal(*a.shape, seed=100 * member + i) for i, a in enumerate(arrays)],
+        )
+        for member in range(number)
+    ]
+
+
+def stacked(models):
+    return Ensemble(jax.tree.map(lambda *arrays: jnp.stack(arrays), *models))
+
+
+def inputs(kind):
+    return (TOKENS, TOKENS[:, :4]) if kind == "translator" else (TOKENS,)
+
+
+@jax.jit
+def jit_call(model, *inputs):
+    return model(*inputs)
+
+
+def softmax(logits):
+    """In float64."""
+    powers = np.exp(np.asarray(logits, np.float64))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_its_probabilities_are_the_mean_of_the_members(kind):
+    models = members(CONFIGS[kind])
+    of_members = np.stack([softmax(jit_call(model, *inputs(kind))) for model in models])
+    assert of_members.std(0).max() > 0.1
+    logits = jit_call(stacked(models), *inputs(kind))
+    np.testing.assert_allclose(np.exp(np.asarray(logits)), of_members.mean(0), atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_one_member_gives_its_own_logits_and_equal_ones_give_one(kind):
+    (model,) = members(CONFIGS[kind], 1)
+    expected = jit_call(model, *inputs(kind))
+    assert_same(jit_call(stacked([model]), *inputs(kind)), expected)
+    of_equal = jit_call(stacked([model] * M), *inputs(kind))
+    assert_close(of_equal, jax.nn.log_softmax(expected))
+
+
+def test_the_order_of_members_changes_nothing():
+    models = members(CONFIGS["generator"])
+    assert len(stacked(models)) == M
+    one, other = (jit_call(stacked(each), TOKENS) for each in (models, models[::-1]))
+    assert_close(one, other)
+
+
+def test_a_sure_member_leaves_finite_what_another_allows():
+    """One gives nothing but token 0 (its other logits are -inf), the other each token alike."""
+    model = members(CONFIGS["logistic"], 1)[0]
+    sure, flat = (jax.tree.map(jnp.zeros_like, model) for _ in range(2))
+    sure.bias[...] = jnp.array([0.0, -jnp.inf, -jnp.inf])
+    logits = stacked([sure, flat])(TOKENS)
+    np.testing.assert_allclose(np.exp(logits), [[2 / 3, 1 / 6, 1 / 6]] * 2, atol=1e-6)
+
+
+# Cached decoding
+
+
+@pytest.mark.parametrize("switches", [{}, {"convolution": 2, "value_residual": True}], ids=str)
+def test_extending_a_text_gives_the_rows_of_a_call_on_all_of_it(switches):
+    config = dataclasses.replace(CONFIGS["generator"], num_blocks=2, **switches)
+    ensemble = stacked(members(config))
+    expected, caches = jit_call(ensemble, TOKENS), ensemble.empty_caches(len(TOKENS))
+    extend = jax.jit(Ensemble.extend)
+    for start, end in ((0, 3), (3, T)):
+        logits, caches = extend(ensemble, TOKENS[:, start:end], caches, jnp.int32(start))
+        assert_close(logits, expected[:, start:end], 1e-4)
+
+
+def test_what_is_generated_is_drawn_from_the_mean():
+    """Greedily, with and past a full window: the most probable token of a call on the window."""
+    ensemble = stacked(members(CONFIGS["generator"]))
+    prompt = TOKENS[0, :2]
+    found = generate(ensemble, prompt, num_tokens=8, key=jax.random.key(0), greedy=True)
+    tokens = prompt.tolist()
+    for token in found.tolist():
+        window = tokens[-T:]
+        padded = jnp.array(window + [0] * (T - len(window)))  # what comes later is not seen
+        assert token == int(jit_call(ensemble, padded)[len(window) - 1].argmax())
+        tokens.append(token)
+
+
+def next_tokens(models, source, target):
+    """Log of the mean of the members' probabilities, without the padding's, in float64."""
+    padded = jnp.array([START, *target] + [0] * (T - 1 - len(target)))
+    rows = (jit_call(model, source, padded)[len(target)] for model in models)
+    mean = np.mean([softmax(row) for row in rows], axis=0)
+    return np.log(mean[1:] / mean[1:].sum())
+
+
+def test_the_first_step_of_a_search_is_over_the_mean_of_the_members():
+    models = members(CONFIGS["translator"])
+    found = beam_search(stacked(models), TOKENS, beam=V, max_length=1, alpha=0.0, **SYMBOLS)
+    for row in range(len(TOKENS)):
+        expected = next_tokens(models, TOKENS[row], [])
+        assert found.tokens[row, 0, 0] == END  # the only one that has ended
+        np.testing.assert_allclose(found.scores[row, 0], expected[END - 1], atol=1e-5)
+
+
+def test_a_greedy_search_takes_the_most_probable_token_of_the_mean():
+    models = members(CONFIGS["translator"])
+    found = greedy_search(stacked(models), TOKENS, max_length=T, **SYMBOLS)
+    for row in range(len(TOKENS)):
+        target, score = [], 0.0
+        while len(target) < T and target[-1:] != [END]:
+            log_p = next_tokens(models, TOKENS[row], target)
+            target.append(1 + int(log_p.argmax()))
+            score += log_p.max()
+        assert found.tokens[row, 0, : len(target)].tolist() == target
+        np.testing.assert_allclose(found.scores[row, 0], score, atol=1e-4)
+
+
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3}], ids=["greedy", "beam"])
+def test_a_search_of_equal_members_finds_what_one_does(search):
+    (model,) = members(CONFIGS["translator"], 1)
+    sources = [np.append(np.asarray(row), END) for row in TOKENS[:, : T - 1]]
+    one, many, alone = (
+        translate(each, sources, max_length=5, **search)
+        for each in (model, stacked([model] * M), stacked([model]))
+    )
+    for expected, *found in zip(one, many, alone, strict=True):
+        for hypotheses in found:
+            assert [t.tolist() for t, _ in hypotheses] == [t.tolist() for t, _ in expected]
+            scores = [[score for _, score in each] for each in (hypotheses, expected)]
+            np.testing.assert_allclose(*scores, atol=1e-4)

@@ -1,0 +1,95 @@
+"""Several models as one: the mean of their probabilities."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from tlite import functional as F
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["members"], meta_fields=[])
+@dataclass(frozen=True)
+class Ensemble:
+    """A model whose logits are log (1/M sum over m of softmax(logits of member m)).
+
+    It stands where a generator, a classifier or a translator does: what a decoder carries, its
+    caches and an encoder's output, has a first axis of members, and one search is shared by all.
+    """
+
+    members: Any
+    """A model each of whose arrays has a first axis (M, ...)."""
+
+    @property
+    def config(self):
+        return self.members.config
+
+    def __len__(self) -> int:
+        return jax.tree.leaves(self.members)[0].shape[0]
+
+    def mean(self, logits: Callable[[Any], Float[Array, "..."]]) -> Float[Array, "..."]:
+        """Log of the members' mean of softmax(`logits` of a member), one member after the other.
+
+        Of one member its logits, as they are.
+        """
+        first = jax.tree.map(lambda a: a[0], self.members)
+        if len(self) == 1:
+            return logits(first)
+
+        def add(total, member):
+            return jnp.logaddexp(total, jax.nn.log_softmax(logits(member))), None
+
+        shape = jax.eval_shape(logits, first)
+        total, _ = jax.lax.scan(add, jnp.full(shape.shape, -jnp.inf, shape.dtype), self.members)
+        return total - jnp.log(len(self))
+
+    def __call__(self, *inputs: Int[Array, "..."], **settings) -> Float[Array, "*batch V"]:
+        """Logits as the members' call has them."""
+        return self.mean(lambda member: member(*inputs, **settings))
+
+    # Decoding
+
+    def encode(
+        self, source: Int[Array, "*batch S"]
+    ) -> tuple[Float[Array, "M *batch S D"], Bool[Array, "*batch 1 1 S"]]:
+        """What each member's decoder looks at, and the mask of what is no padding."""
+        memory, masks = self._each(lambda member: member.encode(source))
+        return memory, masks[0]
+
+    def memory_caches(self, memory: Float[Array, "M *batch S D"]) -> list[F.Cache]:
+        """For each decoder block the keys and values of the encoders' outputs."""
+        return self._each(lambda member, memory: member.memory_caches(memory), memory)
+
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.Cache]:
+        """For each block a cache of zeros, (M, ...) each."""
+        return self._each(lambda member: member.empty_caches(*batch, capacity=capacity))
+
+    def extend(
+        self,
+        tokens: Int[Array, "*batch T"],
+        caches: list[F.Cache],
+        *others,
+        **settings,
+    ) -> tuple[Float[Array, "*batch T V"], list[F.Cache]]:
+        """Logits after T more tokens, and the caches: a generator's or a translator's `extend`.
+
+        Of a translator the first of `others` are the `memory_caches`, of all members too.
+        """
+        memories, others = (others[:1], others[1:]) if isinstance(others[0], list) else ((), others)
+
+        def extend(member, caches, *memories):
+            return member.extend(tokens, caches, *memories, *others, **settings)
+
+        logits, caches = self._each(extend, caches, *memories)
+        if len(self) == 1:
+            return logits[0], caches
+        total = jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0)
+        return total - jnp.log(len(self)), caches
+
+    def _each(self, function: Callable, *of_members):
+        """`function` of each member and of what belongs to it; results have an axis of members."""
+        return jax.vmap(function)(self.members, *of_members)
