@@ -1,0 +1,236 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A scaling law: what a larger model is worth, and what a longer training
+#
+# Someone gives you an hour of a computer. A small model can read much text in it, a large one
+# little. Which is better, and how good will it be? Hoffmann et al. (2022) answer with a formula,
+# fitted to many small trainings: a model of $N$ parameters trained on $D$ tokens ends at the loss
+#
+# $$L(N, D) = E + \frac{A}{N^\alpha} + \frac{B}{D^\beta}.$$
+#
+# $E$ is what no model learns of this text. $A / N^\alpha$ is lost because the model is finite, and
+# $B / D^\beta$ because its training is. Here five numbers are fitted to twelve trainings of a few
+# seconds, and then asked for the loss of a model that is larger than all of them.
+
+# %%
+import time
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+
+from tlite import functional as F
+from tlite.data import BuiltinText, draw_windows, every_window, split_tokens
+from tlite.inspection.scaling import plot_compute, plot_losses
+from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.scaling import Runs, bootstrap, fit, interval, predictions
+from tlite.text import CharTokenizer
+
+CONTEXT, BATCH = 32, 8
+text = BuiltinText().load()
+tokenizer = CharTokenizer(text)
+training, held_out = split_tokens(tokenizer.encode(text), 0.03)
+training, windows = jnp.asarray(training), every_window(held_out, CONTEXT)
+print(f"{len(training):,} characters to learn from, {len(held_out):,} to measure by")
+
+# %% [markdown]
+# ## One training
+#
+# A generator of one block. Nothing in it is only looked up: the embedding is the output layer too,
+# and rotary positions have no table. So all of its parameters are multiplied with every token, and
+# all of them count as $N$. A training step then costs about 6 operations for each parameter and
+# token: 2 forward, 4 backward.
+
+
+# %%
+def make(width, key):
+    config = GeneratorConfig(
+        vocabulary_size=len(tokenizer),
+        context=CONTEXT,
+        width=width,
+        num_heads=2,
+        num_blocks=1,
+        norm_first=True,
+        norm="rms",
+        positions="rotary",
+        bias=False,
+        dropout=0.0,
+        tied_head=True,
+    )
+    return TransformerGenerator(config, key=key)
+
+
+def count(width):
+    model = jax.eval_shape(partial(make, width), jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(model))
+
+
+def loss(model, tokens, targets, weights=None):
+    total, number = F.cross_entropy(model(tokens), targets, weights)
+    return total / number
+
+
+# %% [markdown]
+# The number of steps is an argument, so that one compiled program of a size serves every budget.
+# The learning rate rises for a twentieth of the schedule and falls to 0 at its end as a cosine
+# does; its peak is lower for wider models. Two seeds are trained at once.
+
+# %%
+adam = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=0.99))
+
+
+@partial(jax.jit, static_argnums=0)
+@partial(jax.vmap, in_axes=(None, 0, None, None))
+def train(width, seed, num_steps, schedule):
+    """The held-out loss after `num_steps` steps of a schedule that ends after `schedule` steps."""
+    key, peak = jax.random.key(seed), 0.01 * (32 / width) ** 0.5
+    model = make(width, key)
+
+    def step(number, carry):
+        model, state = carry
+        drawn = draw_windows(F.fold_in(key, number), training, CONTEXT, BATCH)
+        gradient = jax.grad(loss)(model, *drawn)
+        updates, state = adam.update(gradient, state)
+        rate = peak * (1 + jnp.cos(jnp.pi * number / schedule)) / 2
+        rate *= jnp.minimum(1, (number + 1) / (schedule / 20))
+        return jax.tree.map(lambda a, by: a - rate * by, model, updates), state
+
+    model, _ = jax.lax.fori_loop(0, num_steps, step, (model, adam.init(model)))
+    return loss(model, *windows)
+
+
+# %% [markdown]
+# ## The grid
+#
+# Four sizes, three budgets; and a fifth size, which is to be predicted. Each training has a
+# schedule that ends where it does, as Hoffmann et al. have it: in the middle of a longer one the
+# learning rate has not come down yet.
+
+# %%
+widths, budgets, seeds = [8, 16, 24, 32, 48], [250, 500, 1000], jnp.arange(2)
+rows, begun = [], time.perf_counter()
+for width in widths:
+    found = [np.asarray(train(width, seeds, steps, steps)) for steps in budgets]
+    rows += [
+        (count(width), steps * BATCH * CONTEXT, of_seeds)
+        for steps, of_seeds in zip(budgets, found, strict=True)
+    ]
+    told = ", ".join(f"{of_seeds.mean():.3f}" for of_seeds in found)
+    print(f"{count(width):6,} parameters: {told} nats; {time.perf_counter() - begun:4.1f} s")
+
+everything = Runs(*(np.array(column, float) for column in zip(*rows, strict=True)))
+is_largest = everything.parameters == everything.parameters.max()
+runs, largest = everything.chosen(~is_largest), everything.chosen(is_largest)
+
+# %% [markdown]
+# ## The fit
+#
+# `fit` minimises the Huber loss of $\log L(N, D) - \log(\text{measured})$: relative errors beyond
+# a thousandth count by their size and not by its square, so that one unlucky run does not bend the
+# curve. How sure are its five numbers? Draw the runs anew from themselves, with replacement, fit
+# again, and do so a hundred times (the bootstrap): the middle 95 % of what comes out is an
+# interval.
+
+# %%
+law = fit(runs)
+laws = bootstrap(runs, law, resamples=100)
+for name, value, resampled in zip(law._fields, law, laws, strict=True):
+    lower, upper = interval(resampled)[:, 0]
+    print(f"{name:>5} = {value:8.4g}, from {lower:.4g} to {upper:.4g}")
+assert 0 < law.E < runs.losses.min()
+assert law.alpha > 0
+assert law.beta > 0
+
+# %% [markdown]
+# The intervals are wide: $E$ and $A / N^\alpha$ can stand in for each other where $N$ spans little
+# more than a factor of ten. What they give *together* is known much better. Here is the size that
+# the fit has not seen. Its band holds both what the resampled laws say and how far single runs lie
+# from their law.
+
+# %%
+drawn = interval(predictions(runs, law, laws, largest.parameters, largest.tokens))
+said = law.loss(largest.parameters, largest.tokens)
+measured = largest.losses.mean(1)
+for place, tokens in enumerate(largest.tokens):
+    lower, upper = drawn[:, place]
+    inside = "inside" if lower <= measured[place] <= upper else "outside"
+    print(
+        f"{tokens:7,.0f} tokens: predicted {said[place]:.3f}, from {lower:.3f} to {upper:.3f};",
+        end="",
+    )
+    print(f" measured {measured[place]:.3f}, {inside}")
+assert (np.abs(measured / said - 1) < 0.08).all()
+
+# %%
+_, axes = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
+plot_losses(runs, law, largest, drawn, unit="character", axes=axes[0])
+plot_compute(everything, law, unit="character", axes=axes[1])
+
+# %% [markdown]
+# ## How to spend an hour
+#
+# With $C = 6 N D$ operations to spend, $D = C / (6 N)$, and the loss is a function of $N$ alone.
+# Its derivative is 0 where $\alpha A / N^\alpha = \beta B / D^\beta$, and so
+#
+# $$N^* = G \left(\frac{C}{6}\right)^{\beta / (\alpha + \beta)}, \qquad
+# D^* = \frac{1}{G} \left(\frac{C}{6}\right)^{\alpha / (\alpha + \beta)}, \qquad
+# G = \left(\frac{\alpha A}{\beta B}\right)^{1 / (\alpha + \beta)}.$$
+#
+# That is the dotted line of the right picture: no curve lies below it, and each touches it once.
+# Where two sizes' curves cross, the larger one takes over.
+
+# %%
+flops = 6 * np.median(everything.parameters) * np.median(everything.tokens)
+parameters, tokens = law.optimal(flops)
+sizes = np.geomspace(parameters / 30, parameters * 30, 3001)
+by_search = sizes[law.loss(sizes, flops / 6 / sizes).argmin()]
+print(f"{flops:.2g} operations: {parameters:,.0f} parameters, {tokens:,.0f} tokens,", end=" ")
+print(f"loss {law.loss(parameters, tokens):.3f}; by search {by_search:,.0f} parameters")
+assert abs(by_search / parameters - 1) < 0.01
+
+exponent, ends = law.beta / (law.alpha + law.beta), interval(laws.beta / (laws.alpha + laws.beta))
+print(f"N* grows as C^{exponent:.2f}, from {ends[0, 0]:.2f} to {ends[1, 0]:.2f}")
+
+# %% [markdown]
+# ## What counts as a parameter
+#
+# In a model of billions the embedding is a trifle. Here it is half of the smallest model. Leave it
+# out, as is often done, and the same losses belong to other sizes: the exponents change, and with
+# them the advice. Pearce and Song (2024) trace much of the disagreement between two well-known laws
+# to this.
+
+# %%
+tables = {count(width): width * len(tokenizer) for width in widths}
+inner = np.array([size - tables[int(size)] for size in runs.parameters])
+without = fit(runs._replace(parameters=inner))
+share = tables[count(8)] / count(8)
+print(f"the embedding is {share:.0%} of the smallest model")
+for name, one in (("with", law), ("without", without)):
+    print(f"{name:>8} it: alpha {one.alpha:.2f}, N* ~ C^{one.beta / (one.alpha + one.beta):.2f}")
+
+# %% [markdown]
+# ## And now
+#
+# `make scaling` does the same with six sizes and four budgets on all of Shakespeare's plays
+# ([experiments/scaling.py](../experiments/scaling.py)). To try here:
+#
+# 1. Give every budget the schedule of the longest: `train(width, seeds, steps, 1000)`. Are runs
+#    that are cut off worse than those that were planned to be so short, also the shortest of them?
+#    Which of the five numbers moves, and what would it make you do with an hour?
+# 2. Give every size the learning rate of the smallest. The law still fits; what does its prediction
+#    of the largest size miss? A scaling law is one of models *as you train them*.
+# 3. Leave out the longest budget in place of the largest size. Which of the two directions can be
+#    predicted further?

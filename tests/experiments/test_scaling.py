@@ -1,0 +1,78 @@
+"""The experiment of the scaling law: its grid, and what it says of a study."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.scaling import BUDGETS, SIZES, experiment, main, report, variants
+from tlite.config import to_dict
+from tlite.errors import UserError
+from tlite.runs.study import Study, Variant
+from tlite.scaling import Law
+
+TRUE = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
+
+
+def tokens_of(variant):
+    training = variant.training
+    return training.steps * training.batch_size * variant.model.context
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study of the grid whose losses are a law's."""
+    found = []
+    for name, each in variants.items():
+        parameters = 12 * each.model.width**2 * each.model.num_blocks
+        found.append(Variant(name, name, (0, 1), to_dict(each), {}, parameters))
+        loss = TRUE.loss(parameters, tokens_of(each))
+        line = {"step": each.training.steps, "split": "validation", "loss": loss}
+        line["loss_members"] = [loss, loss]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    study = Study(tmp_path, experiment.name, tuple(found))
+    study.write()
+    return study
+
+
+def test_the_grid_is_whole_and_each_run_ends_with_its_budget():
+    assert len(variants) == len(SIZES) * len(BUDGETS)
+    for name, each in variants.items():
+        size, budget = name.split("-")
+        assert (each.model.width, each.model.num_blocks) == SIZES[size]
+        assert tokens_of(each) == pytest.approx(BUDGETS[budget], rel=2e-3)
+        assert (each.training.schedule, each.training.evaluate_every) == (
+            "cosine",
+            each.training.steps,
+        )
+
+
+def test_what_is_planted_is_told_and_predicted(study, capsys):
+    report(study.folder)
+    out = capsys.readouterr().out
+    largest = out.partition("left out of the fit:")[2].partition("compute-optimal")[0]
+    assert largest.count("+0.00%") + largest.count("-0.00%") == len(BUDGETS)
+    numbers = {name: float(line.split()[1]) for line in out.splitlines()
+               if (name := line.split()[0] if line.split() else "") in Law._fields}  # fmt: skip
+    np.testing.assert_allclose([numbers[name] for name in Law._fields], TRUE, rtol=1e-2)
+    assert (study.folder / "scaling-law.png").stat().st_size > 10_000
+
+
+def test_what_is_not_finished_is_left_out_and_named(study, capsys):
+    (study.folder / "24x2-4M" / "metrics.jsonl").write_text("")
+    report(study.folder)
+    out = capsys.readouterr().out
+    assert "24x2-4M is left out" in out
+    assert "\n   24x2-4M " not in out
+
+
+def test_too_little_is_told(study, capsys, monkeypatch):
+    for name in variants:
+        if not name.endswith("-1M"):
+            (study.folder / name / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="three numbers of tokens"):
+        report(study.folder)
+    monkeypatch.setattr("sys.argv", ["scaling", str(study.folder / "nowhere")])
+    assert main() == 2
+    assert "can't read" in capsys.readouterr().err

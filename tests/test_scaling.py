@@ -1,0 +1,138 @@
+"""The scaling law: what is planted is found, and what is said of the optimum is the optimum."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from tlite.errors import UserError
+from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
+
+TRUE = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
+LARGEST = 400_000.0
+
+
+def runs(noise=0.0, seed=0, seeds=1, sizes=(7e3, 2e4, 6e4, 2e5), budgets=(5e5, 1e6, 2e6, 4e6)):
+    """A grid whose losses are the true law's, times exp(noise of each seed)."""
+    parameters, tokens = (a.ravel() for a in np.meshgrid(sizes, budgets))
+    errors = noise * np.random.default_rng(seed).standard_normal((len(tokens), seeds))
+    return Runs(parameters, tokens, TRUE.loss(parameters, tokens)[:, None] * np.exp(errors))
+
+
+def test_without_noise_the_law_is_found_exactly():
+    np.testing.assert_allclose(fit(runs()), TRUE, rtol=1e-4)
+
+
+def test_with_noise_it_is_found_nearly_and_one_wild_run_does_not_matter():
+    noisy = runs(noise=1e-3, seeds=3)
+    found = fit(noisy)
+    np.testing.assert_allclose([found.alpha, found.beta], [0.4, 0.5], atol=0.05)
+    assert abs(found.E - TRUE.E) < 0.05
+    noisy.losses[5, 0] *= 1.5
+    assert fit(noisy).loss(2e5, 4e6) == pytest.approx(found.loss(2e5, 4e6), rel=1e-3)
+
+
+def test_the_unit_of_size_does_not_change_the_curve():
+    in_thousands = runs(noise=1e-3)
+    found = fit(in_thousands)
+    in_thousands = in_thousands._replace(parameters=in_thousands.parameters / 1000)
+    again = fit(in_thousands)
+    assert again.alpha == pytest.approx(found.alpha, rel=1e-3)
+    assert again.loss(200.0, 4e6) == pytest.approx(found.loss(2e5, 4e6), rel=1e-5)
+
+
+def test_a_start_at_the_law_ends_there():
+    noisy = runs(noise=1e-3)
+    found = fit(noisy)
+    np.testing.assert_allclose(fit(noisy, start=found), found, rtol=1e-3)
+
+
+def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
+    studies, held = 12, np.zeros(4)
+    for study in range(studies):
+        noisy = runs(noise=2e-3, seed=study)
+        law = fit(noisy, start=TRUE)
+        laws = bootstrap(noisy, law, resamples=60, seed=study)
+        new = TRUE.loss(LARGEST, 4e6) * np.exp(
+            2e-3 * np.random.default_rng(99 + study).standard_normal()
+        )
+        drawn = predictions(noisy, law, laws, np.array([LARGEST]), np.array([4e6]))
+        assert drawn.shape == (60, 1)
+        pairs = [(laws.E, TRUE.E), (laws.alpha, TRUE.alpha), (laws.beta, TRUE.beta), (drawn, new)]
+        for place, (values, true) in enumerate(pairs):
+            lower, upper = interval(values)[:, 0]
+            held[place] += lower <= true <= upper
+    assert (held >= studies - 3).all(), held
+
+
+def test_intervals_are_no_wider_than_they_need_be():
+    spreads = []
+    for noise in (5e-4, 5e-3):
+        noisy = runs(noise=noise)
+        law = fit(noisy)
+        drawn = predictions(noisy, law, bootstrap(noisy, law, resamples=60), LARGEST, 4e6)
+        lower, upper = interval(drawn)[:, 0]
+        spreads.append(upper - lower)
+    assert spreads[1] > 4 * spreads[0]
+    assert spreads[0] < 0.02
+
+
+def test_where_a_few_noisy_runs_leave_numbers_undetermined_all_stay_finite():
+    noisy = runs(noise=0.05, sizes=(7e3, 1e4, 2e4), budgets=(5e5, 1e6, 2e6))
+    law = fit(noisy)
+    laws = bootstrap(noisy, law, resamples=15)
+    drawn = predictions(noisy, law, laws, LARGEST, 4e6)
+    assert all(np.isfinite(values).all() for values in (*law, *laws, drawn))
+
+
+def test_a_bootstrap_is_a_function_of_its_seed():
+    noisy = runs(noise=1e-3, seeds=2)
+    law = fit(noisy)
+    first, again, other = (bootstrap(noisy, law, resamples=3, seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first.E, other.E, rtol=1e-9)
+
+
+def test_without_noise_there_is_nothing_to_resample():
+    laws = bootstrap(runs(), TRUE, resamples=4)
+    assert laws.E.shape == (4, 1)
+    np.testing.assert_allclose(laws.alpha, TRUE.alpha, rtol=1e-3)
+
+
+@pytest.mark.parametrize("flops", [1e10, 1e13])
+def test_the_compute_optimal_line_is_the_least_loss_for_its_compute(flops):
+    parameters, tokens = TRUE.optimal(flops)
+    assert 6 * parameters * tokens == pytest.approx(flops)
+    found = minimize_scalar(
+        lambda size: TRUE.loss(np.exp(size), flops / 6 / np.exp(size)), bounds=(3, 25)
+    )
+    assert parameters == pytest.approx(np.exp(found.x), rel=1e-3)
+    assert TRUE.loss(parameters, tokens) == pytest.approx(found.fun)
+
+
+def test_the_line_goes_by_the_exponents():
+    parameters, tokens = TRUE.optimal(np.array([1e12, 2e12]))
+    assert parameters[1] / parameters[0] == pytest.approx(2 ** (0.5 / 0.9))
+    assert tokens[1] / tokens[0] == pytest.approx(2 ** (0.4 / 0.9))
+
+
+@pytest.mark.parametrize(
+    "few",
+    [
+        runs(sizes=(7e3,), budgets=(1e5, 2e5, 3e5, 4e5, 5e5, 6e5, 7e5)),
+        runs(sizes=(7e3, 2e4)),
+        runs(budgets=(5e5, 1e6)),
+        runs(sizes=(7e3, 2e4, 6e4)).chosen(np.array([0, 4, 8, 1, 3])),
+    ],
+    ids=["one size", "two sizes", "two budgets", "five runs"],
+)
+def test_too_little_to_fit_is_told(few):
+    with pytest.raises(UserError, match=f"five numbers: .* not {len(few.losses)} of"):
+        fit(few)
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf, 0.0, -1.0])
+def test_losses_that_are_none_are_told(loss):
+    wrong = runs()
+    wrong.losses[3] = loss
+    with pytest.raises(UserError, match="positive and finite"):
+        fit(wrong)

@@ -1,0 +1,150 @@
+"""A scaling law: how a loss falls with a model's parameters N and its training tokens D.
+
+    L(N, D) = E + A / N^alpha + B / D^beta
+
+(Hoffmann et al. 2022, "Training compute-optimal large language models", section 3.3.) E is what no
+model learns of the text; the other terms are what a finite model and finite training leave. Each
+run's schedule must end at its own D.
+
+N counts the parameters that every token is multiplied with: the blocks' and the output layer's. A
+small model's output layer is no trifle, and with it training costs C = 6 N D floating-point
+operations, but for attention's scores. A table that is only looked up costs nothing: not counted.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from tlite.errors import UserError
+
+DELTA = 1e-3  # of the Huber loss: larger relative errors count by their size, not by its square
+TOP = 3.0  # of the exponents, which a few runs may leave undetermined
+Numbers = Float[np.ndarray, "..."] | float
+
+
+class Runs(NamedTuple):
+    """What was measured: R runs, each of S seeds."""
+
+    parameters: Float[np.ndarray, "R"]
+    tokens: Float[np.ndarray, "R"]
+    losses: Float[np.ndarray, "R S"]
+
+    def chosen(self, which: np.ndarray) -> "Runs":
+        """The runs that a mask or an array of numbers names."""
+        return Runs(*(values[which] for values in self))
+
+    @property
+    def kinds(self) -> tuple[int, int]:
+        """How many sizes there are, and how many numbers of tokens."""
+        return len(np.unique(self.parameters)), len(np.unique(self.tokens))
+
+
+class Law(NamedTuple):
+    """The numbers of a law; of several laws each an array (number, 1)."""
+
+    E: Numbers
+    A: Numbers
+    B: Numbers
+    alpha: Numbers
+    beta: Numbers
+
+    def loss(self, parameters, tokens):
+        """L(N, D), in nats; what is given broadcasts."""
+        return self.E + self.A / parameters**self.alpha + self.B / tokens**self.beta
+
+    def optimal(self, flops):
+        """N* and D* of the least loss for C = 6 N D operations, where dL(N, C / (6 N)) / dN = 0:
+
+        N*(C) = G (C / 6)^(beta / (alpha + beta)),  D*(C) = (C / 6) / N*(C),
+        G = (alpha A / (beta B))^(1 / (alpha + beta)).
+        """
+        both = self.alpha + self.beta
+        scale = (self.alpha * self.A / (self.beta * self.B)) ** (1 / both)
+        parameters = scale * (flops / 6) ** (self.beta / both)
+        return parameters, flops / 6 / parameters
+
+
+def fit(runs: Runs, start: Law | None = None) -> Law:
+    """The law with the least sum of Huber(log L(N, D) - log loss) over all runs and seeds.
+
+    With A = exp(a) and so on, log L = logsumexp(e, a - alpha log N, b - beta log D), which BFGS
+    (five numbers need no L-BFGS) descends from a grid of starts, or from `start`. Exponents stay
+    between 0 and 3. Logarithms count from their means, and the sum is divided by delta: it should
+    not stop early, as Besiroglu et al. 2024 ("Chinchilla scaling: a replication attempt") find.
+
+    Raises:
+        UserError: fewer than six runs, three sizes or three budgets; numbers that are not positive.
+    """
+    _check(runs)
+    columns = np.broadcast_arrays(runs.parameters[:, None], runs.tokens[:, None], runs.losses)
+    size, length, loss = (np.log(column).ravel() for column in columns)
+    at, of, level = size.mean(), length.mean(), loss.mean()
+    size, length = size - at, length - of
+
+    def objective(theta):
+        e, a, b, alpha, beta = *theta[:3], *TOP * expit(theta[3:])
+        terms = np.stack([np.full_like(size, e), a - alpha * size, b - beta * length])
+        fitted = np.logaddexp.reduce(terms)
+        slope = np.clip((fitted - loss) / DELTA, -1, 1)
+        huber = slope * (fitted - loss) - DELTA / 2 * slope**2
+        of_e, of_a, of_b = np.exp(terms - fitted) * slope
+        of_alpha = -size * of_a * alpha * (1 - alpha / TOP)
+        of_beta = -length * of_b * beta * (1 - beta / TOP)
+        return huber.sum() / DELTA, np.sum([of_e, of_a, of_b, of_alpha, of_beta], 1) / DELTA
+
+    if start is None:
+        parts, exponents = level + np.log([0.05, 0.3]), logit(np.array([0.3, 0.8]) / TOP)
+        axes = level + np.log([0.4, 0.8]), parts, parts, exponents, exponents
+        starts = np.stack(np.meshgrid(*axes), -1).reshape(-1, 5)
+    else:
+        exponents = logit(np.clip(np.divide(start[3:], TOP), 1e-6, 1 - 1e-6))
+        starts = [[*np.log(start[:3]) - [0, start.alpha * at, start.beta * of], *exponents]]
+    found = [minimize(objective, x, jac=True, method="BFGS", tol=1e-7) for x in starts]
+    theta = min(found, key=lambda result: result.fun).x
+    e, a, b, alpha, beta = *theta[:3], *TOP * expit(theta[3:])
+    return Law(*np.exp([e, a + alpha * at, b + beta * of]), alpha, beta)
+
+
+def bootstrap(runs: Runs, law: Law, resamples: int = 300, seed: int = 0) -> Law:
+    """Laws of runs drawn with replacement, and of each seeds drawn so: (resamples, 1).
+
+    What has fewer than three sizes or budgets is drawn again: nothing can be fitted to it.
+    """
+    random, laws = np.random.default_rng(seed), []
+    number, seeds = runs.losses.shape
+    while len(laws) < resamples:
+        drawn = runs.chosen(random.integers(number, size=number))
+        if min(drawn.kinds) >= 3:
+            members = random.integers(seeds, size=(number, seeds))
+            losses = np.take_along_axis(drawn.losses, members, axis=1)
+            laws.append(fit(drawn._replace(losses=losses), start=law))
+    return Law(*np.array(laws).T[..., None])
+
+
+def predictions(runs: Runs, law: Law, laws: Law, parameters, tokens, seed: int = 0) -> np.ndarray:
+    """Losses that P new runs may have, (resamples, P): of each law, times exp(an error).
+
+    Errors are drawn from the fit's own, log loss - log L(N, D), times sqrt(R / (R - 5)).
+    """
+    errors = np.log(runs.losses / law.loss(runs.parameters, runs.tokens)[:, None])
+    means = laws.loss(parameters, tokens)
+    drawn = np.random.default_rng(seed).choice(errors.ravel(), size=means.shape)
+    return means * np.exp(drawn * (len(errors) / (len(errors) - 5)) ** 0.5)
+
+
+def interval(values: Float[np.ndarray, "resamples ..."], level: float = 0.95) -> np.ndarray:
+    """The ends of the middle `level` of what was resampled, (2, ...)."""
+    return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+
+
+def _check(runs: Runs) -> None:
+    if not all(np.isfinite(values).all() and (values > 0).all() for values in runs):
+        raise UserError("a scaling law needs sizes, tokens and losses that are positive and finite")
+    number, sizes, budgets = len(runs.losses), *runs.kinds
+    if number < 6 or min(sizes, budgets) < 3:
+        needed = "needs 6 runs or more, of three sizes and three numbers of tokens"
+        found = f"{number} of {sizes} and {budgets}"
+        raise UserError(f"a scaling law has five numbers: it {needed}, not {found}")
