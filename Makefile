@@ -8,7 +8,9 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: help setup demo test attack lint bench notebooks
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
+.PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
+.PHONY: record-reviews record-reviews-binary record-sst2 record-trec
 .PHONY: reviews-demo sst2 trec finetune-trec finetune-shakespeare gpt2 gpt2-xl
 
 help:
@@ -17,9 +19,14 @@ help:
 	@echo "make attack             kill, fill, damage and mistype for MINUTES=15, from SEED=0"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
+	@echo "make record-shakespeare few parameters, Muon and convolutions, five seeds; also"
+	@echo "                        record-tiny-shakespeare, record-tiny-shakespeare-long"
+	@echo "make scaling            a scaling law of 24 small generators, and its picture"
 	@echo "make reviews-demo       a classifier of synthetic reviews; nothing to download"
 	@echo "make reviews            stars from reviews; also reviews-binary, reviews-sentences,"
 	@echo "                        reviews-pretrained, reviews-post, logistic, sst2, trec"
+	@echo "make record-reviews     beside a linear model of n-grams; also record-reviews-binary,"
+	@echo "                        record-sst2, record-trec"
 	@echo "make finetune-trec      from a BERT, OPTIONS=\"--folder PATH\"; also finetune-shakespeare"
 	@echo "make copy, make numbers  an encoder-decoder in two minutes; nothing to download"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
@@ -86,6 +93,19 @@ lint: .venv/test
 	.venv/bin/ruff format --check .
 
 shakespeare shakespeare-post tiny-shakespeare: .venv/core
+	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
+
+record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long: .venv/core
+	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
+
+# Killed, the same command goes on; another STUDY=folder begins anew.
+STUDY ?= runs/scaling/study
+scaling: .venv/core
+	@if test -e $(STUDY); then $(TLITE) train --resume $(STUDY); \
+		else $(TLITE) train scaling --run $(STUDY) $(OPTIONS); fi
+	.venv/bin/python -m experiments.scaling $(STUDY)
+
+record-reviews record-reviews-binary record-sst2 record-trec: .venv/text
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)
 
 copy: .venv/text

@@ -25,7 +25,7 @@ from tlite.experiment import (
     Subwords,
     Words,
 )
-from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig
+from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, RotaryScaling
 from tlite.training import TrainingConfig
 
 whole, small = st.integers(1, 10**9), st.integers(1, 64)
@@ -187,6 +187,11 @@ def test_a_source_that_is_none_is_named(source, named):
 def test_a_field_of_the_data_that_does_not_fit_is_named(change, named):
     with pytest.raises(ValueError, match=named):
         through_json(LabelledText(), lambda values: values.update(change))
+
+
+def test_a_config_inside_a_model_is_read_back():
+    config = GeneratorConfig(positions="rotary", rotary_scaling=RotaryScaling("yarn", 4.0))
+    assert through_json(config) == config
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,21 @@ class Words:
     """Texts of the training part that a word must occur in."""
     marks: bool = False
     """Punctuation marks and words of one letter are tokens too."""
+    word_ngrams: int = 0
+    """A linear model of the text's words and of n-grams of up to so many words is added to the
+    transformer's logits. It is found before, by naive Bayes and L-BFGS (Wang and Manning 2012);
+    0: no n-grams of words."""
+    character_ngrams: int = 0
+    """The same with n-grams of up to so many characters; 0: none of them."""
+
+    def __post_init__(self):
+        for name in ("word_ngrams", "character_ngrams"):
+            if getattr(self, name) not in (0, *range(2, 17)):
+                raise ValueError(f"{name} must be 0, or 2 to 16, not {getattr(self, name)}")
+
+    @property
+    def has_ngrams(self) -> bool:
+        return self.word_ngrams > 0 or self.character_ngrams > 0
 
 
 @dataclass(frozen=True)
@@ -211,11 +226,15 @@ class ClassifierExperiment:
     """Short texts are filled up with nothing that is attended to, or with unknown words."""
     sentences: int = 0
     """Score each sentence alone, at most so many of a text, and join the scores; 0: the text."""
+    ngram_l2: float = 1e-5
+    """Penalty l2 / 2 |w|^2 of the linear model of n-grams, beside its mean loss."""
 
     def __post_init__(self):
         check_name(self.name)
         if self.sentences < 0:
             raise ValueError(f"sentences must not be negative, not {self.sentences}")
+        if not 0 <= self.ngram_l2 < math.inf:
+            raise ValueError(f"ngram_l2 must not be negative or infinite, not {self.ngram_l2}")
 
 
 @dataclass(frozen=True)

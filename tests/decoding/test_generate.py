@@ -29,7 +29,11 @@ def make_model(positions="learned", context=CONTEXT, **fields):
         **fields,
     )
     model = jax.jit(lambda key: TransformerGenerator(config, key=key))(jax.random.key(2))
-    return jax.tree.map(lambda a: 6 * a, model)
+    model = jax.tree.map(lambda a: 6 * a, model)
+    for block in model.blocks if config.convolution else ():
+        for taps in (block.attention_convolution, block.feed_forward_convolution):
+            taps[...] = 1 + jnp.arange(taps.size).reshape(taps.shape) % 3
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +85,10 @@ def uncached(model, prompt, num_tokens, slide):
     return chosen
 
 
-@pytest.mark.parametrize("fields", [{"positions": "rotary", "windows": (9, 0)}, {"key_heads": 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"positions": "rotary", "windows": (9, 0)}, {"key_heads": 1}, {"convolution": 4}],
+)
 def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, fields):
     monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "AT_ONCE", 48)  # 16 of each sample
     model = make_model(context=150, **fields)

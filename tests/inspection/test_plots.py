@@ -15,7 +15,7 @@ from tlite.inspection import (
     plot_top_tokens,
 )
 from tlite.inspection.plots import visible
-from tlite.training.metrics import summarise
+from tlite.training.metrics import mean_line, summarise
 
 VOCABULARY = list("ab \n\t$")
 
@@ -46,6 +46,15 @@ def draw(plot, num_members, axes=None):
             probabilities(), list("a b$"), VOCABULARY, axes=axes
         ),
     }[plot]()
+
+
+def test_a_long_run_that_a_variant_has_left_can_be_drawn(tmp_path):
+    lines = [line for line in metrics(2, num_steps=4) if line["split"] == "training"]
+    out = {"loss_spread": None, "loss_members": [1.0, None]}
+    lines[2:] = [line | out for line in lines[2:]]
+    axes = plot_curves([mean_line(lines[:2]), mean_line(lines[2:])])
+    axes.figure.savefig(tmp_path / "plot.png")
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [2.0, 4.0])
 
 
 @pytest.mark.parametrize("num_members", [1, 3])

@@ -67,9 +67,9 @@ def rotation(config, length, window):
     magnitude, scaling = 1.0, None if local else config.rotary_scaling
     if scaling is not None:
         given = scaling.factor, scaling.original_context
-        if scaling.kind == "linear":
+        if scaling.method == "linear":
             frequencies = frequencies / scaling.factor
-        elif scaling.kind == "llama3":
+        elif scaling.method == "llama3":
             between = scaling.low_frequency_factor, scaling.high_frequency_factor
             frequencies = reference.llama3_frequencies(frequencies, *given, *between)
         else:
@@ -91,6 +91,7 @@ def relative_bias(config, table, length, causal):
 def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
     """The blocks and the final norm; `sees` (T, T), `memory_seen` (S,)."""
     length, heads, norm = len(x), config.num_heads, norm_of(config)
+    first = []  # the first block's values
     for index, params in enumerate(stack.blocks):
         window = config.windows[index % len(config.windows)] if config.windows else 0
         near = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
@@ -102,6 +103,7 @@ def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
             "norm": norm,
             "softcap": config.softcap,
             "scale": config.attention_scale,
+            "first": first,
         }
         if config.positions == "rotary":
             settings["angles"], settings["magnitude"] = rotation(config, length, window)

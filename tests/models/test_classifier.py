@@ -122,6 +122,25 @@ def test_words_and_pairs_of_words_have_a_weight_for_each_class():
     assert count_parameters(small(pairs=10)) == SMALL_COUNT + (V + 10) * C + C
 
 
+def test_words_and_ngrams_have_a_weight_for_each_class():
+    words, characters = (V + 10) * C + C, 5 * C + C
+    rows = {"word_ngram_rows": 10, "character_ngram_rows": 5}
+    assert count_parameters(small(word_ngram_rows=10)) == SMALL_COUNT + words
+    assert count_parameters(small(**rows)) == SMALL_COUNT + words + characters
+
+
+def test_features_after_the_context_reach_the_linear_model_alone():
+    config = dataclasses.replace(SMALL, word_ngram_rows=10, character_ngram_rows=5)
+    model = TransformerClassifier(config, key=KEY)
+    model.word_ngrams.weights[...] = words = jax.random.normal(KEY, (V + 10, C))
+    model.character_ngrams.weights[...] = characters = jax.random.normal(KEY, (5, C))
+    features = jnp.array([[0, V + 9, -1, V + 10 + 4, V + 10, V + 10 + 2]] * len(TOKENS))
+    both = jnp.concatenate([TOKENS, features], axis=-1)
+    added = (words[0] + words[V + 9]) / 2**0.5 + characters[jnp.array([0, 2, 4])].sum(0) / 3**0.5
+    assert_close(model(both), model(TOKENS) + added)
+    assert_same(model(both, key=KEYS), model(TOKENS, key=KEYS))
+
+
 def test_the_text_of_a_model_names_the_total():
     assert str(small()).splitlines()[-1].startswith(f"total: {SMALL_COUNT:,} parameters")
 

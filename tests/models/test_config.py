@@ -131,6 +131,9 @@ YARN = {"positions": "rotary", "rotary_scaling": RotaryScaling("yarn", 4.0)}
         (Seq2SeqConfig, YARN, "has no rotation"),
         (GeneratorConfig, {"scan": True, "windows": (4, 0)}, "scan needs blocks that are alike"),
         (GeneratorConfig, {"scan": True, "first_norm": False}, "scan needs blocks that are alike"),
+        (GeneratorConfig, {"scan": True, "value_residual": True}, "scan needs blocks that are"),
+        (GeneratorConfig, {"convolution": -1}, "convolution must not be negative, not -1"),
+        (GeneratorConfig, {"convolution": 65}, "convolution must be at most 64, not 65"),
         (ClassifierConfig, {"projection": "tanh"}, "not the dense aggregation"),
     ],
 )

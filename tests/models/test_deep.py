@@ -15,7 +15,13 @@ from tlite.models import GeneratorConfig, Seq2SeqConfig, TransformerGenerator, T
 SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 3, "hidden_width": 6}
 SIZES |= {"vocabulary_size": 7, "dropout": 0.3, "hidden_dropout": 0.3}
 GENERATOR = GeneratorConfig(
-    **SIZES, norm_first=True, gated=True, key_heads=1, windows=(3,), positions="rotary"
+    **SIZES,
+    norm_first=True,
+    gated=True,
+    key_heads=1,
+    windows=(3,),
+    positions="rotary",
+    convolution=2,
 )
 SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7, positions="relative", decoder_blocks=2)
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
@@ -68,6 +74,16 @@ def test_values_can_be_captured_and_edited(model, way):
     )
     assert list(plain[1]) == list(other[1])
     assert_close(other, plain, 1e-4)
+
+
+def test_blocks_computed_again_mix_in_the_first_ones_values():
+    config = dataclasses.replace(GENERATOR, num_blocks=2, value_residual=True)
+    gradients = jax.jit(jax.grad(lambda model: (model(TOKENS) ** 2).sum()))
+    plain, again = (
+        gradients(drawn(TransformerGenerator, dataclasses.replace(config, remat=remat)))
+        for remat in (False, True)
+    )
+    assert_close(jax.tree.leaves(again), jax.tree.leaves(plain), 1e-4)
 
 
 @each_way

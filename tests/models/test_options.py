@@ -111,6 +111,10 @@ OWN_SWITCHES = {
         "head_bias": ({}, {"head_bias": False}),
         "head_bias alone": ({"bias": False}, {"head_bias": True}),
         "head_softcap": ({}, {"head_softcap": 0.9}),
+        "convolution": ({}, {"convolution": 3}),
+        "convolution of one": ({"norm_first": False}, {"convolution": 1}),
+        "value_residual": ({"key_heads": 1}, {"value_residual": True}),
+        "convolution, value_residual": (LOCAL, {"convolution": 2, "value_residual": True}),
     },
     "classifier": {
         "dense": ({}, {"aggregation": "dense"}),
@@ -408,6 +412,38 @@ def test_linear_scaling_by_two_sees_two_tokens_as_one_step():
     inputs = scaled.embed(TOKENS[:, :3]), F.causal_mask(3)
     stretched = scaled.run_blocks(*inputs, positions=jnp.array([0, 2, 4]))[0]
     assert_close(stretched, plain.run_blocks(*inputs)[0])
+
+
+def test_zero_outputs_change_only_the_arrays_that_are_0():
+    """A block adds nothing yet: the logits are the head's of the embedding."""
+    config = dataclasses.replace(BASES["generator"], gated=True)
+    plain, zero = (
+        TransformerGenerator(dataclasses.replace(config, zero_output=z), key=jax.random.key(0))
+        for z in (False, True)
+    )
+    arrays, others = arrays_of(plain), arrays_of(zero)
+    changed = {name for name, array in arrays.items() if (array != others[name]).any()}
+    assert changed == {name for name in arrays if name.endswith("output.kernel")}
+    assert not any(others[name].any() for name in changed)
+    assert_close(zero(TOKENS), zero.logits(zero.final_norm(zero.embed(TOKENS))))
+
+
+def test_a_convolution_and_mixed_values_begin_as_nothing_and_as_the_mean():
+    model = TransformerGenerator(
+        dataclasses.replace(BASES["generator"], convolution=2, value_residual=True),
+        key=jax.random.key(0),
+    )
+    arrays = arrays_of(model)
+    taps = {name: array for name, array in arrays.items() if name.endswith("_convolution")}
+    assert [array.shape for array in taps.values()] == 4 * [(2, D)]
+    assert not any(array.any() for array in taps.values())
+    assert [name for name in arrays if name.endswith("value_mix")] == ["blocks.1.value_mix"]
+    assert_same(arrays["blocks.1.value_mix"], jnp.array([0.5, 0.5]))
+
+
+def test_a_convolution_does_not_look_into_another_document():
+    with pytest.raises(ValueError, match="from one document into the one before"):
+        generator(convolution=2)(TOKENS, documents=jnp.zeros_like(TOKENS))
 
 
 # Defaults

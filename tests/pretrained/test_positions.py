@@ -80,11 +80,11 @@ def test_written_and_read(scaling):
     ours = {"rotary_base": 500.0, "rotary_scaling": scaling}
     config = GeneratorConfig(positions="rotary", context=64, **ours)
     read = read_rotary("llama", CONTEXT | write_rotary("llama", config))
-    if scaling and scaling.kind == "linear":
+    if scaling and scaling.method == "linear":
         read["rotary_scaling"] = RotaryScaling("linear", read["rotary_scaling"].factor)
     assert read == ours
     local = {"local_rotary_base": 70.0, "windows": (4, 0)}
-    if not scaling or scaling.kind != "yarn":
+    if not scaling or scaling.method != "yarn":
         config = GeneratorConfig(positions="rotary", context=64, **ours, **local)
         read = read_rotary("gemma3_text", CONTEXT | write_rotary("gemma3_text", config))
         assert (read["rotary_base"], read["local_rotary_base"]) == (500, 70)

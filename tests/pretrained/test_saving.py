@@ -230,6 +230,8 @@ def test_trained_by_tlite(family, make, settings, tmp_path):
         (generator, {}, "gpt2 has no head_bias True"),
         (generator, {"norm_first": False, "tied_head": True}, "gpt2 has no norm_first False"),
         (generator, {"positions": "alibi", "tied_head": True}, "gpt2 has no positions 'alibi'"),
+        (generator, ROTARY | {"convolution": 3}, "has no convolution 3"),
+        (generator, ROTARY | {"value_residual": True}, "has no value_residual True"),
         (generator, ROTARY | {"windows": (4, 8)}, "has no windows"),
         (generator, {"activation": jnp.tanh}, "function of your own"),
         (classifier, {"aggregation": "dense", "projection": None}, "aggregation 'dense'"),

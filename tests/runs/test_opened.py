@@ -211,7 +211,7 @@ def test_auto_is_decided_once_and_kept(
 ):
     asked = []
     found = lambda name: asked.append(name) or (precision, "it was measured")  # noqa: E731
-    monkeypatch.setattr("tlite.runs.opened.choose_precision", found)
+    monkeypatch.setattr("tlite.runs.prepared.choose_precision", found)
     model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=context)
     training = dataclasses.replace(TRAINING, precision="auto", steps=2, seeds=1)
     run = train(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")

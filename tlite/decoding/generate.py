@@ -21,7 +21,7 @@ class Decoding(NamedTuple):
     """The window: the last tokens, at most the model's context, from the left."""
     length: Int[Array, "*batch"]
     """How many of them there are."""
-    caches: list[F.KeyValues]
+    caches: list[F.Cache]
     """Keys and values of all of them but the last, one cache a block, with room for C tokens."""
     stale: Bool[Array, ""]
     """Whether a window has slid, so that its caches must be made anew."""

@@ -5,6 +5,8 @@ width, F hidden width, V vocabulary, C classes, L length of a table.
 """
 
 from tlite.functional.attention import (
+    Cache,
+    ConvolvedKeyValues,
     KeyValues,
     attend,
     key_values,
@@ -15,6 +17,7 @@ from tlite.functional.attention import (
     write,
 )
 from tlite.functional.blocks import block, decoder_block, encoder_block, residual
+from tlite.functional.convolution import causal_convolution
 from tlite.functional.fast_attention import fused_attention, mixed_attention
 from tlite.functional.layers import (
     dropout,
@@ -45,6 +48,7 @@ from tlite.functional.masks import (
     padding_mask,
     window_mask,
 )
+from tlite.functional.naive_bayes import log_count_ratios
 from tlite.functional.observe import Observe, unobserved, within
 from tlite.functional.parameters import (
     AttentionParameters,

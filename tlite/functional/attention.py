@@ -51,6 +51,18 @@ class KeyValues(NamedTuple):
     value: Float[Array, "*batch G S K"]
 
 
+class ConvolvedKeyValues(NamedTuple):
+    """The same of a block with convolutions, and what these looked at."""
+
+    key: Float[Array, "*batch G S K"]
+    value: Float[Array, "*batch G S K"]
+    inputs: dict[str, Float[Array, "*batch S D"]]
+    """What came in, by the name of the layer."""
+
+
+Cache = KeyValues | ConvolvedKeyValues
+
+
 def key_values(
     params,
     x: Float[Array, "*batch S D"],
@@ -106,6 +118,7 @@ def attend(
         query_BxHxTxK = rotate(query_BxHxTxK, angles)
     query_BxHxTxK = observe("query", query_BxHxTxK)
     attention, key_heads = bind(attention, params), seen.key.shape[-3]
+    seen = seen.key, seen.value
     if key_heads == num_heads:
         attention = observed(attention, observe)
     elif getattr(attention, "func", attention) is scaled_dot_product_attention:
@@ -113,7 +126,7 @@ def attend(
     else:  # another may look at the number of heads, or at the places of queries
         attention = observed(attention, observe)
         repeated = (jnp.repeat(x, num_heads // key_heads, axis=-3) for x in seen)
-        seen = KeyValues(*repeated)
+        seen = tuple(repeated)
     settings = {} if bias is None else {"bias": bias}
     output_BxHxTxK, weights = attention(query_BxHxTxK, *seen, mask, **settings)
     output_BxHxTxK = observe("heads", output_BxHxTxK)
@@ -186,10 +199,11 @@ def shared_keys(attention: Callable, observe: Observe, num_heads: int) -> Callab
     return shared
 
 
-def write(cache: KeyValues, new: KeyValues, start: Int[Array, "*#batch"]) -> KeyValues:
+def write(cache, new, start: Int[Array, "*#batch"]):
     """The cache with new keys and values at the places start, start + 1, ... of each sample.
 
-    It must have room for them: under `jit` that can't be checked, and the last would be lost.
+    Both are trees of arrays, (..., C, N) and (..., T, N): `KeyValues`, or other rows. There must be
+    room for them: under `jit` that can't be checked, and the last would be lost.
     """
 
     def put(cache, new, start):
@@ -197,7 +211,7 @@ def write(cache: KeyValues, new: KeyValues, start: Int[Array, "*#batch"]) -> Key
 
     for _ in range(start.ndim):
         put = jax.vmap(put)
-    return KeyValues(put(cache.key, new.key, start), put(cache.value, new.value, start))
+    return jax.tree.map(lambda cache, new: put(cache, new, start), cache, new)
 
 
 def split_heads(x: Float[Array, "*batch T HK"], num_heads: int) -> Float[Array, "*batch H T K"]:

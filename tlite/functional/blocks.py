@@ -4,15 +4,19 @@ from collections.abc import Callable
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite.functional.attention import (
+    Cache,
+    ConvolvedKeyValues,
     KeyValues,
     attend,
     key_values,
     scaled_dot_product_attention,
     write,
 )
+from tlite.functional.convolution import causal_convolution, rows_before
 from tlite.functional.layers import dropout, feed_forward, layer_norm
 from tlite.functional.observe import Observe, taking, unobserved, within
 from tlite.functional.random import fold_in
@@ -53,13 +57,14 @@ def block(
     feed_forward: Callable = feed_forward,
     angles: Float[Array, "... L half_K"] | None = None,
     bias: Float[Array, "..."] | None = None,
-    cache: KeyValues | None = None,
+    cache: Cache | None = None,
     start: Int[Array, "*#batch"] | None = None,
+    first: Cache | None = None,
     dropout_rate: float = 0.0,
     hidden_dropout_rate: float = 0.0,
     key: Key[Array, "..."] | None = None,
     observe: Observe = unobserved,
-) -> tuple[Float[Array, "*batch T D"], KeyValues]:
+) -> tuple[Float[Array, "*batch T D"], Cache]:
     """Self-attention, attention on a memory if there is one, feed-forward: each a `residual`.
 
     ("Attention is all you need", section 3.1, with dropout on each layer's output.) `params` has
@@ -71,6 +76,10 @@ def block(
     there, and `mask` (..., T, C) says which places of the cache each of the T sees. `angles` and
     `bias` (..., H, T, S) are those of self-attention.
 
+    With `params.attention_convolution` or `params.feed_forward_convolution` (N, D) the layer gets
+    the `causal_convolution` of what it would get. With `params.value_mix` (2,) attention looks at
+    a mix of its own values and of the `first` block's ("Value residual", Zhou et al. 2024).
+
     Observed are `attention_residual`, `cross_attention_residual`, `residual` (what comes out) and,
     by their places, what attention and `feed_forward` offer.
 
@@ -78,16 +87,32 @@ def block(
         x, and what its self-attention looked at: the cache, or the keys and values of x.
     """
     keys = [None if key is None else fold_in(key, place) for place in range(4)]
-    own = None
+    own, inputs = None, {}
+
+    def convolved(name, x):
+        taps = getattr(params, f"{name}_convolution", None)
+        if taps is None:
+            return x
+        inputs[name] = x
+        taps, before = jnp.asarray(taps), None
+        if cache is not None:
+            before = rows_before(cache.inputs[name], start, taps.shape[0] - 1)
+        return causal_convolution(taps, x, before)
 
     def self_attention(x):
         nonlocal own
+        x = convolved("attention", x)
         settings = {"angles": angles, "num_heads": num_heads, "norm": norm}
         settings["observe"] = within(observe, "attention")
         own = key_values(params.attention, x, **settings)
-        own = own if cache is None else write(cache, own, start)
+        own = own if cache is None else write(KeyValues(cache.key, cache.value), own, start)
+        seen, mix = own, getattr(params, "value_mix", None)
+        if mix is not None:
+            mix = jnp.asarray(mix)
+            seen = own._replace(value=mix[0] * own.value + mix[1] * first.value)
         settings |= {"attention": attention, "bias": bias}
-        return dropout(keys[0], attend(params.attention, x, own, mask, **settings)[0], dropout_rate)
+        output, _ = attend(params.attention, x, seen, mask, **settings)
+        return dropout(keys[0], output, dropout_rate)
 
     def cross_attention(x):
         settings = {"num_heads": num_heads, "norm": norm, "attention": attention}
@@ -96,6 +121,7 @@ def block(
         return dropout(keys[3], output, dropout_rate)
 
     def feed(x):
+        x = convolved("feed_forward", x)
         inside = {"dropout_rate": hidden_dropout_rate, "key": keys[2], "activation": activation}
         inside["observe"] = within(observe, "feed_forward")
         return dropout(
@@ -113,7 +139,11 @@ def block(
     x = observe("attention_residual", layer(self_attention, x, "attention"))
     if memory is not None:
         x = observe("cross_attention_residual", layer(cross_attention, x, "cross_attention"))
-    return observe("residual", layer(feed, x, "feed_forward")), own
+    x = observe("residual", layer(feed, x, "feed_forward"))
+    if inputs:
+        inputs = inputs if cache is None else write(cache.inputs, inputs, start)
+        own = ConvolvedKeyValues(*own, inputs)
+    return x, own
 
 
 def encoder_block(

@@ -42,8 +42,9 @@ def plot_schedule(config: TrainingConfig, axes: Axes | None = None) -> Axes:
     """The learning rate of every update."""
     axes = axes or plt.subplots(figsize=(6, 4), layout="constrained")[1]
     steps = np.unique(np.linspace(0, config.steps - 1, 500).astype(int))
-    fractions = np.asarray(jax.vmap(partial(schedule, config))(jnp.asarray(steps)))
-    for rate in config.learning_rates or (config.learning_rate,):
+    for variant in config.variants:
+        fractions = np.asarray(jax.vmap(partial(schedule, variant))(jnp.asarray(steps)))
+        rate = variant.learning_rate
         axes.plot(steps + 1, rate * fractions, label=f"peak {rate:g}")
     axes.set(xlabel="step", ylabel="learning rate")
     axes.set_ylim(bottom=0)

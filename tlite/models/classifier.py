@@ -14,6 +14,7 @@ from tlite.models.logistic import LogisticConfig, LogisticRegression
 from tlite.models.masked import add_projection, project
 from tlite.modules import Linear
 
+NGRAM_ROWS = "word_ngram_rows", "character_ngram_rows"
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
 
 
@@ -44,6 +45,10 @@ class ClassifierConfig(BlocksConfig):
     pairs: int = 0
     """With more than 0, a logistic regression over the words and this many hashed pairs of
     neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
+    word_ngram_rows: int = 0
+    """N-grams of words that a linear model of the text knows; the data decides, as for classes."""
+    character_ngram_rows: int = 0
+    """N-grams of characters that it knows; the data decides."""
     word_dropout: float = 0.0
     """Chance that a word is hidden from the model in training."""
 
@@ -51,15 +56,21 @@ class ClassifierConfig(BlocksConfig):
         super().__post_init__()
         if not 0 <= self.word_dropout < 1:
             raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
-        not_negative(self, "num_classes", "pairs")
+        not_negative(self, "num_classes", "pairs", *NGRAM_ROWS)
         if self.projection and self.aggregation == "dense":
             raise ValueError("a projection needs a vector: not the dense aggregation")
+
+    @property
+    def has_ngrams(self) -> bool:
+        return self.word_ngram_rows > 0 or self.character_ngram_rows > 0
 
 
 class TransformerClassifier(Encoder):
     """Embedding, positions, dropout, blocks, aggregation, head: tokens (..., T) to logits (..., C).
 
-    A token below 0 is padding: nothing attends to it and it does not reach the head.
+    A token below 0 is padding: nothing attends to it and it does not reach the head. With n-grams
+    what comes after the context are features of the text (`text.NgramTokenizer`) for the linear
+    model alone, `feature_logits`.
     """
 
     def __init__(self, config: ClassifierConfig, *, key: Key[Array, ""]):
@@ -76,6 +87,12 @@ class TransformerClassifier(Encoder):
             self.wide = LogisticRegression(
                 LogisticConfig(config.vocabulary_size, config.num_classes, pairs=config.pairs)
             )
+        if config.has_ngrams:
+            rows = config.vocabulary_size + config.word_ngram_rows
+            self.word_ngrams = LogisticRegression(LogisticConfig(rows, config.num_classes))
+        if config.character_ngram_rows:
+            sizes = LogisticConfig(config.character_ngram_rows, config.num_classes)
+            self.character_ngrams = LogisticRegression(sizes)
 
     def __call__(
         self,
@@ -87,9 +104,13 @@ class TransformerClassifier(Encoder):
         """Logits of the classes. A key, or one a sample, turns dropout on.
 
         Raises:
-            ValueError: more tokens than the model's context.
+            ValueError: more tokens than the model's context, or no features of n-grams.
         """
         config = self.config
+        if config.has_ngrams and key is None and tokens.shape[-1] <= config.context:
+            raise ValueError("the features are missing: encode_texts(texts, model.config.context)")
+        features = tokens[..., config.context :] if config.has_ngrams else tokens[..., :0]
+        tokens = tokens[..., : config.context] if config.has_ngrams else tokens
         mask = tokens >= 0
         if key is not None and config.word_dropout:
             bits = F.random_bits(F.fold_in(key, config.num_blocks + 1), tokens.shape[key.ndim :])
@@ -101,7 +122,21 @@ class TransformerClassifier(Encoder):
         if key is not None:
             pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
         logits = self.head(pooled)
-        return logits + WIDE_SCALE * self.wide(tokens) if config.pairs else logits
+        logits = logits + WIDE_SCALE * self.wide(tokens) if config.pairs else logits
+        # In training the transformer stands alone: the linear model was fitted to these very texts
+        # and would leave it nothing to learn.
+        return logits + self.feature_logits(features) if features.size and key is None else logits
+
+    def feature_logits(self, features: Int[Array, "*batch G"]) -> Float[Array, "*batch C"]:
+        """Of the linear model: of words and their n-grams, and of those of characters.
+
+        Each of the two bags has length 1, however many features a text has of either kind.
+        """
+        first = self.config.vocabulary_size + self.config.word_ngram_rows
+        logits = self.word_ngrams(jnp.where(features < first, features, -1))
+        if self.config.character_ngram_rows:
+            logits += self.character_ngrams(jnp.where(features < first, -1, features - first))
+        return logits
 
     def aggregate(
         self, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]

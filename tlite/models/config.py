@@ -62,7 +62,7 @@ def positive(config: Any, *names: str) -> None:
 class RotaryScaling:
     """How rotary positions go beyond the context that they were trained for."""
 
-    kind: Literal["linear", "llama3", "yarn"] = "linear"
+    method: Literal["linear", "llama3", "yarn"] = "linear"
     """Every frequency is divided by the factor; or the slow ones only, as Llama 3 or YaRN say."""
     factor: float = 1.0
     """How much longer the texts may be."""
@@ -86,10 +86,10 @@ class RotaryScaling:
 
     def frequencies(self, plain: Float[Array, "N"], base: float) -> Float[Array, "N"]:
         """The scaled frequencies."""
-        if self.kind == "linear":
+        if self.method == "linear":
             return plain / self.factor
         settings = self.factor, self.original_context
-        if self.kind == "llama3":
+        if self.method == "llama3":
             between = self.low_frequency_factor, self.high_frequency_factor
             return F.llama3_frequencies(plain, *settings, *between)
         return F.yarn_frequencies(plain, *settings, self.beta_fast, self.beta_slow, base)
@@ -97,7 +97,7 @@ class RotaryScaling:
     @property
     def magnitude(self) -> float:
         """What queries and keys are multiplied by."""
-        if self.kind != "yarn" or self.attention_factor is not None:
+        if self.method != "yarn" or self.attention_factor is not None:
             return self.attention_factor or 1.0
         return 0.1 * math.log(self.factor) + 1 if self.factor > 1 else 1.0
 
@@ -135,6 +135,8 @@ class BlocksConfig:
     scores by the distance."""
     embedding_deviation: float = 0.02
     """Standard deviation of the embedding before training."""
+    zero_output: bool = False
+    """The last layer of attention and of the feed-forward begins at 0: a block adds nothing yet."""
     qkv_bias: bool = False
     """Biases in the query, key and value layers."""
     bias: bool = True
@@ -221,7 +223,7 @@ class BlocksConfig:
         positive(self, "rotary_base", "local_rotary_base")
         if not 4 <= self.relative_buckets < 2 * self.relative_distance:
             raise ValueError("relative_buckets must be at least 4, relative_distance above half")
-        yarn = self.rotary_scaling is not None and self.rotary_scaling.kind == "yarn"
+        yarn = self.rotary_scaling is not None and self.rotary_scaling.method == "yarn"
         if yarn and self.local_rotary_base is not None:
             raise ValueError("yarn scales all blocks: it can't go with a local_rotary_base")
         if self.query_key_norm and hasattr(self.norm, "parameters"):

@@ -97,11 +97,11 @@ class Stack(nnx.Module):
         *,
         positions: Int[Array, "*#batch T"] | None = None,
         key_positions: Int[Array, "*#batch S"] | None = None,
-        caches: Sequence[F.KeyValues | None] | None = None,
+        caches: Sequence[F.Cache | None] | None = None,
         start: Int[Array, "*#batch"] | None = None,
         key: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
-    ) -> tuple[Float[Array, "*batch T D"], list[F.KeyValues]]:
+    ) -> tuple[Float[Array, "*batch T D"], list[F.Cache]]:
         """Dropout, every block with its memory and cache, and the final norm; and the caches.
 
         With caches x is what comes at `start` of a longer sequence, causal unless a mask
@@ -125,12 +125,13 @@ class Stack(nnx.Module):
             for window in {config.window(index) for index in range(len(self.blocks))}
         }
 
-        def block(index, parameters, x, memory=None, cache=None):
+        def block(index, parameters, x, memory=None, cache=None, first=None):
             shared = dict(settings[config.window(index if isinstance(index, int) else 0)])
             of_noise = None if key is None else F.fold_in(key, index)
             within = F.within(observe, f"blocks.{index}")
             inputs = parameters, x, shared.pop("mask"), memory, memory_mask
             shared |= {"cache": cache, "start": start, "key": of_noise, "observe": within}
+            shared |= {"first": first}
             x, own = F.block(*inputs, **shared, **self.block_settings())
             return F.by_example(x), own
 
@@ -150,7 +151,8 @@ class Stack(nnx.Module):
             seen = []
             of_blocks = zip(self.blocks, memories, caches, strict=True)
             for index, (parameters, memory, cache) in enumerate(of_blocks):
-                x, own = block(index, parameters, x, memory, cache)
+                first = seen[0] if hasattr(parameters, "value_mix") else None
+                x, own = block(index, parameters, x, memory, cache, first)
                 seen.append(own)
         return observe("final", self.final_norm(x)), seen
 
@@ -182,13 +184,21 @@ class Stack(nnx.Module):
             bias = jnp.moveaxis(F.embed(self.relative.table[...], buckets), -1, -3)
         return {"mask": mask, "angles": angles, "bias": bias}
 
-    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.Cache]:
         """For each block a cache of zeros with room for `capacity` tokens, or a context."""
         config = self.config
         length = config.context if capacity is None else capacity
         heads = config.key_heads or config.num_heads
         zeros = jnp.zeros((*batch, heads, length, config.width_of_heads))
-        return [F.KeyValues(zeros, zeros) for _ in self.blocks]
+        inputs = jnp.zeros((*batch, length, config.width))
+
+        def empty(block):
+            names = "attention", "feed_forward"
+            convolved = {n: inputs for n in names if hasattr(block, f"{n}_convolution")}
+            pair = zeros, zeros
+            return F.ConvolvedKeyValues(*pair, convolved) if convolved else F.KeyValues(*pair)
+
+        return [empty(block) for block in self.blocks]
 
     def position_table(self) -> Float[Array, "L D"]:
         """What is added to the embedding of each position."""

@@ -8,9 +8,10 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig, positive
+from tlite.config import check_size
+from tlite.models.config import BlocksConfig, not_negative, positive
 from tlite.models.encoder import Encoder
-from tlite.modules import Linear
+from tlite.modules import GeneratorBlock, Linear
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,32 @@ class GeneratorConfig(BlocksConfig):
     """A bias of the output layer; as `bias` unless given, and none if it is the embedding."""
     head_softcap: float | None = None
     """Bound logits by c tanh(logit / c)."""
+    convolution: int = 0
+    """Tokens over which a convolution of each channel, before attention and before the
+    feed-forward layer, reaches: the token itself and those before it; 0: none."""
+    value_residual: bool = False
+    """Blocks mix the first block's values into theirs, in a proportion that is learned."""
 
     def __post_init__(self):
         super().__post_init__()
         positive(self, "head_softcap")
+        check_size("convolution", max(self.convolution, 1), self.context)
+        not_negative(self, "convolution")
+        if self.value_residual and self.scan:
+            raise ValueError("scan needs blocks that are alike: no value_residual")
 
 
 class TransformerGenerator(Encoder):
     """Embedding, positions, dropout, causal blocks, head: tokens (..., T) to logits (..., T, V)."""
 
+    block = GeneratorBlock
     causal = True
 
     def __init__(self, config: GeneratorConfig, *, key: Key[Array, ""]):
         super().__init__(config, key=key)
+        if config.value_residual:
+            for block in self.blocks[1:]:
+                block.value_mix = nnx.Param(jnp.full(2, 0.5))
         if not config.tied_head:
             head_key = jax.random.split(key, 4)[2]
             bias = config.bias if config.head_bias is None else config.head_bias
@@ -58,20 +72,23 @@ class TransformerGenerator(Encoder):
                 are those in the whole sequence.
 
         Raises:
-            ValueError: more tokens than the model's context.
+            ValueError: more tokens than the model's context; or documents, and convolutions, which
+                can't tell them apart.
         """
+        if documents is not None and self.config.convolution:
+            raise ValueError("a convolution looks from one document into the one before it")
         mask = F.causal_mask(tokens.shape[-1]) if documents is None else F.document_mask(documents)
         return self.logits(self.encode(tokens, mask, key=key, observe=observe))
 
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[F.KeyValues],
+        caches: list[F.Cache],
         start: Int[Array, "*#batch"],
         *,
         at: Int[Array, "*#batch"] | None = None,
         observe: F.Observe = F.unobserved,
-    ) -> tuple[Float[Array, "*batch V"] | Float[Array, "*batch T V"], list[F.KeyValues]]:
+    ) -> tuple[Float[Array, "*batch V"] | Float[Array, "*batch T V"], list[F.Cache]]:
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.

@@ -59,7 +59,7 @@ class Seq2SeqConfig(BlocksConfig):
             check_size("decoder_blocks", self.decoder_blocks, MOST_BLOCKS)
         not_negative(self, "source_vocabulary_size", "pad_id")
         positive(self, "head_scale")
-        if self.rotary_scaling is not None and self.rotary_scaling.kind == "yarn":
+        if self.rotary_scaling is not None and self.rotary_scaling.method == "yarn":
             raise ValueError("yarn scales all attention, and that on the source has no rotation")
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.embeddings != "separate" and sizes[0] != sizes[1]:

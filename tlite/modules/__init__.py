@@ -5,6 +5,7 @@ from tlite.modules.layers import (
     Embedding,
     EncoderBlock,
     FeedForward,
+    GeneratorBlock,
     LayerNorm,
     Linear,
     MultiHeadAttention,

@@ -79,6 +79,7 @@ class MultiHeadAttention(nnx.Module):
 
     Args:
         key_heads: heads of keys and values, each for H / key_heads queries.
+        zero_output: the last of the four layers begins at 0.
 
     Raises:
         ValueError: no head width is given and D is not divisible by H.
@@ -93,6 +94,7 @@ class MultiHeadAttention(nnx.Module):
         key_heads: int | None = None,
         qkv_bias: bool = False,
         bias: bool = True,
+        zero_output: bool = False,
         key,
     ):
         if head_width is None and width % num_heads:
@@ -104,7 +106,8 @@ class MultiHeadAttention(nnx.Module):
             Linear(width, size, bias=qkv_bias, key=k)
             for size, k in zip((inner, of_keys, of_keys), keys[:3], strict=True)
         )
-        self.output = Linear(inner, width, bias=bias, key=keys[3])
+        first = jax.nn.initializers.zeros if zero_output else None
+        self.output = Linear(inner, width, bias=bias, initializer=first, key=keys[3])
         self.num_heads = num_heads
 
     def __call__(
@@ -118,12 +121,22 @@ class MultiHeadAttention(nnx.Module):
 
 
 class FeedForward(nnx.Module):
-    """Two linear layers; three if it is `gated`."""
+    """Two linear layers; three if it is `gated`. With `zero_output` the last begins at 0."""
 
-    def __init__(self, width: int, hidden: int, *, gated: bool = False, bias: bool = True, key):
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        *,
+        gated: bool = False,
+        bias: bool = True,
+        zero_output: bool = False,
+        key,
+    ):
         keys = jax.random.split(key)
         self.hidden = Linear(width, hidden, bias=bias, key=keys[0])
-        self.output = Linear(hidden, width, bias=bias, key=keys[1])
+        first = jax.nn.initializers.zeros if zero_output else None
+        self.output = Linear(hidden, width, bias=bias, initializer=first, key=keys[1])
         if gated:
             gate_key = jax.random.fold_in(key, 2)
             self.gate = Linear(width, hidden, bias=bias, key=gate_key)
@@ -149,6 +162,17 @@ class EncoderBlock(nnx.Module):
             self.feed_forward_output_norm = make_norm(config)
 
 
+class GeneratorBlock(EncoderBlock):
+    """The same, with the taps of its convolutions if the config has them."""
+
+    def __init__(self, config, *, key):
+        super().__init__(config, key=key)
+        if config.convolution:
+            shape = config.convolution, config.width
+            self.attention_convolution = nnx.Param(jnp.zeros(shape))
+            self.feed_forward_convolution = nnx.Param(jnp.zeros(shape))
+
+
 class DecoderBlock(EncoderBlock):
     """The parameters of `functional.decoder_block`: attention on the encoder's output comes in."""
 
@@ -168,6 +192,7 @@ def make_attention(config, key) -> MultiHeadAttention:
         key_heads=config.key_heads,
         qkv_bias=config.qkv_bias,
         bias=config.bias,
+        zero_output=config.zero_output,
         key=key,
     )
     if config.query_key_norm:
@@ -183,7 +208,8 @@ def make_feed_forward(config, key) -> FeedForward | Own:
         return own
     bias = config.bias if config.feed_forward_bias is None else config.feed_forward_bias
     hidden = config.hidden_width or 4 * config.width
-    layer = FeedForward(config.width, hidden, gated=config.gated, bias=bias, key=key)
+    switches = {"gated": config.gated, "bias": bias, "zero_output": config.zero_output}
+    layer = FeedForward(config.width, hidden, **switches, key=key)
     if own := make_own(config.activation, config, key):
         layer.own = own
     return layer

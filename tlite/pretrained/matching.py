@@ -12,8 +12,8 @@ from tlite.pretrained.settled import settled
 
 # Fields of ours that change training only, or how the same is computed.
 TRAINING = {
-    "dropout", "hidden_dropout", "word_dropout", "embedding_deviation", "attention", "scan",
-    "remat", "start_id", "end_id", "first_id", "pad_id",
+    "dropout", "hidden_dropout", "word_dropout", "embedding_deviation", "zero_output",
+    "attention", "scan", "remat", "start_id", "end_id", "first_id", "pad_id",
 }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def read_rotary(family: str, theirs: dict[str, Any]) -> dict[str, Any]:
     (base, scaled), (local, local_scaled) = found[FULL], found[SLIDING]
     if (base, scaled) == (local, local_scaled):
         return {"rotary_base": base, "rotary_scaling": scaled}
-    if local_scaled or (scaled and scaled.kind == "yarn"):
+    if local_scaled or (scaled and scaled.method == "yarn"):
         raise UserError(
             "tlite can't scale rotary positions in some blocks only, but for all others"
         )
@@ -116,9 +116,9 @@ def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
     keys = BASES.get(family, {FULL: ("rope_theta", None)})
     written = {key: bases[kind] for kind, (key, _) in keys.items()}
     if (scaling := config.rotary_scaling) is not None:
-        fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.kind].items()}
+        fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.method].items()}
         fields = {key: value for key, value in fields.items() if value is not None}
-        written["rope_scaling"] = {"rope_type": scaling.kind} | fields
+        written["rope_scaling"] = {"rope_type": scaling.method} | fields
     return written
 
 

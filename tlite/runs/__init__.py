@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tlite.experiment import Experiment
 from tlite.runs.classifier import ClassifierRun
+from tlite.runs.extending import save_steps, with_steps
 from tlite.runs.generator import GeneratorRun
 from tlite.runs.opened import OpenedRun, check_member, restore_checkpoint
 from tlite.runs.translator import TranslatorRun
@@ -17,7 +18,11 @@ def start(experiment: Experiment, folder: Path | None = None) -> OpenedRun:
     return RUN_TYPES[type(experiment)].start(experiment, folder)
 
 
-def open_any(folder: Path) -> OpenedRun:
-    """The run in a folder, whatever it is a run of."""
+def open_any(folder: Path, steps: int | None = None) -> OpenedRun:
+    """The run in a folder, whatever it is a run of; with other `steps` than it had, if given."""
     run = open_run(folder, Experiment)
-    return RUN_TYPES[type(run.experiment)].with_data(run)
+    run = run if steps is None else with_steps(run, steps)
+    opened = RUN_TYPES[type(run.experiment)].with_data(run)
+    if steps is not None:
+        save_steps(run)
+    return opened

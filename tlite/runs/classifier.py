@@ -19,9 +19,10 @@ from tlite.inspection import plot_curves
 from tlite.models import ClassifierConfig
 from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.finetuning import start_from, taken_from
+from tlite.runs.ngrams import learn_words, rows_of_ngrams, with_ngrams
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
 from tlite.runs.pretraining import check_pretraining, pretrained_members
-from tlite.text import PADDING, IndexTokenizer, SubwordTokenizer, select_vocabulary, sentences
+from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
 from tlite.training import Member, Trainer
 from tlite.training.classification import class_logits, classification_task, labelled_batches
 from tlite.training.loop import validate
@@ -63,11 +64,10 @@ class ClassifierRun(OpenedRun):
             return dataclasses.replace(experiment, model=model, pretraining=source), tokenizer
         texts = (example.text for example in data.training if example.label is not None)
         if isinstance(experiment.tokenizer, Words):
-            frequency, marks = dataclasses.astuple(experiment.tokenizer)
             try:
-                vocabulary = select_vocabulary(texts, frequency, marks)
-                tokenizer = IndexTokenizer(vocabulary, marks=marks)
-                if not vocabulary and frequency > 1:
+                tokenizer = learn_words(experiment.tokenizer, texts)
+                frequency = experiment.tokenizer.min_document_frequency
+                if len(tokenizer) == 1 and frequency > 1:
                     raise UserError(f"no word is in {frequency:,} texts: --min-document-frequency")
             except ValueError as error:
                 raise UserError(str(error)) from error
@@ -75,6 +75,7 @@ class ClassifierRun(OpenedRun):
             kind, pieces = experiment.tokenizer.algorithm, experiment.tokenizer.pieces
             tokenizer = SubwordTokenizer.train(texts, kind, pieces)
         sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
+        sizes |= rows_of_ngrams(experiment, tokenizer)
         for name, size in sizes.items():
             if getattr(experiment.model, name) not in (0, size):
                 raise UserError(
@@ -91,6 +92,9 @@ class ClassifierRun(OpenedRun):
             return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
         if isinstance(settings, Words):
             path = run.folder / IndexTokenizer.file_name
+            if settings.has_ngrams:
+                ngrams = settings.word_ngrams, settings.character_ngrams
+                return NgramTokenizer.load_both(path, *ngrams, marks=settings.marks)
             return IndexTokenizer.load(path, marks=settings.marks)
         return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
 
@@ -106,8 +110,12 @@ class ClassifierRun(OpenedRun):
         return record
 
     def make_trainer(self) -> Trainer:
-        data = encode_examples(self.experiment, self.tokenizer, self.data.training)
-        return make_trainer(self.experiment, data)
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, NgramTokenizer):
+            tokenizer = tokenizer.of_words()  # the transformer learns without n-grams
+        return make_trainer(
+            self.experiment, encode_examples(self.experiment, tokenizer, self.data.training)
+        )
 
     def validation(self):
         return self.batches(self.data.validation)
@@ -126,9 +134,12 @@ class ClassifierRun(OpenedRun):
         if isinstance(settings, Pretrained):
             config = self.experiment.model
             return start_from(self, taken_from(settings, config, config.num_classes)[1])
-        if settings is None or not settings.pretraining_steps:
-            return self.trainer.init()
-        return pretrained_members(self)
+        fresh = settings is None or not settings.pretraining_steps
+        members = self.trainer.init() if fresh else pretrained_members(self)
+        if not isinstance(self.tokenizer, NgramTokenizer):
+            return members
+        data = encode_examples(self.experiment, self.tokenizer, self.data.training)
+        return with_ngrams(self, members, *data)
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
         """Probabilities of the classes (M, N, C) by every member, and the checkpoint's step."""
@@ -186,6 +197,11 @@ def encode_examples(
         labels.append(np.array([e.label for e in chunk], np.int32))
     if not labels:
         raise UserError("none of the texts has one of the classes")
+    longest = max(chunk.shape[-1] for chunk in tokens)  # in features: they have no fixed number
+    tokens = [
+        np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, longest - a.shape[-1])], constant_values=PADDING)
+        for a in tokens
+    ]
     return np.concatenate(tokens), np.concatenate(labels)
 
 

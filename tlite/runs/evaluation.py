@@ -2,6 +2,7 @@
 
 import textwrap
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tlite.inspection import (
     plot_probability_by_value,
 )
 from tlite.runs.classifier import ClassifierRun, percent
+from tlite.runs.ensemble import describe_ensemble
 from tlite.runs.opened import check_member
 from tlite.terminal import show
 from tlite.training.metrics import read_metrics
@@ -23,18 +25,22 @@ def evaluate_classifier(
     run: ClassifierRun,
     checkpoint: str = "best",
     split: str = "validation",
-    member: int = 0,
+    member: int | Literal["all"] = 0,
     beside: Path | None = None,
 ) -> None:
     """Print and draw how a classifier does on a part of its data.
 
     Args:
-        member: whose precision, confusions and texts are shown; accuracy is everyone's.
+        member: whose precision, confusions and texts are shown; "all": those of the mean of the
+            members' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
         beside: another run, whose learning curves are drawn beside this one's.
     """
     with needs_extra("text"):
         from sklearn.metrics import classification_report, confusion_matrix
-    check_member(member, len(run.experiment.training.members))
+    number = len(run.experiment.training.members)
+    member = 0 if member == "all" and number == 1 else member
+    if member != "all":
+        check_member(member, number)
     runs = [run] if beside is None else [run, ClassifierRun.open(beside)]
     classes = run.experiment.data.classes
     if split == "test":  # the other parts were told when the run was opened
@@ -49,9 +55,17 @@ def evaluate_classifier(
     print(f"step {step:,}: {split} accuracy {percent(accuracy)}, {known.sum():,} texts")
     run.print_baseline(split, examples)
 
-    probabilities = of_members[member]
+    probabilities = of_members.mean(0) if member == "all" else of_members[member]
     predicted = probabilities.argmax(-1)
-    which = f" (member {member})" if len(of_members) > 1 else ""
+    which = f" (member {member})" if number > 1 else ""
+    if member == "all":
+        which = " (the ensemble)"
+        right = 100 * (predicted == labels)[known].mean()
+        losses = cross_entropies(np.stack([*of_members, probabilities])[:, known], labels[known])
+        print(
+            f"{describe_ensemble(run.experiment.training)}: accuracy {right:.1f} %, loss "
+            f"{losses[-1]:.4f} (of one: {losses[:-1].mean():.4f} ± {losses[:-1].std(ddof=1):.4f})"
+        )
     ids = list(range(len(classes)))
     print(f"\nscores by class{which}")
     show(
@@ -72,6 +86,12 @@ def evaluate_classifier(
                 f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
             )
     draw(runs, split, probabilities, examples, confusions)
+
+
+def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """-log p of the labels (N,), the mean over them, for each of probabilities (M, N, C)."""
+    chosen = probabilities[:, np.arange(len(labels)), labels].astype(np.float64)
+    return -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean(1)
 
 
 def draw(runs: list[ClassifierRun], split: str, probabilities, examples, confusions) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import Characters, GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.runs.ensemble import describe_ensemble, ensemble_means
 from tlite.runs.finetuning import start_from, taken_from
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
 from tlite.runs.parts import (
@@ -182,10 +183,13 @@ class GeneratorRun(OpenedRun):
             self.draw(members, batches, model)
         print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
 
-    def means(self, members: Member, batches, split: str = "validation") -> dict:
-        """What is found on batches of a part, over the members."""
-        means = validate(self.trainer, members, batches)
-        return summarise(means | self.measure(members, means, split))
+    def means(
+        self, members: Member, batches, split: str = "validation", find: Callable = validate
+    ) -> dict:
+        """What is found on batches of a part, over the members; or by all of them together."""
+        means = find(self.trainer, members, batches)
+        out = ~np.isfinite(means["loss"])  # a variant has failed beside others
+        return summarise(means | self.measure(members, means, split), out=out)
 
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
@@ -206,8 +210,11 @@ class GeneratorRun(OpenedRun):
             }
         )
 
-    def evaluate(self, checkpoint: str, split: str, sampled: int) -> None:
-        """Print the loss over every token of a part; and a sampled estimate if asked."""
+    def evaluate(self, checkpoint: str, split: str, sampled: int, together: bool = False) -> None:
+        """Print the loss over every token of a part; and a sampled estimate if asked.
+
+        Of members one by one; with `together` also of the mean of their probabilities.
+        """
         if split == "test":
             raise UserError("a generator's text has no test part: training or validation")
         most = MOST_SAMPLED // self.experiment.model.context
@@ -215,14 +222,20 @@ class GeneratorRun(OpenedRun):
             raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
         members, step = self.restore(checkpoint)
         batches = self.validation(split)
-        means = self.means(members, batches, split)
-        told = describe(f"step {step:,}: {split}", means, self.unit)
-        print(f"{told}, {int(np.asarray(batches[2]).sum(dtype=np.float64)):,} {self.unit}s")
+        together = together and self.experiment.training.num_members > 1
+
+        def tell(part: str, ending: str = "") -> None:
+            print(describe(part, self.means(members, batches, split), self.unit) + ending)
+            if together:
+                means = self.means(members, batches, split, ensemble_means)
+                name = describe_ensemble(self.experiment.training)
+                print(describe(f"{name}:", means, self.unit))
+
+        count = int(np.asarray(batches[2]).sum(dtype=np.float64))
+        tell(f"step {step:,}: {split}", f", {count:,} {self.unit}s")
         if sampled:
             batches = self.parts[split].sampled_batches(sampled, self.batch_size)
-            means = self.means(members, batches, split)
-            part = f"sampled estimate ({batches[0][..., 0].size} windows):"
-            print(describe(part, means, self.unit))
+            tell(f"sampled estimate ({batches[0][..., 0].size} windows):")
 
 
 def write_sample(

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from tlite.experiment import (
     TranslatorExperiment,
 )
 from tlite.models import (
+    Ensemble,
     TransformerClassifier,
     TransformerGenerator,
     TransformerSeq2Seq,
@@ -24,6 +25,7 @@ from tlite.models import (
 )
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
+from tlite.runs.ensemble import check_together
 from tlite.runs.opened import check_member, checkpoint_steps
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
@@ -46,14 +48,14 @@ def load(
     folder: str | Path,
     *,
     checkpoint: str | int = "best",
-    member: int = 0,
+    member: int | Literal["all"] = 0,
     code: str | Path | Iterable[str | Path] = (),
 ) -> tuple[Any, Any]:
     """The model and the tokenizer of a run's folder, a Hugging Face folder, or a hub name.
 
     Args:
         checkpoint: of a run: best, last, average (of the last that are kept), or a step.
-        member: of a run: which of the models that were trained side by side.
+        member: of a run: which of the models that were trained side by side; "all": an `Ensemble`.
         code: the files with your own functions that a run was made with.
 
     Raises:
@@ -67,7 +69,10 @@ def load(
 
 
 def open_model(
-    folder: str | Path, kind: Any, checkpoint: str = "best", member: int = 0
+    folder: str | Path,
+    kind: Any,
+    checkpoint: str = "best",
+    member: int | Literal["all"] = 0,
 ) -> tuple[Any, Any, Any]:
     """The model and the tokenizer as `load` gives them, and the run, or what a folder says.
 
@@ -104,14 +109,19 @@ def warn_of_unheeded(told) -> None:
         print(printable(warning), file=sys.stderr)
 
 
-def load_model(run: Run, checkpoint: str = "best", member: int = 0):
-    """One of a run's models, from its parameters alone.
+def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] = 0):
+    """One of a run's models, from its parameters alone; or all of them, where there are several.
 
     Raises:
         UserError: there is no such checkpoint or member.
     """
     number = run.experiment.training.num_members
-    check_member(member, number)
+    member = 0 if number == 1 and member == "all" else member
+    if member == "all":
+        check_together(run)
+    else:
+        check_member(member, number)
+    chosen = slice(None) if member == "all" else member
     model = jax.eval_shape(lambda: make_model(run.experiment.model, key=jax.random.key(0)))
     names, leaves = parameter_names(model), jax.tree.leaves(model)
     host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
@@ -121,15 +131,17 @@ def load_model(run: Run, checkpoint: str = "best", member: int = 0):
     }
     with Checkpoints(run.checkpoints) as checkpoints:
         steps = checkpoint_steps(run, checkpoints, checkpoint)
-        totals = [np.zeros(leaf.shape) for leaf in leaves]
+        of_all = (number,) if member == "all" else ()
+        totals = [np.zeros((*of_all, *leaf.shape)) for leaf in leaves]
         for step in steps:
             found, trees = checkpoints.load({"parameters": shapes}, step)
             if found != step and len(steps) > 1:
                 raise UserError(f"checkpoint {step} is damaged: there is no average without it")
             for total, name in zip(totals, names, strict=True):
-                total += np.asarray(trees["parameters"][name][member])
+                total += np.asarray(trees["parameters"][name][chosen])
     arrays = [jnp.asarray(total / len(steps), jnp.float32) for total in totals]
-    return jax.tree.unflatten(jax.tree.structure(model), arrays)
+    model = jax.tree.unflatten(jax.tree.structure(model), arrays)
+    return Ensemble(model) if member == "all" else model
 
 
 def load_tokenizer(run: Run):

@@ -1,10 +1,12 @@
 """`tlite inspect`: every picture of a run, and one HTML page with all of them."""
 
+import dataclasses
 import re
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,6 +15,7 @@ from tlite import inspection as I
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import every_window
 from tlite.errors import UserError
+from tlite.models import TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
 from tlite.runs.classifier import ClassifierRun, encode_texts
 from tlite.runs.generator import GeneratorRun
@@ -37,9 +40,10 @@ from tlite.runs.pictures import (
 from tlite.runs.pieces import mark_of
 from tlite.runs.tokens import encode
 from tlite.runs.translator import TranslatorRun, encode_sources
-from tlite.text import CharTokenizer
+from tlite.text import CharTokenizer, NgramTokenizer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
+from tlite.training.named import by_name, model_maker
 
 EXAMPLES = 50_000  # texts that the baseline is fitted to
 WINDOWS = 1000  # of the validation part, for one with many letters
@@ -140,7 +144,10 @@ def look_at_classifier(run: ClassifierRun, model, gallery: Gallery, text: str | 
     tokenizer, experiment = run.tokenizer, run.experiment
     if experiment.sentences:
         raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
-    tokens = encode_texts(experiment, tokenizer, [chosen])[0]
+    if isinstance(tokenizer, NgramTokenizer):
+        print("inspect looks at the transformer alone, without the linear model of n-grams")
+        model = transformer_alone(model)
+    tokens = encode_texts(experiment, tokenizer, [chosen])[0, : experiment.model.context]
     length = int((tokens >= 0).sum())
     if isinstance(tokenizer, PretrainedTokenizer):
         pieces = [mark_of(tokenizer, token) for token in tokens[:length]]
@@ -202,3 +209,11 @@ def look_at_translator(run: TranslatorRun, model, gallery: Gallery, text: str | 
         for side in ("source", "target")
     }
     look_at_corpus(gallery, "\n".join(p.source for p in run.data.training), sides, "word")
+
+
+def transformer_alone(model: TransformerClassifier) -> TransformerClassifier:
+    """The same model without a linear model of n-grams beside it."""
+    config = dataclasses.replace(model.config, word_ngram_rows=0, character_ngram_rows=0)
+    shapes = jax.eval_shape(lambda: TransformerClassifier(config, key=jax.random.key(0)))
+    arrays = by_name(model)
+    return model_maker(shapes)({name: arrays[name] for name in by_name(shapes)})

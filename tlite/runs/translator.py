@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from tlite.inspection import (
     run,
 )
 from tlite.pretrained import PretrainedTokenizer
+from tlite.runs.ensemble import describe_ensemble, ensemble_means, ensemble_of
 from tlite.runs.opened import EVALUATION_BATCH, OpenedRun
 from tlite.terminal import show
 from tlite.text import PairTokenizer
@@ -116,11 +118,11 @@ class TranslatorRun(OpenedRun):
     def tokens_per_example(self) -> int:
         return 1  # a batch is counted in tokens
 
-    def train(self) -> None:
+    def train(self, profile: int = 0) -> None:
         share = padding_share(self.buckets, self.experiment.model.pad_id)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
-        super().train()
+        super().train(profile)
 
     def measure(self, members, means) -> dict[str, np.ndarray]:
         """Of the greedy translations of the first validation sentences, by member."""
@@ -163,8 +165,11 @@ class TranslatorRun(OpenedRun):
         print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
         print(f"{program()} evaluate {self.run.folder} --split test")
 
-    def evaluate(self, checkpoint: str, split: str, **search) -> None:
-        """Print the scores on a part, and draw BLEU by length and an alignment."""
+    def evaluate(self, checkpoint: str, split: str, together: bool = False, **search) -> None:
+        """Print the scores on a part, and draw BLEU by length and an alignment.
+
+        Of members one by one; with `together` also of the mean of their probabilities.
+        """
         experiment = with_search(self.experiment, **search)
         self.run = dataclasses.replace(self.run, experiment=experiment)
         if split == "test":  # the other parts were told when the run was opened
@@ -172,7 +177,7 @@ class TranslatorRun(OpenedRun):
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
         members, step = self.restore(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        found = self.print_scores(split, pairs, self.batches(pairs), members)
+        found = self.print_scores(split, pairs, self.batches(pairs), members, together)
         model = self.trainer.models(members.parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
         references = self.references(pairs)
@@ -203,21 +208,30 @@ class TranslatorRun(OpenedRun):
         written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
         return plot_alignment(weights[:, : len(written)], pieces, written)
 
-    def print_scores(self, part: str, pairs: list[Pair], batches, members: Member) -> list[str]:
+    def print_scores(
+        self, part: str, pairs: list[Pair], batches, members: Member, together: bool = False
+    ) -> list[str]:
         """Loss, and for greedy and beam search BLEU and exact matches.
 
-        BLEU is lower-cased, and also cased where the subwords have capitals. Returns the last
-        search's translations by the first member.
+        BLEU is lower-cased, and also cased where the subwords have capitals. With `together` also
+        of the members' ensemble. Returns the last search's translations by the first member, or by
+        the ensemble.
         """
         means = validate(self.trainer, members, batches)
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
-        models = self.trainer.models(members.parameters)
+        groups = {"": self.trainer.models(members.parameters)}
+        if together and len(groups[""]) > 1:
+            name = describe_ensemble(self.experiment.training)
+            (loss,) = ensemble_means(self.trainer, members, batches)["loss"]
+            print(f"{name}: loss {loss:.4f}")
+            groups[f"{name}, "] = [ensemble_of(self.trainer, members)]
         settings = self.experiment.beam, self.experiment.length_penalty
-        for beam, alpha in dict.fromkeys([(1, 0.0), settings]):
+        searches = dict.fromkeys([(1, 0.0), settings])
+        for (beam, alpha), (who, models) in itertools.product(searches, groups.items()):
             found = [self.translations(m, texts, beam=beam, alpha=alpha) for m in models]
-            name = f"beam {beam}, length penalty {alpha:g}" if beam > 1 else "greedy"
+            name = who + (f"beam {beam}, length penalty {alpha:g}" if beam > 1 else "greedy")
             for lowercase in cases if has_bleu(references) else ():
                 scores, signatures = zip(
                     *(bleu(f, references, lowercase=lowercase) for f in found), strict=True

@@ -2,6 +2,7 @@
 
 from tlite.text.byte_level import ByteTokenizer, learn_bpe
 from tlite.text.characters import CharTokenizer
+from tlite.text.ngrams import NgramTokenizer
 from tlite.text.numbers import NumberTokenizer
 from tlite.text.padding import PADDING, pad
 from tlite.text.pairs import PairTokenizer

@@ -1,0 +1,52 @@
+"""The short convolution: its sum, causality, what came before, and caches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.functional import reference
+from tests.functional.helpers import (
+    assert_close,
+    assert_gradients_are_differences,
+    assert_same,
+    exact,
+    normal,
+)
+from tlite import functional as F
+from tlite.functional.convolution import rows_before
+
+T, D = 5, 3
+X = normal(2, T, D)
+
+
+@pytest.mark.parametrize("number", [1, 2, T, T + 2])
+def test_it_is_its_sum(number):
+    taps = normal(number, D)
+    expected = np.stack([reference.causal_convolution(exact(taps), exact(x)) for x in X])
+    assert_close(F.causal_convolution(taps, X), expected, 1e-6)
+
+
+def test_without_taps_of_its_own_it_is_the_identity():
+    assert_same(F.causal_convolution(jnp.zeros((3, D)), X), X)
+
+
+def test_gradients_are_differences():
+    functions = F.causal_convolution, reference.causal_convolution
+    assert_gradients_are_differences(*functions, normal(3, D), X[0])
+
+
+def test_a_place_sees_itself_and_so_many_before_it():
+    slopes = jax.jacobian(lambda x: F.causal_convolution(normal(3, D), x))(X[0])
+    distances = np.subtract.outer(np.arange(T), np.arange(T))
+    assert_same(np.asarray(slopes).any((1, 3)), (distances >= 0) & (distances < 3))
+
+
+@pytest.mark.parametrize("start", [jnp.array(2), jnp.array([0, 3])])
+def test_the_end_of_a_sequence_follows_from_the_rows_before_it(start):
+    taps, places = normal(3, D), jnp.broadcast_to(start, 2)[:, None] + jnp.arange(2)
+    taken = (jnp.arange(2)[:, None], places)
+    before = rows_before(X, start, 2)
+    assert_close(
+        F.causal_convolution(taps, X[taken], before), F.causal_convolution(taps, X)[taken], 1e-6
+    )
