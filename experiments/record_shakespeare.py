@@ -6,6 +6,9 @@ embedding as the output layer, whose parameters go into wider hidden layers: 44,
 
 command   make record-shakespeare   (five seeds)
 machine   two cores of an AMD EPYC with AVX-512
+time      43 min for the five, of a machine shared with much other work
+result    validation perplexity 5.708 +- 0.039 (loss 1.7419 +- 0.0068); all members together
+          (--member all) 5.258; `shakespeare` 6.240
 """
 
 from tlite.data import Shakespeare
