@@ -11,41 +11,24 @@ result    validation perplexity 5.708 +- 0.039 (loss 1.7419 +- 0.0068); all memb
           (--member all) 5.258; `shakespeare` 6.240
 """
 
-from tlite.data import Shakespeare
-from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
-from tlite.training import TrainingConfig
+import dataclasses
 
-experiment = GeneratorExperiment(
+from experiments.record_tiny_shakespeare import experiment as record
+from tlite.data import Shakespeare
+
+experiment = dataclasses.replace(
+    record,
     name="record_shakespeare",
     data=Shakespeare(),
-    model=GeneratorConfig(
-        context=32,
-        width=32,
-        num_heads=4,
-        num_blocks=3,
-        hidden_width=150,
-        dropout=0.0,
-        norm_first=True,
-        norm="rms",
-        activation="squared_relu",
-        positions="rotary",
-        query_key_norm=True,
-        convolution=3,
-        value_residual=True,
-        zero_output=True,
-        bias=False,
-        tied_head=True,
-    ),
-    training=TrainingConfig(
+    model=dataclasses.replace(record.model, context=32, width=32, num_blocks=3, hidden_width=150),
+    training=dataclasses.replace(
+        record.training,
         steps=6_000,
         batch_size=64,
         learning_rate=1e-2,
-        schedule="cosine",
         warmup_steps=100,
-        optimizer="muon",
-        beta2=0.99,
-        seeds=5,
+        clip_norm=None,
+        precision="float32",
         evaluate_every=2_000,
     ),
     prompt="LYSANDER.\n",
