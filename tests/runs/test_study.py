@@ -20,9 +20,9 @@ from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import GeneratorConfig, Seq2SeqConfig
-from tlite.runs import ClassifierRun, open_any, study_notes, study_training
+from tlite.runs import ClassifierRun, open_any, study_attempts, study_training
 from tlite.runs.study import Study, Variant, finished, free_name, is_study, read_study
-from tlite.runs.study_notes import Notes
+from tlite.runs.study_attempts import Attempts
 from tlite.runs.study_start import Preparing, start_study
 from tlite.runs.study_training import duration, resume_study, train_study
 from tlite.training import Trainer, TrainingConfig
@@ -113,13 +113,13 @@ def kill(monkeypatch, owner, name, time=1):
 
 
 KILLS = {
-    "before the first run has begun": (Notes, "begin", 1),
+    "before the first run has begun": (Attempts, "begin", 1),
     "while a run folder is made": (ClassifierRun, "save", 1),
     "before the first step": (Trainer, "train", 1),
     "before the first checkpoint": (Checkpoints, "save", 1),
     "after the first checkpoint": (Trainer, "train", 3),
-    "at the end of a variant": (Notes, "end", 1),
-    "between variants": (Notes, "begin", 2),
+    "at the end of a variant": (Attempts, "end", 1),
+    "between variants": (Attempts, "begin", 2),
     "while the second run folder is made": (ClassifierRun, "save", 1),
     "in the second variant": (Checkpoints, "save", 2),
     "at the end": (study_training, "_report", 1),
@@ -233,7 +233,7 @@ def test_ctrl_c_between_steps_and_elsewhere_stops_the_study_and_says_how_to_go_o
 
 
 def test_only_one_process_trains_a_study(whole):
-    with Notes(whole):
+    with Attempts(whole):
         assert complaint(resume_study, whole) == f"{whole} is being trained by another process"
 
 
@@ -465,8 +465,8 @@ def test_a_variant_that_the_kernel_ends_again_and_again_is_passed_over(
             raise Killed
 
     pretend(train)
-    monkeypatch.setattr(study_notes, "oom_kills", lambda: next(kills))
-    monkeypatch.setattr(Notes, "stop", lambda self, run: None)  # nobody is left to write it
+    monkeypatch.setattr(study_attempts, "oom_kills", lambda: next(kills))
+    monkeypatch.setattr(Attempts, "stop", lambda self, run: None)  # nobody is left to write it
     start_study(sizes(base), study, Preparing())
     for _ in range(3):
         with pytest.raises(Killed):
@@ -486,39 +486,39 @@ def test_kills_that_are_not_the_kernels_are_not_counted(base, tmp_path, monkeypa
         raise Killed
 
     pretend(train)
-    monkeypatch.setattr(study_notes, "oom_kills", lambda: 7)
-    monkeypatch.setattr(Notes, "stop", lambda self, run: None)
+    monkeypatch.setattr(study_attempts, "oom_kills", lambda: 7)
+    monkeypatch.setattr(Attempts, "stop", lambda self, run: None)
     study = start_study(sizes(base), tmp_path / "study", Preparing())
     for _ in range(5):
         with pytest.raises(Killed):
             resume_study(study.folder)
-    with Notes(study.folder) as notes:
-        assert notes.deaths("smaller", 0) == 0
+    with Attempts(study.folder) as attempts:
+        assert attempts.deaths("smaller", 0) == 0
 
 
 def test_notes_that_a_kill_has_cut_short_are_gone_on_with(tmp_path):
-    with Notes(tmp_path) as notes:
-        notes.end("a", 10.0, 100.0)
+    with Attempts(tmp_path) as attempts:
+        attempts.end("a", 10.0, 100.0)
     with (tmp_path / "attempts.jsonl").open("ab") as file:
         file.write(b'{"run": "b", "sec')
     for _ in range(2):
-        with Notes(tmp_path) as notes:
-            assert notes.ended == {"a"}
-            assert notes.seconds_for([100.0, 100.0]) == pytest.approx(20)
-    with Notes(tmp_path) as notes:
-        notes.end("b", 20.0, 300.0)
-    with Notes(tmp_path) as notes:
-        assert notes.ended == {"a", "b"}
+        with Attempts(tmp_path) as attempts:
+            assert attempts.ended == {"a"}
+            assert attempts.seconds_for([100.0, 100.0]) == pytest.approx(20)
+    with Attempts(tmp_path) as attempts:
+        attempts.end("b", 20.0, 300.0)
+    with Attempts(tmp_path) as attempts:
+        assert attempts.ended == {"a", "b"}
 
 
 def test_a_runs_time_is_a_constant_and_a_rate_of_the_ones_before(tmp_path):
-    with Notes(tmp_path) as notes:
-        assert notes.seconds_for([1.0]) is None
-        notes.end("a", 10.0, 100.0)
-        assert notes.seconds_for([100.0]) == pytest.approx(10)
-        assert notes.seconds_for([100.0, 1000.0]) is None  # none of that size has ended
-        notes.end("b", 20.0, 300.0)
-        assert notes.seconds_for([200.0, 0.0]) == pytest.approx(5 + 0.05 * 200 + 5)
+    with Attempts(tmp_path) as attempts:
+        assert attempts.seconds_for([1.0]) is None
+        attempts.end("a", 10.0, 100.0)
+        assert attempts.seconds_for([100.0]) == pytest.approx(10)
+        assert attempts.seconds_for([100.0, 1000.0]) is None  # none of that size has ended
+        attempts.end("b", 20.0, 300.0)
+        assert attempts.seconds_for([200.0, 0.0]) == pytest.approx(5 + 0.05 * 200 + 5)
 
 
 def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):

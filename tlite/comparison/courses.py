@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tlite.comparison.entries import Entry
-from tlite.training.loop import out_of, selection_scores
+from tlite.training.loop import ended
 from tlite.training.metrics import iterate_metrics
 
 
@@ -83,10 +83,7 @@ class Course:
     @property
     def finished(self) -> bool:
         """Whether it was validated at the config's last step, or patience has ended it."""
-        config, lines = self.entry.training, self.log.validations
-        regular = [line for line in lines if line["step"] % config.evaluate_every == 0]
-        last = lines[-1]["step"] if lines else 0
-        return last >= config.steps or out_of(config.patience, selection_scores(config, regular))
+        return ended(self.entry.training, self.log.validations)
 
     @cached_property
     def validated(self) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:

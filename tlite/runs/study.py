@@ -11,7 +11,7 @@ from typing import Any
 from tlite.config import from_dict
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.experiment import Experiment
-from tlite.training.loop import out_of, selection_scores
+from tlite.training.loop import ended
 from tlite.training.metrics import iterate_metrics
 from tlite.training.runs import numbered
 from tlite.training.side_by_side import merged
@@ -162,13 +162,8 @@ def _variant(values: Any) -> Variant:
 
 def finished(study: Study, variant: Variant) -> bool:
     """Whether a variant was validated at its last step, or after what its patience allows."""
-    training = variant.config().training
     metrics = study.folder / variant.run / "metrics.jsonl"
-    lines = list(iterate_metrics(metrics, "validation"))
-    if lines and lines[-1]["step"] >= training.steps:
-        return True
-    regular = (line for line in lines if line["step"] % training.evaluate_every == 0)
-    return out_of(training.patience, selection_scores(training, regular))
+    return ended(variant.config().training, list(iterate_metrics(metrics, "validation")))
 
 
 def free_name(name: str, taken: set[str]) -> str:

@@ -22,7 +22,7 @@ from tlite.runs import RUN_TYPES, open_any
 from tlite.runs.opened import OpenedRun
 from tlite.runs.prepared import same_everywhere
 from tlite.runs.study import FILE, Study, read_study
-from tlite.runs.study_notes import Notes
+from tlite.runs.study_attempts import Attempts
 from tlite.runs.study_start import Preparing, start_study, tell_failed
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
@@ -67,12 +67,14 @@ def train(study: Study, preparing: Preparing) -> None:
         Interrupted: by a signal; all is saved.
     """
     try:
-        with Notes(study.folder) if processes.is_first() else contextlib.nullcontext() as notes:
-            study = _tried_again(study, notes)
+        with (
+            Attempts(study.folder) if processes.is_first() else contextlib.nullcontext() as attempts
+        ):
+            study = _tried_again(study, attempts)
             while run := processes.told(
-                next(iter(_waiting(study, notes)), None) if notes else None
+                next(iter(_waiting(study, attempts)), None) if attempts else None
             ):
-                study = _train_run(study, run, notes, preparing)
+                study = _train_run(study, run, attempts, preparing)
                 gc.collect()  # of a run that has ended no array stays
     except Interrupted:
         raise
@@ -84,49 +86,49 @@ def train(study: Study, preparing: Preparing) -> None:
     _report(study)
 
 
-def _tried_again(study: Study, notes: Notes | None) -> Study:
+def _tried_again(study: Study, attempts: Attempts | None) -> Study:
     """The study with what there was no memory for once: the machine may have more of it by now."""
     failed = [variant.name for variant in study.variants if variant.failed]
-    again = [name for name in failed if notes and notes.without_memory(name) == 1]
+    again = [name for name in failed if attempts and attempts.without_memory(name) == 1]
     again = dict.fromkeys(processes.told(again))
     return _written(study.with_failed(again)) if again else study
 
 
-def _waiting(study: Study, notes: Notes) -> list[str]:
+def _waiting(study: Study, attempts: Attempts) -> list[str]:
     """The runs that have not come to their end; nor those whose folder somebody has removed."""
-    there = {run for run in notes.ended if (study.folder / run / "config.json").is_file()}
+    there = {run for run in attempts.ended if (study.folder / run / "config.json").is_file()}
     return [run for run in study.runs if run not in there]
 
 
-def _train_run(study: Study, run: str, notes: Notes | None, preparing: Preparing) -> Study:
+def _train_run(study: Study, run: str, attempts: Attempts | None, preparing: Preparing) -> Study:
     """Train a run to its end; the study as it is then: some variants may have failed."""
-    step = processes.told(_last_step(study.folder / run) if notes else None)
-    if processes.told(notes.deaths(run, step) if notes else None) >= MOST_DEATHS:
-        if notes:
-            notes.pass_over(run)
+    step = processes.told(_last_step(study.folder / run) if attempts else None)
+    if processes.told(attempts.deaths(run, step) if attempts else None) >= MOST_DEATHS:
+        if attempts:
+            attempts.pass_over(run)
         why = f"it was killed {MOST_DEATHS} times after step {step}, for want of memory"
         return _without_memory(study, run, why)
-    if notes:
-        print(announced(study, run, step, _seconds_left(study, run, step, notes)), flush=True)
-        notes.begin(run, step)
+    if attempts:
+        print(announced(study, run, step, _seconds_left(study, run, step, attempts)), flush=True)
+        attempts.begin(run, step)
     began = time.monotonic()
     try:
         study = _noted(study, _trained(study, run, preparing))
     except (RunFailed, MemoryError, RuntimeError) as error:
-        _stop(notes, run)
+        _stop(attempts, run)
         memory = str(error) if isinstance(error, OutOfMemory) else lack_of_memory(error)
         if memory and processes.count() == 1:  # others may have enough
-            if notes and len(study.running(run)) == 1:
-                notes.fail(run, study.running(run)[0].name)
+            if attempts and len(study.running(run)) == 1:
+                attempts.fail(run, study.running(run)[0].name)
             return _without_memory(study, run, memory)
         if memory or not isinstance(error, RunFailed):
             raise
         return _noted(study, {variant.name: str(error) for variant in study.running(run)})
     except BaseException:
-        _stop(notes, run)
+        _stop(attempts, run)
         raise
-    if notes:
-        notes.end(run, time.monotonic() - began, _work(study, run, step))
+    if attempts:
+        attempts.end(run, time.monotonic() - began, _work(study, run, step))
     return study
 
 
@@ -202,10 +204,10 @@ def _written(study: Study) -> Study:
     return study
 
 
-def _stop(notes: Notes | None, run: str) -> None:
-    if notes:
+def _stop(attempts: Attempts | None, run: str) -> None:
+    if attempts:
         with contextlib.suppress(UserError):  # what has ended it is told
-            notes.stop(run)
+            attempts.stop(run)
 
 
 def announced(study: Study, run: str, step: int, seconds: float | None) -> str:
@@ -228,10 +230,10 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _seconds_left(study: Study, run: str, step: int, notes: Notes) -> float | None:
+def _seconds_left(study: Study, run: str, step: int, attempts: Attempts) -> float | None:
     """What this run and those after it take, by the ones that have ended; None: not known yet."""
-    others = [_work(study, other) for other in _waiting(study, notes) if other != run]
-    return notes.seconds_for([_work(study, run, step), *others])
+    others = [_work(study, other) for other in _waiting(study, attempts) if other != run]
+    return attempts.seconds_for([_work(study, run, step), *others])
 
 
 def _work(study: Study, run: str, step: int = 0) -> float:

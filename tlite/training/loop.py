@@ -169,6 +169,14 @@ def out_of(patience: int, scores: list[float]) -> bool:
     return 0 < patience < len(scores) - int(np.argmin(scores)) if scores else False
 
 
+def ended(config: TrainingConfig, validations: list[dict]) -> bool:
+    """Whether a run with these validations has come to its last step, or out of its patience."""
+    if validations and validations[-1]["step"] >= config.steps:
+        return True
+    regular = (line for line in validations if line["step"] % config.evaluate_every == 0)
+    return out_of(config.patience, selection_scores(config, regular))
+
+
 def selection_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
     """What the best checkpoint has the least of, from validations' lines of metrics."""
     sign = 1 if config.select == "loss" else -1

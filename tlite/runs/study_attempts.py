@@ -18,7 +18,7 @@ from tlite.training.metrics import MetricsFile
 FILE = "attempts.jsonl"
 
 
-class Notes:
+class Attempts:
     """Appends to attempts.jsonl; while it is open, no other process trains the study.
 
     Raises:
