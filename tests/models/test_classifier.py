@@ -136,9 +136,12 @@ def test_features_after_the_context_reach_the_linear_model_alone():
     model.character_ngrams.weights[...] = characters = jax.random.normal(KEY, (5, C))
     features = jnp.array([[0, V + 9, -1, V + 10 + 4, V + 10, V + 10 + 2]] * len(TOKENS))
     both = jnp.concatenate([TOKENS, features], axis=-1)
+    none = jnp.concatenate([TOKENS, jnp.full((len(TOKENS), 1), -1)], axis=-1)
     added = (words[0] + words[V + 9]) / 2**0.5 + characters[jnp.array([0, 2, 4])].sum(0) / 3**0.5
-    assert_close(model(both), model(TOKENS) + added)
+    assert_close(model(both), model(none) + added)
     assert_same(model(both, key=KEYS), model(TOKENS, key=KEYS))
+    with pytest.raises(ValueError, match="features are missing"):
+        model(TOKENS)
 
 
 def test_the_text_of_a_model_names_the_total():
