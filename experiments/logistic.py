@@ -14,7 +14,7 @@ from tlite.models import LogisticConfig
 experiment = dataclasses.replace(
     reviews,
     name="logistic",
-    model=LogisticConfig(context=400, pairs=60_000),
+    model=LogisticConfig(context=400, bigrams=60_000),
     training=dataclasses.replace(
         reviews.training, learning_rate=1e-2, label_smoothing=0.0, precision="float32"
     ),

@@ -27,7 +27,7 @@ from tlite.errors import UserError, disk_errors
 from tlite.experiment import GeneratorExperiment
 from tlite.inspection.scaling import plot_compute, plot_losses
 from tlite.models import GeneratorConfig
-from tlite.runs.study import Study, finished, read_study
+from tlite.recipes.study import Study, finished, read_study
 from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.training import TrainingConfig
 from tlite.training.metrics import iterate_metrics

@@ -71,7 +71,7 @@ axes.grid(alpha=0.3)
 from tlite.data import SyntheticReviews  # noqa: E402
 from tlite.models import ClassifierConfig, LogisticConfig  # noqa: E402
 from tlite.text import IndexTokenizer, select_vocabulary  # noqa: E402
-from tlite.training import Trainer, TrainingConfig, classification_task  # noqa: E402
+from tlite.training import Trainer, TrainingConfig, classifier_task  # noqa: E402
 
 reviews = SyntheticReviews(reviews=3000)
 training, held_out = reviews.examples("training"), reviews.examples("validation")
@@ -87,7 +87,7 @@ def train(config, steps, learning_rate):
     """The trained model, and its accuracy on reviews it has not seen."""
     settings = TrainingConfig(steps=steps, learning_rate=learning_rate, schedule="cosine")
     data = jnp.asarray(tokens["training"]), jnp.asarray(labels["training"])
-    trainer = Trainer(classification_task(config), settings, data)
+    trainer = Trainer(classifier_task(config), settings, data)
     members = trainer.init()
     for step in range(0, steps, 500):
         members, _ = trainer.train(members, step, min(500, steps - step))

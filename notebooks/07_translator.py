@@ -26,13 +26,13 @@ import numpy as np
 
 from tlite import functional as F
 from tlite.data import CopyTask
-from tlite.decoding.search import length_penalty
+from tlite.decoding.search import length_normaliser
 from tlite.decoding.translate import translate
 from tlite.inspection import plot_alignment, run
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 from tlite.text import PairTokenizer
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.translation import make_buckets, padding_share, translation_task
+from tlite.training.translator import make_buckets, padding_share, translator_task
 
 # %% [markdown]
 # ## Pairs, tokens, buckets
@@ -110,7 +110,7 @@ training = TrainingConfig(
 )
 buckets = make_buckets(*encoded, 2)
 devices = jax.local_devices()[:1]
-task = translation_task(
+task = translator_task(
     config, [b.source.shape for b in buckets], training.batch_size, label_smoothing=0.1
 )
 trainer = Trainer(task, training, jax.tree.map(jnp.asarray, buckets), devices)
@@ -142,8 +142,10 @@ assert min(right.values()) > 0.9
 print("\nthe best five of", held_out[0].source)
 for tokens, score in found[0]:
     print(f"{score:8.3f}  {tokenizer.decode(tokens)}")
-print("\na log-probability of -2 with 5 and with 20 tokens:", -2 / length_penalty(5, 0.6), end=" ")
-print(-2 / length_penalty(20, 0.6))
+print(
+    "\na log-probability of -2 with 5 and with 20 tokens:", -2 / length_normaliser(5, 0.6), end=" "
+)
+print(-2 / length_normaliser(20, 0.6))
 
 # %% [markdown]
 # ## Alignment

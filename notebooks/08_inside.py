@@ -38,7 +38,7 @@ from tlite.inspection import (
     score_heads,
 )
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 
 VOCABULARY, CONTEXT = 32, 32
 
@@ -81,7 +81,7 @@ config = GeneratorConfig(
 training = TrainingConfig(
     steps=600, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
 )
-trainer = Trainer(language_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
+trainer = Trainer(generator_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
 twice = repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
 
 members, scores, losses = trainer.init(), [], []

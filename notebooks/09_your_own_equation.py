@@ -40,7 +40,7 @@ from tlite.experiment_files import load_experiment
 from tlite.inspection import run
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.text import CharTokenizer
-from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 
 text = BuiltinText().load()[:200_000]
 tokenizer = CharTokenizer(text)
@@ -212,7 +212,7 @@ settings = TrainingConfig(
 )
 losses, curves, models = {}, {}, {}
 for name, config in variants.items():
-    trainer = Trainer(language_task(config), settings, jnp.asarray(training_tokens))
+    trainer = Trainer(generator_task(config), settings, jnp.asarray(training_tokens))
     members, history = trainer.train(trainer.init(), 0, settings.steps)
     batches = validation_batches(held_out, config.context, 32, trainer.num_shards)
     sums = trainer.evaluate(members.parameters, batches)

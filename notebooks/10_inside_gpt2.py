@@ -51,7 +51,7 @@ from tlite.inspection import (
 from tlite.models import GeneratorConfig
 from tlite.pretrained import save_pretrained
 from tlite.text import CharTokenizer
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 
 HUB_NAME = "openai-community/gpt2"
 
@@ -119,7 +119,7 @@ def trained_here():
     training = TrainingConfig(
         steps=600, batch_size=32, learning_rate=5e-3, schedule="cosine", warmup_steps=50
     )
-    trainer = Trainer(language_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
+    trainer = Trainer(generator_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
     members, history = trainer.train(trainer.init(), 0, training.steps)
     print(f"training loss {history['loss'][-1, 0]:.3f} nats, guessing {np.log(len(LETTERS)):.3f}")
     return trainer.models(members.parameters)[0], tokenizer

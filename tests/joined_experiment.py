@@ -56,6 +56,6 @@ def loop(what: str, number: str, folder: Path) -> None:
             raise Interrupted(f"stopped at step {k}", agreed)
 
 
-commands = types.ModuleType("tlite.commands")
+commands = types.ModuleType("tlite.cli.commands")
 commands.train = train
-sys.modules["tlite.commands"] = commands
+sys.modules["tlite.cli.commands"] = commands

@@ -12,7 +12,7 @@ from tlite import memory
 from tlite.errors import UserError
 from tlite.memory import check_fits, free_memory, out_of_memory
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 
 MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=2, batch_size=4, precision="float32")
@@ -21,7 +21,7 @@ TOKENS = jnp.asarray(np.tile(np.arange(5), 20))
 
 def trainer(model=None, **training):
     model = dataclasses.replace(MODEL, **(model or {}))
-    return Trainer(language_task(model), dataclasses.replace(TRAINING, **training), TOKENS)
+    return Trainer(generator_task(model), dataclasses.replace(TRAINING, **training), TOKENS)
 
 
 @pytest.mark.parametrize(

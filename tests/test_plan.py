@@ -17,7 +17,7 @@ from tlite.plan import (
     plan,
     read_mesh,
 )
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import StreamedFeed
 
 EXPERIMENT = GeneratorExperiment(
@@ -41,7 +41,7 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
         return np.zeros((rows.stop - rows.start, 17), np.uint16)
 
     feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
-    trainer = Trainer(language_task(EXPERIMENT.model), EXPERIMENT.training, feed)
+    trainer = Trainer(generator_task(EXPERIMENT.model), EXPERIMENT.training, feed)
     members = trainer.init()
     held = sum(a.nbytes for a in jax.tree.leaves((members.parameters, members.optimizer)))
     planned_one = PlannedTrainer(EXPERIMENT.model, EXPERIMENT.training, jax.devices())
@@ -72,7 +72,7 @@ def test_large_arrays_are_divided_and_those_that_cannot_be_are_named(capsys, mon
 def test_flops_are_those_of_the_products():
     """6 N + 12 L D T against XLA's own count of a model without a scan."""
     model = dataclasses.replace(EXPERIMENT.model, num_blocks=2, width=64, dropout=0.0)
-    task = language_task(model)
+    task = generator_task(model)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
     number = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     batch = tuple(jax.ShapeDtypeStruct((8, 16), np.int32) for _ in range(2))

@@ -32,6 +32,8 @@ def _to_plain(value: Any) -> Any:
 def from_dict(kind, values: Any):
     """The config of type `kind` that `to_dict` wrote as `values`.
 
+    A field that once had another name says so: `field(metadata={"was": "..."})`.
+
     Raises:
         ValueError: a field is unknown, missing or of another type; it is named.
     """
@@ -43,7 +45,8 @@ def from_dict(kind, values: Any):
         other = values.get("kind") if isinstance(values, dict) else values
         raise ValueError(f"expected a {kind.__name__}, not {reprlib.repr(other)}")
     hints = get_type_hints(kind)
-    given = {name: value for name, value in values.items() if name != "kind"}
+    earlier = {f.metadata["was"]: f.name for f in dataclasses.fields(kind) if "was" in f.metadata}
+    given = {earlier.get(name, name): value for name, value in values.items() if name != "kind"}
     if unknown := given.keys() - hints.keys():
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}

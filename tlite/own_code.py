@@ -19,7 +19,7 @@ from tlite.experiment_files import PACKAGE, run_file
 
 _named: list[Path] = []  # the files that may be run
 _modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256
-_records: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
+_references: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
 
 
 def describe(function: Callable) -> dict[str, str]:
@@ -31,8 +31,8 @@ def describe(function: Callable) -> dict[str, str]:
     name = getattr(function, "__qualname__", repr(function))
     inner = inspect.unwrap(function)  # of one that is decorated, by jax.jit say
     code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
-    if code and function in _records:
-        return dict(_records[function])
+    if code and function in _references:
+        return dict(_references[function])
     file = Path(code.co_filename if code else "")
     if not file.is_file():
         raise UserError(f"{name} is not a function in a file: it can't be kept")
@@ -41,9 +41,9 @@ def describe(function: Callable) -> dict[str, str]:
     if names.get(name) is not function:
         where = f"on the top level of {file.name} under that name"
         raise UserError(f"{name} is not {where}: it can't be kept")
-    record = {"kind": "function", "file": file.name, "name": name, "sha256": _sha256(file)}
-    _records[function] = record
-    return dict(record)
+    reference = {"kind": "function", "file": file.name, "name": name, "sha256": _sha256(file)}
+    _references[function] = reference
+    return dict(reference)
 
 
 def name_files(paths: Iterable[Path]) -> None:
@@ -58,7 +58,7 @@ def name_files(paths: Iterable[Path]) -> None:
         _named.append(path)
 
 
-def find(record: Any) -> Callable:
+def find(reference: Any) -> Callable:
     """The function that `describe` has described.
 
     Raises:
@@ -66,31 +66,33 @@ def find(record: Any) -> Callable:
         UserError: its file has not been named, is another by now, or lacks the function.
     """
     keys = "kind", "file", "name", "sha256"
-    if not isinstance(record, dict) or not all(isinstance(record.get(key), str) for key in keys):
-        raise ValueError(f"expected a function's file, name and SHA-256, not {record!r:.80}")
-    for function, known in _records.items():
-        if known == record:
+    if not isinstance(reference, dict) or not all(
+        isinstance(reference.get(key), str) for key in keys
+    ):
+        raise ValueError(f"expected a function's file, name and SHA-256, not {reference!r:.80}")
+    for function, known in _references.items():
+        if known == reference:
             return function
-    name, digest = record["name"], record["sha256"]
+    name, digest = reference["name"], reference["sha256"]
     if digest not in _modules:
-        _modules[digest] = run_file(_named_file(record), f"__code_{digest[:16]}__")
+        _modules[digest] = run_file(_named_file(reference), f"__code_{digest[:16]}__")
     function = vars(_modules[digest]).get(name)
     if not callable(function) or describe(function)["sha256"] != digest:
-        raise UserError(f"there is no function {name} in {record['file']}")
+        raise UserError(f"there is no function {name} in {reference['file']}")
     return function
 
 
-def _named_file(record: dict[str, str]) -> Path:
+def _named_file(reference: dict[str, str]) -> Path:
     """The file of a function, if the user has named it."""
-    file = os.path.basename(record["file"])
+    file = os.path.basename(reference["file"])
     for path in _named:
-        if _sha256(path) == record["sha256"]:
+        if _sha256(path) == reference["sha256"]:
             return path
     for path in _named:
         if path.name == file:
             raise UserError(f"{path} has changed since the run was made: it is not run")
     raise UserError(
-        f"the run uses {record['name']} of {file}: name that file, --code {shlex.quote(file)}, "
+        f"the run uses {reference['name']} of {file}: name that file, --code {shlex.quote(file)}, "
         "if you trust it"
     )
 

@@ -18,7 +18,7 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.memory import in_gib
 from tlite.models import GeneratorConfig
 from tlite.own_code import name_of
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
 from tlite.training.placement import whole
 from tlite.training.precision import choose_attention
@@ -162,7 +162,7 @@ class PlannedTrainer(Trainer):
     """A trainer of a generator whose devices are not there: it can only be lowered."""
 
     def __init__(self, model: GeneratorConfig, config: TrainingConfig, devices: list):
-        super().__init__(language_task(model), config, PlannedFeed(model.context), devices)
+        super().__init__(generator_task(model), config, PlannedFeed(model.context), devices)
 
     def _check_fits(self) -> None:
         """Nothing is allocated."""

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-from tlite.command_line import parse, parse_known
+from tlite.cli.options import Train, Variants
+from tlite.cli.parsing import parse, parse_known
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.experiment_files import check_variant_name, did_you_mean
-from tlite.options import Train, Variants
 
 MOST = 1000  # variants of a study
 LONGEST = 40  # letters of a value in a variant's name

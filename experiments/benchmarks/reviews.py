@@ -17,7 +17,7 @@ import numpy as np
 from tlite.devices import prepare_devices
 from tlite.models import ClassifierConfig
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.classification import classification_task
+from tlite.training.classifier import classifier_task
 
 REVIEWS, EPOCHS, BATCH, CALL = 180_000, 10, 32, 500
 
@@ -32,7 +32,7 @@ def main() -> None:
     data = jnp.asarray(tokens), jnp.asarray(generator.integers(0, 5, REVIEWS))
     steps = REVIEWS * EPOCHS // BATCH
     training = TrainingConfig(steps=steps, batch_size=BATCH)
-    trainer = Trainer(classification_task(config), training, data)
+    trainer = Trainer(classifier_task(config), training, data)
     began = time.perf_counter()
     members = trainer.init()
     for step in range(0, steps, CALL):

@@ -13,7 +13,7 @@ from tlite.devices import prepare_devices
 from tlite.models import TransformerGenerator
 from tlite.modules import count_parameters
 from tlite.text import CharTokenizer
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_attention
 
 
@@ -24,7 +24,7 @@ def train(options: dict) -> None:
     tokens = CharTokenizer(text).encode(text) % setting.vocabulary_size
     config = TrainingConfig(batch_size=setting.batch_size, precision=options["precision"])
     model = choose_attention(setting.config(attention="auto"), options["precision"])
-    task = language_task(model)
+    task = generator_task(model)
     trainer = Trainer(task, config, jnp.asarray(tokens))
     state = {"members": trainer.init(), "step": 0}
 

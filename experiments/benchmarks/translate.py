@@ -25,7 +25,7 @@ from tlite import functional as F  # noqa: E402
 from tlite.decoding.translate import translate  # noqa: E402
 from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
-from tlite.runs.translator import TranslatorRun, encode_sources, load_translator  # noqa: E402
+from tlite.recipes.translator import TranslatorRecipe, encode_sources, load_translator  # noqa: E402
 from tlite.training.runs import open_run  # noqa: E402
 
 ROUND = 8
@@ -85,7 +85,7 @@ def main() -> None:
     try:
         run = open_run(options.run, TranslatorExperiment)
         texts = [pair.source for pair in run.experiment.data.pairs("test")]
-        sources = encode_sources(run.experiment, TranslatorRun.load_tokenizer(run), texts)
+        sources = encode_sources(run.experiment, TranslatorRecipe.load_tokenizer(run), texts)
         model = load_translator(run, "last", 0)
     except UserError as error:
         parser.error(str(error))

@@ -7,8 +7,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tlite.runs import open_any
-from tlite.runs.study import is_study
+from tlite.recipes import open_recipe
+from tlite.recipes.study import is_study
 
 
 def checkpoints(run: Path) -> dict:
@@ -20,7 +20,7 @@ def checkpoints(run: Path) -> dict:
         runs = sorted(path.parent for path in run.glob("[!.]*/config.json"))
         study = json.loads((run / "study.json").read_text())
         return {"study": study} | {path.name: checkpoints(path) for path in runs}
-    opened, found = open_any(run), {}
+    opened, found = open_recipe(run), {}
     for step in steps_of(run):
         members, restored = opened.restore(str(step))
         if restored == step:

@@ -154,11 +154,11 @@ def test_it_says_where_it_reads(folder):
 
 def test_the_record_knows_the_data_again(folder):
     corpus = Corpus(str(folder))
-    record = corpus.record()
-    assert json.loads(json.dumps(record)) == record == corpus.record()
+    record = corpus.fingerprint()
+    assert json.loads(json.dumps(record)) == record == corpus.fingerprint()
     assert record["parts"]["training"]["tokens"] == 8
     (folder / "b.bin").write_bytes(bytes(6))
-    assert corpus.record() != record
+    assert corpus.fingerprint() != record
 
 
 @given(st.integers(1, 2**31))
@@ -185,7 +185,7 @@ def test_nanogpt_s_files_are_read_as_they_are(theirs):
     manifest = corpus.manifest()
     assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 50)
     assert manifest.tokenizer is manifest.end_id is manifest.parts["training"].bytes is None
-    assert corpus.record()["parts"]["validation"]["tokens"] == 9
+    assert corpus.fingerprint()["parts"]["validation"]["tokens"] == 9
 
 
 def test_their_tokenizer_is_named_by_the_user(theirs):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.functional.helpers import assert_close, normal
 from tlite.decoding import search
-from tlite.decoding.search import beam_search, continuations, greedy_search, length_penalty
+from tlite.decoding.search import beam_search, continuations, greedy_search, length_normaliser
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 
 V, CONTEXT, START, END = 8, 12, 2, 3
@@ -78,12 +78,12 @@ def plain_greedy(seed, row, max_length):
     return target, score
 
 
-def plain_beam(seed, row, beam, max_length, alpha):
+def plain_beam(seed, row, beam, max_length, length_penalty):
     """Lists of (target, score), best first; a target ends with its end symbol."""
     live, finished = [((), 0.0)], []
 
     def penalised(score, length):
-        return score / ((5 + length) / 6) ** alpha
+        return score / ((5 + length) / 6) ** length_penalty
 
     for length in range(1, max_length + 1):
         grown = [
@@ -149,13 +149,18 @@ def test_greedy_search_takes_the_most_probable_token_each_time(max_length):
 def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
     ended = []
     for seed in SEEDS:
-        for alpha in (0.0, 0.6, 2.0):
+        for length_penalty in (0.0, 0.6, 2.0):
             hypotheses = beam_search(
-                make_model(seed), SOURCES, beam=beam, max_length=max_length, alpha=alpha, **SYMBOLS
+                make_model(seed),
+                SOURCES,
+                beam=beam,
+                max_length=max_length,
+                length_penalty=length_penalty,
+                **SYMBOLS,
             )
             assert hypotheses.tokens.shape == (len(SOURCES), beam, max_length)
             for row, found in enumerate(as_lists(hypotheses)):
-                assert_found(found, plain_beam(seed, row, beam, max_length, alpha))
+                assert_found(found, plain_beam(seed, row, beam, max_length, length_penalty))
                 ended.append(found[0][0][-1] == END)
     assert any(ended)
 
@@ -163,7 +168,7 @@ def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
 @pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1])
 def test_searches_with_relative_positions_and_windows_find_what_plain_ones_do(seed):
     settings = {"max_length": 8, **SYMBOLS}
-    found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, alpha=0.6, **settings))
+    found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, length_penalty=0.6, **settings))
     greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
     for row in range(len(SOURCES)):
         assert_found(found[row], plain_beam(seed, row, 3, 8, 0.6))
@@ -182,7 +187,9 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
         assert_found(greedy[0], [((END,), 0.0)])
         return
     found = as_lists(greedy_search(model, SOURCES, max_length=2, **SYMBOLS))
-    beams = as_lists(beam_search(model, SOURCES, beam=2, alpha=0.0, max_length=2, **SYMBOLS))
+    beams = as_lists(
+        beam_search(model, SOURCES, beam=2, length_penalty=0.0, max_length=2, **SYMBOLS)
+    )
     for row, source in enumerate(SOURCES):
         target = jnp.array([START, first])
         scores = log_probabilities(plain, source, target)[-1]
@@ -193,7 +200,9 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
 def test_a_wider_beam_finds_targets_that_are_no_less_probable():
     for seed in SEEDS:
         best = [
-            beam_search(make_model(seed), SOURCES, beam=b, max_length=5, alpha=0.0, **SYMBOLS)
+            beam_search(
+                make_model(seed), SOURCES, beam=b, max_length=5, length_penalty=0.0, **SYMBOLS
+            )
             for b in (1, 3)
         ]
         for row in range(len(SOURCES)):
@@ -203,18 +212,25 @@ def test_a_wider_beam_finds_targets_that_are_no_less_probable():
                 assert every[-1][0][1] >= greedy[1] - 1e-4
 
 
-def test_the_length_penalty_is_that_of_wu_and_is_one_without_alpha():
-    assert length_penalty(7, 0.5) == pytest.approx(math.sqrt(2))
-    assert length_penalty(1, 3.0) == 1
-    assert length_penalty(50, 0.0) == 1
+def test_the_length_normaliser_is_that_of_wu_and_is_one_without_a_penalty():
+    assert length_normaliser(7, 0.5) == pytest.approx(math.sqrt(2))
+    assert length_normaliser(1, 3.0) == 1
+    assert length_normaliser(50, 0.0) == 1
 
 
 def test_a_large_alpha_prefers_longer_targets():
     lengths = []
-    for alpha in (0.0, 9.0):
+    for length_penalty in (0.0, 9.0):
         found = [
             as_lists(
-                beam_search(make_model(seed), SOURCES, beam=3, max_length=5, alpha=alpha, **SYMBOLS)
+                beam_search(
+                    make_model(seed),
+                    SOURCES,
+                    beam=3,
+                    max_length=5,
+                    length_penalty=length_penalty,
+                    **SYMBOLS,
+                )
             )
             for seed in SEEDS
         ]
@@ -262,7 +278,9 @@ def test_each_source_has_its_own_limit_as_if_it_were_alone():
     settings = {"max_length": CONTEXT, "limits": jnp.array(limits)} | SYMBOLS
     for seed in SEEDS:
         greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
-        found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, alpha=2.0, **settings))
+        found = as_lists(
+            beam_search(make_model(seed), SOURCES, beam=3, length_penalty=2.0, **settings)
+        )
         for row, limit in enumerate(limits):
             assert_found(greedy[row], [plain_greedy(seed, row, limit)])
             assert_found(found[row], plain_beam(seed, row, 3, limit, 2.0))

@@ -12,7 +12,7 @@ from tlite.decoding.search import beam_search, greedy_search
 from tlite.decoding.translate import LENGTHS, check_search, translate
 from tlite.models import TransformerSeq2Seq
 
-SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "alpha": 0.7}}
+SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
 each_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
 
 
@@ -23,14 +23,16 @@ def sentences(number, longest=CONTEXT, seed=0):
     return [np.r_[random.integers(4, V, n), END].astype(np.int32) for n in lengths]
 
 
-def alone(source, beam, alpha=0.6, max_length=6):
+def alone(source, beam, length_penalty=0.6, max_length=6):
     """Targets and scores of a search for one source that is padded to the context."""
     tokens = jnp.asarray(np.pad(source, (0, CONTEXT - len(source))))[None]
     settings = {"max_length": max_length, **SYMBOLS}
     if beam == 1:
         found = greedy_search(make_model(1), tokens, **settings)
     else:
-        found = beam_search(make_model(1), tokens, beam=beam, alpha=alpha, **settings)
+        found = beam_search(
+            make_model(1), tokens, beam=beam, length_penalty=length_penalty, **settings
+        )
     return jax.device_get(found)
 
 
@@ -92,15 +94,15 @@ def test_a_source_longer_than_the_context_is_refused_with_both_lengths():
     [
         ({"beam": 0}, "a beam of 0 is not between 1 and the vocabulary's 8"),
         ({"beam": V + 1}, "a beam of 9"),
-        ({"alpha": -0.1}, "not -0.1"),
-        ({"alpha": 10.0}, "not 10.0"),
-        ({"alpha": float("nan")}, "not nan"),
+        ({"length_penalty": -0.1}, "not -0.1"),
+        ({"length_penalty": 10.0}, "not 10.0"),
+        ({"length_penalty": float("nan")}, "not nan"),
         ({"max_length": 0}, "between 1 and the context of 12, not 0"),
         ({"max_length": CONTEXT + 1}, "not 13"),
     ],
 )
 def test_settings_of_a_search_that_make_no_sense_are_named(wrong, message):
-    settings = {"beam": 5, "alpha": 0.6, "max_length": None} | wrong
+    settings = {"beam": 5, "length_penalty": 0.6, "max_length": None} | wrong
     with pytest.raises(ValueError, match=message):
         check_search(CONFIG, **settings)
     with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ import pytest
 from experiments.scaling import BUDGETS, SIZES, experiment, main, report, variants
 from tlite.config import to_dict
 from tlite.errors import UserError
-from tlite.runs.study import Study, Variant
+from tlite.recipes.study import Study, Variant
 from tlite.scaling import Law
 
 TRUE = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)

@@ -182,7 +182,7 @@ def test_gradients_of_a_bag_are_its_differences():
 @pytest.mark.parametrize("num_pairs", [1, 3, 1000])
 def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_pairs):
     tokens = np.array([[2, 0, 5, -1, -1], [-1, -1, -1, -1, -1]])
-    extended = np.asarray(F.with_pairs(jnp.asarray(tokens), 6, num_pairs))
+    extended = np.asarray(F.with_bigrams(jnp.asarray(tokens), 6, num_pairs))
     assert (extended[:, :5] == tokens).all()
     assert (extended[0, 5:7] >= 6).all()
     assert (extended[0, 5:7] < 6 + num_pairs).all()
@@ -191,12 +191,12 @@ def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_pairs):
 
 
 def test_the_same_pair_has_the_same_id_wherever_it_stands_and_order_matters():
-    first, turned, again = np.asarray(F.with_pairs(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
+    first, turned, again = np.asarray(F.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
     assert first == again != turned
 
 
 def test_pairs_are_spread_over_the_ids():
     left, right = np.divmod(np.arange(2500), 50)
     tokens = jnp.asarray(np.stack([left, right], -1))
-    ids = np.asarray(F.with_pairs(tokens, 50, 100_000))[:, 2]
+    ids = np.asarray(F.with_bigrams(tokens, 50, 100_000))[:, 2]
     assert len(np.unique(ids)) > 2400

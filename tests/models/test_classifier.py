@@ -119,7 +119,7 @@ def test_switches_change_the_count_as_by_hand_and_give_logits(switches, change):
 
 
 def test_words_and_pairs_of_words_have_a_weight_for_each_class():
-    assert count_parameters(small(pairs=10)) == SMALL_COUNT + (V + 10) * C + C
+    assert count_parameters(small(bigrams=10)) == SMALL_COUNT + (V + 10) * C + C
 
 
 def test_words_and_ngrams_have_a_weight_for_each_class():

@@ -42,9 +42,9 @@ def test_a_rate_that_cannot_be_is_refused(kind, name, rate):
         (Seq2SeqConfig, "source_vocabulary_size"),
         (Seq2SeqConfig, "pad_id"),
         (ClassifierConfig, "num_classes"),
-        (ClassifierConfig, "pairs"),
+        (ClassifierConfig, "bigrams"),
         (LogisticConfig, "num_classes"),
-        (LogisticConfig, "pairs"),
+        (LogisticConfig, "bigrams"),
     ],
 )
 def test_a_size_below_nothing_is_refused(kind, name):

@@ -15,9 +15,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
 from tlite.errors import UserError
-from tlite.training import records, storage
+from tlite.training import checkpoint_file, storage
+from tlite.training.checkpoint_file import tree_digest
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.records import tree_digest
 
 SHAPES = {"parameters": {"blocks.0.kernel": (2, 300)}, "optimizer": {"0": (2,), "1.bias": (2, 3)}}
 
@@ -249,10 +249,10 @@ def test_an_edited_score_is_damage(saved):
 
 
 def file_of(folder: Path, kind: str) -> Path:
-    return folder / "checkpoint.json" if kind == "record" else largest_file(folder)
+    return folder / "checkpoint.json" if kind == "description" else largest_file(folder)
 
 
-@pytest.mark.parametrize("kind", ["record", "arrays"])
+@pytest.mark.parametrize("kind", ["description", "arrays"])
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.EIO, errno.ENOMEM])
 def test_an_error_of_the_system_stops_with_a_sentence_and_nothing_is_lost(
     saved, monkeypatch, code, kind
@@ -369,12 +369,12 @@ def test_special_numbers_keep_their_bits(tmp_path):
 @pytest.fixture
 def large(saved, monkeypatch) -> Path:
     """Checkpoints whose arrays are in files that are too large to have a SHA-256."""
-    fingerprint = records._fingerprint
+    fingerprint = checkpoint_file._fingerprint
 
     def by_size(path: Path):
         return path.stat().st_size if path.parent.name == "d" else fingerprint(path)
 
-    monkeypatch.setattr(records, "_fingerprint", by_size)
+    monkeypatch.setattr(checkpoint_file, "_fingerprint", by_size)
     with Checkpoints(saved, writing=True) as checkpoints:
         for step in (6, 7, 8):
             arrays = jax.device_put(trees(step), on_a_mesh(None, "a"))
@@ -431,7 +431,7 @@ def test_an_array_that_is_not_what_was_saved_is_damage(large):
     record.pop("sha256")
     digest = record["digests"]["optimizer"]["1.bias"]
     record["digests"]["optimizer"]["1.bias"] = f"{int(digest, 16) ^ 1:016x}"
-    path.write_text(json.dumps(record | {"sha256": records._record_digest(record)}))
+    path.write_text(json.dumps(record | {"sha256": checkpoint_file._content_digest(record)}))
     assert Checkpoints(large).load(ABSTRACT)[0] == 7
     parameters = {"parameters": ABSTRACT["parameters"]}  # which are whole
     assert Checkpoints(large).load(parameters)[0] == 8
@@ -559,7 +559,7 @@ def test_a_checkpoint_without_digests_loads_and_its_files_are_checked(saved):
         path = saved / str(step) / "checkpoint.json"
         record = json.loads(path.read_text())
         del record["sha256"], record["digests"]
-        path.write_text(json.dumps(record | {"sha256": records._record_digest(record)}))
+        path.write_text(json.dumps(record | {"sha256": checkpoint_file._content_digest(record)}))
     assert_equal(Checkpoints(saved).load(placed(on_a_mesh(None, "a")))[1], 5)
     flip_a_byte(largest_file(saved / "5"))
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
@@ -567,7 +567,7 @@ def test_a_checkpoint_without_digests_loads_and_its_files_are_checked(saved):
 
 def test_large_files_of_earlier_checkpoints_are_checked_by_their_sha256(saved, monkeypatch):
     """Until 22 November 2026 every file had one, whatever its size."""
-    monkeypatch.setattr(records, "LARGE", 100)
+    monkeypatch.setattr(checkpoint_file, "LARGE", 100)
     with Checkpoints(saved) as checkpoints:
         assert checkpoints.load(ABSTRACT)[0] == 5
         path = largest_file(saved / "5")

@@ -8,7 +8,7 @@ import pytest
 
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task
+from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import StreamedFeed
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
@@ -30,7 +30,7 @@ def streamed(num_devices=1, read=read, **changes):
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
     feed = lambda config, mesh: StreamedFeed(read, config, mesh)  # noqa: E731
-    return Trainer(language_task(MODEL), training, feed, devices)
+    return Trainer(generator_task(MODEL), training, feed, devices)
 
 
 def resident(**changes):
@@ -39,7 +39,7 @@ def resident(**changes):
     members = {seed for seed, _ in training.members}
     assert len(members) == 1
     table = np.stack([starts(training.seed, step, 8) for step in range(training.steps)])
-    task = language_task(MODEL)
+    task = generator_task(MODEL)
 
     def draw(data, key, step, size):
         tokens, table = data

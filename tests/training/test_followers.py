@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.runs.helpers import TRANSFORMER
+from tests.recipes.helpers import TRANSFORMER
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
-from tlite.runs import start
-from tlite.training import Trainer, TrainingConfig, followers, language_task, validation_batches
+from tlite.recipes import start
+from tlite.training import Trainer, TrainingConfig, followers, generator_task, validation_batches
 from tlite.training.followers import FollowedMetrics, check_followers
 from tlite.training.loop import fit
 from tlite.training.metrics import MetricsFile, read_metrics
@@ -305,7 +305,7 @@ def fitted(tmp_path_factory):
     def call(follow=()):
         folder = tmp_path_factory.mktemp("fitted")
         settings = dataclasses.replace(config, follow=follow)
-        trainer = Trainer(language_task(model), settings, jnp.asarray(tokens))
+        trainer = Trainer(generator_task(model), settings, jnp.asarray(tokens))
         batches = validation_batches(tokens, model.context, 4, trainer.num_shards)
         members = fit(trainer, folder, batches, model.context)
         return folder, members.parameters, read_metrics(folder / "metrics.jsonl")

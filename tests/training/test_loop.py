@@ -12,7 +12,7 @@ import pytest
 
 from tlite.errors import Interrupted, UserError
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import Interrupt, fit, out_of, selection_scores
 from tlite.training.metrics import read_metrics
@@ -55,7 +55,7 @@ def test_the_least_score_is_the_best_of_what_is_selected():
 @pytest.fixture(scope="module")
 def trained():
     """Train in a folder; validations find the accuracies given, in turn."""
-    trainer = Trainer(language_task(MODEL), TRAINING, jnp.asarray(TOKENS))
+    trainer = Trainer(generator_task(MODEL), TRAINING, jnp.asarray(TOKENS))
 
     def train(folder, accuracies, **changes):
         trainer.config = dataclasses.replace(TRAINING, **changes)  # of none that is compiled

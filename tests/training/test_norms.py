@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
@@ -26,7 +26,7 @@ TRAINING = TrainingConfig(
 def make_trainer(num_devices=1, **changes):
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
-    return Trainer(language_task(MODEL), training, jnp.asarray(TOKENS), devices)
+    return Trainer(generator_task(MODEL), training, jnp.asarray(TOKENS), devices)
 
 
 def length(arrays):

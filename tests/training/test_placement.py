@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from experiments.benchmarks.settings import CPU_TRAINING
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
 from tlite.training.placement import make_mesh, partition, whole
 from tlite.training.program import exchanged
@@ -30,7 +30,7 @@ def small_is_large(monkeypatch):
 def make_trainer(num_devices=1, model=MODEL, **changes):
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
-    return Trainer(language_task(model), training, jnp.asarray(TOKENS), devices)
+    return Trainer(generator_task(model), training, jnp.asarray(TOKENS), devices)
 
 
 def run(trainer, num_steps=4):

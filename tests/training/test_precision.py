@@ -8,7 +8,7 @@ import pytest
 from tlite import functional as F
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig, LogisticConfig, TransformerGenerator
-from tlite.training import Trainer, TrainingConfig, language_task, precision
+from tlite.training import Trainer, TrainingConfig, generator_task, precision
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=16, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-2)
@@ -16,7 +16,7 @@ TEXT = jnp.asarray(np.tile(np.arange(5), 100))
 
 
 def train(**changes):
-    trainer = Trainer(language_task(MODEL), dataclasses.replace(TRAINING, **changes), TEXT)
+    trainer = Trainer(generator_task(MODEL), dataclasses.replace(TRAINING, **changes), TEXT)
     return trainer.train(trainer.init(), 0, 40)
 
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from tlite.runs import GeneratorRun
+from tlite.recipes import GeneratorRecipe
 from tlite.training.metrics import read_metrics
 
 STEPS = 60
@@ -69,7 +69,7 @@ def assert_same_state(folder: Path, other: Path) -> None:
     """Bit-identical parameters and optimizer at the last step."""
     states = []
     for run in (folder, other):
-        members, step = GeneratorRun.open(run).restore("last")
+        members, step = GeneratorRecipe.open(run).restore("last")
         assert step == STEPS
         states.append((members.parameters, members.optimizer))
     for a, b in zip(*map(jax.tree.leaves, states), strict=True):
@@ -192,7 +192,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(text, tmp_path):
         assert "no space left" in err.lower()
         assert "Traceback" not in err
         assert f"tlite train --resume {disk}/run" in err
-        _, step = GeneratorRun.open(disk / "run").restore("last")
+        _, step = GeneratorRecipe.open(disk / "run").restore("last")
         assert step > 0
     finally:
         subprocess.run(["umount", "-l", disk])

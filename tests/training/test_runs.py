@@ -15,7 +15,7 @@ import pytest
 from tlite.data import TextFile
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
-from tlite.runs import GeneratorRun
+from tlite.recipes import GeneratorRecipe
 from tlite.text import CharTokenizer
 from tlite.training import runs
 
@@ -24,7 +24,9 @@ TEXT = "Grüße"
 
 
 def make_run(folder):
-    return runs.create_run(folder, EXPERIMENT, GeneratorRun.record(TEXT), CharTokenizer(TEXT))
+    return runs.create_run(
+        folder, EXPERIMENT, GeneratorRecipe.fingerprint(TEXT), CharTokenizer(TEXT)
+    )
 
 
 def complaint(action, *arguments):
@@ -58,9 +60,9 @@ def test_a_run_of_another_kind_is_refused(tmp_path):
 
 
 def test_a_text_is_known_by_its_content():
-    assert GeneratorRun.record(TEXT) == GeneratorRun.record(TEXT)
-    assert GeneratorRun.record(TEXT)["characters"] == len(TEXT)
-    assert GeneratorRun.record(TEXT) != GeneratorRun.record(TEXT[::-1])
+    assert GeneratorRecipe.fingerprint(TEXT) == GeneratorRecipe.fingerprint(TEXT)
+    assert GeneratorRecipe.fingerprint(TEXT)["characters"] == len(TEXT)
+    assert GeneratorRecipe.fingerprint(TEXT) != GeneratorRecipe.fingerprint(TEXT[::-1])
 
 
 def test_a_named_folder_that_exists_is_refused(tmp_path):

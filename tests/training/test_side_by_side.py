@@ -7,18 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.runs.helpers import LOGISTIC, interrupt, stopped
+from tests.recipes.helpers import LOGISTIC, interrupt, stopped
 from tlite.config import from_dict, to_dict
 from tlite.errors import RunFailed, UserError
 from tlite.experiment import Experiment
 from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
-from tlite.runs import open_any, start
-from tlite.runs.loading import load_model
+from tlite.recipes import open_recipe, start
+from tlite.recipes.loading import load_model
 from tlite.training import (
     Trainer,
     TrainingConfig,
-    classification_task,
-    language_task,
+    classifier_task,
+    generator_task,
     validation_batches,
 )
 from tlite.training.config import VARIED, Varied
@@ -26,7 +26,7 @@ from tlite.training.loop import fit, validate
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import open_run
 from tlite.training.side_by_side import failures, in_words, is_faster, merged
-from tlite.training.translation import translation_task
+from tlite.training.translator import translator_task
 
 TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (300,), 0, 11))
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
@@ -50,7 +50,7 @@ def changed(**changes):
 
 def trained(config, task=None, data=None, num_devices=1):
     """Parameters (M, ...) as one row for each member, and the losses of every step (N, M)."""
-    make = task or (lambda smoothing: language_task(MODEL, smoothing))
+    make = task or (lambda smoothing: generator_task(MODEL, smoothing))
     data = jnp.asarray(TOKENS) if data is None else data
     devices = jax.devices()[:num_devices]
     trainer = Trainer(make(config.label_smoothing), config, data, devices)
@@ -118,7 +118,7 @@ def test_members_taken_in_turn_have_their_own_numbers_too():
     data = ((jnp.asarray(sides[0][:, :6]), jnp.asarray(sides[1])),)
 
     def task(smoothing):
-        return translation_task(model, [(12, 6)], 24, label_smoothing=smoothing)
+        return translator_task(model, [(12, 6)], 24, label_smoothing=smoothing)
 
     configs = [changed(seeds=1), changed(seeds=1, label_smoothing=0.2, beta2=0.9)]
     _, losses = assert_each_as_alone(configs, task=task, data=data)
@@ -131,10 +131,10 @@ def test_a_member_s_label_smoothing_takes_the_place_of_the_task_s(kind):
     generator = np.random.default_rng(0)
     tokens = jnp.asarray(generator.integers(0, 7, (4, 2, 6) if kind == "sentences" else (4, 6)))
     batch, keys = (tokens, tokens), jax.random.split(jax.random.key(0), 4)
-    make, config = language_task, GeneratorConfig(**sizes, dropout=0.0)
+    make, config = generator_task, GeneratorConfig(**sizes, dropout=0.0)
     if kind != "language":
         batch = tokens, jnp.asarray(generator.integers(0, 2, 4))
-        make, config = classification_task, ClassifierConfig(**sizes, num_classes=2, dropout=0.0)
+        make, config = classifier_task, ClassifierConfig(**sizes, num_classes=2, dropout=0.0)
     model = make(config).init(jax.random.key(1))
     given = jax.jit(make(config, 0.1).loss)(model, batch, keys, label_smoothing=jnp.array(0.3))
     own, none = (make(config, smoothing).loss(model, batch, keys) for smoothing in (0.3, 0.0))
@@ -199,7 +199,7 @@ DIVERGING = [PLAIN, changed(learning_rate=1e30), changed(beta1=0.8)]
 def fitted(folder, config, steps=PLAIN.steps):
     """Train in a folder up to a step of it."""
     folder.mkdir(exist_ok=True)
-    trainer = Trainer(language_task(MODEL), config, jnp.asarray(TOKENS), jax.devices()[:1])
+    trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.devices()[:1])
     trainer.config = dataclasses.replace(config, steps=steps)
     batches = validation_batches(TOKENS, MODEL.context, 8, 1)
     return fit(trainer, folder, batches, MODEL.context)
@@ -287,12 +287,12 @@ def test_a_run_s_variants_are_told_and_taken_out_and_one_that_has_failed_is_not(
     assert said.count(": validation loss ") == 6
     assert said.count(": validation loss is not finite") == 2
     for member in (0, 5):
-        alone = open_any(tmp_path / "run").take_member(member)
+        alone = open_recipe(tmp_path / "run").take_member(member)
         config = dataclasses.replace(variants[member // 2], seed=member % 2, seeds=1)
         assert alone.experiment.training == config
         alone.train()
     with pytest.raises(UserError, match=r"member 2, seed 0 with learning rate 1e\+38 and "):
-        open_any(tmp_path / "run").take_member(2)
+        open_recipe(tmp_path / "run").take_member(2)
     load_model(open_run(tmp_path / "run", Experiment), member=5)
     with pytest.raises(UserError, match="there is no member 6"):
         load_model(open_run(tmp_path / "run", Experiment), member=6)

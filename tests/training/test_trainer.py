@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tlite.models import GeneratorConfig
-from tlite.training import Trainer, TrainingConfig, language_task, validation_batches
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
 
 TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (500,), 0, 11))
@@ -18,7 +18,7 @@ TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, cl
 def make_trainer(num_devices=1, model=MODEL, **changes):
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
-    return Trainer(language_task(model), training, jnp.asarray(TOKENS), devices)
+    return Trainer(generator_task(model), training, jnp.asarray(TOKENS), devices)
 
 
 def run(trainer, *parts):
@@ -43,7 +43,7 @@ def assert_same(one, other):
 def test_training_lowers_the_loss():
     text = np.tile(np.arange(5), 100)
     training = dataclasses.replace(TRAINING, learning_rate=1e-2)
-    _, losses = run(Trainer(language_task(MODEL), training, jnp.asarray(text)), 60)
+    _, losses = run(Trainer(generator_task(MODEL), training, jnp.asarray(text)), 60)
     assert losses[-1] < 0.5 * losses[0]
 
 

@@ -39,7 +39,7 @@ MEASURES = {
     )
 }
 VALIDATION = "validation_fraction", "validation_tokens"
-"""Fields of the data that decide what is scored, where the record of the data does not."""
+"""Fields of the data that decide what is scored, where the fingerprint of the data does not."""
 
 
 def common_measure(entries: Sequence[Entry]) -> Measure:
@@ -66,9 +66,9 @@ def _conditions(entry: Entry, first: Entry) -> Iterator[tuple[str, str, Any, Any
     """(what differs, the name of it, this entry's value, the first's): where these differ."""
     both = entry.experiment, first.experiment
     yield "are of different kinds", "the experiment", *(e["kind"] for e in both)
-    records = entry.content["data"], first.content["data"]
-    for name in dict.fromkeys([*records[1], *records[0]]):
-        yield "have different data", name, *(record.get(name) for record in records)
+    fingerprints = entry.content["data"], first.content["data"]
+    for name in dict.fromkeys([*fingerprints[1], *fingerprints[0]]):
+        yield "have different data", name, *(fingerprint.get(name) for fingerprint in fingerprints)
     data = tuple(e["data"] for e in both)
     for name in VALIDATION if both[0]["kind"] == GENERATOR else ():
         yield "have different validation parts", name, *(d.get(name) for d in data)

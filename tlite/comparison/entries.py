@@ -16,7 +16,7 @@ from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
-from tlite.runs.study import is_study, read_study
+from tlite.recipes.study import is_study, read_study
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.runs import read_config

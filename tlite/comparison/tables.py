@@ -131,9 +131,9 @@ def as_csv(results: Results) -> str:
     """A line for each entry, numbers as they are."""
     file = io.StringIO()
     rows = [
-        {name: value for name, value in record.items() if not isinstance(value, dict)}
-        | {f"config.{name}": value for name, value in record["config"].items()}
-        for record in records(results)
+        {name: value for name, value in row.items() if not isinstance(value, dict)}
+        | {f"config.{name}": value for name, value in row["config"].items()}
+        for row in rows_of(results)
     ]
     writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -147,19 +147,19 @@ def as_json(results: Results) -> str:
         "measure": results.measure.name,
         "unit": results.measure.unit,
         "lower_is_better": results.measure.lower,
-        "entries": records(results),
+        "entries": rows_of(results),
         "sentences": results.verdicts,
         "notes": results.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def records(results: Results) -> list[dict[str, Any]]:
+def rows_of(results: Results) -> list[dict[str, Any]]:
     """Each row as names and numbers; of the difference the whole interval."""
-    return [_record(results, index, row) for index, row in enumerate(results.rows)]
+    return [_row(results, index, row) for index, row in enumerate(results.rows)]
 
 
-def _record(results: Results, index: int, row: Row) -> dict[str, Any]:
+def _row(results: Results, index: int, row: Row) -> dict[str, Any]:
     course, found = row.course, row.difference
     half = found.half_width if found else None
     return {

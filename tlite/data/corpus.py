@@ -95,20 +95,20 @@ class Corpus:
         size = vocabulary_size or manifest.vocabulary_size or None
         return Tokens(self.folder, manifest.parts[part].files, manifest.dtype, size)
 
-    def record(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """What the data is known by, for a run's config.json, without a pass over all of it.
 
         Sizes, the SHA-256 of the manifest, which has those of the files, and that of the first and
         last megabyte of each file, as they are now.
         """
         manifest, folder = self.manifest(), Path(self.folder)
-        record: dict[str, Any] = {"dtype": manifest.dtype, "parts": {}}
+        fingerprint: dict[str, Any] = {"dtype": manifest.dtype, "parts": {}}
         if (folder / NAME).is_file():
-            record["sha256"] = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
+            fingerprint["sha256"] = hashlib.sha256((folder / NAME).read_bytes()).hexdigest()
         for name, part in manifest.parts.items():
             samples = {file.name: _sample(folder / file.name) for file in part.files}
-            record["parts"][name] = {"tokens": part.tokens, "sha256_of_ends": samples}
-        return record
+            fingerprint["parts"][name] = {"tokens": part.tokens, "sha256_of_ends": samples}
+        return fingerprint
 
 
 class Tokens:
@@ -128,15 +128,15 @@ class Tokens:
         self._dtype, self._paths, self._files = TYPES[dtype], [], []
         self._limit = vocabulary_size or 2**32
         self._starts = list(itertools.accumulate((f.tokens for f in files), initial=0))
-        for file in files:
-            path = Path(folder, file.name)
+        for part in files:
+            path = Path(folder, part.name)
             self._paths.append(path)
             try:
-                opened = path.open("rb", buffering=0)
+                file = path.open("rb", buffering=0)
             except OSError as error:
                 self.close()
                 raise UserError(f"can't read {path}: {error.strerror}") from error
-            self._files.append(opened)
+            self._files.append(file)
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -189,7 +189,7 @@ class Tokens:
         except OSError as error:
             raise UserError(f"can't read {self._paths[index]}: {error.strerror}") from error
         if not got:
-            raise UserError(f"{self._paths[index]} has become shorter since it was opened")
+            raise UserError(f"{self._paths[index]} has become shorter since it was file")
         return got
 
     def _checked(self, tokens: np.ndarray) -> np.ndarray:

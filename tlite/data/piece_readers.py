@@ -22,7 +22,7 @@ MARK = b"\xef\xbb\xbf"  # of the order of bytes, which some programs begin a fil
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[io.BufferedIOBase]:
+def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
     """The bytes of a regular file, unpacked if its name ends in .gz, with a sentence a fault."""
     if not is_there(path):
         raise UserError(f"can't read {path}: No such file or directory")
@@ -68,7 +68,7 @@ def line_blocks(
     path: Path, start: int, stop: int, size: int = BLOCK
 ) -> Iterator[tuple[int, bytes]]:
     """The lines that begin in [start, stop), in blocks of whole lines if they fit, with places."""
-    with opened(path) as file:
+    with open_file(path) as file:
         at = _next_line(file, start, size)
         inside = False  # a line
         while at < stop or inside:
@@ -96,7 +96,7 @@ def json_texts(path: Path, field: str, start: int, stop: int) -> Iterator[str]:
     Raises:
         UserError: a line is no JSON object, or has no text under this name; its place is named.
     """
-    with opened(path) as file:
+    with open_file(path) as file:
         at = _next_line(file, start)
         while at < stop and (line := file.readline(LONGEST_LINE)):
             where = f"the line at byte {at:,} of {path}"

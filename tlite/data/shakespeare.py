@@ -199,11 +199,11 @@ def _convert(lines: list[str], layout: Layout) -> Iterator[str]:
     """Lines of the result, "" for blank ones; headings and the places they name are dropped."""
     due = ""  # who speaks if no label comes: a prologue's or epilogue's text often has none
     heading = place = False  # in the heading's paragraph; waiting for the place it does not name
-    direction = opened = False  # the last line was a stage direction; its bracket is still open
+    direction = in_bracket = False  # the last line was a stage direction; its bracket is still open
     for last, line, following in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         text = line.strip()
         if not text:
-            heading = direction = opened = False
+            heading = direction = in_bracket = False
             yield ""
             continue
         part = _PART.match(line) if layout.inline or not following else None
@@ -214,7 +214,7 @@ def _convert(lines: list[str], layout: Layout) -> Iterator[str]:
             yield ""
             continue
         speech = _speech(line, last, following, layout)
-        stage = _direction(line, direction, opened, layout)
+        stage = _direction(line, direction, in_bracket, layout)
         if (heading or place) and not speech and not _STAGE.match(text):
             heading, place = True, False
             if due and (name := text.split()[-1]) in layout.labels:  # "Spoken by PROSPERO"
@@ -222,14 +222,14 @@ def _convert(lines: list[str], layout: Layout) -> Iterator[str]:
             continue
         heading = place = False
         if speech:
-            due, direction, opened = "", False, False
+            due, direction, in_bracket = "", False, False
             yield from ("", speech[0] + ".")
             text = speech[1]
         elif stage:
             if not direction:
                 yield ""
             yield text
-            direction, opened = True, "]" not in text and (opened or text.startswith("["))
+            direction, in_bracket = True, "]" not in text and (in_bracket or text.startswith("["))
             continue
         elif direction:
             direction = False
@@ -241,7 +241,7 @@ def _convert(lines: list[str], layout: Layout) -> Iterator[str]:
         if spoken:
             yield spoken
         if tail:
-            direction, opened = True, tail.startswith("[") and "]" not in tail
+            direction, in_bracket = True, tail.startswith("[") and "]" not in tail
             yield from ("", tail)
 
 
@@ -270,10 +270,10 @@ def _speech(line: str, last: str, following: str, layout: Layout) -> tuple[str, 
     return (text.upper(), "") if alone and not last and following else None
 
 
-def _direction(line: str, direction: bool, opened: bool, layout: Layout) -> bool:
+def _direction(line: str, direction: bool, in_bracket: bool, layout: Layout) -> bool:
     """Whether the whole line is a stage direction, or goes on with one."""
     indent, text = len(line) - len(line.lstrip()), line.strip()
-    if opened or (direction and indent > layout.indent + 9):
+    if in_bracket or (direction and indent > layout.indent + 9):
         return True
     if text.startswith("["):
         return bool(re.fullmatch(r"\[[^]]*\]?\.?", text))

@@ -22,9 +22,9 @@ class Hypotheses(NamedTuple):
     scores: Float[Array, "*batch K"]
 
 
-def length_penalty(length, alpha: float | Float[Array, ""]):
-    """((5 + n) / 6)^alpha (Wu et al. 2016, eq. 14): what a log-probability is divided by."""
-    return ((5 + length) / 6) ** alpha
+def length_normaliser(length, length_penalty: float | Float[Array, ""]):
+    """((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14) divides log-probabilities."""
+    return ((5 + length) / 6) ** length_penalty
 
 
 class Line(NamedTuple):
@@ -105,10 +105,10 @@ def beam_search(
     max_length: int,
     start_id: int,
     end_id: int,
-    alpha: float | Float[Array, ""] = 0.6,
+    length_penalty: float | Float[Array, ""] = 0.6,
     limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
-    """The `beam` best targets by log p / `length_penalty`, the length counting the end symbol.
+    """The `beam` best targets by log p / `length_normaliser`, the length counting the end symbol.
 
     At each step the 2 * beam best continuations of the live beams are made, which always leaves
     `beam` that have not ended. The search stops when no live beam can get better than the worst of
@@ -118,7 +118,7 @@ def beam_search(
     memory, mask = model.encode(source)
     memories, size, pad = model.memory_caches(memory), source.shape[0], model.config.pad_id
     limits = jnp.full(size, max_length) if limits is None else limits
-    longest = length_penalty(limits, alpha)[:, None]
+    longest = length_normaliser(limits, length_penalty)[:, None]
 
     def best(number, scores, *trees):
         """The `number` best along the axis of beams."""
@@ -140,7 +140,9 @@ def beam_search(
         )
         tokens = take(live.tokens, parent).at[:, :, index].set(token)
         ended = token == end_id
-        penalised = jnp.where(ended, scores / length_penalty(index + 1, alpha), -jnp.inf)
+        penalised = jnp.where(
+            ended, scores / length_normaliser(index + 1, length_penalty), -jnp.inf
+        )
         finished_scores, finished_tokens = best(
             beam,
             jnp.concatenate([finished.scores, penalised], axis=1),

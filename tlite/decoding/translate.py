@@ -20,7 +20,7 @@ def translate(
     sources: Sequence[np.ndarray],
     *,
     beam: int = 5,
-    alpha: float = 0.6,
+    length_penalty: float = 0.6,
     max_length: int | None = None,
     batch_size: int = 32,
 ) -> list[list[tuple[np.ndarray, float]]]:
@@ -30,7 +30,8 @@ def translate(
 
     Args:
         sources: tokens of each sentence, up to its end symbol.
-        alpha: of the length penalty.
+        length_penalty: above 0 longer translations are preferred; the exponent of
+            `length_normaliser`.
         max_length: tokens of the longest target; unless given half as many again as its source
             has, and ten more, at most the model's context.
         batch_size: sentences that are translated at once, at most.
@@ -39,7 +40,7 @@ def translate(
         ValueError: a source is longer than the model's context, or a setting makes no sense.
     """
     context, config = model.config.context, model.config
-    check_search(config, beam, alpha, max_length)
+    check_search(config, beam, length_penalty, max_length)
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
     devices = jax.local_devices()
@@ -62,7 +63,9 @@ def translate(
         rows += rows[-1:] * (batch_size - len(rows))
         limits = np.array([limit(len(row)) for row in rows])
         search = _search(mesh, beam, limit(length), *ids)
-        found.append((chosen, search(model, pad(rows, length, config.pad_id), limits, alpha)))
+        found.append(
+            (chosen, search(model, pad(rows, length, config.pad_id), limits, length_penalty))
+        )
     results: list = [None] * len(sources)
     for chosen, hypotheses in found:  # all of them are under way: no device waits for another
         tokens, scores = jax.device_get(hypotheses)
@@ -73,14 +76,14 @@ def translate(
     return results
 
 
-def check_search(config, beam: int, alpha: float, max_length: int | None) -> None:
+def check_search(config, beam: int, length_penalty: float, max_length: int | None) -> None:
     """Raises a ValueError where the settings of a search make no sense for a model's config."""
     if not 1 <= beam <= config.vocabulary_size:
         raise ValueError(
             f"a beam of {beam} is not between 1 and the vocabulary's {config.vocabulary_size}"
         )
-    if not 0 <= alpha < 10:
-        raise ValueError(f"the length penalty must be in [0, 10), not {alpha}")
+    if not 0 <= length_penalty < 10:
+        raise ValueError(f"the length penalty must be in [0, 10), not {length_penalty}")
     if max_length is not None and not 1 <= max_length <= config.context:
         raise ValueError(
             f"the maximum length must be between 1 and the context of {config.context}, "
@@ -95,10 +98,12 @@ def _search(
     """A search over a batch that is spread over the devices, each of which ends when it is done."""
     settings = {"max_length": max_length, "start_id": start_id, "end_id": end_id}
 
-    def search(model, source, limits, alpha):
+    def search(model, source, limits, length_penalty):
         if beam == 1:
             return greedy_search(model, source, limits=limits, **settings)
-        return beam_search(model, source, beam=beam, alpha=alpha, limits=limits, **settings)
+        return beam_search(
+            model, source, beam=beam, length_penalty=length_penalty, limits=limits, **settings
+        )
 
     spec = PartitionSpec
     return jax.jit(

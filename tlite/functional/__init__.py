@@ -36,7 +36,7 @@ from tlite.functional.logistic import (
     binary_cross_entropy,
     gradient_descent,
     logistic_regression,
-    with_pairs,
+    with_bigrams,
 )
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
 from tlite.functional.masks import (
@@ -48,6 +48,7 @@ from tlite.functional.masks import (
     padding_mask,
     window_mask,
 )
+from tlite.functional.matmul import matmul
 from tlite.functional.naive_bayes import log_count_ratios
 from tlite.functional.observe import Observe, unobserved, within
 from tlite.functional.parameters import (
@@ -73,7 +74,6 @@ from tlite.functional.positions import (
     sinusoidal_positions,
     yarn_frequencies,
 )
-from tlite.functional.products import product
 from tlite.functional.random import fold_in, random_bits, shuffled
 from tlite.functional.sampling import (
     apply_temperature,

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from tlite.functional.attention import scaled_dot_product_attention
+from tlite.functional.matmul import transposed
 from tlite.functional.observe import Observe, unobserved
-from tlite.functional.products import transposed
 
 
 def mixed_attention(

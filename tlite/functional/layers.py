@@ -6,15 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from tlite.functional.matmul import matmul
 from tlite.functional.observe import Observe, unobserved
 from tlite.functional.parameters import bind
-from tlite.functional.products import product
 from tlite.functional.random import random_bits
 
 
 def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out"]:
     """x W + b, with `params.kernel` W (D_in, D_out) and `params.bias` b (D_out,) or None."""
-    y = product(x, jnp.asarray(params.kernel))
+    y = matmul(x, jnp.asarray(params.kernel))
     return y if params.bias is None else y + params.bias
 
 
@@ -27,7 +27,7 @@ def unembed(
     table: Float[Array, "V D"], x: Float[Array, "*batch D"], bias: Float[Array, "V"] | None = None
 ) -> Float[Array, "*batch V"]:
     """x E^T + b: the embedding as the output layer (Press and Wolf 2017)."""
-    logits = product(x, table.T)
+    logits = matmul(x, table.T)
     return logits if bias is None else logits + bias
 
 

@@ -54,7 +54,7 @@ def bag_of_words(
     return bias + total / jnp.sqrt(jnp.maximum(first.sum(-1, keepdims=True), 1))
 
 
-def with_pairs(
+def with_bigrams(
     tokens: Int[Array, "*batch T"], vocabulary_size: int, num_pairs: int
 ) -> Int[Array, "*batch _"]:
     """The tokens, then an id from V to V + num_pairs - 1 for each pair of neighbours, by a hash.

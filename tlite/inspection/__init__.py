@@ -2,7 +2,7 @@
 
 from tlite.inspection.attention import plot_attention
 from tlite.inspection.capture import names, run
-from tlite.inspection.classification import (
+from tlite.inspection.classifier import (
     plot_confusion,
     plot_learning_curves,
     plot_predictions_by_value,
@@ -49,4 +49,4 @@ from tlite.inspection.tools import (
     score_heads,
     top_of_lens,
 )
-from tlite.inspection.translation import plot_alignment, plot_bleu_by_length, plot_schedule
+from tlite.inspection.translator import plot_alignment, plot_bleu_by_length, plot_schedule

@@ -1,6 +1,6 @@
 """The encoder classifier: reads a text, gives a score for each class."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import jax
@@ -42,8 +42,8 @@ class ClassifierConfig(BlocksConfig):
     """A norm after it."""
     head_bias: bool | None = None
     """A bias of the head; as `bias` unless given."""
-    pairs: int = 0
-    """With more than 0, a logistic regression over the words and this many hashed pairs of
+    bigrams: int = field(default=0, metadata={"was": "pairs"})
+    """With more than 0, a logistic regression over the words and this many hashed bigrams of
     neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
     word_ngram_rows: int = 0
     """N-grams of words that a linear model of the text knows; the data decides, as for classes."""
@@ -56,7 +56,7 @@ class ClassifierConfig(BlocksConfig):
         super().__post_init__()
         if not 0 <= self.word_dropout < 1:
             raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
-        not_negative(self, "num_classes", "pairs", *NGRAM_ROWS)
+        not_negative(self, "num_classes", "bigrams", *NGRAM_ROWS)
         if self.projection and self.aggregation == "dense":
             raise ValueError("a projection needs a vector: not the dense aggregation")
 
@@ -83,9 +83,9 @@ class TransformerClassifier(Encoder):
         inputs = config.context if config.aggregation == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
         self.head = Linear(inputs, config.num_classes, bias=bias, key=head_key)
-        if config.pairs:
+        if config.bigrams:
             self.wide = LogisticRegression(
-                LogisticConfig(config.vocabulary_size, config.num_classes, pairs=config.pairs)
+                LogisticConfig(config.vocabulary_size, config.num_classes, bigrams=config.bigrams)
             )
         if config.has_ngrams:
             rows = config.vocabulary_size + config.word_ngram_rows
@@ -122,7 +122,7 @@ class TransformerClassifier(Encoder):
         if key is not None:
             pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
         logits = self.head(pooled)
-        logits = logits + WIDE_SCALE * self.wide(tokens) if config.pairs else logits
+        logits = logits + WIDE_SCALE * self.wide(tokens) if config.bigrams else logits
         # In training the transformer stands alone: the linear model was fitted to these very texts
         # and would leave it nothing to learn.
         return logits + self.feature_logits(features) if features.size and key is None else logits

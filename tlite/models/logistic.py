@@ -1,6 +1,6 @@
 """Logistic regression on a bag of words: the baseline that a classifier has to beat."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax.numpy as jnp
 from flax import nnx
@@ -22,12 +22,12 @@ class LogisticConfig:
     """Number of classes C; 0 takes it from the data."""
     context: int = 400
     """Tokens T that a text is cut to."""
-    pairs: int = 0
-    """Rows of weights for pairs of neighbouring words, which share them by a hash; 0: no pairs."""
+    bigrams: int = field(default=0, metadata={"was": "pairs"})
+    """Rows of weights for bigrams (two neighbouring words), which share them by a hash; 0: none."""
 
     def __post_init__(self):
         check_size("context", self.context)
-        not_negative(self, "vocabulary_size", "num_classes", "pairs")
+        not_negative(self, "vocabulary_size", "num_classes", "bigrams")
 
 
 class LogisticRegression(nnx.Module):
@@ -48,8 +48,8 @@ class LogisticRegression(nnx.Module):
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch C"]:
         """Logits of the classes; there is no dropout, so the key changes nothing."""
-        if self.config.pairs:
-            tokens = F.with_pairs(tokens, self.config.vocabulary_size, self.config.pairs)
+        if self.config.bigrams:
+            tokens = F.with_bigrams(tokens, self.config.vocabulary_size, self.config.bigrams)
         weights = observe("weights", self.weights[...])
         return observe("logits", F.bag_of_words(weights, self.bias[...], tokens))
 

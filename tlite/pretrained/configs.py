@@ -15,6 +15,7 @@ from tlite.models import (
     Seq2SeqConfig,
 )
 from tlite.pretrained.fields import FIELDS
+from tlite.pretrained.filled_in import filled_in
 from tlite.pretrained.positions import (
     BASES,
     PATTERNS,
@@ -25,7 +26,6 @@ from tlite.pretrained.positions import (
     write_rotary,
     write_windows,
 )
-from tlite.pretrained.settled import settled
 
 CONFIGS = {
     "generator": GeneratorConfig,
@@ -277,7 +277,7 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
     Raises:
         UserError: the activation is not one of theirs.
     """
-    ours = settled(config)
+    ours = filled_in(config)
     # Else transformers takes those of the family's first model, whose vocabulary was another.
     written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
     spelled = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}

@@ -8,7 +8,7 @@ from tlite.errors import UserError
 from tlite.models import BlocksConfig
 from tlite.pretrained.configs import read_config, write_config
 from tlite.pretrained.fields import FIELDS
-from tlite.pretrained.settled import settled
+from tlite.pretrained.filled_in import filled_in
 
 # Fields of ours that change training only, or how the same is computed.
 TRAINING = {
@@ -23,7 +23,7 @@ def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
     So biases, which can be zeros, a table of segments or of positions that were computed, and rows
     of it that nobody reads.
     """
-    ours, theirs = settled(config), settled(other)
+    ours, theirs = filled_in(config), filled_in(other)
     computed = ours["positions"] in ("sinusoidal", "split_sinusoidal")
     made_up = {name for name in ours if name.endswith("bias") and ours[name] is False}
     made_up |= {"segments"} if not config.segments else set()
@@ -63,7 +63,7 @@ def best_family(
             continue
         if not (wrong := differences(config, back)):
             return name, written, back
-        says = ", ".join(f"{field} {settled(config)[field]!r}" for field in wrong)
+        says = ", ".join(f"{field} {filled_in(config)[field]!r}" for field in wrong)
         tries.append((len(wrong), f"{name} has no {says}"))
     raise UserError(f"no family of transformers has this {kind}: {min(tries)[1]}")
 

@@ -7,7 +7,7 @@ before it is removed. So a kill at any moment leaves whole ones, and damage is t
 that can't be read: the bytes are there, and they are others.
 
 Several processes write one checkpoint, each its parts, into one file system that all see. The
-first one alone says what there is, makes the record, renames and removes.
+first one alone says what there is, writes checkpoint.json, renames and removes.
 """
 
 import contextlib
@@ -27,21 +27,21 @@ import numpy as np
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.processes import agree, is_first, told
 from tlite.training import storage
-from tlite.training.digest import Digests
-from tlite.training.records import (
+from tlite.training.checkpoint_file import (
     Checkpoint,
     Damaged,
     best,
     check_files,
     kept,
+    read_checkpoint_file,
     read_large_files,
-    read_record,
     reading,
     regular,
     set_interrupted,
     tree_digest,
-    write_record,
+    write_checkpoint_file,
 )
+from tlite.training.digest import Digests
 from tlite.training.storage import Trees
 
 UNFINISHED = re.compile(r"\d+\.(writing|deleting|orbax-checkpoint-tmp)\S*")
@@ -91,17 +91,17 @@ class Checkpoints:
             if is_first() and not self.folder.is_dir():
                 raise UserError(f"{self.folder} is gone: nothing more can be saved there")
             write = storage.begin_save(temporary, trees)
-        record = step, float(score), interrupted
-        self._pending = self._writer.submit(self._write, temporary, write, record, beside)
+        about = step, float(score), interrupted
+        self._pending = self._writer.submit(self._write, temporary, write, about, beside)
 
     def _write(
-        self, temporary: Path, write: Callable[[], Digests], record: tuple, beside: bool
+        self, temporary: Path, write: Callable[[], Digests], about: tuple, beside: bool
     ) -> None:
         try:
             digests = write()
             if is_first():
-                write_record(temporary, *record, digests)
-                temporary.rename(self.folder / str(record[0]))
+                write_checkpoint_file(temporary, *about, digests)
+                temporary.rename(self.folder / str(about[0]))
         except BaseException:
             for path in self.folder.glob(f"{temporary.name}*") if is_first() else ():
                 shutil.rmtree(path, ignore_errors=True)
@@ -171,7 +171,7 @@ class Checkpoints:
         known = []
         for step in self._steps():
             with contextlib.suppress(Damaged):
-                known.append(read_record(self.folder / str(step)))
+                known.append(read_checkpoint_file(self.folder / str(step)))
         return known
 
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
@@ -211,7 +211,7 @@ class Checkpoints:
         folder = self.folder / str(step)
 
         def look() -> Checkpoint:
-            checkpoint = read_record(folder)
+            checkpoint = read_checkpoint_file(folder)
             if is_first() or not together:
                 check_files(folder, checkpoint)
             return checkpoint

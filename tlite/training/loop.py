@@ -20,7 +20,7 @@ from tlite.training.named import from_named, to_named
 from tlite.training.profiling import Profile
 from tlite.training.progress import TrainingProgress
 from tlite.training.side_by_side import Finite, failures
-from tlite.training.step import Member
+from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
 SECONDS_PER_CALL = (
@@ -33,10 +33,10 @@ def fit(
     folder: Path,
     validation: Any,
     tokens_per_example: int,
-    start: Callable[[], Member] | None = None,
-    measure: Callable[[Member, dict], dict[str, np.ndarray]] | None = None,
+    start: Callable[[], TrainState] | None = None,
+    measure: Callable[[TrainState, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
-) -> Member:
+) -> TrainState:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
@@ -188,8 +188,8 @@ def restore(
     trainer: Trainer,
     checkpoints: Checkpoints,
     step: int | None = None,
-    start: Callable[[], Member] | None = None,
-) -> tuple[Member, int]:
+    start: Callable[[], TrainState] | None = None,
+) -> tuple[TrainState, int]:
     """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
@@ -198,13 +198,13 @@ def restore(
     return trainer.place(from_named(members, trees)), step
 
 
-def host_copy(members: Member) -> Member:
+def host_copy(members: TrainState) -> TrainState:
     """Copies that stay when the originals are used up by the next step."""
     arrays = members._replace(key=None)
     return jax.tree.map(np.array, jax.device_get(arrays))
 
 
-def validate(trainer: Trainer, members: Member, batches: Any) -> dict[str, np.ndarray]:
+def validate(trainer: Trainer, members: TrainState, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each."""
     sums = trainer.evaluate(members.parameters, batches)
     number = trainer.config.num_members

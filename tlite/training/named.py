@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from tlite.training.step import Member
+from tlite.training.step import TrainState
 
 Trees = dict[str, dict[str, Any]]
 
@@ -30,7 +30,7 @@ def model_maker(model) -> Callable[[dict[str, Any]], Any]:
     return lambda arrays: jax.tree.unflatten(structure, [arrays[name] for name in names])
 
 
-def to_named(members: Member) -> Trees:
+def to_named(members: TrainState) -> Trees:
     """{"parameters": {name: (M, ...)}, "optimizer": {...}}.
 
     Each array of the optimizer is under its number, those that it has for every parameter under
@@ -48,7 +48,7 @@ def to_named(members: Member) -> Trees:
     }
 
 
-def from_named(members: Member, trees: Trees) -> Member:
+def from_named(members: TrainState, trees: Trees) -> TrainState:
     """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
     parts, structure = _parts(members)
     saved = trees["optimizer"]
@@ -64,7 +64,7 @@ def from_named(members: Member, trees: Trees) -> Member:
     )
 
 
-def _parts(members: Member) -> tuple[list, Any]:
+def _parts(members: TrainState) -> tuple[list, Any]:
     """The optimizer's arrays, those that it has by parameter as one dictionary."""
     names = members.parameters.keys()
     of_parameters = lambda part: _is_table(part) and part.keys() == names  # noqa: E731

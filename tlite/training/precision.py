@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tlite.errors import UserError
-from tlite.functional import causal_mask, fused_attention, mixed_attention, product
+from tlite.functional import causal_mask, fused_attention, matmul, mixed_attention
 from tlite.models.config import MIXED_FROM_LENGTH
 
 Precision = Literal["float32", "mixed", "auto"]
@@ -86,7 +86,7 @@ def _seconds(dtype) -> float:
     @jax.jit
     def run(x, matrix):
         def body(_, carry):
-            gradients = jax.grad(lambda x, m: product(x, m).sum(), argnums=(0, 1))(*carry)
+            gradients = jax.grad(lambda x, m: matmul(x, m).sum(), argnums=(0, 1))(*carry)
             return jax.tree.map(lambda a, g: (a + 1e-9 * g).astype(a.dtype), carry, gradients)
 
         return jax.lax.fori_loop(0, 10, body, (x, matrix))
@@ -103,7 +103,7 @@ def _seconds(dtype) -> float:
 def with_precision(model, precision: Precision):
     """The model, or its arrays by name, with the kernels of linear layers in bfloat16 or float32.
 
-    `functional.product` then computes with bfloat16 operands and sums in float32. Embeddings,
+    `functional.matmul` then computes with bfloat16 operands and sums in float32. Embeddings,
     norms, softmax and loss stay in float32, and so do the parameters that an optimizer updates:
     the cast is part of each step, and gradients are cast back.
     """

@@ -48,8 +48,8 @@ class Task(NamedTuple):
     """A batch of what is streamed, where data does not lie on the devices."""
 
 
-class Member(NamedTuple):
-    """One of the models that are trained side by side: its parameters are arrays by name."""
+class TrainState(NamedTuple):
+    """Of one member of a run, or, with a leading axis, of all; parameters are arrays by name."""
 
     parameters: dict[str, Float[Array, "..."]]
     optimizer: PyTree[Array]
@@ -64,20 +64,20 @@ def train_step(
     config: TrainingConfig,
     to_model: Callable[[dict[str, Array]], Any],
     placed: Replicated | Sharded,
-    member: Member,
+    state: TrainState,
     data: Any,
     step: Int[Array, ""],
-) -> tuple[Member, dict[str, Float[Array, ""]]]:
-    """Update on the batch of (member's key, step); returns the member and the means of the losses.
+) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
+    """Update on the batch of (key, step); returns the new state and the means of the losses.
 
     A resident data set is drawn from: each device draws the whole batch, which costs next to
     nothing, and takes its part. An example's noise comes from its place in the whole batch, and
     sums are divided once, so the numbers do not depend on how many devices or accumulated parts
     there are.
     """
-    batch_key = fold_in(member.key, BATCH)
-    noise = fold_in(fold_in(member.key, DROPOUT), step)
-    own = {name: a for name, a in member.numbers.items() if name == "label_smoothing"}
+    batch_key = fold_in(state.key, BATCH)
+    noise = fold_in(fold_in(state.key, DROPOUT), step)
+    own = {name: a for name, a in state.numbers.items() if name == "label_smoothing"}
 
     def gradient_of(batch, first, size):
         """Of this device's part of the `size` examples from `first` on; and the losses."""
@@ -88,7 +88,7 @@ def train_step(
             sums = task.loss(to_model(parameters), batch, keys, **own)
             return sums["loss"][0], sums
 
-        parameters = placed.model(with_precision(member.parameters, config.precision))
+        parameters = placed.model(with_precision(state.parameters, config.precision))
         gradient, sums = jax.grad(objective, has_aux=True)(parameters)
         return placed.gradient(with_precision(gradient, "float32")), sums
 
@@ -127,14 +127,14 @@ def train_step(
         )
     gradient, sums = placed.total(sums)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
-    optimizer = make_optimizer(config, member.numbers)
-    updates, state = optimizer.update(gradient, member.optimizer, member.parameters)
-    rate = member.learning_rate * schedule(config, step, member.numbers)
-    parameters = jax.tree.map(lambda a, by: a - rate * by, member.parameters, updates)
+    optimizer = make_optimizer(config, state.numbers)
+    updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
+    rate = state.learning_rate * schedule(config, step, state.numbers)
+    parameters = jax.tree.map(lambda a, by: a - rate * by, state.parameters, updates)
     found = {name: total / count for name, (total, count) in sums.items()}
     if config.norms:
-        found |= norms(gradient, rate, updates, member.parameters)
-    return member._replace(parameters=parameters, optimizer=state), found
+        found |= norms(gradient, rate, updates, state.parameters)
+    return state._replace(parameters=parameters, optimizer=optimizer_state), found
 
 
 def norms(

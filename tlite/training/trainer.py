@@ -31,7 +31,7 @@ from tlite.training.placement import (
     partition,
     put,
 )
-from tlite.training.step import INIT, Member, Task, fold_in, train_step
+from tlite.training.step import INIT, Task, TrainState, fold_in, train_step
 
 PARAMETER_BYTES = 16  # itself, its gradient and Adam's two means, in float32
 
@@ -68,11 +68,11 @@ class Trainer:
         """Parts that a batch is divided into."""
         return math.prod(self.mesh.shape[axis] for axis in BATCH_AXES)
 
-    def init(self) -> Member:
+    def init(self) -> TrainState:
         """The members before their first step."""
         return jax.jit(self._init, out_shardings=self._shardings())()
 
-    def member_shapes(self) -> Member:
+    def member_shapes(self) -> TrainState:
         """What `init` gives, as shapes, types and where they lie: nothing is computed."""
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
@@ -80,7 +80,7 @@ class Trainer:
             self._shardings(),
         )
 
-    def place(self, members: Member) -> Member:
+    def place(self, members: TrainState) -> TrainState:
         """Restored parameters and optimizer states on the devices, with the members' own keys."""
         seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
         # Made where they lie: a key can't be handed over between processes.
@@ -91,7 +91,7 @@ class Trainer:
         shardings = self._shardings()._replace(key=None)
         return jax.tree.map(_put, members, shardings)._replace(key=keys)
 
-    def _shardings(self) -> Member:
+    def _shardings(self) -> TrainState:
         """Where the arrays of the members lie; an optimizer's by parameter as the parameters."""
 
         def of(path, _):
@@ -101,19 +101,19 @@ class Trainer:
 
         return jax.tree_util.tree_map_with_path(of, jax.eval_shape(self._init))
 
-    def _init(self) -> Member:
+    def _init(self) -> TrainState:
         def member(seed, learning_rate, numbers):
             key = jax.random.key(seed)
             parameters = by_name(self.task.init(fold_in(key, INIT)))
             state = make_optimizer(self.config, numbers).init(parameters)
-            return Member(parameters, state, key, learning_rate, numbers)
+            return TrainState(parameters, state, key, learning_rate, numbers)
 
         seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
         return jax.vmap(member)(seeds, rates, numbers_of(self.config))
 
     def train(
-        self, members: Member, step: int, num_steps: int
-    ) -> tuple[Member, dict[str, Float[np.ndarray, "N M"]]]:
+        self, members: TrainState, step: int, num_steps: int
+    ) -> tuple[TrainState, dict[str, Float[np.ndarray, "N M"]]]:
         """Steps `step` to `step + num_steps`, at most `feed.most_steps`; uses `members` up.
 
         Returns:
@@ -143,7 +143,7 @@ class Trainer:
         with self._context():
             return function.lower(self.member_shapes(), self.feed.shapes(), number, number)
 
-    def compile(self, placed: Member | None = None) -> None:
+    def compile(self, placed: TrainState | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
 
         Args:
@@ -248,9 +248,9 @@ class Trainer:
             return Sharded(self.mesh, self.specs)
         return Replicated(self.num_shards)
 
-    def _train_here(self, members: Member, data, start, num_steps):
+    def _train_here(self, members: TrainState, data, start, num_steps):
         step = partial(train_step, self.task, self.config, self._to_model, self._placed())
-        step = over_members(step, in_turn=self.task.buckets is not None)
+        step = over_members(step, sequential=self.task.buckets is not None)
 
         def body(index, carry):
             members, history = carry
@@ -277,17 +277,17 @@ class Trainer:
         return over_members(evaluate)(parameters, batches)
 
 
-def over_members(function: Callable, *, in_turn: bool = False) -> Callable:
+def over_members(function: Callable, *, sequential: bool = False) -> Callable:
     """`jax.vmap` over the first argument's leading axis; without its cost for a single member.
 
-    What is streamed has that axis too. With `in_turn` one member comes after the other: where they
-    take different branches, `vmap` would compute every branch for each.
+    What is streamed has that axis too. With `sequential` one member comes after the other: where
+    they take different branches, `vmap` would compute every branch for each.
     """
 
     def mapped(members, data, *others):
         streamed = isinstance(data, Streamed)
         axes = (0, Streamed(None, 0) if streamed else None, *(None for _ in others))
-        if in_turn:
+        if sequential:
             return jax.lax.map(lambda member: function(member, data, *others), members)
         if jax.tree.leaves(members)[0].shape[0] > 1:
             return jax.vmap(function, in_axes=axes)(members, data, *others)

@@ -1,0 +1,170 @@
+"""`--member all`: the mean of the members' probabilities in each command, beside single members."""
+
+import dataclasses
+import json
+import re
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tlite as package
+from tlite.errors import UserError
+from tlite.experiment import Experiment
+from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
+from tlite.recipes.ensemble import describe_ensemble
+from tlite.recipes.loading import load_model
+from tlite.recipes.recipe import Recipe
+from tlite.training.config import Varied
+from tlite.training.runs import open_run
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("sacrebleu")
+
+SMALL = (
+    " --width 8 --num-heads 2 --num-blocks 1 --steps 2 --evaluate-every 2 --seeds 2 "
+    "--precision float32 --learning-rate 0.03 "
+)
+KINDS = {
+    "classifier": "reviews_demo --reviews 60 --context 16 --batch-size 8",
+    "generator": "text --path {text} --context 8 --batch-size 4",
+    "translator": "copy_task --letters 4 --longest 5 --sequences 40 --pieces 20 --context 8 "
+    "--batch-size 128 --buckets 1 --beam 3 --bleu-sentences 1 --schedule constant",
+}
+NAME = "the ensemble of all 2 members"
+TEXTS = "'The sound is superb.' 'The price is awful. The lamp is weak.'"
+
+
+@pytest.fixture(scope="module")
+def trained(train, tmp_path_factory):
+    """A run of each kind."""
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text("The quick brown fox jumps over the läzy dog.\n" * 20)
+    options = (line.format(text=text) + SMALL for line in KINDS.values())
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (ClassifierRecipe, GeneratorRecipe, TranslatorRecipe):
+            patch.setattr(kind, "report", lambda *_: None)  # nothing is looked at
+        runs = [train(line).run for line in options]
+    return SimpleNamespace(**dict(zip(KINDS, runs, strict=True)))
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(Recipe, "save_plots", lambda *_: None)
+
+
+def probabilities(out):
+    return np.array([[*json.loads(line)["probabilities"].values()] for line in out.splitlines()])
+
+
+def test_a_text_has_the_mean_of_the_members_probabilities(works):
+    line = f"classify {{classifier}} {TEXTS} --format jsonl --member "
+    first, second, mean = (probabilities(works(line + member)) for member in ("0", "1", "all"))
+    assert np.abs(first - second).max() > 1e-3
+    np.testing.assert_allclose(mean, (first + second) / 2, atol=2e-6)
+    averaged = works(f"{line} all --checkpoint average")
+    np.testing.assert_allclose(probabilities(averaged), mean, atol=2e-6)  # of one checkpoint
+
+
+def test_a_classifiers_ensemble_is_scored_beside_its_members(works, trained):
+    pytest.importorskip("sklearn")
+    out = works("evaluate {classifier} --member all")
+    run = ClassifierRecipe.open(trained.classifier)
+    examples = [e for e in run.data.validation if e.label is not None]
+    of_members, _ = run.predict(examples)
+    labels = np.array([e.label for e in examples])
+    chosen = of_members[:, np.arange(len(labels)), labels].astype(np.float64)
+    right = 100 * (of_members.mean(0).argmax(-1) == labels).mean()
+    losses = -np.log(chosen).mean(1)
+    expected = (
+        f"{NAME}: accuracy {right:.1f} %, loss {-np.log(chosen.mean(0)).mean():.4f} "
+        f"(of one: {losses.mean():.4f} ± {losses.std(ddof=1):.4f})\n"
+    )
+    assert expected in out
+    assert "scores by class (the ensemble)" in out
+    single = works("evaluate {classifier}").splitlines()
+    assert single[0] in out  # the members' own accuracy
+    assert NAME not in "".join(single)
+
+
+def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
+    """By hand, in float64: -log of the mean of the members' probabilities of each next token."""
+    single, told = works("evaluate {generator} --member all").splitlines()
+    assert works("evaluate {generator}") == f"{single}\n"
+    run = GeneratorRecipe.open(trained.generator)
+    inputs, targets, weights = run.parts["validation"].scored()
+    chosen = []
+    for member in range(2):
+        model, _ = package.load(trained.generator, member=member)
+        logits = np.asarray(jax.jit(lambda model: model(jnp.asarray(inputs)))(model), np.float64)
+        powers = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        chosen.append(np.take_along_axis(powers, targets[..., None], -1)[..., 0])
+    losses = -np.log(np.mean(chosen, axis=0))
+    loss = (weights * losses).sum() / weights.sum()
+    bits = loss * run.parts["validation"].targets_per_byte / np.log(2)
+    found = re.fullmatch(
+        rf"{NAME}: loss (\S+) nats per character, perplexity (\S+), (\S+) bits per byte, .*", told
+    )
+    values = [float(value) for value in found.groups()]
+    np.testing.assert_allclose(values, [loss, np.exp(loss), bits], atol=1e-3)
+    of_members = [-(weights * np.log(p)).sum() / weights.sum() for p in chosen]
+    assert loss < np.mean(of_members)  # -log is convex
+    assert works("evaluate {generator} --member all --sampled 9").count(f"{NAME}: loss") == 2
+
+
+def test_a_generators_ensemble_writes(works):
+    line = "generate {generator} --prompt The --tokens 20 --greedy --member all"
+    assert works(line).startswith("The")
+    assert works(line) == works(f"{line} --seed 3")
+
+
+def test_translations_and_bleu_of_an_ensemble(works):
+    out = works("evaluate {translator} --member all")
+    for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty"):
+        assert len(re.findall(rf"{NAME}(?:, |: ){name}", out)) >= 1
+    assert re.search(r"^greedy: BLEU \S+ ± ", out, re.MULTILINE)
+    lines = works("translate {translator} 'a b c' 'd c' --member all").splitlines()
+    assert len(lines) == 2
+    best = works("translate {translator} 'a b c' --member all --n-best 2").splitlines()
+    assert best[0].split("\t")[2] == lines[0]
+
+
+def test_one_member_gives_its_own_numbers(works, trained):
+    """Taken into a run of its own."""
+    works("train --resume {generator} --member 1")
+    alone = trained.generator.with_name(f"{trained.generator.name}-1")
+    for line in ("evaluate {alone}", "generate {alone} --prompt The --tokens 9"):
+        assert works(f"{line} --member all", alone=alone) == works(line, alone=alone)
+
+
+def test_a_variant_that_has_failed_is_told(trained, tmp_path):
+    run = open_run(trained.generator, Experiment)
+    varied = Varied(), Varied(learning_rate=0.5)
+    training = dataclasses.replace(run.experiment.training, seeds=1, varied=varied)
+    experiment = dataclasses.replace(run.experiment, training=training)
+    spoiled = dataclasses.replace(run, folder=tmp_path, experiment=experiment)
+    line = {"step": 7, "split": "training", "loss": 1.0, "loss_members": [1.0, None]}
+    spoiled.metrics.write_text(json.dumps(line) + "\n")
+    assert describe_ensemble(training).endswith("all 2 members (2 variants x 1 seed)")
+    with pytest.raises(UserError, match=r"member 1, .*, has failed at step 7: there is no mean"):
+        load_model(spoiled, member="all")
+
+
+MISTAKES = {
+    "evaluate {generator} --member alll": "--member must be a whole number or all, not 'alll'",
+    "evaluate {generator} --member 1": "--member N.* for classifiers",
+    "evaluate {translator} --member 1": "--member N for classifiers",
+    "inspect {generator} --member all": "--member must be a whole number, not 'all'",
+    "export {generator} there --member all": "--member must be a whole number, not 'all'",
+    "train --resume {generator} --member all": "--member must be a whole number, not 'all'",
+    "translate {folder} a --member all": "this folder has one model",
+    "evaluate {folder} --member all": "only a text is scored",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line(line, fails, tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert re.search(MISTAKES[line], fails(line, folder=tmp_path))

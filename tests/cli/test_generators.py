@@ -1,0 +1,117 @@
+"""Generators of bytes, of subwords and of corpora, from training to export."""
+
+import json
+import re
+
+import pytest
+
+from tests.recipes.corpora import write_corpus
+
+pytest.importorskip("tokenizers")
+TEXT = "The quick brown fox jumps over the läzy dog.\n" * 60
+TINY = (
+    "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
+    "--batch-size 4 --precision float32 "
+)
+GPT2 = "--positions learned --norm layer --activation gelu --bias --qkv-bias "
+EXPERIMENT = """
+import dataclasses
+from experiments.demo import experiment as demo
+from tlite.data.corpus import Corpus
+experiment = dataclasses.replace(demo, name="of-corpus", data=Corpus())
+"""
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(train, text):
+    return train(f"text --path {text} --tokenizer bpe:300 {TINY}{GPT2}")
+
+
+def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
+    told = r"validation loss \S+ nats per token, perplexity \S+, [\d.]+ bits per byte"
+    assert re.search(told, trained.printed)
+    assert re.search(told, works("evaluate {run} --sampled 20"))
+    out = works("generate {run} --prompt 'Öl <|endoftext|> 漢' --tokens 8")
+    assert out.startswith("Öl <|endoftext|> 漢")
+    assert works("generate {run} --tokens 5 --greedy").startswith("The ")
+
+
+def test_bytes_are_trained_and_asked_for_text(works, train, text):
+    made = train(f"text --path {text} --tokenizer bytes {TINY}")
+    assert re.search(r"nats per byte, perplexity \S+, [\d.]+ bits per byte", made.printed)
+    out = works("generate {made} --prompt 'Öl <|endoftext|> 漢' --tokens 8", made=made.run)
+    assert out.startswith("Öl <|endoftext|> 漢")
+
+
+def test_subwords_are_looked_into_and_exported(works, trained, tmp_path):
+    assert "pictures in" in works("inspect {run}")
+    works(f"export {{run}} {tmp_path / 'theirs'}")
+    line = "generate {place} --prompt 'The quick' --tokens 9 --greedy"
+    assert works(line, place=tmp_path / "theirs") == works(line, place=trained.run)
+
+
+def test_the_end_mark_ends_a_text(works, monkeypatch):
+    monkeypatch.setattr("tlite.cli.commands.end_ids", lambda of: range(len(of)))  # any token is one
+    assert works("generate {run} --tokens 8 --prompt ab") == "ab\n"
+
+
+def test_without_a_prompt_the_end_mark_starts_a_text(works, copied):
+    config = json.loads((copied / "config.json").read_text())
+    config["experiment"]["prompt"] = ""
+    (copied / "config.json").write_text(json.dumps(config))
+    assert works("generate {copied} --tokens 8", copied=copied)
+
+
+MISTAKES = {
+    "--tokenizer bpe:x": "--tokenizer: the pieces of 'bpe:x' must be a whole number",
+    "--tokenizer bpe:256": "--tokenizer: pieces of bytes must be at least 257, not 256",
+    "--tokenizer ''": "--tokenizer: the tokenizer needs a name",
+    "--tokenizer": "--tokenizer needs a value",
+    "--tokenizer nowhere.json": "there is no tokenizer 'nowhere.json'",
+    "--tokenizer gpt-none": "no file or folder gpt-none, and the Hugging Face hub gave no",
+    "--tokenizer /dev/zero": "can't read /dev/zero: it is a device",
+    "--tokenizer bytes --vocabulary-size 99": "vocabulary size is 99, but",
+    "--tokenizer bpe --context 2000": "too short: its training part has [0-9]+ tokens",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line(line, fails, text):
+    assert re.search(MISTAKES[line], fails(f"train text --path {text} {line}"))
+
+
+# Corpora
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "corpus.py").write_text(EXPERIMENT)
+    return write_corpus(tmp_path / "folder")
+
+
+def test_a_corpus_is_trained_and_measured(works, corpus, tmp_path):
+    works(f"train corpus.py --folder {corpus} --run new --separate-documents {TINY}")
+    line = "evaluate new --split training"
+    assert re.search(r"nats per byte, .* bits per byte, .* [\d,]+ bytes", works(line))
+    assert works("generate new --tokens 3 --prompt 12").startswith("12")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("", "--folder"),
+        ("--folder nowhere", "there is no folder nowhere"),
+        ("--folder {corpus} --tokenizer bytes", "the tokenizer is the corpus's: leave it out"),
+        ("--folder {corpus} --validation-tokens 0", "validation_tokens must be at least 1"),
+        ("--folder {corpus} --context 9999", "too short"),
+    ],
+)
+def test_a_mistake_with_a_corpus_is_told_in_one_line(line, told, fails, corpus):
+    assert told in fails(f"train corpus.py {line}", corpus=corpus)

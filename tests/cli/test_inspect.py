@@ -1,0 +1,125 @@
+"""`tlite inspect`: where it draws, and each mistake with exit code 2. (What is drawn is in
+tests/recipes/test_inspect_run.py.)"""
+
+import re
+import shutil
+
+import jax
+import pytest
+
+from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.pretrained import save_pretrained
+from tlite.recipes.gallery import Gallery
+from tlite.text import CharTokenizer
+
+pytest.importorskip("sklearn")
+pytest.importorskip("tokenizers")
+
+TINY = (
+    "--reviews 60 --context 12 --width 8 --num-heads 2 --num-blocks 1 --steps 2 --batch-size 8 "
+    "--evaluate-every 1 --seeds 2 --precision float32"
+)
+
+
+@pytest.fixture(scope="module")
+def trained(train):
+    return train(f"reviews_demo {TINY}")
+
+
+@pytest.fixture(autouse=True)
+def empty_pictures(monkeypatch):
+    """Pictures are files with nothing in them: to draw them takes long."""
+
+    def draw(gallery, section, name, caption, plot):
+        (gallery.folder / f"{name}.png").touch()
+
+    monkeypatch.setattr(Gallery, "draw", draw)
+
+
+@pytest.mark.parametrize(
+    "options", ["", " --text 'The sound is superb.'", " --member 1", " --checkpoint 1"]
+)
+def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, trained, options):
+    code, out, err = tlite("inspect {run}" + options)
+    assert (code, err) == (0, "")
+    folder = trained.run / "inspection"
+    number = len(list(folder.glob("*.png")))
+    assert number > 5
+    page = folder / "index.html"
+    assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
+    assert page.stat().st_size > 1000
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A folder as transformers writes it, with a character for each token."""
+    folder, tokenizer = tmp_path_factory.mktemp("pretrained") / "gpt2", CharTokenizer("abc d")
+    config = GeneratorConfig(
+        vocabulary_size=len(tokenizer), context=8, width=8, num_heads=2, num_blocks=1,
+        norm_first=True, activation="gelu", qkv_bias=True, tied_head=True,
+    )  # fmt: skip
+    save_pretrained(folder, TransformerGenerator(config, key=jax.random.key(0)), tokenizer)
+    return folder
+
+
+def test_a_folder_of_transformers_is_looked_at_too(works, pretrained):
+    out = works("inspect {pretrained} --text 'ab ba'", pretrained=pretrained)
+    folder = pretrained / "inspection"
+    number = len(list(folder.glob("*.png")))
+    assert number > 10
+    page = folder / "index.html"
+    assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    {
+        "--member 1": "--checkpoint and --member are for runs",
+        "--text ' '": "the text to look at is empty",
+        "--checkpoint last": "--checkpoint and --member are for runs",
+    }.items(),
+)
+def test_a_mistake_with_a_folder_of_transformers_is_told(fails, pretrained, options, told):
+    assert told in fails(f"inspect {{pretrained}} {options}", pretrained=pretrained)
+
+
+def test_what_a_kill_has_left_goes(works, copied):
+    (copied / ".inspection.new").mkdir()
+    (copied / ".inspection.new" / "half.png").touch()
+    works("inspect {copied}", copied=copied)
+    assert "half.png" not in [path.name for path in (copied / "inspection").iterdir()]
+    assert not (copied / ".inspection.new").exists()
+
+
+def test_help_names_the_options(tlite):
+    code, out, _ = tlite("inspect --help")
+    assert code == 0
+    assert all(option in out for option in ("--text", "--member", "--checkpoint"))
+
+
+MISTAKES = {
+    "inspekt {run}": "did you mean inspect?",
+    "inspect": "run folder",
+    "inspect nowhere": "nowhere does not exist",
+    "inspect .": "not a run folder",
+    "inspect {run} --text ''": "the text to look at is empty",
+    "inspect {run} --text ' '": "the text to look at is empty",
+    "inspect {run} --text ☕": "no word in it",
+    "inspect {run} --member 2": "no member 2: the run has 2",
+    "inspect {run} --member -1": "no member -1",
+    "inspect {run} --checkpoint 3": "no checkpoint 3: .*1, 2",
+    "inspect {run} --txt good": "--txt: did you mean --text?",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, tmp_path):
+    assert re.search(MISTAKES[line].replace("?", r"\?"), fails(line))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(fails, trained, tmp_path):
+    copied = shutil.copytree(trained.run, tmp_path / "copied")
+    shutil.rmtree(copied / "inspection", ignore_errors=True)
+    (copied / "inspection").touch()
+    assert "inspection" in fails("inspect {copied}", copied=copied)

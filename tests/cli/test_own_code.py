@@ -1,0 +1,276 @@
+"""Runs with functions of the user's: without --code they are refused, with it they work as ever.
+
+A process remembers the functions it has seen: `another` is one that has seen none.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tlite import own_code
+from tlite.cli import main
+from tlite.recipes import open_recipe
+from tlite.recipes.gallery import Gallery
+from tlite.training.metrics import read_metrics
+
+pytest.importorskip("sklearn")
+
+ROOT = Path(__file__).parents[2]
+TEXT = "The quick brown fox jumps over the lazy dog.\n" * 40
+TRAINING = (
+    "TrainingConfig(steps=4, batch_size=32, learning_rate=0.02, evaluate_every=2, keep=2, "
+    'precision="float32")'
+)
+FUNCTIONS = '''
+import jax
+import jax.numpy as jnp
+from tlite import functional as F
+from tlite.data import CopyTask, SyntheticReviews, TextFile
+from tlite.experiment import (
+    ClassifierExperiment, GeneratorExperiment, PairSubwords, TranslatorExperiment, Words
+)
+from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
+from tlite.training import TrainingConfig
+
+def alibi(own, query, key, value, mask=None):
+    """A bias by distance, and a temperature for each head to learn."""
+    slopes = 2.0 ** -jnp.arange(1, 1 + query.shape[-3])
+    scores = jnp.einsum("...tk,...sk->...ts", query, key) / query.shape[-1] ** 0.5
+    scores = own.temperature[:, None, None] * scores
+    scores += slopes[:, None, None] * jnp.arange(key.shape[-2])
+    weights = jax.nn.softmax(scores, where=mask)
+    return weights @ value, weights
+
+alibi.parameters = lambda config, key: {"temperature": jnp.full(config.num_heads, 3.0)}
+
+def squared(x):
+    return jax.nn.relu(x) ** 2
+
+OWN = dict(width=8, num_heads=2, num_blocks=1, dropout=0.0, attention=alibi, activation=squared)
+'''
+EXPERIMENTS = {
+    "generator": 'GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfig('
+    'context=16, positions="none", norm_first=True, embedding_deviation=1.0, **OWN), {training}, '
+    'prompt="The ")',
+    "classifier": 'ClassifierExperiment("mine", SyntheticReviews(60), Words(1), ClassifierConfig('
+    'context=12, aggregation="mean", **OWN), {training})',
+    "translator": 'TranslatorExperiment("mine", CopyTask(letters=4, longest=5, sequences=60), '
+    "PairSubwords(20), Seq2SeqConfig(context=8, **OWN), {training}, buckets=1, bleu_sentences=2)",
+}
+
+
+@pytest.fixture(autouse=True)
+def another(monkeypatch):
+    """As in another process: nothing has been described, named or run."""
+    monkeypatch.setattr(own_code, "_named", [])
+    monkeypatch.setattr(own_code, "_modules", {})
+    monkeypatch.setattr(own_code, "_records", {})
+
+
+@pytest.fixture(scope="module")
+def make(train, tmp_path_factory):
+    """Trains an experiment of a kind: its run, its file, and what `then` prints in that process."""
+
+    def call(kind, then):
+        folder = tmp_path_factory.mktemp("own")
+        (folder / "text.txt").write_text(TEXT)
+        experiment = EXPERIMENTS[kind].format(text=str(folder / "text.txt"), training=TRAINING)
+        file = folder / "mine.py"
+        file.write_text(f"{FUNCTIONS}\nexperiment = {experiment}\n")
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            contextlib.redirect_stdout(io.StringIO()) as out,
+        ):
+            for name, empty in {"_named": [], "_modules": {}, "_records": {}}.items():
+                patch.setattr(own_code, name, empty)
+            trained = train(str(file))
+            patch.setattr("tlite.devices.prepare_devices", lambda: None)
+            assert main(shlex.split(then.format(run=trained.run))) == 0
+        return SimpleNamespace(file=file, then=out.getvalue(), **vars(trained))
+
+    return call
+
+
+GENERATE = "generate {run} --greedy --tokens 40"
+
+
+@pytest.fixture(scope="module")
+def trained(make):
+    return make("generator", GENERATE)
+
+
+COMMANDS = ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
+
+
+def test_training_says_what_is_the_user_s_own(trained):
+    assert ", activation squared of mine.py, attention alibi of mine.py on" in trained.printed
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, command):
+    before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
+    assert fails(command) == (
+        "tlite: the run uses squared of mine.py: name that file, --code mine.py, if you trust it\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_with_another_text_of_the_file_a_run_is_refused(fails, trained, tmp_path, command):
+    marker = "open('ran', 'w').close()\n"
+    (tmp_path / "mine.py").write_text(trained.file.read_text() + marker)
+    message = fails(f"{command} --code mine.py")
+    assert message == "tlite: mine.py has changed since the run was made: it is not run\n"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_not_there_is_told(fails, command):
+    message = "tlite: there is no file nowhere.py to take code from\n"
+    assert fails(f"{command} --code nowhere.py") == message
+
+
+def losses(run, split="validation"):
+    return [x["loss"] for x in read_metrics(run / "metrics.jsonl") if x["split"] == split]
+
+
+def loss_of(printed):
+    return float(re.search(r"validation loss (\d+\.\d+)", printed)[1])
+
+
+def test_evaluation_with_the_file_gives_the_losses_of_training_again(works, trained):
+    for checkpoint, loss in zip((2, 4), losses(trained.run), strict=True):
+        out = works(f"evaluate {{run}} --code {trained.file} --checkpoint {checkpoint}")
+        assert loss_of(out) == pytest.approx(loss, abs=6e-5)
+
+
+def test_the_text_is_the_one_that_the_process_of_training_writes(works, trained):
+    assert works(f"{GENERATE} --code {trained.file}") == trained.then
+
+
+def test_files_may_be_named_in_any_order_with_others(works, trained, tmp_path):
+    (tmp_path / "other.py").write_text("open('ran', 'w').close()")
+    out = works(f"{GENERATE} --code other.py --code {trained.file}")
+    assert out == trained.then
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "line", "instead"),
+    [
+        ("activation", "jax.nn.relu(x) ** 2", "jax.nn.relu(x)"),
+        ("attention", "scores += slopes", "0 * slopes"),
+    ],
+)
+def test_it_is_the_function_of_the_file_that_computes(works, trained, copied, part, line, instead):
+    """With another in its place, of another file, the loss is another."""
+    text = trained.file.read_text()
+    assert text.count(line) == 1
+    (copied / "other.py").write_text(text.replace(line, instead))
+    content = json.loads((copied / "config.json").read_text())
+    sha256 = hashlib.sha256((copied / "other.py").read_bytes()).hexdigest()
+    content["experiment"]["model"][part] |= {"file": "other.py", "sha256": sha256}
+    (copied / "config.json").write_text(json.dumps(content))
+    code = f"--code {trained.file} --code {copied / 'other.py'}"
+    changed = works(f"evaluate {{copied}} {code}", copied=copied)
+    assert loss_of(changed) != pytest.approx(losses(trained.run)[-1], abs=1e-3)
+
+
+def test_pictures_are_drawn_with_the_file(works, trained, copied, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Gallery, "draw", lambda self, section, name, *_: drawn.append(name))
+    works(f"inspect {{copied}} --code {trained.file}", copied=copied)
+    assert len(drawn) > 5
+    assert (copied / "inspection" / "index.html").exists()
+
+
+def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied):
+    shutil.rmtree(copied / "checkpoints" / "4")
+    out = works(f"train --resume {{copied}} --code {trained.file}", copied=copied)
+    assert "step 4 " in out
+    for split in ("training", "validation"):
+        assert losses(copied, split) == losses(trained.run, split)
+
+
+def test_the_parameters_of_a_function_are_trained(trained):
+    own_code.name_files([trained.file])
+    run = open_recipe(trained.run)
+    (model,) = run.trainer.models(run.restore("last")[0].parameters)
+    temperature = model.blocks[0].attention.own.temperature[...]
+    assert temperature.shape == (2,)
+    assert (temperature != 3).all()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("--activation alibi", "--activation can't be 'alibi': choose one of relu, gelu, "),
+        ("--attention 3", "--attention can't be '3': choose one of exact, mixed, fused, auto"),
+        ("--positions absolute", "--positions can't be 'absolute': choose one of learned, "),
+    ],
+)
+def test_on_the_command_line_a_function_is_only_replaced(fails, trained, line, sentence):
+    assert sentence in fails(f"train {trained.file} {line} --run x")
+
+
+def test_on_the_command_line_a_function_is_replaced(works, trained, tmp_path):
+    works(f"train {trained.file} --activation gelu --attention exact --run {tmp_path / 'run'}")
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]["model"]
+    assert (saved["activation"], saved["attention"]) == ("gelu", "exact")
+    own_code._records.clear()
+    assert works(f"generate {tmp_path / 'run'} --tokens 5")
+
+
+def test_help_names_the_function_that_an_experiment_has(works, trained):
+    assert "(default: alibi)" in " ".join(works(f"train {trained.file} --help").split())
+
+
+# In processes of their own
+
+
+def test_the_same_in_processes_of_their_own(trained, tmp_path):
+    def call(line):
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "tlite", *shlex.split(line.format(run=trained.run))]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = call(GENERATE)
+    assert (code, out) == (2, "")
+    assert err.endswith("name that file, --code mine.py, if you trust it\n")
+    code, out, err = call(f"{GENERATE} --code {trained.file}")
+    assert (code, out, err) == (0, trained.then, "")
+
+
+# The other models
+
+
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        ("classifier", "classify {run} 'It is very good' bad"),
+        ("translator", "translate {run} 'a b c' 'd c'"),
+    ],
+)
+def test_a_classifier_and_a_translator_need_the_file_too(make, kind, then, capsys):
+    if kind == "translator":
+        pytest.importorskip("tokenizers")
+        pytest.importorskip("sacrebleu")
+    trained = make(kind, then)
+    line = then.format(run=trained.run)
+    assert main(shlex.split(line)) == 2
+    out, err = capsys.readouterr()
+    assert (out, "name that file, --code mine.py" in err) == ("", True)
+    assert main(shlex.split(f"{line} --code {trained.file}")) == 0
+    assert capsys.readouterr().out == trained.then

@@ -1,0 +1,293 @@
+"""Every command on a Hugging Face folder: one that `tlite export` made of a run, and one that a
+fine-tuned run started from."""
+
+import json
+import math
+import re
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tlite as library
+from tlite import functional as F
+from tlite.cli.commands import encode_prompt
+from tlite.errors import UserError
+from tlite.experiment import Pretrained
+from tlite.models import (
+    ClassifierConfig,
+    MaskedConfig,
+    Seq2SeqConfig,
+    TransformerMasked,
+    TransformerSeq2Seq,
+)
+from tlite.pretrained import PretrainedTokenizer, save_pretrained
+from tlite.pretrained.files import stored_arrays
+from tlite.recipes.finetuning import taken_from
+
+pytest.importorskip("tokenizers")
+GPT2 = (
+    "--positions learned --norm layer --activation gelu --bias --qkv-bias --tied-head --norm-first "
+    "--context 16 --width 8 --num-heads 2 --num-blocks 2 --steps 4 --evaluate-every 2 "
+    "--batch-size 4 --precision float32"
+)
+TEXTS = ["it was a good film", "the film was bad", "so good a good film", "bad bad film it was"]
+MARKS = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+
+
+def word_tokenizer() -> PretrainedTokenizer:
+    """A word is a token; a text is [CLS] ... [SEP]."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = dict.fromkeys(word for text in TEXTS for word in text.split())
+    ids = {token: index for index, token in enumerate([*MARKS, *words])}
+    content = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
+    content.pre_tokenizer = pre_tokenizers.Whitespace()
+    content.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    content.add_special_tokens(list(MARKS))
+    roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), MARKS, strict=True))
+    return PretrainedTokenizer(content, roles)
+
+
+@pytest.fixture(scope="module")
+def trained(train):
+    """A generator of GPT-2's architecture."""
+    return train(f"demo {GPT2}")
+
+
+@pytest.fixture(scope="module")
+def exported(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "gpt2"
+    save_pretrained(folder, *library.load(trained.run))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """A masked language model of BERT's architecture, with random parameters."""
+    config = MaskedConfig(
+        vocabulary_size=len(word_tokenizer()), context=16, width=8, num_heads=2, num_blocks=1,
+        activation="gelu_exact", qkv_bias=True, embedding_norm=True, segments=2,
+        norm_epsilon=1e-12,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("bert") / "bert"
+    save_pretrained(folder, TransformerMasked(config, key=jax.random.key(0)), word_tokenizer())
+    return folder
+
+
+# Out, and in again
+
+
+def test_an_exported_generator_has_the_same_logits_and_writes_the_same(works, trained, tmp_path):
+    folder = tmp_path / "new" / "gpt2"
+    assert works(f"export {{run}} {folder}").startswith(f"saved in {folder} as a gpt2 model")
+    (ours, letters), (theirs, pieces) = library.load(trained.run), library.load(folder)
+    tokens = jnp.arange(12) % len(letters)
+    np.testing.assert_allclose(theirs(tokens), ours(tokens), atol=1e-6)
+    assert pieces.encode("def f(x):").tolist() == letters.encode("def f(x):").tolist()
+    options = "--prompt 'def f' --tokens 40 --greedy"
+    assert works(f"generate {folder} {options}") == works(f"generate {{run}} {options}")
+
+
+def test_a_folder_is_written_anew_with_the_same_bits(works, exported, tmp_path):
+    works(f"export {exported} {tmp_path / 'again'}")
+    arrays, again = stored_arrays(exported), stored_arrays(tmp_path / "again")
+    assert sorted(arrays) == sorted(again)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array.read(), again[name].read())
+
+
+def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("def f(x):\n    return x + 1\n" * 3)
+    out = works(f"evaluate {exported} --path {path}")
+    model, tokenizer = library.load(exported)
+    tokens = jnp.asarray(tokenizer.encode(path.read_text(), marks=False))
+    total, context = 0.0, model.config.context
+    for start in range(0, len(tokens) - 1, context):
+        inputs, targets = tokens[start : start + context], tokens[start + 1 : start + context + 1]
+        total += float(F.token_cross_entropy(model(inputs[: len(targets)]), targets).sum())
+    loss = total / (len(tokens) - 1)
+    assert f"loss {loss:.4f} nats per token, perplexity {math.exp(loss):.3f}" in out
+    assert f"{loss / math.log(2):.4f} bits per byte" in out  # a character here is a byte
+    assert f"{len(tokens) - 1:,} tokens in windows of {context}" in out
+
+
+def test_generation_ends_at_the_end_mark(works, exported, tmp_path):
+    config = json.loads((exported / "config.json").read_text())
+    model, tokenizer = library.load(exported)
+    written = works(f"generate {exported} --prompt d --tokens 30 --greedy").strip("\n")
+    end = tokenizer.encode(written[5])[0]
+    folder = tmp_path / "ends"
+    save_pretrained(folder, model, tokenizer)
+    for name in ("config.json", "generation_config.json"):
+        content = json.loads((folder / name).read_text()) | {"eos_token_id": int(end)}
+        (folder / name).write_text(json.dumps(content))
+    cut = works(f"generate {folder} --prompt d --tokens 30 --greedy").strip("\n")
+    assert cut == "d" + written[1:].split(written[5])[0]
+    assert config["model_type"] == "gpt2"
+
+
+def test_what_a_folder_asks_of_generation_and_does_not_get_is_told(tlite, exported, tmp_path):
+    save_pretrained(tmp_path / "asks", *library.load(exported))
+    asked = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 0}
+    (tmp_path / "asks" / "generation_config.json").write_text(json.dumps(asked))
+    code, _, err = tlite(f"generate {tmp_path / 'asks'} --prompt d --tokens 2")
+    assert code == 0
+    assert err == f"warning: {tmp_path / 'asks'} asks for repetition_penalty: not heeded\n"
+
+
+# Fine-tuning
+
+
+CLASSIFIER = """
+from tlite.data import LabelledText
+from tlite.experiment import ClassifierExperiment, Pretrained
+from tlite.models import ClassifierConfig
+from tlite.training import TrainingConfig
+experiment = ClassifierExperiment(
+    "tuned",
+    data=LabelledText(
+        training=("{data}",), validation=("{data}",), labels={{"0": "bad", "1": "good"}}
+    ),
+    pretraining=Pretrained("{folder}"),
+    model=ClassifierConfig(context=6, dropout=0.0),
+    training=TrainingConfig(steps=300, learning_rate=3e-3, evaluate_every=150, batch_size=4),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def tuned(train, bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tuned")
+    lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
+    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    source = CLASSIFIER.format(data=folder / "data.jsonl", folder=bert)
+    (folder / "tuned.py").write_text(source)
+    return train(str(folder / "tuned.py"))
+
+
+def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert, tmp_path):
+    assert "validation accuracy 100.0 %" in tuned.printed
+    texts = " ".join(map(repr, TEXTS))
+    rows = works(f"classify {tuned.run} {texts} --format jsonl").splitlines()
+    found = [json.loads(row) for row in rows]
+    assert [line["class"] for line in found] == ["good", "bad", "good", "bad"]
+    out = works(f"export {tuned.run} {tmp_path / 'out'}")
+    assert "as a bert model" in out
+    again = works(f"classify {tmp_path / 'out'} {texts} --format jsonl").splitlines()
+    for ours, theirs in zip(found, map(json.loads, again), strict=True):
+        assert theirs["class"] == ours["class"]
+        for name, probability in ours["probabilities"].items():
+            assert theirs["probabilities"][name] == pytest.approx(probability, abs=1e-5)
+    fields = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert fields["id2label"] == {"0": "bad", "1": "good"}
+    model, _ = library.load(tuned.run)
+    assert isinstance(model.config, ClassifierConfig)
+    assert model.config.context == 6
+
+
+def test_a_long_text_loses_its_last_words_and_not_the_mark_at_its_end(tuned):
+    _, tokenizer = library.load(tuned.run)
+    row = tokenizer.encode_batch(["it was a good film and so good"], 6)[0]
+    assert row[0] == tokenizer.cls_id
+    assert row[-1] == tokenizer.sep_id
+
+
+GENERATOR = """
+from tlite.data import TextFile
+from tlite.experiment import GeneratorExperiment, Pretrained
+from tlite.models import GeneratorConfig
+from tlite.training import TrainingConfig
+experiment = GeneratorExperiment(
+    "tuned",
+    data=TextFile("{data}"),
+    pretraining=Pretrained("{folder}"),
+    model=GeneratorConfig(context=8, dropout=0.0),
+    training=TrainingConfig(steps={steps}, learning_rate=3e-3, evaluate_every=400, batch_size=8),
+    prompt="ab",
+)
+"""
+
+
+def test_a_generator_starts_from_a_gpt2_and_learns(train, works, exported, tmp_path):
+    (tmp_path / "data.txt").write_text("abab" * 200)
+    source = GENERATOR.format(data=tmp_path / "data.txt", folder=exported, steps=800)
+    (tmp_path / "tuned.py").write_text(source)
+    tuned = train(str(tmp_path / "tuned.py"))
+    losses = [float(x) for x in re.findall(r"validation loss (\S+)", tuned.printed)]
+    assert min(losses) < 0.1
+    assert "nats per token" in tuned.printed
+    assert "abababababab" in works(f"generate {tuned.run} --tokens 10 --greedy")
+    assert "tokens" in works(f"evaluate {tuned.run}")
+    works(f"export {tuned.run} {tmp_path / 'out'}")
+    again = works(f"generate {tmp_path / 'out'} --prompt ab --tokens 10 --greedy")
+    assert again == works(f"generate {tuned.run} --prompt ab --tokens 10 --greedy")
+
+
+# Translation
+
+
+def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
+    config = Seq2SeqConfig(
+        vocabulary_size=len(word_tokenizer()), source_vocabulary_size=len(word_tokenizer()),
+        context=16, width=8, num_heads=2, num_blocks=1, norm="rms", norm_first=True, bias=False,
+        positions="relative", attention_scale=1.0, scale_embedding=False, head_scale=8**-0.5,
+        start_id=0, end_id=3,
+    )  # fmt: skip
+    model = TransformerSeq2Seq(config, key=jax.random.key(0))
+    save_pretrained(tmp_path / "t5", model, word_tokenizer())
+    out = works(f"translate {tmp_path / 't5'} 'it was a good film' 'so bad' --beam 2")
+    assert len(out.splitlines()) == 2
+
+
+# Mistakes
+
+
+def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_path):
+    assert "name a text, --path FILE" in fails(f"evaluate {exported}")
+    assert "a run has data of its own" in fails(f"evaluate {{run}} --path {exported}/config.json")
+    assert "another kind of model" in fails(f"generate {bert} --prompt a")
+    assert "another kind of model" in fails(f"classify {exported} a")
+    assert "another kind of model" in fails(f"translate {exported} a")
+    assert "--checkpoint and --member are for runs" in fails(f"generate {exported} --member 1")
+    assert "exists already" in fails(f"export {{run}} {exported}")
+    assert "texts begin with no mark: give a --prompt" in fails(f"generate {exported}")
+    (tmp_path / "empty.txt").write_text("")
+    assert "is too short: it has 0 tokens" in fails(
+        f"evaluate {exported} --path {tmp_path / 'empty.txt'}"
+    )
+    assert "there is no folder no/such" in fails("generate no/such --prompt a")
+
+
+def test_a_switch_that_is_the_models_own_is_refused(fails, bert, tuned, tmp_path):
+    source = tuned.run.parents[0] / "wide.py"
+    text = CLASSIFIER.format(data=tmp_path / "data.jsonl", folder=bert)
+    source.write_text(text.replace("context=6,", "context=6, width=64,"))
+    lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert "width is the pre-trained model's: leave it out" in fails(f"train {source}")
+
+
+def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
+    experiment = json.loads((tuned.run / "config.json").read_text())["experiment"]
+    assert experiment["pretraining"]["folder"] == str(bert)
+    assert len(experiment["pretraining"]["sha256"]) == 64
+    with pytest.raises(UserError, match="have changed since the run was made"):
+        taken_from(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
+
+
+def test_what_has_no_counterpart_is_refused_with_the_reason(train, fails, tmp_path):
+    run = train(f"demo {GPT2} --positions alibi").run
+    assert "no family of transformers" in fails(f"export {run} {tmp_path / 'out'}")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])
+def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends(begin, end, first):
+    tokenizer = SimpleNamespace(bos_id=begin, eos_id=end)
+    assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]

@@ -1,0 +1,63 @@
+"""GPT-2's experiment in miniature, from a text to a sample, over four processes and then two."""
+
+import json
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from tests.cli.launching import Launched, launched
+from tlite.cli import main
+
+HEARTBEAT = 5
+# The table of embeddings is large enough to be divided.
+TINY = (
+    "--vocabulary-size 4160 --width 16 --num-heads 2 --num-blocks 2 --context 16 "
+    "--batch-size 8 --examples-per-device 1 --placement sharded --precision float32 "
+    "--attention exact --warmup-steps 5 --learning-rate 0.01 --validation-tokens 256 "
+    "--steps 30 --evaluate-every 5"
+)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = (f"{number} bottles of beer on the wall. " for number in range(400))
+    source = folder / "texts.jsonl"
+    source.write_text("".join(json.dumps({"text": text * 3}) + "\n" for text in texts))
+    options = "--tokenizer bytes --validation-fraction 0.1 --processes 1"
+    assert main(["prepare", str(source), str(folder / "made"), *options.split()]) == 0
+    return folder / "made"
+
+
+def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, train, tmp_path, capsys):
+    line = f"gpt2 --folder {corpus} {TINY}"
+    run = tmp_path / "run"
+    with Launched(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
+        four.wait_until((run / "checkpoints" / "5").exists)
+        four.kill(2)
+        killed = time.monotonic()
+        code, out, err = four.end()
+    assert time.monotonic() - killed < HEARTBEAT + 10
+    said = "tlite: process 2 was ended by SIGKILL: what was saved is kept\n"
+    assert (code, err) == (128 + signal.SIGKILL, said)
+    assert "on 4 cpu device(s)" in out
+    assert losses(run, "validation").keys() < {5, 10, 15, 20, 25, 30}
+
+    assert "on 2 cpu device(s)" in launched("train --resume run", tmp_path, 2)
+    alone = train(line).run
+    for split, steps in (("training", range(1, 31)), ("validation", range(5, 31, 5))):
+        found, right = losses(run, split), losses(alone, split)
+        assert list(found) == list(right) == [*steps]
+        np.testing.assert_allclose([*found.values()], [*right.values()], rtol=1e-4)
+
+    capsys.readouterr()
+    assert main(["generate", str(run), "--prompt", "9 bottles", "--tokens", "20"]) == 0
+    assert capsys.readouterr().out.startswith("9 bottles")
+
+
+def losses(run, split):
+    """By step, in the order of the lines."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line["step"]: line["loss"] for line in lines if line["split"] == split}

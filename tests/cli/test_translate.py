@@ -1,0 +1,244 @@
+"""`tlite translate`: what it prints, from where it reads, and each mistake."""
+
+import json
+import re
+import shlex
+import shutil
+
+import pytest
+
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.recipes import start
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("sacrebleu")
+
+TINY = (
+    "--letters 4 --longest 5 --sequences 60 --pieces 20 --context 8 --width 8 --num-heads 2 "
+    "--num-blocks 1 --steps 4 --batch-size 128 --evaluate-every 2 --seeds 2 --buckets 1 --beam 3 "
+    "--bleu-sentences 2 --schedule constant --precision float32"
+)
+TEXTS = ["a b c d", "d c b", "a a a a a", "b"]
+QUOTED = " ".join(map(shlex.quote, TEXTS))
+GIVEN = "\n".join(TEXTS)
+LONG = "a b c d a b c d a b c d"
+
+
+@pytest.fixture(scope="module")
+def trained(train):
+    return train(f"copy_task {TINY}")
+
+
+def records(out):
+    def refuse(constant):
+        raise ValueError(f"{constant} is no JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in out.removesuffix("\n").split("\n")]
+
+
+# What is printed
+
+
+def test_a_translation_is_printed_for_each_text_in_its_order(works):
+    lines = works(f"translate {{run}} {QUOTED}").splitlines()
+    assert len(lines) == len(TEXTS)
+    assert set("".join(lines)) <= set("abcd ")
+    for text, line in zip(TEXTS[::-1], lines[::-1], strict=True):
+        assert works(f"translate {{run}} '{text}'") == f"{line}\n"
+
+
+def test_arguments_a_file_and_standard_input_are_read_alike(works, tmp_path):
+    expected = works(f"translate {{run}} {QUOTED}")
+    for end in ("", "\n", "\r\n"):
+        content = GIVEN.replace("\n", end or "\n").encode() + end.encode()
+        (tmp_path / "input.txt").write_bytes(content)
+        assert works("translate {run}", content) == expected
+        assert works("translate {run} --input input.txt") == expected
+
+
+def test_a_file_is_read_whatever_stands_in_standard_input(works, tmp_path):
+    (tmp_path / "input.txt").write_text(GIVEN)
+    expected = works(f"translate {{run}} {QUOTED}", b"b b b\n")
+    assert works("translate {run} --input input.txt", b"b b b\n") == expected
+
+
+def test_only_line_ends_divide_the_texts(works):
+    given = "a\u2028b\na\x85b\na\x0cb".encode()
+    assert len(records(works("translate {run} --format jsonl", given))) == 3
+
+
+def test_json_lines_have_the_text_and_its_best_translations(works):
+    lines = records(works(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
+    assert [line["text"] for line in lines] == TEXTS
+    plain = works(f"translate {{run}} {QUOTED}").splitlines()
+    for line, best in zip(lines, plain, strict=True):
+        assert list(line) == ["text", "translations"]
+        assert [list(t) for t in line["translations"]] == [["translation", "score"]] * 3
+        scores = [t["score"] for t in line["translations"]]
+        assert scores == sorted(scores, reverse=True)
+        assert scores[0] < 0
+        assert line["translations"][0]["translation"] == best
+
+
+def test_the_lines_of_the_n_best_say_the_same_as_the_json_lines(works):
+    lines = works(f"translate {{run}} {QUOTED} --n-best 2").splitlines()
+    expected = records(works(f"translate {{run}} {QUOTED} --n-best 2 --format jsonl"))
+    assert [line.split("\t") for line in lines] == [
+        [str(place), f"{found['score']:.4f}", found["translation"]]
+        for record in expected
+        for place, found in enumerate(record["translations"], 1)
+    ]
+
+
+def test_beams_that_have_not_ended_are_not_printed_beside_one_that_has(works, trained):
+    """With room for one token a single beam can end: the one that is empty."""
+    config = json.loads((trained.run / "config.json").read_text())
+    size = config["experiment"]["model"]["vocabulary_size"]
+    options = f"--max-length 1 --beam {size} --n-best {size}"
+    (line,) = records(works(f"translate {{run}} 'a b' {options} --format jsonl"))
+    assert [found["translation"] for found in line["translations"]] == [""]
+    assert "inf" not in works(f"translate {{run}} 'a b' {options}")
+
+
+def test_the_letters_of_other_languages_stay_in_the_json_lines(works):
+    out = works("translate {run} 'é ☕' --format jsonl")
+    assert out.startswith('{"text": "é ☕", ')
+
+
+def test_the_experiments_own_search_is_the_default(works):
+    expected = works(f"translate {{run}} {QUOTED} --format jsonl")
+    assert works(f"translate {{run}} {QUOTED} --beam 3 --format jsonl") == expected
+    greedy = records(works(f"translate {{run}} {QUOTED} --beam 1 --format jsonl"))
+    for wide, narrow in zip(records(expected), greedy, strict=True):
+        assert wide["translations"] != narrow["translations"]
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_no_translation_is_longer_than_asked(works, length):
+    lines = works(f"translate {{run}} {QUOTED} --max-length {length}").splitlines()
+    assert len(lines) == len(TEXTS)
+    assert max(len(line.split()) for line in lines) <= length
+
+
+def test_members_and_checkpoints_have_scores_of_their_own(works):
+    line = "translate {run} 'a b c d' --format jsonl --checkpoint "
+    options = ("last", "last --member 1", "2", "average")
+    assert len({works(line + option) for option in options}) == 4
+
+
+def test_truncation_cuts_what_is_too_long_and_leaves_the_rest(works):
+    lines = works(f"translate {{run}} '{LONG}' 'd c b' --truncate").splitlines()
+    assert len(lines) == 2
+    assert lines[1] == works("translate {run} 'd c b'").removesuffix("\n")
+
+
+def test_a_model_translates_where_its_data_is_not(works, copied):
+    config = json.loads((copied / "config.json").read_text())
+    config["experiment"]["data"]["sequences"] = 0
+    (copied / "config.json").write_text(json.dumps(config))
+    assert works("translate {copied} 'a b'", copied=copied) == works("translate {run} 'a b'")
+
+
+def test_help_names_the_options(works):
+    out = works("translate --help")
+    assert all(option in out for option in ("--input", "--n-best", "--truncate", "--beam"))
+
+
+# Mistakes
+
+
+MISTAKES = {
+    "translat {run} a": "did you mean translate?",
+    "translate": "run folder",
+    "translate nowhere a": "nowhere does not exist",
+    "translate . a": "not a run folder",
+    "translate {run}": "nothing to translate: give texts, or lines on standard input",
+    "translate {run} a ''": "line 2 is empty",
+    "translate {run} '  '": "line 1 is empty",
+    f"translate {{run}} a '{LONG}'": "line 2 has 1\\d tokens, .* context of 8: .*--truncate",
+    "translate {run} a --input nowhere.txt": "give texts or --input, not both",
+    "translate {run} --input nowhere.txt": "can't read nowhere.txt: No such file",
+    "translate {run} --input .": "can't read .: it is a directory",
+    "translate {run} a --beam 99": "a beam of 99 is not between 1 and the vocabulary's \\d+",
+    "translate {run} a --beam 0": "beam must be at least 1, not 0",
+    "translate {run} a --n-best 0": "--n-best must be between 1 and the beam's 3, not 0",
+    "translate {run} a --n-best 4": "--n-best must be between 1 and the beam's 3, not 4",
+    "translate {run} a --beam 2 --n-best 3": "the beam's 2, not 3",
+    "translate {run} a --length-penalty -1": "length penalty must be .*-1",
+    "translate {run} a --max-length 0": "between 1 and the context of 8, not 0",
+    "translate {run} a --max-length 9": "between 1 and the context of 8, not 9",
+    "translate {run} a --format xml": "'xml'.*text.*jsonl",
+    "translate {run} a --member 2": "no member 2: the run has 2",
+    "translate {run} a --member -1": "no member -1",
+    "translate {run} a --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "train copy_task --beam 200": "a beam of 200 is not between 1 and the vocabulary's",
+    "train copy_task --length-penalty -1": "length penalty must be .*-1",
+    "train copy_task --pad-id 5": "pad_id is the tokenizer's, 0",
+    "train copy_task --bleu-sentences 0": "exact_match needs bleu_sentences",
+    "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
+    "translate {run} a --bean 2": "--bean: did you mean --beam?",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, tmp_path):
+    assert re.search(MISTAKES[line].replace("?", r"\?"), fails(line))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["a b\n\nb a\n", "a b\n \nb a", "a b\r\n\r\nb a\r\n"])
+def test_an_empty_line_is_named(fails, tmp_path, content):
+    (tmp_path / "input.txt").write_bytes(content.encode())
+    for message in (
+        fails("translate {run}", content.encode()),
+        fails("translate {run} --input input.txt"),
+    ):
+        assert message == "tlite: line 2 is empty: there is nothing to translate\n"
+
+
+def test_a_line_that_is_too_long_is_named(fails):
+    message = fails("translate {run}", f"a b\nb a\n{LONG}\n".encode())
+    assert message.startswith("tlite: line 3 has ")
+
+
+@pytest.mark.parametrize(("given", "line"), [(b"a b\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
+def test_what_is_not_utf8_is_told_by_its_line(fails, tmp_path, given, line):
+    (tmp_path / "input.txt").write_bytes(given)
+    fault = f"is not utf-8 text: line {line} has the byte {max(given):#x}\n"
+    assert fails("translate {run}", given) == f"tlite: standard input {fault}"
+    assert fails("translate {run} --input input.txt") == f"tlite: input.txt {fault}"
+
+
+@pytest.mark.parametrize("command", ["generate {run}", "classify {run} text"])
+def test_a_run_of_the_other_kind_is_told_without_its_whole_config(fails, command):
+    message = fails(command)
+    assert re.search("(?i)translator", message)
+    assert len(message) < 300
+
+
+def test_a_generators_run_is_no_translators(fails, tmp_path, capsys):
+    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+    start(GeneratorExperiment("tiny", model=model), tmp_path / "other")
+    capsys.readouterr()
+    message = fails("translate other a")
+    assert re.search("(?i)translator", message)
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize("change", ["other", "no tokenizer", "missing"])
+def test_a_tokenizer_that_does_not_belong_to_the_run_is_told(fails, copied, change):
+    path = copied / "subwords.json"
+    if change == "missing":
+        path.unlink()
+    elif change == "other":
+        path.write_text(path.read_text().replace("[UNK]", "[unk]"))
+    else:
+        path.write_text("{}")
+    assert str(path) in fails("translate {copied} a", copied=copied)
+
+
+def test_a_run_without_checkpoints_says_so(fails, copied):
+    shutil.rmtree(copied / "checkpoints")
+    (copied / "checkpoints").mkdir()
+    assert "has no checkpoint yet" in fails("translate {copied} a", copied=copied)

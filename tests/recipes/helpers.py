@@ -1,0 +1,107 @@
+"""Tiny runs of classifiers, and how they are cut short and compared."""
+
+import dataclasses
+import json
+import signal
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from tlite.data import LabelledText, SyntheticReviews
+from tlite.errors import Interrupted, UserError
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import ClassifierConfig, LogisticConfig
+from tlite.recipes import ClassifierRecipe, open_recipe, start
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.metrics import read_metrics
+
+STEPS = 6
+TRAINING = TrainingConfig(
+    steps=STEPS,
+    batch_size=8,
+    learning_rate=1e-2,
+    evaluate_every=2,
+    seeds=2,
+    precision="float32",
+)
+TRANSFORMER = ClassifierExperiment(
+    "tiny",
+    SyntheticReviews(reviews=60),
+    Words(min_document_frequency=1),
+    ClassifierConfig(context=12, width=8, num_heads=2, aggregation="mean", word_dropout=0.1),
+    TRAINING,
+)
+LOGISTIC = dataclasses.replace(TRANSFORMER, model=LogisticConfig(context=12))
+LABELS = {"1": "negative", "3": "", "5": "positive"}
+TEXTS = [
+    ("It is good. I like it! Very good sound", "5"),
+    ("Bad. The sound is bad? I do not like it", "1"),
+    ("It is there. It is fine", "3"),
+    ("A good camera", "5"),
+    ("A bad lamp. It broke", "1"),
+]
+
+
+def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
+    """Texts in a file, all of them in both parts."""
+    path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in rows))
+    files = {"training": (str(path),), "validation": (str(path),)}
+    return LabelledText(**{"labels": LABELS} | files | settings)
+
+
+def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRecipe:
+    """A run from its start to its end."""
+    run = start(experiment, folder)
+    run.train()
+    return run
+
+
+def stopped(train, *arguments) -> str:
+    """What a run says that is interrupted."""
+    with pytest.raises(Interrupted) as stop:
+        train(*arguments)
+    assert stop.value.exit_code == 128 + signal.SIGINT
+    return str(stop.value)
+
+
+def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
+    """From now on Ctrl-C comes while `step` is computed, of the classifier or its pre-training."""
+    train = Trainer.train
+
+    def interrupted(trainer, members, first, num_steps):
+        if trainer.task.perplexity == pretraining and first < step <= first + num_steps:
+            signal.raise_signal(signal.SIGINT)
+        return train(trainer, members, first, num_steps)
+
+    monkeypatch.setattr(Trainer, "train", interrupted)
+
+
+def resume(folder: Path) -> ClassifierRecipe:
+    run = open_recipe(folder)
+    run.train()
+    return run
+
+
+def assert_same_state(run: ClassifierRecipe, other: ClassifierRecipe) -> None:
+    """Bit-identical parameters and optimizers after the last step, and losses of every step."""
+    states, losses = [], []
+    for one in (run, other):
+        members, step = one.restore("last")
+        assert step == one.experiment.training.steps
+        states.append((members.parameters, members.optimizer))
+        lines = [line for line in read_metrics(one.run.metrics) if line["split"] == "training"]
+        assert [line["step"] for line in lines] == list(range(1, step + 1))
+        losses.append([line["loss"] for line in lines])
+    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert losses[0] == losses[1]
+
+
+def complaint(action, *arguments, **settings) -> str:
+    """The one line that a user error says."""
+    with pytest.raises(UserError) as caught:
+        action(*arguments, **settings)
+    assert len(str(caught.value).splitlines()) == 1
+    return str(caught.value)

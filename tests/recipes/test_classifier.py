@@ -1,0 +1,369 @@
+"""Runs of a classifier: what is settled before training, what is encoded, what is predicted."""
+
+import dataclasses
+import json
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.recipes.helpers import (
+    LABELS,
+    LOGISTIC,
+    STEPS,
+    TEXTS,
+    TRAINING,
+    TRANSFORMER,
+    complaint,
+    labelled,
+    resume,
+    train,
+)
+from tlite.data import Example, SyntheticReviews
+from tlite.experiment import Subwords, Words
+from tlite.recipes import ClassifierRecipe, classifier, start
+from tlite.recipes.classifier import encode_examples, encode_texts, percent
+from tlite.text import PADDING, sentences
+from tlite.training.metrics import read_metrics
+
+SUBWORDS = {"bpe": Subwords("bpe", 80), "wordpiece": Subwords("wordpiece", 80)}
+
+
+@pytest.fixture
+def make(tmp_path):
+    """A logistic regression over a file of texts, with changes, that is not yet trained."""
+
+    def make(rows=TEXTS, settings=None, **changes):
+        data = labelled(tmp_path / "texts.jsonl", rows, **(settings or {}))
+        return dataclasses.replace(LOGISTIC, data=data, **changes)
+
+    return make
+
+
+def softmax(logits):
+    weights = np.exp(np.asarray(logits, np.float64))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+# What is settled from the data
+
+
+def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
+    held_out = labelled(tmp_path / "held_out.jsonl", [("unheard of", "5"), ("never seen", "1")])
+    files = {"validation": held_out.training}
+    run = start(make([*TEXTS, ("only three", "3")], files), tmp_path / "run")
+    known = set(run.tokenizer.vocabulary) - {"[UNK]"}
+    training = " ".join(text for text, stars in TEXTS if stars != "3").lower()
+    assert known == set(re.findall(r"\w\w+\b", training))
+    tokens = encode_texts(run.experiment, run.tokenizer, ["unheard of"])
+    assert tokens[0, :3].tolist() == [run.tokenizer.unknown_id, run.tokenizer.unknown_id, PADDING]
+
+
+def test_rare_words_are_unknown(make, tmp_path):
+    run = start(make(tokenizer=Words(min_document_frequency=2)), tmp_path / "run")
+    counts = {
+        word: sum(word in text.lower().replace(".", " ").split() for text, v in TEXTS if v != "3")
+        for word in run.tokenizer.vocabulary[1:]
+    }
+    assert min(counts.values()) == 2
+    assert "camera" not in counts
+
+
+def test_the_sizes_of_the_model_come_from_the_data(make, tmp_path):
+    run = start(make(), tmp_path / "run")
+    assert run.experiment.model.num_classes == 2
+    assert run.experiment.model.vocabulary_size == len(run.tokenizer)
+    again = start(dataclasses.replace(make(), model=run.experiment.model), tmp_path / "again")
+    assert again.experiment.model == run.experiment.model
+
+
+@pytest.mark.parametrize("size", ["num_classes", "vocabulary_size"])
+def test_a_size_that_the_data_does_not_have_is_told(make, tmp_path, size):
+    model = dataclasses.replace(LOGISTIC.model, **{size: 7})
+    message = complaint(start, make(model=model), tmp_path / "run")
+    assert f"{size} is 7, but the data has" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_classes_that_never_occur_are_named(make, tmp_path):
+    settings = {"labels": LABELS | {"2": "so so", "4": "fine"}}
+    message = complaint(start, make(settings=settings), tmp_path / "run")
+    assert "has the class so so, fine" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_that_are_all_left_out_are_told(make, tmp_path):
+    rows = [(text, "3") for text, _ in TEXTS]
+    assert "negative, positive" in complaint(start, make(rows), tmp_path / "run")
+
+
+def test_a_single_class_is_refused_before_training(make, tmp_path):
+    rows = [row for row in TEXTS if row[1] == "5"]
+    message = complaint(start, make(rows, {"labels": {"5": "positive"}}), tmp_path / "run")
+    assert "class" in message
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("tokenizer", [Words(0), Words(-3)])
+def test_a_frequency_below_one_is_told(make, tmp_path, tokenizer):
+    assert "at least 1" in complaint(start, make(tokenizer=tokenizer), tmp_path / "run")
+
+
+def test_sentences_are_joined_for_two_classes_only(tmp_path):
+    experiment = dataclasses.replace(LOGISTIC, sentences=3)
+    assert "two classes, not of 5" in complaint(start, experiment, tmp_path / "run")
+
+
+def test_a_negative_number_of_sentences_is_refused(make):
+    with pytest.raises(ValueError, match="sentences must not be negative"):
+        make(sentences=-1)
+
+
+def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
+    start(make([*TEXTS, ("", "5"), (" \n", "1")]), tmp_path / "run")
+    assert "warning: 2 of the training texts are empty" in capsys.readouterr().err
+    start(make(), tmp_path / "another")
+    assert capsys.readouterr().err == ""
+
+
+def test_data_is_recorded_by_its_texts_and_labels(make):
+    def fingerprint(rows):
+        return ClassifierRecipe.fingerprint(ClassifierRecipe.load_data(make(rows)))
+
+    plain = fingerprint(TEXTS)
+    assert plain["training texts"] == plain["validation texts"] == len(TEXTS)
+    assert fingerprint(TEXTS) == plain
+    assert fingerprint(TEXTS[::-1]) != plain
+    assert fingerprint([(text, "5") for text, _ in TEXTS]) != plain
+
+
+@pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), *SUBWORDS.values()], ids=str)
+def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
+    run = start(make(tokenizer=tokenizer), tmp_path / "run")
+    loaded = ClassifierRecipe.open(tmp_path / "run").tokenizer
+    texts = [text for text, _ in TEXTS] + ["neu & unbekannt", ""]
+    np.testing.assert_array_equal(loaded.encode_texts(texts), run.tokenizer.encode_texts(texts))
+    assert len(loaded) == len(run.tokenizer)
+
+
+# Tokens
+
+
+@pytest.fixture
+def run(make, tmp_path):
+    return start(make(), tmp_path / "run")
+
+
+def encode(run, texts, **changes):
+    return encode_texts(dataclasses.replace(run.experiment, **changes), run.tokenizer, texts)
+
+
+def test_texts_are_cut_to_the_context_and_filled_up_with_padding(run):
+    tokens = encode(run, ["good bad", "", "good " * 50])
+    good, bad = run.tokenizer.encode("good"), run.tokenizer.encode("bad")
+    rest = [PADDING] * 10
+    np.testing.assert_array_equal(tokens, [[good, bad, *rest], 12 * [PADDING], 12 * [good]])
+
+
+def test_unknown_words_can_be_the_padding(run):
+    tokens = encode(run, ["good bad", ""], padding="unknown")
+    unknown = run.tokenizer.unknown_id
+    assert tokens[:, 2:].tolist() == [[unknown] * 10] * 2
+    assert tokens[1, :2].tolist() == [unknown] * 2
+    np.testing.assert_array_equal(tokens[0, :2], encode(run, ["good bad"])[0, :2])
+
+
+@pytest.mark.parametrize("padding", ["mask", "unknown"])
+def test_each_sentence_of_a_text_is_encoded_alone(run, padding):
+    texts = ["Good. Bad! Is it good? It is.", "", "Good\nbad"]
+    tokens = encode(run, texts, sentences=3, padding=padding)
+    assert tokens.shape == (3, 3, 12)
+    for rows, text in zip(tokens, texts, strict=True):
+        parts = sentences(text)[:3]
+        alone = encode(run, parts, padding=padding)
+        np.testing.assert_array_equal(rows[: len(parts)], alone.reshape(-1, 12))
+        assert (rows[len(parts) :] == PADDING).all()
+
+
+def test_only_examples_of_a_class_are_encoded_and_chunks_do_not_matter(run, monkeypatch):
+    examples = [Example(t, v, {"1": 0, "3": None, "5": 1}[v]) for t, v in 3 * TEXTS]
+    tokens, labels = encode_examples(run.experiment, run.tokenizer, iter(examples))
+    known = [e for e in examples if e.label is not None]
+    assert labels.tolist() == [e.label for e in known]
+    np.testing.assert_array_equal(tokens, encode(run, [e.text for e in known]))
+    for chunk in (1, 4, 12):
+        monkeypatch.setattr(classifier, "CHUNK", chunk)
+        chunked = encode_examples(run.experiment, run.tokenizer, iter(examples))
+        np.testing.assert_array_equal(chunked[0], tokens)
+        np.testing.assert_array_equal(chunked[1], labels)
+
+
+def test_examples_without_any_class_are_told(run):
+    message = complaint(encode_examples, run.experiment, run.tokenizer, [Example("a", "3", None)])
+    assert "none of the texts" in message
+
+
+# Training and prediction
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Runs that were trained, each once."""
+    folder = tmp_path_factory.mktemp("trained")
+    reviews = labelled(folder / "texts.jsonl", 4 * TEXTS)
+    experiments = {
+        "words": LOGISTIC,
+        "bpe": dataclasses.replace(LOGISTIC, tokenizer=SUBWORDS["bpe"]),
+        "transformer": dataclasses.replace(TRANSFORMER, padding="unknown"),
+        "sentences": dataclasses.replace(LOGISTIC, data=reviews, sentences=3),
+    }
+    runs = {}
+
+    def trained(name):
+        if name not in runs:
+            runs[name] = train(experiments[name], folder / name)
+        return runs[name]
+
+    return trained
+
+
+NAMES = ["words", "bpe", "transformer", "sentences"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_lowers_the_loss_and_validates(trained, name):
+    lines = read_metrics(trained(name).run.metrics)
+    losses = [line["loss"] for line in lines if line["split"] == "validation"]
+    assert len(losses) == STEPS // 2
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_predictions_have_the_accuracy_of_the_validation(trained, name):
+    run = trained(name)
+    examples = [e for e in run.data.validation if e.label is not None]
+    probabilities, step = run.predict(examples, "last")
+    assert step == STEPS
+    assert probabilities.shape == (2, len(examples), len(run.experiment.data.classes))
+    np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-6)
+    labels = np.array([e.label for e in examples])
+    validation = read_metrics(run.run.metrics)[-1]
+    right = probabilities.argmax(-1) == labels
+    assert right.mean(-1).tolist() == pytest.approx(validation["accuracy_members"])
+    of_label = probabilities[:, np.arange(len(labels)), labels]
+    np.testing.assert_allclose(-np.log(of_label).mean(-1), validation["loss_members"], atol=1e-4)
+
+
+def by_hand(run):
+    """For each member a function of rows of tokens (N, T) to probabilities (N, C), in NumPy."""
+
+    def probabilities(model, rows):
+        weights, bias = (np.asarray(a[...], np.float64) for a in (model.weights, model.bias))
+        assert weights.shape == (len(run.tokenizer), len(run.experiment.data.classes))
+        words = [sorted({int(token) for token in row if token >= 0}) for row in rows]
+        scores = [weights[w].sum(0) / np.sqrt(max(len(w), 1)) for w in words]
+        return softmax(bias + np.array(scores))
+
+    models = run.trainer.models(run.restore("best")[0].parameters)
+    return [partial(probabilities, model) for model in models]
+
+
+@pytest.mark.parametrize("name", ["words", "bpe"])
+def test_predictions_are_the_probabilities_computed_by_hand(trained, name):
+    run = trained(name)
+    examples = [*run.data.validation, Example("", "?", None), Example("words unheard", "?", None)]
+    tokens = run.tokenizer.encode_texts([e.text for e in examples], 12)
+    predicted, _ = run.predict(examples)
+    for rows, wanted in zip(predicted, by_hand(run), strict=True):
+        np.testing.assert_allclose(rows, wanted(tokens), atol=1e-5)
+
+
+def test_probabilities_of_sentences_are_joined_as_by_hand(trained):
+    run = trained("sentences")
+    texts = [text for text, _ in TEXTS] + ["", "Good. Bad. Good! Never read"]
+    predicted, _ = run.predict([Example(text, "?", None) for text in texts])
+    for rows, of_sentences in zip(predicted, by_hand(run), strict=True):
+        for text, row in zip(texts, rows, strict=True):
+            wanted = 0.5
+            if text:
+                p = of_sentences(run.tokenizer.encode_texts(sentences(text)[:3], 12))[:, 1]
+                wanted = np.average(p, weights=np.square(p - 0.5))
+            np.testing.assert_allclose(row, [1 - wanted, wanted], atol=1e-5)
+
+
+def test_a_text_is_predicted_alone_as_among_others(trained):
+    run = trained("transformer")
+    examples = [*run.data.training, *run.data.validation]
+    assert len(examples) > 64  # more than a batch
+    members, _ = run.restore("best")
+    together, _ = run.predict(examples)
+    models = run.trainer.models(members.parameters)
+    for place in (0, 63, 64, len(examples) - 1):
+        tokens = encode_texts(run.experiment, run.tokenizer, [examples[place].text])
+        for member, model in enumerate(models):
+            alone = softmax(model(jnp.asarray(tokens[0])))
+            np.testing.assert_allclose(together[member, place], alone, atol=1e-5)
+
+
+def test_the_end_of_training_reports_accuracy_beside_the_baselines(trained, capsys):
+    run = trained("words")
+    capsys.readouterr()
+    resume(run.run.folder)
+    out = capsys.readouterr().out
+    lines = [line for line in read_metrics(run.run.metrics) if line["split"] == "validation"]
+    best = min(lines, key=lambda line: line["loss"])
+    assert f"best checkpoint: step {best['step']}\n" in out
+    mean, spread = 100 * best["accuracy"], 100 * best["accuracy_spread"]
+    assert f"validation accuracy {mean:.1f} ± {spread:.1f} %, loss {best['loss']:.4f}\n" in out
+    assert re.search(r"TF-IDF \+ logistic regression: validation accuracy \d+\.\d %\n", out)
+    assert f"tlite evaluate {run.run.folder} --split test" in out
+    assert {path.name for path in run.run.plots.iterdir()} == {"loss.png", "accuracy.png"}
+
+
+def test_a_run_says_how_many_texts_there_are(trained, capsys):
+    capsys.readouterr()
+    resume(trained("words").run.folder)
+    assert "60 training texts, 10 validation texts\n" in capsys.readouterr().out
+
+
+def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys):
+    streamed = train(make(4 * TEXTS, {"stream": True}, sentences=3), tmp_path / "streamed")
+    assert "not fitted, as the texts are streamed" in capsys.readouterr().out
+    plain = trained("sentences")
+    one, other = (run.restore("last")[0].parameters for run in (streamed, plain))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+FEW = {
+    "no word twice": [("alpha beta", "5"), ("gamma delta", "1")],
+    "no word at all": [("", "5"), ("...", "1")],
+}
+
+
+@pytest.mark.parametrize("rows", FEW.values(), ids=FEW)
+def test_texts_too_few_for_the_baseline_are_trained_on_all_the_same(make, tmp_path, rows):
+    training = dataclasses.replace(TRAINING, seeds=1)
+    run = train(make(rows, training=training), tmp_path / "run")
+    assert (run.run.plots / "accuracy.png").exists()
+
+
+def test_percent_is_the_mean_with_its_spread_over_several():
+    assert percent(np.array([0.5])) == "50.0 %"
+    assert percent(np.array([0.5, 0.6, 0.7])) == "60.0 ± 10.0 %"
+
+
+def test_reviews_too_few_to_have_every_star_are_told(tmp_path):
+    experiment = dataclasses.replace(LOGISTIC, data=SyntheticReviews(reviews=6))
+    assert "no text of the training part has the class" in complaint(
+        start, experiment, tmp_path / "run"
+    )
+
+
+def test_the_config_says_what_a_run_was_of(make, tmp_path):
+    start(make(sentences=3, padding="unknown"), tmp_path / "run")
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
+    assert (saved["kind"], saved["sentences"]) == ("ClassifierExperiment", 3)
+    assert (saved["padding"], saved["data"]["labels"]) == ("unknown", LABELS)

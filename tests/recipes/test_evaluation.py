@@ -1,0 +1,226 @@
+"""The report on a classifier: numbers that agree with each other, and what the pictures show."""
+
+import dataclasses
+import re
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from tests.recipes.helpers import LOGISTIC, TEXTS, complaint, labelled, train
+from tlite.recipes import ClassifierRecipe
+from tlite.recipes.evaluation import evaluate_classifier
+
+PICTURES = ["confusion", "probability", "predictions"]
+
+
+@pytest.fixture(scope="module")
+def stars(tmp_path_factory):
+    """A model of five classes, two seeds."""
+    return train(LOGISTIC, tmp_path_factory.mktemp("runs") / "stars")
+
+
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory):
+    """A model of two classes, which knows nothing of the 3 stars."""
+    folder = tmp_path_factory.mktemp("runs")
+    test = (str(folder / "test.jsonl"),)
+    labelled(folder / "test.jsonl", [("So so", "3"), ("It is a chair", "3")])
+    data = labelled(folder / "texts.jsonl", 4 * TEXTS, test=test)
+    training = dataclasses.replace(LOGISTIC.training, seeds=1)
+    experiment = dataclasses.replace(LOGISTIC, data=data, training=training)
+    return train(experiment, folder / "binary")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The Axes of each picture that is asked for, not written."""
+    matplotlib.use("Agg")
+    axes = {}
+
+    def draw(run, plots):
+        axes.update((name, plot()) for name, plot in plots.items())
+
+    monkeypatch.setattr(ClassifierRecipe, "save_plots", draw)
+    yield axes
+    plt.close("all")
+
+
+@pytest.fixture
+def report(capsys):
+    """What an evaluation prints."""
+
+    def report(run, **settings) -> str:
+        evaluate_classifier(run, **settings)
+        return capsys.readouterr().out
+
+    return report
+
+
+def table(out: str, classes: list[str]) -> np.ndarray:
+    """The printed confusions."""
+    lines = out.split("columns predicted ones\n")[1].splitlines()[1 : len(classes) + 1]
+    for line, name in zip(lines, classes, strict=True):
+        assert line.strip().startswith(name)
+    return np.array([[int(n) for n in line.split()[-len(classes) :]] for line in lines])
+
+
+def known(run, split):
+    return [e for e in run.experiment.data.examples(split) if e.label is not None]
+
+
+@pytest.mark.parametrize("split", ["training", "validation", "test"])
+@pytest.mark.parametrize("member", [0, 1])
+def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report, split, member):
+    classes = stars.experiment.data.classes
+    out = report(stars, split=split, member=member)
+    examples = known(stars, split)
+    predicted = stars.predict(examples)[0][member].argmax(-1)
+    wanted = np.zeros((5, 5), int)
+    for example, guess in zip(examples, predicted, strict=True):
+        wanted[example.label, guess] += 1
+    counts = table(out, classes)
+    np.testing.assert_array_equal(counts, wanted)
+    for index, name in enumerate(classes):
+        precision, recall, _, support = re.search(rf"^ +{name} +(.*)$", out, re.M)[1].split()
+        right = counts[index, index]
+        assert float(precision) == pytest.approx(right / max(counts[:, index].sum(), 1), abs=0.006)
+        assert float(recall) == pytest.approx(right / max(counts[index].sum(), 1), abs=0.006)
+        assert float(support) == counts[index].sum()
+    assert f"(member {member})" in out
+
+
+def test_the_accuracy_is_everyones_with_its_spread(stars, drawn, report):
+    out = report(stars, split="training")
+    examples = known(stars, "training")
+    labels = np.array([e.label for e in examples])
+    probabilities, step = stars.predict(examples)
+    accuracy = 100 * (probabilities.argmax(-1) == labels).mean(1)
+    first = f"step {step}: training accuracy {accuracy.mean():.1f} ± {accuracy.std(ddof=1):.1f} %"
+    assert out.startswith(f"{first}, {len(examples)} texts\n")
+    assert re.search(r"TF-IDF \+ logistic regression: training accuracy \d+\.\d %", out)
+
+
+def test_of_one_member_neither_spread_nor_number_is_printed(binary, drawn, report):
+    out = report(binary)
+    assert "member" not in out
+    assert "±" not in out
+
+
+def test_texts_that_are_left_out_are_not_scored(binary, drawn, report):
+    out = report(binary)
+    assert f"{4 * len(TEXTS) - 4} texts" in out.splitlines()[0]
+    counts = table(out, ["negative", "positive"])
+    assert counts.sum(1).tolist() == [8, 8]
+
+
+def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
+    out = report(stars, split="training")
+    classes = stars.experiment.data.classes
+    examples = known(stars, "training")
+    probabilities = stars.predict(examples)[0][0]
+    labels = np.array([e.label for e in examples])
+    predicted = probabilities.argmax(-1)
+    for title, chosen in (("right", predicted == labels), ("wrong", predicted != labels)):
+        shown = out.split(f"the most certain {title} ones (member 0)\n")[1].splitlines()[:3]
+        best = np.sort(probabilities.max(-1)[chosen])[::-1][:3]
+        assert len(shown) == len(best) == 3
+        for line, probability in zip(shown, best, strict=True):
+            truth, guess, certainty = re.match(
+                r"  (.*), predicted (.*) \((\d\.\d{3})\): This", line
+            ).groups()
+            assert (truth == guess) == (title == "right")
+            assert {truth, guess} <= set(classes)
+            assert float(certainty) == pytest.approx(probability, abs=6e-4)
+
+
+def test_checkpoints_can_be_chosen(stars, drawn, report):
+    assert report(stars, checkpoint="4").startswith("step 4: ")
+    assert report(stars, checkpoint="last").startswith("step 6: ")
+    assert "no checkpoint 5" in complaint(evaluate_classifier, stars, "5")
+
+
+# Pictures
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_three_pictures_are_saved_and_named(stars, report, split):
+    out = report(stars, split=split)
+    names = [f"{split}-{name}.png" for name in PICTURES]
+    assert f"drawn in {stars.run.plots}: {', '.join(names)}\n" in out
+    for name in names:
+        assert (stars.run.plots / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_of_confusions_shows_those_printed(stars, drawn, report):
+    counts = table(report(stars), stars.experiment.data.classes)
+    axes = drawn["validation-confusion"]
+    shown = {text.get_position(): text.get_text().split("\n")[1] for text in axes.texts}
+    assert shown == {(column, row): str(n) for (row, column), n in np.ndenumerate(counts)}
+
+
+def groups(axes) -> dict[str, int]:
+    """The labels that texts are grouped by, with how many texts."""
+    ticks = [label.get_text() for label in axes.get_xticklabels()]
+    return {tick.split("\n")[0]: int(re.search(r"\((\d+) texts\)", tick)[1]) for tick in ticks}
+
+
+def test_the_3_stars_appear_in_the_pictures_of_a_model_that_does_not_know_them(
+    binary, drawn, report
+):
+    report(binary)
+    axes = drawn["validation-probability"]
+    assert groups(axes) == {"1": 8, "3": 4, "5": 8}
+    assert axes.get_ylabel() == "probability of positive"
+    bars = drawn["validation-predictions"]
+    assert [label.get_text() for label in bars.get_xticklabels()] == ["1", "3", "5"]
+    probabilities = binary.predict(list(binary.data.validation))[0][0, :, 1]
+    three = [
+        p for p, e in zip(probabilities, binary.data.validation, strict=True) if e.value == "3"
+    ]
+    medians = [line.get_ydata()[0] for line in axes.lines if line.get_color() == "C1"]
+    assert medians[1] == pytest.approx(np.median(three), abs=1e-6)
+    positive = bars.containers[1][1].get_height()
+    assert positive == pytest.approx(np.mean(np.array(three) > 0.5))
+
+
+def test_of_five_classes_the_probability_of_the_true_one_is_drawn(stars, drawn, report):
+    report(stars, split="training")
+    axes = drawn["training-probability"]
+    assert axes.get_ylabel() == "probability of the true class"
+    counts = {v: sum(e.value == v for e in stars.data.training) for v in "12345"}
+    assert groups(axes) == counts
+
+
+def test_learning_curves_are_drawn_beside_another_runs(stars, binary, drawn, report):
+    report(stars, beside=binary.run.folder)
+    assert list(drawn) == [*(f"validation-{name}" for name in PICTURES), "learning-curves"]
+    panels = drawn["learning-curves"].figure.axes
+    assert len(panels) == 2
+    assert all("accuracy" in panel.get_ylabel() for panel in panels)
+    assert all(panel.get_title().startswith("tiny") for panel in panels)
+
+
+def test_without_another_run_there_are_no_learning_curves(stars, drawn, report):
+    report(stars)
+    assert list(drawn) == [f"validation-{name}" for name in PICTURES]
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize("member", [-1, 2])
+def test_a_member_that_there_is_none_of_is_told(stars, member):
+    assert f"no member {member}" in complaint(evaluate_classifier, stars, member=member)
+
+
+def test_a_part_without_any_class_is_told(binary):
+    message = complaint(evaluate_classifier, binary, split="test")
+    assert message == "no text of the test part has one of the classes"
+
+
+def test_another_run_that_is_none_is_told_before_anything_is_printed(stars, tmp_path, capsys):
+    message = complaint(evaluate_classifier, stars, beside=tmp_path / "nowhere")
+    assert "nowhere does not exist" in message
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,241 @@
+"""More steps for a run: it ends as one that had them from the start, or it is said why it can't."""
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.cli.launching import Launched
+from tests.recipes.helpers import LOGISTIC, complaint, interrupt, stopped
+from tests.recipes.test_translator import TINY as TRANSLATOR
+from tlite.cli import main
+from tlite.cli.commands import resume
+from tlite.data import TextFile
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.recipes import RECIPES, open_recipe, start
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.training.checkpoint_file import read_checkpoint_file
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import fit
+from tlite.training.metrics import MetricsFile, read_metrics
+
+BEFORE, AFTER = 5, 9  # no multiples of evaluate_every, which is 2
+MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+TRAINING = TrainingConfig(
+    steps=BEFORE,
+    batch_size=4,
+    learning_rate=1e-2,
+    schedule="inverse_sqrt",
+    warmup_steps=3,
+    evaluate_every=2,
+)
+
+
+@pytest.fixture
+def generator(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the cat sat on the mat. " * 20)
+    return GeneratorExperiment("tiny", TextFile(str(path)), MODEL, TRAINING, prompt="the")
+
+
+@pytest.fixture(autouse=True)
+def no_reports(monkeypatch):
+    """What is printed and drawn at the end of training is looked at elsewhere."""
+    for kind in RECIPES.values():
+        monkeypatch.setattr(kind, "report", lambda self, batches: None)
+
+
+def with_steps(experiment, steps):
+    training = dataclasses.replace(experiment.training, steps=steps)
+    return dataclasses.replace(experiment, training=training)
+
+
+def trained(experiment, folder, steps):
+    start(with_steps(experiment, steps), folder).train()
+    return folder
+
+
+def records(folder):
+    """What the checkpoints say, but for the digests of files, which hold times."""
+    found = (read_checkpoint_file(path) for path in (folder / "checkpoints").iterdir())
+    return {r.step: (r.score, r.interrupted, r.digests) for r in found}
+
+
+def config(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def lines(folder, ended=()):
+    return [
+        {name: value for name, value in line.items() if name != "tokens_per_second"}
+        for line in read_metrics(folder / "metrics.jsonl")
+        if line["split"] == "training" or line["step"] not in ended
+    ]
+
+
+def assert_same_runs(folder, whole, ended=()):
+    """Also the digests of all arrays; validations where a run had `ended` stay in the metrics."""
+    assert records(folder) == records(whole)
+    assert lines(folder, ended) == lines(whole)
+    assert config(folder) == config(whole)
+
+
+@pytest.mark.parametrize("kind", ["generator", "classifier", "translator"])
+def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(kind, generator, tmp_path):
+    if kind == "translator":
+        pytest.importorskip("tokenizers")
+        pytest.importorskip("sacrebleu")
+    experiment = {"generator": generator, "classifier": LOGISTIC, "translator": TRANSLATOR}[kind]
+    whole = trained(experiment, tmp_path / "whole", AFTER)
+    folder = trained(experiment, tmp_path / "run", BEFORE)
+    assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
+    assert_same_runs(folder, whole, ended=[BEFORE])
+
+
+def test_an_unfinished_run_may_get_more_steps_or_fewer_that_are_not_done(tmp_path):
+    whole = trained(LOGISTIC, tmp_path / "whole", 8)
+    for name, steps in (("more", 6), ("fewer", 50)):
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, 3)
+            stopped(trained, LOGISTIC, tmp_path / name, steps)
+        resume(tmp_path / name, steps=8)
+        done = [line["step"] for line in lines(tmp_path / name) if line["split"] != "training"]
+        assert_same_runs(tmp_path / name, whole, ended={*done} - {2, 4, 6, 8})
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Train in a folder; validations find the accuracies given, in turn."""
+    model = dataclasses.replace(MODEL, vocabulary_size=5)
+    training = dataclasses.replace(TRAINING, select="accuracy")
+    tokens = np.tile(np.arange(5), 20)
+    trainer = Trainer(generator_task(model), training, jnp.asarray(tokens), jax.devices()[:1])
+    batches = validation_batches(tokens, 8, 4, 1)
+
+    def fit_to(folder, steps, accuracies, **changes):
+        # None of what changes is compiled.
+        trainer.config = dataclasses.replace(training, steps=steps, **changes)
+        folder.mkdir(exist_ok=True)
+        found = iter(accuracies)
+        fit(trainer, folder, batches, 8, measure=lambda *_: {"accuracy": np.array([next(found)])})
+        return folder
+
+    return fit_to
+
+
+def best(folder):
+    return Checkpoints(folder / "checkpoints").best_step()
+
+
+def test_the_best_is_still_there_where_the_end_was_better_and_is_the_end_no_more(fitted, tmp_path):
+    run = fitted(tmp_path / "run", 5, [0.5, 0.1, 0.9], keep=1)
+    assert best(run) == 5
+    fitted(run, 9, [0.1, 0.2, 0.2], keep=1)
+    whole = fitted(tmp_path / "whole", 9, [0.5, 0.1, 0.1, 0.2, 0.2], keep=1)
+    assert best(run) == best(whole) == 2
+    assert records(run) == records(whole)
+
+
+def test_an_end_that_was_moved_and_moved_back_is_the_end_again(fitted, tmp_path, monkeypatch):
+    run = fitted(tmp_path / "run", 5, [0.1, 0.2, 0.9])
+    whole = records(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train", lambda *_: pytest.exit("killed"))
+        with pytest.raises(pytest.exit.Exception):
+            fitted(run, 9, [])
+    assert records(run) != whole
+    fitted(run, 5, [])
+    assert records(run) == whole
+
+
+def test_a_run_whose_patience_was_out_stays_ended(fitted, tmp_path, capsys):
+    run = fitted(tmp_path / "run", 7, [0.5, 0.1, 0.1], patience=2)
+    fitted(run, 9, [], patience=2)
+    assert capsys.readouterr().out.count("in the last 2: ended at step 6") == 2
+
+
+def test_patience_does_not_count_where_a_run_had_ended(fitted, tmp_path):
+    run = fitted(tmp_path / "run", 5, [0.5, 0.1, 0.1], patience=2)
+    fitted(run, 9, [0.1], patience=2)
+    assert records(run) == records(fitted(tmp_path / "whole", 9, [0.5, 0.1, 0.1], patience=2))
+
+
+def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(tmp_path):
+    training = dataclasses.replace(LOGISTIC.training, schedule="cosine")
+    cosine = trained(dataclasses.replace(LOGISTIC, training=training), tmp_path / "cosine", BEFORE)
+    folder = trained(LOGISTIC, tmp_path / "run", BEFORE)
+    before = config(cosine), config(folder)
+    assert "--steps can't be 9 where a run has 5 with a cosine" in complaint(
+        resume, cosine, steps=AFTER
+    )
+    resume(cosine, steps=BEFORE)
+    assert complaint(resume, folder, steps=4) == (
+        f"--steps must be at least 5: {folder} has done as many"
+    )
+    assert complaint(resume, folder, steps=0) == "--steps must be at least 1, not 0"
+    assert "take the member first" in complaint(resume, folder, member=0, steps=AFTER)
+    with MetricsFile(folder / "metrics.jsonl"):
+        assert "is being trained by another process" in complaint(resume, folder, steps=AFTER)
+    assert (config(cosine), config(folder)) == before
+
+
+def test_a_config_whose_writing_is_cut_short_is_the_one_before(tmp_path, monkeypatch):
+    folder = trained(LOGISTIC, tmp_path / "run", BEFORE)
+    before = (folder / "config.json").read_bytes()
+    replace = Path.replace
+
+    def killed(path, target):
+        if Path(target).name == "config.json":
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            resume(folder, steps=AFTER)
+    assert (folder / "config.json").read_bytes() == before
+    resume(folder, steps=AFTER)
+    assert_same_runs(folder, trained(LOGISTIC, tmp_path / "whole", AFTER), ended=[BEFORE])
+
+
+def test_a_best_checkpoint_that_was_not_kept_is_missed(tmp_path, capsys):
+    folder = trained(LOGISTIC, tmp_path / "run", BEFORE)
+    path = folder / "metrics.jsonl"
+    found = read_metrics(path)
+    for line in found:
+        line["loss"] = 0.0 if line["step"] == 2 else line["loss"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in found))
+    (folder / "checkpoints" / "2").rename(tmp_path / "gone")
+    open_recipe(folder, 6)
+    assert "warning: the checkpoint of step 2, the best" in capsys.readouterr().out
+
+
+def test_several_processes_agree_on_the_steps(tmp_path):
+    training = dataclasses.replace(LOGISTIC.training, seeds=2)
+    folder = trained(dataclasses.replace(LOGISTIC, training=training), tmp_path / "run", BEFORE)
+    with Launched(f"train --resume {folder} --steps {AFTER}", tmp_path) as launched:
+        code, _, err = launched.end()
+    assert code == 0, err
+    assert config(folder)["experiment"]["training"]["steps"] == AFTER
+    assert max(records(folder)) == AFTER
+
+
+def test_a_profile_opens_and_changes_no_bit(tmp_path, capsys):
+    start(LOGISTIC, tmp_path / "plain").train()
+    capsys.readouterr()
+    start(LOGISTIC, tmp_path / "profiled").train(profile=2)
+    said = capsys.readouterr().out
+    assert_same_runs(tmp_path / "profiled", tmp_path / "plain")
+    (trace,) = (tmp_path / "profiled" / "profile").rglob("perfetto_trace.json.gz")
+    assert f"profile of 2 steps: xprof {tmp_path / 'profiled' / 'profile'}" in said
+    assert str(trace) in said
+    assert list(trace.parent.glob("*.xplane.pb"))
+    assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    resume(tmp_path / "profiled", profile=2)
+    assert "nothing was profiled" in capsys.readouterr().out

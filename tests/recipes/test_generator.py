@@ -1,0 +1,213 @@
+"""Runs of generators with every tokenizer, on a text and on a corpus."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.recipes.corpora import DOCUMENTS, write_corpus
+from tests.recipes.helpers import assert_same_state, complaint, interrupt, resume, stopped, train
+from tlite import functional as F
+from tlite.data import TextFile
+from tlite.data.corpus import Corpus
+from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
+from tlite.models import GeneratorConfig
+from tlite.recipes import GeneratorRecipe, open_recipe, start
+from tlite.recipes.loading import load
+from tlite.text import ByteTokenizer, CharTokenizer, learn_bpe
+from tlite.training import TrainingConfig
+from tlite.training.metrics import read_metrics
+
+pytest.importorskip("tokenizers")
+TEXT = "".join(DOCUMENTS)
+MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0)
+TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
+TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Without the pictures and the sample, which take longer than all the rest."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(GeneratorRecipe, "report", lambda self, batches: None)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "text.txt"
+    path.write_text(TEXT)
+    return TextFile(str(path), 0.1)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return Corpus(str(write_corpus(tmp_path_factory.mktemp("corpora") / "corpus")))
+
+
+def experiment(data, tokenizer=Characters(), **changes):  # noqa: B008
+    made = GeneratorExperiment(
+        "tiny", data, MODEL, TRAINING, prompt="12 bottles", tokenizer=tokenizer
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def total_nats(run, tokens):
+    """Of every token but the first, in windows that follow each other."""
+    members, _ = run.restore("last")
+    model, context, total = run.trainer.models(members.parameters)[0], MODEL.context, 0.0
+    for at in range(0, len(tokens) - 1, context):
+        inputs, targets = tokens[at : at + context], tokens[at + 1 : at + context + 1]
+        logits = model(jnp.asarray(inputs[: len(targets)]))
+        total += float(F.token_cross_entropy(logits, jnp.asarray(targets)).sum())
+    return total
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
+def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, text, tmp_path, capsys):
+    run = train(experiment(text, tokenizer), tmp_path / "run")
+    validation = TEXT[len(TEXT) - round(0.1 * len(TEXT)) :]
+    tokens = run.tokenizer.encode(validation)
+    assert run.tokenizer.decode(tokens) == validation
+    first = len(run.tokenizer.decode(tokens[:1]).encode())
+    bits = total_nats(run, tokens) / math.log(2) / (len(validation.encode()) - first)
+    line = read_metrics(run.run.metrics)[-1]
+    assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
+    open_recipe(run.run.folder).evaluate("last", "validation", 0)
+    told = re.search(r", ([\d.]+) bits per byte,", capsys.readouterr().out)
+    assert float(told[1]) == pytest.approx(bits, abs=1e-4)
+
+
+def test_a_run_of_subwords_that_was_cut_goes_on_to_the_same_bits(text, tmp_path, monkeypatch):
+    subwords = experiment(text, BPE(280))
+    whole = train(subwords, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        interrupt(patch, 3, pretraining=True)
+        message = stopped(train, subwords, tmp_path / "cut")
+    assert "--resume" in message
+    assert_same_state(resume(tmp_path / "cut"), whole)
+
+
+def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    learn_bpe([TEXT], 300).save(folder)
+    run = train(experiment(text, TokenizerFile("theirs")), tmp_path / "run")
+    kept = run.experiment.tokenizer
+    assert kept.path == str(folder)
+    assert len(kept.sha256) == 64
+    (folder / "tokenizer.json").unlink()
+    model, tokenizer = load(run.run.folder)
+    assert model.config.vocabulary_size == len(tokenizer) == 300
+    assert "bits_per_byte" in read_metrics(run.run.metrics)[-1]
+
+
+def test_a_config_without_a_tokenizer_is_of_characters(text, tmp_path):
+    run = train(experiment(text), tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["experiment"]["tokenizer"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    again = open_recipe(tmp_path / "run")
+    assert isinstance(again.tokenizer, CharTokenizer)
+    assert again.experiment == run.experiment
+
+
+# Corpora
+
+
+def test_a_corpus_is_learned_and_resumed_to_the_same_bits(corpus, tmp_path, monkeypatch):
+    data = dataclasses.replace(corpus, separate_documents=True)
+    whole = train(experiment(data), tmp_path / "whole")
+    assert isinstance(whole.tokenizer, ByteTokenizer)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 3, pretraining=True)
+        stopped(train, experiment(data), tmp_path / "cut")
+    assert_same_state(resume(tmp_path / "cut"), whole)
+
+
+def test_documents_apart_have_another_loss_than_together(corpus, tmp_path):
+    together = train(experiment(corpus), tmp_path / "together")
+    data = dataclasses.replace(corpus, separate_documents=True)
+    apart = train(experiment(data), tmp_path / "apart")
+    losses = [read_metrics(run.run.metrics)[-1]["loss"] for run in (together, apart)]
+    assert losses[0] != losses[1]
+    # What a validation finds is what the model says with the mask.
+    members, _ = apart.restore("last")
+    model = apart.trainer.models(members.parameters)[0]
+    inputs, targets, weights = apart.parts["validation"].scored()
+    logits = model(jnp.asarray(inputs), documents=F.documents(jnp.asarray(inputs), 256))
+    nats = F.token_cross_entropy(logits, jnp.asarray(targets)) * weights
+    assert losses[1] == pytest.approx(float(nats.sum() / weights.sum()), rel=1e-5)
+
+
+def test_the_first_loss_is_that_of_the_windows_that_were_drawn(corpus, tmp_path):
+    run = train(experiment(corpus), tmp_path / "run")
+    feed = run.parts["training"].fed()(TRAINING, run.trainer.mesh)
+    windows = np.asarray(jax.device_get(feed.at(0, 1).batches))[0, 0, 0].astype(np.int32)
+    feed.close()
+    model = run.trainer.models(run.trainer.init().parameters)[0]
+    inputs, targets = jnp.asarray(windows[:, :-1]), jnp.asarray(windows[:, 1:])
+    losses = F.token_cross_entropy(model(inputs), targets)
+    first = read_metrics(run.run.metrics)[0]["loss"]
+    assert first == pytest.approx(float(losses.mean()), rel=1e-5)
+
+
+def test_a_corpus_of_nanogpt_is_learned_as_it_is(corpus, tmp_path):
+    for name in ("train.bin", "val.bin"):
+        data = tmp_path / "nano" / name
+        data.parent.mkdir(exist_ok=True)
+        data.write_bytes(Path(corpus.folder, name).read_bytes())
+    nano = Corpus("nano", corpus_vocabulary=257)
+    run = train(experiment(nano, prompt="1 2"), tmp_path / "run")
+    theirs = train(experiment(corpus), tmp_path / "same")
+    assert_same_state(run, theirs)
+    assert "bits_per_byte" not in read_metrics(run.run.metrics)[-1]
+    assert run.tokenizer.decode([3, 200]) == "3 200"
+
+
+def test_a_corpus_that_has_changed_is_told(corpus, tmp_path):
+    folder = write_corpus(tmp_path / "corpus")
+    train(experiment(Corpus(str(folder))), tmp_path / "run")
+    content = bytearray((folder / "val.bin").read_bytes())
+    content[0] ^= 1
+    (folder / "val.bin").write_bytes(content)
+    assert "has changed since the run began" in complaint(open_recipe, tmp_path / "run")
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": Bytes()}, "the tokenizer is the corpus's: leave it out"),
+        ({"model": dataclasses.replace(MODEL, vocabulary_size=99)}, "vocabulary size is 99"),
+        ({"model": dataclasses.replace(MODEL, context=400)}, "too short: its validation part"),
+        ({"data": Corpus("nowhere")}, "there is no folder nowhere"),
+        ({"data": Corpus()}, "--folder"),
+    ],
+)
+def test_what_does_not_fit_a_corpus_is_told(changes, message, corpus, tmp_path):
+    changed = dataclasses.replace(experiment(corpus), **changes)
+    assert message in complaint(start, changed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": TokenizerFile("nowhere.json")}, "there is no tokenizer 'nowhere.json'"),
+        ({"prompt": ""}, "prompt is empty"),
+        (
+            {"tokenizer": BPE(280), "model": dataclasses.replace(MODEL, context=400)},
+            "validation part has .* tokens, and a context of 400",
+        ),
+    ],
+)
+def test_what_does_not_fit_a_text_is_told(changes, message, text, tmp_path):
+    assert re.search(message, complaint(start, experiment(text, **changes), tmp_path / "run"))

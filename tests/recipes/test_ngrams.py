@@ -1,0 +1,144 @@
+"""A classifier with n-grams: what it starts from, keeps, adds to the logits, and gives back."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tlite
+from tests.recipes.helpers import (
+    LOGISTIC,
+    TRANSFORMER,
+    complaint,
+    interrupt,
+    resume,
+    stopped,
+    train,
+)
+from tlite.experiment import Pretraining, Subwords, Words
+from tlite.models import ClassifierConfig
+from tlite.recipes import start
+from tlite.recipes.classifier import encode_texts
+from tlite.recipes.inspect_run import transformer_alone
+from tlite.text import NgramTokenizer
+
+WORDS = Words(min_document_frequency=2, word_ngrams=2, character_ngrams=3)
+TRAINING = dataclasses.replace(TRANSFORMER.training, weight_decay=0.1, clip_norm=1.0)
+NGRAMS = dataclasses.replace(TRANSFORMER, tokenizer=WORDS, training=TRAINING, ngram_l2=1e-3)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(NGRAMS, tmp_path_factory.mktemp("runs") / "ngrams")
+
+
+def linear(parameters):
+    return {name: np.asarray(a) for name, a in parameters.items() if "_ngrams." in name}
+
+
+def test_the_members_start_from_one_linear_model_and_keep_it(run):
+    first, last = run.start_members(), run.restore("last")[0]
+    for name, array in linear(first.parameters).items():
+        assert abs(array).max() > 0 or name == "character_ngrams.bias"
+        np.testing.assert_array_equal(array[0], array[1])
+        np.testing.assert_array_equal(array, linear(last.parameters)[name])
+    tables = first.parameters["embedding.table"], last.parameters["embedding.table"]
+    assert not np.array_equal(*map(np.asarray, tables))
+
+
+def test_the_linear_model_is_added_where_there_is_no_noise(run):
+    model, tokenizer = tlite.load(run.run.folder)
+    assert isinstance(tokenizer, NgramTokenizer)
+    texts = [example.text for example in run.data.validation][:5]
+    tokens = jnp.asarray(encode_texts(run.experiment, tokenizer, texts))
+    context = run.experiment.model.context
+    with pytest.raises(ValueError, match="features are missing"):
+        model(tokens[:, :context])
+    alone = transformer_alone(model)(tokens[:, :context])
+    added = model.feature_logits(tokens[:, context:])
+    assert abs(added).max() > 0.1
+    np.testing.assert_allclose(model(tokens), alone + added, rtol=1e-5, atol=1e-5)
+
+
+def test_the_linear_model_knows_its_training_texts(run):
+    model, tokenizer = tlite.load(run.run.folder)
+    examples = list(run.data.training)
+    tokens = encode_texts(run.experiment, tokenizer, [e.text for e in examples])
+    features = jnp.asarray(tokens[:, run.experiment.model.context :])
+    right = model.feature_logits(features).argmax(-1) == np.array([e.label for e in examples])
+    assert right.mean() > 0.9
+
+
+def test_the_transformer_is_trained_as_without_them(run, tmp_path):
+    words = dataclasses.replace(WORDS, word_ngrams=0, character_ngrams=0)
+    training = dataclasses.replace(TRAINING, clip_norm=1.0)
+    plain = train(dataclasses.replace(NGRAMS, tokenizer=words, training=training), tmp_path / "run")
+    of_plain = plain.restore("last")[0].parameters
+    of_both = run.restore("last")[0].parameters
+    kinds = "word_ngrams", "character_ngrams"
+    added = {f"{kind}.{name}" for kind in kinds for name in ("weights", "bias")}
+    assert set(of_both) - set(of_plain) == added
+    for name, array in of_plain.items():
+        np.testing.assert_allclose(of_both[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_run_resumes_to_the_same_bits(run, tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt(patched, 3)
+        stopped(train, NGRAMS, tmp_path / "cut")
+    again = resume(tmp_path / "cut")
+    expected = run.restore("last")[0].parameters
+    for name, array in again.restore("last")[0].parameters.items():
+        np.testing.assert_array_equal(np.asarray(array), np.asarray(expected[name]), err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": LOGISTIC.model}, "beside a transformer"),
+        ({"model": dataclasses.replace(NGRAMS.model, bigrams=10)}, "--bigrams"),
+        ({"sentences": 2}, "--sentences"),
+        (
+            {"tokenizer": dataclasses.replace(WORDS, min_document_frequency=9999)},
+            "is in 9,999 texts",
+        ),
+        (
+            {"model": dataclasses.replace(NGRAMS.model, word_ngram_rows=3)},
+            "word_ngram_rows is 3, but the data has",
+        ),
+        (
+            {
+                "model": dataclasses.replace(NGRAMS.model, word_ngram_rows=3),
+                "tokenizer": Subwords("bpe", 80),
+            },
+            "word_ngram_rows is 3, but the data has 0",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_told(tmp_path, changes, told):
+    assert told in complaint(start, dataclasses.replace(NGRAMS, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (Words, {"word_ngrams": -1}),
+        (Words, {"word_ngrams": 1}),
+        (Words, {"character_ngrams": 17}),
+        (ClassifierConfig, {"word_ngram_rows": -1}),
+        (dataclasses.replace, {"obj": NGRAMS, "ngram_l2": float("inf")}),
+    ],
+)
+def test_numbers_that_can_not_be_are_told(kind, fields):
+    of = [fields.pop("obj")] if "obj" in fields else []
+    with pytest.raises(ValueError, match=next(iter(fields))):
+        kind(*of, **fields)
+
+
+def test_pretraining_reads_the_words_alone(tmp_path):
+    pretraining = Pretraining(pretraining_steps=2, pretraining_batch_size=2)
+    run = start(dataclasses.replace(NGRAMS, pretraining=pretraining), tmp_path / "run")
+    members = run.start_members()
+    assert abs(linear(members.parameters)["word_ngrams.weights"]).max() > 0

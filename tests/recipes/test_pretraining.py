@@ -1,0 +1,230 @@
+"""Pre-training: what the classifier takes over, what is read for it, and how it is resumed."""
+
+import dataclasses
+import json
+import re
+import signal
+
+import numpy as np
+import pytest
+
+from tests.recipes.helpers import (
+    TEXTS,
+    TRAINING,
+    TRANSFORMER,
+    assert_same_state,
+    complaint,
+    interrupt,
+    labelled,
+    resume,
+    stopped,
+    train,
+)
+from tlite.errors import Interrupted
+from tlite.experiment import Pretraining, Words
+from tlite.models import LogisticConfig
+from tlite.recipes import pretraining, start
+from tlite.recipes.pretraining import (
+    generator_config,
+    pretrained_members,
+    pretraining_config,
+    token_stream,
+)
+from tlite.text import IndexTokenizer
+from tlite.training import Trainer, generator_task
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import host_copy, restore
+from tlite.training.metrics import read_metrics
+from tlite.training.named import to_named
+
+SETTINGS = Pretraining(pretraining_steps=4, pretraining_batch_size=4, pretraining_learning_rate=0.1)
+EXPERIMENT = dataclasses.replace(TRANSFORMER, pretraining=SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return train(EXPERIMENT, tmp_path_factory.mktemp("runs") / "uninterrupted")
+
+
+def generator(run):
+    """The trained generator of a run by the names of its parameters."""
+    config = generator_config(run.experiment.model, SETTINGS.pretraining_dropout)
+    training = pretraining_config(run.experiment.training, SETTINGS)
+    trainer = Trainer(generator_task(config), training, np.zeros(99, np.int32))
+    checkpoints = Checkpoints(run.run.folder / "pretraining" / "checkpoints")
+    members, step = restore(trainer, checkpoints)
+    assert step == SETTINGS.pretraining_steps
+    return to_named(host_copy(members))["parameters"]
+
+
+def test_all_members_start_with_the_embedding_and_blocks_of_the_generator(uninterrupted):
+    run = uninterrupted
+    learned = generator(run)
+    given = to_named(host_copy(pretrained_members(run)))["parameters"]
+    before = to_named(host_copy(run.trainer.init()))["parameters"]
+    for name, arrays in given.items():
+        taken = name.startswith(("blocks.", "embedding"))
+        assert taken == (name in learned)
+        for member, array in enumerate(arrays):
+            np.testing.assert_array_equal(
+                array, learned[name][0] if taken else before[name][member]
+            )
+    assert any(name.startswith("blocks.") for name in given)
+    assert any(name.startswith("embedding") for name in given)
+    head = given["head.kernel"]
+    assert not np.array_equal(head[0], head[1])
+
+
+def test_the_generator_has_learned(uninterrupted):
+    lines = read_metrics(uninterrupted.run.folder / "pretraining" / "metrics.jsonl")
+    losses = [line["loss"] for line in lines if line["split"] == "validation"]
+    assert losses[-1] < losses[0]
+
+
+def test_the_generator_has_the_classifiers_switches_and_its_own_dropout():
+    model = dataclasses.replace(
+        TRANSFORMER.model, vocabulary_size=7, positions="rotary", norm="rms"
+    )
+    config = generator_config(model, 0.3)
+    assert (config.vocabulary_size, config.positions, config.norm) == (7, "rotary", "rms")
+    assert (config.context, config.width, config.num_heads) == (12, 8, 2)
+    assert config.dropout == 0.3
+
+
+def test_the_generator_is_one_and_has_the_classifiers_first_seed():
+    training = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rates=(0.1, 0.2))
+    config = pretraining_config(training, SETTINGS)
+    assert config.members == [(5, SETTINGS.pretraining_learning_rate)]
+    assert (config.steps, config.batch_size) == (4, 4)
+
+
+# Interruption
+
+
+@pytest.mark.parametrize(("step", "in_pretraining"), [(3, True), (3, False)])
+def test_a_run_interrupted_in_or_after_pre_training_ends_as_one_that_was_not(
+    uninterrupted, tmp_path, step, in_pretraining
+):
+    folder = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, step, in_pretraining)
+        stopped(train, EXPERIMENT, folder)
+    assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
+    assert_same_state(resume(folder), uninterrupted)
+
+
+def test_a_run_interrupted_in_pre_training_says_so_and_cannot_be_asked(tmp_path):
+    run = start(EXPERIMENT, tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, 2, pretraining=True)
+        assert stopped(run.train).endswith(f"tlite train --resume {tmp_path / 'run'}")
+    assert "no checkpoint yet" in complaint(run.restore, "best")
+    assert "no checkpoint yet" in complaint(run.take_member, 0)
+    assert not (tmp_path / "run-0").exists()
+
+
+# What is read
+
+
+def test_tokens_follow_each_other_with_an_unknown_one_after_each_text():
+    tokenizer = IndexTokenizer(["aa", "bb", "cc"])
+    stream = token_stream(tokenizer, iter(["aa bb cc", "", "bb", "dd cc"]))
+    assert stream.tolist() == [1, 2, 3, 0, 0, 2, 0, 0, 3, 0]
+
+
+@pytest.fixture
+def make(tmp_path):
+    """An experiment on texts in a file, and on others without a label."""
+
+    def make(unlabelled: list[dict] = (), **settings):
+        data = labelled(tmp_path / "texts.jsonl")
+        files = ()
+        if unlabelled:
+            path = tmp_path / "more.jsonl"
+            path.write_text("".join(json.dumps(row) + "\n" for row in unlabelled))
+            files = (str(path),)
+        return dataclasses.replace(
+            TRANSFORMER,
+            data=data,
+            tokenizer=Words(1),
+            training=dataclasses.replace(TRAINING, seeds=1),
+            pretraining=dataclasses.replace(SETTINGS, unlabelled=files, **settings),
+        )
+
+    return make
+
+
+def tokens_read(experiment, folder, capsys) -> int:
+    """What a run says that its pre-training reads; it ends before its first step."""
+
+    def stop(*_):
+        raise Interrupted("stopped", signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pretraining, "fit", stop)
+        stopped(train, experiment, folder)
+    found = re.search(r"pre-training a generator on ([\d,]+) tokens", capsys.readouterr().out)
+    return int(found[1].replace(",", ""))
+
+
+def length(*texts) -> int:
+    return sum(len(re.findall(r"\w\w+", text)) + 1 for text in texts)
+
+
+def test_every_training_text_is_read_whatever_its_label(make, tmp_path, capsys):
+    wanted = length(*(text for text, _ in TEXTS))
+    assert tokens_read(make(), tmp_path / "run", capsys) == wanted
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [{"text": "Never read before", "label": "1"}, {"text": "Nor this one", "label": "3"}],
+        [{"text": "Never read before", "label": "2"}, {"text": "Nor this one", "label": "x"}],
+        [{"text": "Never read before"}, {"text": "Nor this one"}],
+    ],
+    ids=["known labels", "other labels", "no labels"],
+)
+def test_texts_of_other_files_are_read_whatever_their_labels(make, tmp_path, capsys, more):
+    wanted = length(*(text for text, _ in TEXTS), *(row["text"] for row in more))
+    assert tokens_read(make(more), tmp_path / "run", capsys) == wanted
+
+
+def test_a_text_that_is_there_twice_is_read_once(make, tmp_path, capsys):
+    more = [{"text": TEXTS[0][0], "label": "1"}]
+    wanted = length(*(text for text, _ in TEXTS))
+    assert tokens_read(make(more), tmp_path / "run", capsys) == wanted
+
+
+# Mistakes
+
+
+def test_no_steps_of_pre_training_are_none_and_fewer_are_refused(make, tmp_path):
+    train(make(pretraining_steps=0), tmp_path / "run")
+    assert not (tmp_path / "run" / "pretraining").exists()
+    with pytest.raises(ValueError, match="pretraining_steps must be at least 0"):
+        make(pretraining_steps=-1)
+
+
+def test_a_logistic_regression_has_nothing_to_pre_train(make, tmp_path):
+    experiment = dataclasses.replace(make(), model=LogisticConfig())
+    assert "pre-train" in complaint(lambda: train(experiment, tmp_path / "run"))
+
+
+def test_synthetic_reviews_have_no_files_beside_them(tmp_path):
+    settings = dataclasses.replace(SETTINGS, unlabelled=("more.jsonl",))
+    experiment = dataclasses.replace(TRANSFORMER, pretraining=settings)
+    assert "unlabelled" in complaint(lambda: train(experiment, tmp_path / "run"))
+
+
+def test_a_missing_file_of_unlabelled_texts_is_named(make, tmp_path):
+    settings = dataclasses.replace(SETTINGS, unlabelled=("nowhere.jsonl",))
+    run = start(dataclasses.replace(make(), pretraining=settings), tmp_path / "run")
+    assert "nowhere.jsonl" in complaint(run.train)
+
+
+def test_texts_shorter_than_a_window_are_told(make, tmp_path):
+    experiment = make()
+    model = dataclasses.replace(experiment.model, context=60)
+    run = start(dataclasses.replace(experiment, model=model), tmp_path / "run")
+    assert "too short" in complaint(run.train)

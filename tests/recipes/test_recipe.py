@@ -1,0 +1,241 @@
+"""What all runs do alike: they go on after an interruption, give up a member, know their data."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.recipes.helpers import (
+    LOGISTIC,
+    STEPS,
+    TEXTS,
+    TRAINING,
+    TRANSFORMER,
+    assert_same_state,
+    complaint,
+    interrupt,
+    labelled,
+    resume,
+    stopped,
+    train,
+)
+from tlite.data import TextFile
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.recipes import ClassifierRecipe, GeneratorRecipe, open_recipe, start
+from tlite.training.metrics import read_metrics
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return train(TRANSFORMER, tmp_path_factory.mktemp("runs") / "uninterrupted")
+
+
+@pytest.fixture
+def binary(tmp_path):
+    """A logistic regression of two classes, not yet trained."""
+    return dataclasses.replace(LOGISTIC, data=labelled(tmp_path / "texts.jsonl"))
+
+
+# Interruption
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tmp_path, step):
+    folder = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, step)
+        assert f"tlite train --resume {folder}" in stopped(train, TRANSFORMER, folder)
+    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert step <= last < STEPS
+    assert_same_state(resume(folder), uninterrupted)
+
+
+def test_what_came_after_the_last_whole_checkpoint_is_computed_again(uninterrupted, tmp_path):
+    folder = shutil.copytree(uninterrupted.run.folder, tmp_path / "run")
+    for step in (4, STEPS):
+        shutil.rmtree(folder / "checkpoints" / str(step), ignore_errors=True)
+    if not list((folder / "checkpoints").iterdir()):
+        (folder / "metrics.jsonl").unlink()
+    assert_same_state(resume(folder), uninterrupted)
+
+
+def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
+    start(TRANSFORMER, tmp_path / "run")
+    assert_same_state(resume(tmp_path / "run"), uninterrupted)
+
+
+# One of the members
+
+
+@pytest.fixture(scope="module")
+def halfway(tmp_path_factory):
+    """A run of two seeds that was interrupted."""
+    run = start(TRANSFORMER, tmp_path_factory.mktemp("runs") / "halfway")
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, 3)
+        stopped(run.train)
+    return run
+
+
+def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupted):
+    alone = halfway.take_member(1)
+    assert alone.run.folder.name == "halfway-1"
+    assert alone.experiment.training.members == [TRAINING.members[1]]
+    assert open_recipe(alone.run.folder).run == alone.run
+    (taken, step), (together, last) = alone.restore("last"), halfway.restore("last")
+    assert step == last
+    for name, array in taken.parameters.items():
+        np.testing.assert_array_equal(array[0], together.parameters[name][1])
+    alone.train()
+    lines = read_metrics(alone.run.metrics)
+    assert not any("loss_members" in line for line in lines)
+    among = {
+        line["step"]: line["loss_members"][1]
+        for line in read_metrics(uninterrupted.run.metrics)
+        if line["split"] == "training"
+    }
+    losses = {line["step"]: line["loss"] for line in lines if line["split"] == "training"}
+    assert losses == pytest.approx(among, abs=1e-5)
+    expected = uninterrupted.restore("last")[0].parameters
+    for name, array in alone.restore("last")[0].parameters.items():
+        np.testing.assert_allclose(array[0], expected[name][1], atol=1e-4)
+
+
+@pytest.mark.parametrize("member", [-1, 2])
+def test_a_member_that_there_is_none_of_is_told(halfway, member):
+    assert f"there is no member {member}: the run has 2" in complaint(halfway.take_member, member)
+
+
+def test_a_run_without_a_checkpoint_has_no_member_to_take(binary, tmp_path):
+    run = start(binary, tmp_path / "run")
+    assert "no checkpoint yet" in complaint(run.take_member, 0)
+    assert not (tmp_path / "run-0").exists()
+
+
+# Checkpoints
+
+
+def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted):
+    assert uninterrupted.restore("last")[1] == STEPS
+    assert uninterrupted.restore("4")[1] == 4
+    losses = {
+        line["step"]: line["loss"]
+        for line in read_metrics(uninterrupted.run.metrics)
+        if line["split"] == "validation"
+    }
+    assert uninterrupted.restore("best")[1] == min(losses, key=losses.get)
+    for name in ("1", "first", "-1"):
+        assert f"there is no checkpoint {name}" in complaint(uninterrupted.restore, name)
+
+
+@pytest.mark.parametrize("select", ["loss", "accuracy"])
+def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, select):
+    training = dataclasses.replace(TRAINING, evaluate_every=1, select=select, learning_rate=0.5)
+    run = train(dataclasses.replace(binary, training=training), tmp_path / "run")
+    lines = [line for line in read_metrics(run.run.metrics) if line["split"] == "validation"]
+    scores = {line["step"]: line[select] for line in lines}
+    best = max(scores.values()) if select == "accuracy" else min(scores.values())
+    assert scores[run.restore("best")[1]] == best
+
+
+# The data
+
+
+def test_a_run_is_opened_with_its_data_and_tokenizer(uninterrupted):
+    run = open_recipe(uninterrupted.run.folder)
+    assert isinstance(run, ClassifierRecipe)
+    assert run.run == uninterrupted.run
+    assert list(run.data.training) == list(uninterrupted.data.training)
+    assert run.tokenizer.vocabulary == uninterrupted.tokenizer.vocabulary
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        TEXTS[:-1],
+        [*TEXTS, TEXTS[0]],
+        [TEXTS[1], TEXTS[0], *TEXTS[2:]],
+        [(TEXTS[0][0] + "!", TEXTS[0][1]), *TEXTS[1:]],
+        [(TEXTS[0][0], "1"), *TEXTS[1:]],
+        [*TEXTS[:2], (TEXTS[2][0], "5"), *TEXTS[3:]],
+    ],
+    ids=["one less", "one more", "another order", "another text", "another label", "left out"],
+)
+def test_data_that_has_changed_since_the_run_began_is_told(binary, tmp_path, rows):
+    start(binary, tmp_path / "run")
+    assert open_recipe(tmp_path / "run").experiment.data == binary.data
+    labelled(tmp_path / "texts.jsonl", rows)
+    message = complaint(open_recipe, tmp_path / "run")
+    assert f"the data of {tmp_path / 'run'} has changed since the run began" in message
+    assert "training" in message
+
+
+def test_data_that_is_gone_is_named(binary, tmp_path):
+    start(binary, tmp_path / "run")
+    (tmp_path / "texts.jsonl").unlink()
+    assert "texts.jsonl" in complaint(open_recipe, tmp_path / "run")
+
+
+# The folder
+
+
+def test_a_run_opens_as_the_kind_it_is(binary, tmp_path):
+    (tmp_path / "text.txt").write_text("Nothing much is said here. " * 20)
+    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+    text = TextFile(str(tmp_path / "text.txt"), 0.1)
+    start(GeneratorExperiment("text", text, model), tmp_path / "generator")
+    start(binary, tmp_path / "classifier")
+    assert type(open_recipe(tmp_path / "generator")) is GeneratorRecipe
+    assert type(open_recipe(tmp_path / "classifier")) is ClassifierRecipe
+
+
+def test_the_sizes_that_the_data_decides_are_saved(uninterrupted):
+    saved = json.loads((uninterrupted.run.folder / "config.json").read_text())["experiment"]
+    assert saved["model"]["num_classes"] == 5
+    assert saved["model"]["vocabulary_size"] == len(uninterrupted.tokenizer)
+    assert saved["training"]["precision"] == "float32"
+
+
+# What a run decides before it begins, and keeps
+
+
+@pytest.mark.parametrize(
+    ("precision", "context", "attention"),
+    [("float32", 128, "exact"), ("mixed", 16, "exact"), ("mixed", 128, "mixed")],
+)
+def test_auto_is_decided_once_and_kept(
+    tmp_path, monkeypatch, capsys, precision, context, attention
+):
+    asked = []
+    found = lambda name: asked.append(name) or (precision, "it was measured")  # noqa: E731
+    monkeypatch.setattr("tlite.recipes.prepared.choose_precision", found)
+    model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=context)
+    training = dataclasses.replace(TRAINING, precision="auto", steps=2, seeds=1)
+    run = train(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert "precision: it was measured" in printed
+    assert f"in {precision} precision, attention {attention} on" in printed
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
+    assert (saved["training"]["precision"], saved["model"]["attention"]) == (precision, attention)
+    again = open_recipe(tmp_path / "run")
+    assert again.experiment == run.experiment
+    assert again.trainer.model.config.attention == attention
+    assert asked == ["auto"]
+
+
+def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("Unsupported element type for DotThunk")
+
+    monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
+    training = dataclasses.replace(binary.training, precision="mixed")
+    mixed = dataclasses.replace(binary, training=training)
+    assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_exists_is_refused(binary, tmp_path):
+    assert "exists already" in complaint(start, binary, tmp_path)

@@ -1,0 +1,232 @@
+"""Runs of a translator: settled, trained, gone on with, averaged and evaluated."""
+
+import dataclasses
+import json
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from tests.recipes.helpers import assert_same_state, complaint, interrupt, resume, stopped
+from tlite.data import CopyTask, ParallelText
+from tlite.experiment import PairSubwords, TranslatorExperiment
+from tlite.models import Seq2SeqConfig
+from tlite.recipes import TranslatorRecipe, open_recipe, start
+from tlite.recipes.loading import load_model
+from tlite.recipes.translator import encode_sources
+from tlite.text.pairs import END_ID
+from tlite.training import TrainingConfig
+from tlite.training.metrics import read_metrics
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("sacrebleu")
+
+STEPS = 6
+TINY = TranslatorExperiment(
+    "tiny",
+    CopyTask(letters=4, longest=5, sequences=60),
+    PairSubwords(pieces=20),
+    Seq2SeqConfig(context=8, width=8, num_heads=2, num_blocks=1),
+    TrainingConfig(
+        steps=STEPS,
+        batch_size=128,
+        learning_rate=1e-2,
+        evaluate_every=2,
+        seeds=2,
+        keep=3,
+        precision="float32",
+    ),
+    buckets=1,
+    beam=2,
+    bleu_sentences=2,
+)
+
+
+def train(folder) -> TranslatorRecipe:
+    run = start(TINY, folder)
+    run.train()
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("runs") / "trained")
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    """An experiment on pairs of files, the third of which is long."""
+    lines = ["a b", "b a", "a b c d e f g h i", "c"]
+    for side in ("a.en", "a.de"):
+        (tmp_path / side).write_text("".join(f"{line}\n" for line in lines))
+    names = (str(tmp_path / "a.en"), str(tmp_path / "a.de"))
+    return dataclasses.replace(TINY, data=ParallelText(training=names, validation=names))
+
+
+# What is settled from the data
+
+
+def test_the_sizes_of_the_model_are_the_tokenizers(trained):
+    model = trained.experiment.model
+    size = len(trained.tokenizer)
+    assert (model.vocabulary_size, model.source_vocabulary_size) == (size, size)
+    saved = json.loads((trained.run.folder / "config.json").read_text())["experiment"]
+    assert (saved["kind"], saved["model"]["vocabulary_size"]) == ("TranslatorExperiment", size)
+
+
+@pytest.mark.parametrize("name", ["vocabulary_size", "source_vocabulary_size"])
+def test_a_size_that_the_tokenizer_does_not_have_is_told(tmp_path, name):
+    model = dataclasses.replace(TINY.model, embeddings="separate", **{name: 7})
+    experiment = dataclasses.replace(TINY, model=model)
+    assert f"{name} is 7, but the tokenizer has" in complaint(start, experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_separate_subwords_need_separate_embeddings(tmp_path):
+    experiment = dataclasses.replace(TINY, tokenizer=PairSubwords(pieces=20, joint=False))
+    message = complaint(start, experiment, tmp_path / "run")
+    assert "--embeddings separate" in message
+    model = dataclasses.replace(TINY.model, embeddings="separate")
+    run = start(dataclasses.replace(experiment, model=model), tmp_path / "run")
+    assert not run.tokenizer.joint
+
+
+def test_a_sentence_longer_than_the_context_is_named_before_anything_is_written(
+    sentences, tmp_path
+):
+    message = complaint(start, sentences, tmp_path / "run")
+    assert re.match(r"line 3 of .*a\.en and .*a\.de has 1\d tokens, .* context of 8", message)
+    assert "--context" in message
+    assert "--truncate" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_path):
+    run = start(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
+    texts = [pair.source for pair in run.data.training]
+    whole = run.tokenizer.encode_sources(texts)
+    cut = encode_sources(run.experiment, run.tokenizer, texts)
+    assert len(whole[2]) > 8
+    assert cut[2].tolist() == [*whole[2][:7].tolist(), END_ID]
+    for index in (0, 1, 3):
+        assert cut[index].tolist() == whole[index].tolist()
+    (targets,) = (bucket.target for bucket in run.buckets)
+    assert targets.shape[1] == 9
+    assert all((row == END_ID).sum() == 1 for row in targets)
+
+
+def test_a_batch_smaller_than_a_sentence_is_refused(tmp_path):
+    training = dataclasses.replace(TINY.training, batch_size=3)
+    experiment = dataclasses.replace(TINY, training=training)
+    assert "batch_size must be larger" in complaint(start, experiment, tmp_path / "run")
+
+
+# Training
+
+
+def test_training_lowers_the_loss_and_validates_with_bleu(trained):
+    lines = [line for line in read_metrics(trained.run.metrics) if line["split"] == "validation"]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert all(0 <= line["bleu"] <= 100 for line in lines)
+    assert {path.name for path in trained.run.plots.iterdir()} >= {"loss.png", "bleu.png"}
+    (sample,) = trained.run.samples.iterdir()
+    lines = sample.read_text(encoding="utf-8").splitlines()
+    for pair in trained.data.validation:
+        assert pair.source in lines
+        assert f"({pair.target})" in lines
+
+
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, 3, pretraining=True)  # a translator's task has a perplexity, as that
+        assert f"tlite train --resume {folder}" in stopped(train, folder)
+    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert 3 <= last < STEPS
+    resumed = resume(folder)
+    assert_same_state(resumed, trained)
+    for checkpoint in ("best", "average"):
+        (members, step), (expected, at) = (r.restore(checkpoint) for r in (resumed, trained))
+        assert step == at
+        jax.tree.map(np.testing.assert_array_equal, members.parameters, expected.parameters)
+
+
+def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
+    kept = [trained.restore(str(step))[0].parameters for step in (2, 4, 6)]
+    members, step = trained.restore("average")
+    assert step == STEPS
+    mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *kept)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), dict(members.parameters), mean)
+    assert max(np.abs(mean[name] - kept[-1][name]).max() for name in mean) > 1e-3
+
+
+# Evaluation
+
+
+def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
+    capsys.readouterr()
+    trained.evaluate("average", "test")
+    out = capsys.readouterr().out
+    assert f"average checkpoint: step {STEPS}\n" in out
+    assert re.search(r"test loss \d\.\d{4}, 3 sentences\n", out)
+    for name in ("greedy", "beam 2, length penalty 0.6"):
+        assert re.search(rf"{name}: BLEU \d+\.\d\d ± \d+\.\d\d  \S*case:lc\S*\n", out)
+        assert re.search(rf"{name}: BLEU \d+\.\d\d ± \d+\.\d\d  \S*case:mixed\S*\n", out)
+        assert re.search(rf"{name}: exact match \d+\.\d ± \d+\.\d %\n", out)
+    for pair in trained.experiment.data.pairs("test"):
+        assert f"\n  {pair.source}\n" in out
+        assert f"\n  ({pair.target})\n" in out
+
+
+def test_the_loss_that_evaluation_prints_is_that_of_training(trained, capsys):
+    capsys.readouterr()
+    trained.evaluate("last", "validation")
+    line = read_metrics(trained.run.metrics)[-1]
+    assert f"validation loss {line['loss']:.4f}, 3 sentences\n" in capsys.readouterr().out
+
+
+def test_subwords_without_capitals_are_compared_with_references_without(
+    sentences, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
+    tokenizer = dataclasses.replace(sentences.tokenizer, lowercase=True)
+    run = start(dataclasses.replace(sentences, tokenizer=tokenizer, truncate=True), tmp_path / "r")
+    right = {pair.source: pair.target.lower() for pair in run.data.validation}
+    monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
+    members = run.trainer.init()
+    assert run.measure(members, {})["exact_match"].tolist() == [1, 1]
+    run.print_scores("validation", run.data.validation, run.validation(), members)
+    out = capsys.readouterr().out
+    assert "greedy: BLEU 100.00 ± 0.00" in out
+    assert "case:lc" in out
+    assert "case:mixed" not in out  # whoever has no capitals can't be right in them
+
+
+def test_a_model_is_loaded_without_its_data(trained):
+    parameters = trained.restore("last")[0].parameters
+    alone = load_model(trained.run, "last", 1)
+    among = trained.trainer.models(parameters)[1]
+    texts = ["a b c d", "d c b a"]
+    assert trained.translations(alone, texts, beam=2) == trained.translations(among, texts, beam=2)
+
+
+# Other files
+
+
+def test_another_tokenizer_than_the_one_it_was_trained_with_is_refused(tmp_path):
+    start(TINY, tmp_path / "run")
+    path = tmp_path / "run" / "subwords.json"
+    path.write_text(path.read_text().replace("[UNK]", "[unk]"))
+    message = complaint(open_recipe, tmp_path / "run")
+    assert message == f"{path} is not the one that the run was trained with"
+
+
+def test_pairs_that_have_changed_since_are_told(sentences, tmp_path):
+    start(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
+    path = tmp_path / "a.de"
+    path.write_text(path.read_text().replace("b a", "b b"))
+    message = complaint(open_recipe, tmp_path / "run")
+    assert "has changed since the run began: SHA-256 of the training part" in message

@@ -1,0 +1,268 @@
+"""The task of a classifier: which texts make a batch, and what is summed over them."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tlite.models import (
+    ClassifierConfig,
+    LogisticConfig,
+    LogisticRegression,
+    TransformerClassifier,
+    make_model,
+)
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.classifier import (
+    class_logits,
+    classifier_task,
+    join_sentences,
+    labelled_batches,
+)
+from tlite.training.loop import validate
+
+CONTEXT, WORDS = 6, 9
+TRAINING = TrainingConfig(batch_size=8, learning_rate=3e-3, precision="float32")
+
+
+def logistic(classes=3, seed=0, scale=1.0):
+    """A logistic regression that leans to one side or another."""
+    config = LogisticConfig(vocabulary_size=WORDS, num_classes=classes, context=CONTEXT)
+    model = LogisticRegression(config)
+    model.weights[...] = scale * jax.random.normal(jax.random.key(seed), (WORDS, classes))
+    return model
+
+
+def task_of(classes=3, **settings):
+    """The task of a logistic regression, each member's its own."""
+
+    def init(key):
+        model = logistic(classes)
+        model.bias[...] = jax.random.normal(key, classes)
+        return model
+
+    return classifier_task(logistic(classes).config, init=init, **settings)
+
+
+def texts(number, *, classes=3, sentences=None, seed=0):
+    """Tokens with padding at the end of each row, and labels."""
+    random = np.random.default_rng(seed)
+    shape = (number,) if sentences is None else (number, sentences)
+    lengths = random.integers(1, CONTEXT + 1, shape)
+    tokens = random.integers(0, WORDS, (*shape, CONTEXT), dtype=np.int32)
+    tokens[np.arange(CONTEXT) >= lengths[..., None]] = -1
+    if sentences:  # texts have from none to all of the sentences
+        written = random.integers(0, sentences + 1, number)
+        tokens[np.arange(sentences) >= written[:, None]] = -1
+    labels = random.integers(0, classes, number, dtype=np.int32)
+    return jnp.asarray(tokens), jnp.asarray(labels)
+
+
+def log_softmax(logits):
+    logits = np.asarray(logits, np.float64)
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def parabolic_average(probabilities):
+    """Of one text's sentences: the mean weighted by (p - 1/2)^2."""
+    weights = np.square(probabilities - 0.5)
+    return np.average(probabilities, weights=weights) if weights.any() else 0.5
+
+
+# Batches of training
+
+
+@pytest.mark.parametrize(("number", "size"), [(7, 3), (8, 8), (10, 4), (5, 16), (1, 2), (33, 10)])
+def test_every_example_comes_once_an_epoch(number, size):
+    data = jnp.arange(number)[:, None], 100 + jnp.arange(number)
+    epochs = 3
+    draw = jax.jit(task_of().draw, static_argnums=3)
+    batches = [
+        jax.device_get(draw(data, jax.random.key(1), step, size))
+        for step in range(-(-epochs * number // size))
+    ]
+    for tokens, labels in batches:
+        assert tokens.shape == (size, 1)
+        np.testing.assert_array_equal(labels, 100 + tokens[:, 0])
+    drawn = np.concatenate([tokens[:, 0] for tokens, _ in batches])
+    orders = drawn[: epochs * number].reshape(epochs, number)
+    for order in orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(number))
+
+
+def test_the_order_differs_by_epoch_and_by_key_and_is_repeated_by_both():
+    data = jnp.arange(50)[:, None], jnp.arange(50)
+    draw = jax.jit(task_of().draw, static_argnums=3)
+
+    def order(seed, epoch):
+        return draw(data, jax.random.key(seed), epoch, 50)[1].tolist()
+
+    assert order(0, 0) == order(0, 0)
+    assert len({tuple(order(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
+
+
+def test_sentences_are_drawn_with_their_text():
+    labels = jnp.arange(5)
+    tokens = jnp.broadcast_to(labels[:, None, None], (5, 4, CONTEXT))
+    rows, drawn = task_of(2).draw((tokens, labels), jax.random.key(0), 0, 5)
+    assert rows.shape == tokens.shape
+    assert (rows == drawn[:, None, None]).all()
+
+
+# Batches of evaluation
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize(("number", "size"), [(7, 3), (8, 8), (10, 4), (5, 16), (1, 1)])
+@pytest.mark.parametrize("sentences", [None, 2])
+def test_labelled_batches_hold_every_text_once_and_weigh_the_rest_zero(
+    number, size, shards, sentences
+):
+    given = jax.device_get(texts(number, sentences=sentences))
+    tokens, labels, weights = jax.device_get(labelled_batches(*given, size, shards))
+    batch = labels.shape[1]
+    assert batch % shards == 0
+    assert size <= batch < size + shards
+    assert weights.shape == labels.shape == tokens.shape[:2]
+    assert labels.size < number + batch
+    flat = [a.reshape(-1, *a.shape[2:]) for a in (tokens, labels)]
+    for rows, wanted in zip(flat, given, strict=True):
+        np.testing.assert_array_equal(rows[:number], wanted)
+    np.testing.assert_array_equal(weights.ravel(), np.arange(labels.size) < number)
+
+
+@pytest.mark.parametrize(("size", "num_devices"), [(1, 1), (3, 2), (7, 4), (64, 1)])
+@pytest.mark.parametrize("sentences", [None, 3])
+def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devices):
+    classes = 2 if sentences else 3
+    tokens, labels = texts(21, classes=classes, sentences=sentences)
+    training = dataclasses.replace(TRAINING, seeds=2)
+    task = task_of(classes, label_smoothing=0.1)  # which only training has
+    trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
+    members = trainer.init()
+    shards = trainer.num_shards
+    batches = labelled_batches(np.asarray(tokens), np.asarray(labels), size, shards)
+    means = validate(trainer, members, batches)
+    for member, one in enumerate(trainer.models(members.parameters)):
+        log_p = log_softmax(class_logits(one, tokens))
+        loss = -log_p[np.arange(21), labels].mean()
+        assert means["loss"][member] == pytest.approx(loss, abs=1e-5)
+        assert means["accuracy"][member] == pytest.approx((log_p.argmax(-1) == labels).mean())
+
+
+# Losses
+
+
+def test_the_loss_is_summed_with_label_smoothing():
+    tokens, labels = texts(6)
+    model = logistic()
+    log_p = log_softmax(model(tokens))
+    targets = 0.8 * np.eye(3)[labels] + 0.2 / 3
+    sums = jax.jit(task_of(label_smoothing=0.2).loss)(model, (tokens, labels), None)
+    assert float(sums["loss"][0]) == pytest.approx(-(targets * log_p).sum(), rel=1e-5)
+    assert [float(a) for a in sums["accuracy"]] == [(log_p.argmax(-1) == labels).sum(), 6]
+    assert float(sums["loss"][1]) == 6
+
+
+def test_a_text_counts_as_one_however_many_sentences_it_has():
+    tokens, labels = texts(12, classes=2, sentences=4)
+    written = np.asarray((tokens >= 0).any(-1))
+    assert set(written.sum(-1)) >= {0, 1, 4}
+    model = logistic(2)
+    log_p = log_softmax(model(tokens))
+    losses = [
+        -log_p[text, written[text], label].mean() if written[text].any() else 0.0
+        for text, label in enumerate(labels)
+    ]
+    sums = jax.jit(task_of(2).loss)(model, (tokens, labels), None)
+    assert float(sums["loss"][0]) == pytest.approx(sum(losses), rel=1e-5)
+    assert float(sums["loss"][1]) == 12
+
+
+def test_a_texts_probability_is_the_parabolic_average_of_its_sentences():
+    tokens, labels = texts(12, classes=2, sentences=4)
+    model = logistic(2)
+    of_sentences = np.exp(log_softmax(model(tokens)))[..., 1]
+    written = np.asarray((tokens >= 0).any(-1))
+    averages = [parabolic_average(p[w]) for p, w in zip(of_sentences, written, strict=True)]
+    joined = np.asarray(jax.nn.softmax(class_logits(model, tokens)))
+    np.testing.assert_allclose(joined[:, 1], averages, atol=1e-5)
+    np.testing.assert_allclose(joined.sum(-1), 1, atol=1e-6)
+    assert np.ptp(averages) > 0.3
+    sums = jax.jit(task_of(2).loss)(model, (tokens, labels), None)
+    assert float(sums["accuracy"][0]) == (joined.argmax(-1) == labels).sum()
+
+
+def test_sentences_that_are_padding_change_nothing():
+    tokens, labels = texts(9, classes=2, sentences=3)
+    more = jnp.concatenate([tokens, jnp.full((9, 2, CONTEXT), -1)], axis=1)
+    model = logistic(2)
+    task = task_of(2)
+
+    @jax.jit
+    def everything(tokens):
+        logits = class_logits(model, tokens)
+        evaluation = task.evaluate(model, (tokens, labels, jnp.ones(9)))
+        return logits, evaluation, task.loss(model, (tokens, labels), None)
+
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-5), everything(tokens), everything(more)
+    )
+
+
+@pytest.mark.parametrize("far", [100.0, -100.0])
+def test_sentences_that_are_certain_still_give_a_finite_loss(far):
+    logits = jnp.array([[0.0, far], [0.0, far]])
+    written = jnp.ones(2, bool)
+
+    @jax.jit
+    @jax.value_and_grad
+    def lean(logits):
+        joined = join_sentences(logits, written)
+        return joined[1] - joined[0]
+
+    value, gradient = lean(logits)
+    assert jnp.isfinite(value)
+    assert (value > 0) == (far > 0)
+    assert jnp.isfinite(gradient).all()
+
+
+def test_a_text_without_a_sentence_is_undecided_and_trains_nothing():
+    tokens = jnp.full((1, 3, CONTEXT), -1)
+    model = logistic(2)
+    np.testing.assert_allclose(jax.nn.softmax(class_logits(model, tokens)), [[0.5, 0.5]])
+
+    @jax.jit
+    @jax.grad
+    def gradient(model):
+        return task_of(2).loss(model, (tokens, jnp.ones(1, int)), None)["loss"][0]
+
+    assert all((leaf == 0).all() for leaf in jax.tree.leaves(gradient(model)))
+
+
+# Training
+
+
+def test_the_config_decides_the_kind_of_model():
+    sizes = {"vocabulary_size": WORDS, "num_classes": 3, "context": CONTEXT}
+    for config, kind in (
+        (LogisticConfig(**sizes), LogisticRegression),
+        (ClassifierConfig(**sizes, width=8), TransformerClassifier),
+    ):
+        shapes = jax.eval_shape(lambda c=config: make_model(c, key=jax.random.key(0)))
+        assert isinstance(shapes, kind)
+        assert isinstance(jax.eval_shape(classifier_task(config).init, jax.random.key(0)), kind)
+
+
+@pytest.mark.parametrize("sentences", [None, 2])
+def test_devices_do_not_change_the_numbers_and_training_lowers_the_loss(sentences):
+    data = texts(24, classes=2, sentences=sentences)
+    losses = []
+    for devices in (jax.local_devices()[:1], jax.local_devices()):
+        trainer = Trainer(task_of(2), TRAINING, data, devices)
+        losses.append(trainer.train(trainer.init(), 0, 60)[1]["loss"])
+    np.testing.assert_allclose(*losses, atol=1e-5)
+    assert losses[0][-6:].mean() < losses[0][:6].mean()

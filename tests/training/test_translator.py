@@ -1,0 +1,246 @@
+"""The task of a translator: how pairs are put in buckets, drawn, and what is summed over them."""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.text.pairs import END_ID, START_ID
+from tlite.training import Trainer, TrainingConfig
+from tlite.training.loop import validate
+from tlite.training.translator import (
+    Bucket,
+    best_lengths,
+    make_buckets,
+    padding_share,
+    pair_batches,
+    translator_task,
+)
+
+V = 9
+MODEL = Seq2SeqConfig(
+    vocabulary_size=V, source_vocabulary_size=V, context=8, width=8, num_heads=2, num_blocks=1
+)
+# Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
+TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
+quick = settings(max_examples=100, deadline=None)
+
+
+def pairs(number, longest=8, seed=0):
+    """Sources with their end and targets with start and end, no two alike."""
+    random = np.random.default_rng(seed)
+    sources, targets = [], []
+    for index in range(number):
+        text = random.integers(4, V, random.integers(1, longest))
+        sources.append(np.r_[text, END_ID].astype(np.int32))
+        text = [4 + index % 5, *random.integers(4, V, random.integers(0, longest - 1))]
+        targets.append(np.r_[START_ID, text, END_ID].astype(np.int32))
+    return sources, targets
+
+
+def rows_of(side):
+    """Each row of an array without its padding."""
+    return [tuple(row[row != 0].tolist()) for row in np.asarray(side).reshape(-1, side.shape[-1])]
+
+
+# Buckets
+
+
+def padding(lengths, bounds):
+    return sum(min(b for b in bounds if b >= length) - length for length in lengths)
+
+
+@quick
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))
+def test_no_other_lengths_of_buckets_need_less_padding(lengths, number):
+    found = best_lengths(np.array(lengths), number)
+    longest = max(lengths)
+    others = itertools.combinations_with_replacement(range(1, longest + 1), number - 1)
+    least = min(padding(lengths, [*bounds, longest]) for bounds in others)
+    assert padding(lengths, found) == least
+    assert len(found) <= number
+    assert found == sorted(set(found))
+    assert found[-1] == longest
+
+
+@quick
+@given(st.integers(1, 30), st.integers(1, 6), st.integers(0, 5))
+def test_buckets_hold_every_pair_once_and_padding_after_it(number, buckets, seed):
+    sources, targets = pairs(number, seed=seed)
+    made = make_buckets(sources, targets, buckets)
+    found = [pair for bucket in made for pair in zip(*map(rows_of, bucket), strict=True)]
+    given = [(tuple(s.tolist()), tuple(t.tolist())) for s, t in zip(sources, targets, strict=True)]
+    assert sorted(found) == sorted(given)
+    for bucket in made:
+        assert len(bucket.source) > 0
+        assert bucket.target.shape[1] == bucket.source.shape[1] + 1
+        for side in bucket:
+            assert (np.diff((side == 0).astype(int), axis=1) >= 0).all()
+    share = sum(sum(map(len, pair)) for pair in given) / sum(s.size for b in made for s in b)
+    assert padding_share(made, 0) == pytest.approx(1 - share)
+
+
+@pytest.mark.parametrize(("size", "shards"), [(1, 1), (3, 2), (4, 4), (64, 1)])
+def test_batches_of_evaluation_hold_every_pair_once_in_order(size, shards):
+    given = pairs(7)
+    batches = pair_batches(*given, size, shards)
+    for side, rows in zip(batches, given, strict=True):
+        assert side.shape[1] % shards == 0
+        found = rows_of(side)
+        assert found[:7] == [tuple(row.tolist()) for row in rows]
+        assert not any(found[7:])
+
+
+# Batches of training
+
+
+def task_of(buckets, batch_tokens=16, **options):
+    return translator_task(MODEL, [b.source.shape for b in buckets], batch_tokens, **options)
+
+
+def epochs(number, *, seed=0, batch_tokens=16, num_buckets=3, num_pairs=25):
+    """For each epoch the targets that are drawn, batch by batch, and those there are."""
+    data = jax.tree.map(jnp.asarray, make_buckets(*pairs(num_pairs), num_buckets))
+    task = task_of(data, batch_tokens)
+    key = jax.random.key(seed)
+    shapes = [bucket.source.shape for bucket in data]
+    total = sum(-(-rows // (batch_tokens // length)) for rows, length in shapes)
+    choose = jax.jit(lambda number: task.buckets.choose(data, key, number))
+    draws = [jax.jit(lambda n, draw=draw: draw(data, key, n)) for draw in task.buckets.draws]
+    drawn = []
+    for index in range(number * total):
+        bucket = int(choose(index))
+        source, target = draws[bucket](index)
+        assert source.shape == (batch_tokens // shapes[bucket][1], shapes[bucket][1])
+        assert target.shape == (source.shape[0], source.shape[1] + 1)
+        is_pair = np.asarray(target).any(-1)
+        drawn.append(list(zip(rows_of(source[is_pair]), rows_of(target[is_pair]), strict=True)))
+    every = [pair for b in data for pair in zip(*map(rows_of, b), strict=True)]
+    return [drawn[i * total : (i + 1) * total] for i in range(number)], every
+
+
+@pytest.mark.parametrize(
+    ("batch_tokens", "num_buckets", "num_pairs"), [(16, 3, 25), (8, 2, 10), (100, 1, 7)]
+)
+def test_every_pair_comes_once_an_epoch(batch_tokens, num_buckets, num_pairs):
+    drawn, every = epochs(
+        3, batch_tokens=batch_tokens, num_buckets=num_buckets, num_pairs=num_pairs
+    )
+    for epoch in drawn:
+        assert sorted(itertools.chain(*epoch)) == sorted(every)
+
+
+def test_the_order_differs_by_epoch_and_by_seed_and_is_repeated_by_both():
+    (first, second), _ = epochs(2)
+    (again,), _ = epochs(1)
+    (other,), _ = epochs(1, seed=1)
+    assert first == again
+    assert first != second
+    assert first != other
+    lengths = [[max(len(s) for s, _ in batch) for batch in epoch] for epoch in (first, second)]
+    assert lengths[0] != lengths[1]
+
+
+def test_a_batch_that_would_hold_no_sentence_is_refused():
+    data = make_buckets(*pairs(20), 2)
+    with pytest.raises(ValueError, match="7 tokens does not hold a sentence of 8"):
+        task_of(data, 7)
+    assert task_of(data, 8, num_devices=4)
+
+
+# Losses
+
+
+@pytest.fixture(scope="module")
+def model():
+    return TransformerSeq2Seq(MODEL, key=jax.random.key(3))
+
+
+def losses_by_hand(model, sources, targets, smoothing=0.0):
+    """The loss of every token of the targets, each pair alone and without padding."""
+    values, hits = [], []
+    for source, target in zip(sources, targets, strict=True):
+        padded = np.pad(source, (0, 8 - len(source))), np.pad(target, (0, 9 - len(target)))
+        logits = np.asarray(model(*map(jnp.asarray, (padded[0], padded[1][:-1]))), np.float64)
+        log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        for row, token in zip(log_p, target[1:], strict=False):
+            values.append(-(1 - smoothing) * row[token] - smoothing * row.mean())
+            hits.append(row.argmax() == token)
+    return values, hits
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_loss_is_summed_over_tokens_and_not_over_padding(model, smoothing):
+    given = pairs(6)
+    (bucket,) = make_buckets(*given, 1)
+    empty = Bucket(*(np.pad(side, [(0, 2), (0, 0)]) for side in bucket))
+    batch = jax.tree.map(jnp.asarray, tuple(empty))
+    expected, _ = losses_by_hand(model, *given, smoothing)
+    task = task_of((bucket,), 100, label_smoothing=smoothing)
+    total, count = task.loss(model, batch, None)["loss"]
+    assert float(total) == pytest.approx(sum(expected), rel=1e-5)
+    assert float(count) == len(expected) == sum(len(target) - 1 for target in given[1])
+
+
+@pytest.mark.parametrize(("size", "num_devices"), [(64, 1), (3, 2)])
+def test_means_over_batches_are_computed_by_hand(size, num_devices):
+    given = pairs(11)
+    data = make_buckets(*given, 2)
+    task = task_of(data, 32, num_devices=2, label_smoothing=0.3)  # which only training has
+    training = dataclasses.replace(TRAINING, batch_size=32, seeds=2)
+    trainer = Trainer(task, training, data, jax.local_devices()[:num_devices])
+    members = trainer.init()
+    means = validate(trainer, members, pair_batches(*given, size, trainer.num_shards))
+    for member, one in enumerate(trainer.models(members.parameters)):
+        losses, hits = losses_by_hand(one, *given)
+        assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
+        assert means["accuracy"][member] == pytest.approx(np.mean(hits))
+
+
+# Training
+
+
+def run(steps, devices=1, num_buckets=2, model=MODEL, **changes):
+    """Parameters after the steps, and the losses of each."""
+    data = jax.tree.map(jnp.asarray, make_buckets(*pairs(24), num_buckets))
+    training = dataclasses.replace(TRAINING, **changes)
+    sizes = [bucket.source.shape for bucket in data]
+    smoothing = training.label_smoothing
+    task = translator_task(
+        model, sizes, training.batch_size, num_devices=devices, label_smoothing=smoothing
+    )
+    trainer = Trainer(task, training, data, jax.local_devices()[:devices])
+    members, losses = trainer.train(trainer.init(), 0, steps)
+    rows = [np.asarray(a).reshape(len(a), -1) for a in members.parameters.values()]
+    return np.concatenate(rows, axis=1), losses["loss"]
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
+    together, alone = run(8, devices=4, seeds=2), run(8, seed=1)
+    assert_same(alone, (together[0][[1]], together[1][:, [1]]))
+    assert np.abs(together[0][0] - together[0][1]).max() > 0.1
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_the_number_of_devices_changes_nothing(devices):
+    # 10 pairs of a length of 8: not a multiple of 3 or 4.
+    assert_same(run(8, devices=devices, batch_size=80), run(8, batch_size=80))
+
+
+def test_accumulated_batches_are_one_update_by_their_sum():
+    quiet = dataclasses.replace(MODEL, dropout=0.0, hidden_dropout=0.0)
+    # Batches of 2 make 12 of the bucket, batches of 24 one: an update sees every pair once.
+    whole = run(2, num_buckets=1, model=quiet, batch_size=8 * 24)
+    accumulated = run(2, num_buckets=1, model=quiet, batch_size=8 * 2, accumulate=12)
+    assert_same(accumulated, whole)

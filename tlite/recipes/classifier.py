@@ -1,0 +1,256 @@
+"""Runs of a classifier: labelled texts, their tokens, and what is reported of a trained model."""
+
+import dataclasses
+import hashlib
+import itertools
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.baseline import tfidf_logistic_regression
+from tlite.data import Example, LabelledText
+from tlite.errors import UserError, disk_errors, program
+from tlite.experiment import ClassifierExperiment, Pretrained, Words
+from tlite.inspection import plot_curves
+from tlite.models import ClassifierConfig
+from tlite.pretrained import PretrainedTokenizer
+from tlite.recipes.finetuning import start_from, taken_from
+from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
+from tlite.recipes.pretraining import check_pretraining, pretrained_members
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
+from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
+from tlite.training import Trainer, TrainState
+from tlite.training.classifier import class_logits, classifier_task, labelled_batches
+from tlite.training.loop import validate
+from tlite.training.metrics import read_metrics
+from tlite.training.runs import Run
+
+CHUNK = 10_000  # texts that are encoded at a time
+
+
+class LabelledData(NamedTuple):
+    training: Iterable[Example]
+    validation: Iterable[Example]
+
+
+class ClassifierRecipe(Recipe):
+    """A classifier and the texts whose labels it learns to predict."""
+
+    experiment_type = ClassifierExperiment
+
+    @classmethod
+    def load_data(cls, experiment: ClassifierExperiment) -> LabelledData:
+        return LabelledData(*(experiment.data.examples(p) for p in ("training", "validation")))
+
+    @classmethod
+    def fit_to_data(cls, experiment: ClassifierExperiment, data: LabelledData):
+        classes = experiment.data.classes
+        check_classes(data.training, classes)
+        if len(classes) < 2:
+            raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
+        check_pretraining(experiment)
+        if experiment.sentences and len(classes) != 2:
+            raise UserError(f"--sentences joins the scores of two classes, not of {len(classes)}")
+        if isinstance(experiment.pretraining, Pretrained):
+            if experiment.sentences or not isinstance(experiment.model, ClassifierConfig):
+                raise UserError("a pre-trained model reads whole texts, as a transformer")
+            model, _, tokenizer, source = taken_from(
+                experiment.pretraining, experiment.model, len(classes)
+            )
+            return dataclasses.replace(experiment, model=model, pretraining=source), tokenizer
+        texts = (example.text for example in data.training if example.label is not None)
+        if isinstance(experiment.tokenizer, Words):
+            try:
+                tokenizer = learn_words(experiment.tokenizer, texts)
+                frequency = experiment.tokenizer.min_document_frequency
+                if len(tokenizer) == 1 and frequency > 1:
+                    raise UserError(f"no word is in {frequency:,} texts: --min-document-frequency")
+            except ValueError as error:
+                raise UserError(str(error)) from error
+        else:
+            kind, pieces = experiment.tokenizer.algorithm, experiment.tokenizer.pieces
+            tokenizer = SubwordTokenizer.train(texts, kind, pieces)
+        sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
+        sizes |= rows_of_ngrams(experiment, tokenizer)
+        for name, size in sizes.items():
+            if getattr(experiment.model, name) not in (0, size):
+                raise UserError(
+                    f"{name} is {getattr(experiment.model, name)}, but the data has {size}: "
+                    f"leave it out"
+                )
+        model = dataclasses.replace(experiment.model, **sizes)
+        return dataclasses.replace(experiment, model=model), tokenizer
+
+    @classmethod
+    def load_tokenizer(cls, run: Run) -> IndexTokenizer | SubwordTokenizer | PretrainedTokenizer:
+        settings = run.experiment.tokenizer
+        if isinstance(run.experiment.pretraining, Pretrained):
+            return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
+        if isinstance(settings, Words):
+            path = run.folder / IndexTokenizer.file_name
+            if settings.has_ngrams:
+                ngrams = settings.word_ngrams, settings.character_ngrams
+                return NgramTokenizer.load_both(path, *ngrams, marks=settings.marks)
+            return IndexTokenizer.load(path, marks=settings.marks)
+        return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
+
+    @classmethod
+    def fingerprint(cls, data: LabelledData) -> dict[str, Any]:
+        fingerprint = {}
+        for part, examples in data._asdict().items():
+            digest, number = hashlib.sha256(), 0
+            for example in examples:
+                digest.update(f"{example.value}\n{example.text}\n".encode())
+                number += 1
+            fingerprint |= {
+                f"{part} texts": number,
+                f"SHA-256 of the {part} part": digest.hexdigest(),
+            }
+        return fingerprint
+
+    def make_trainer(self) -> Trainer:
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, NgramTokenizer):
+            tokenizer = tokenizer.of_words()  # the transformer learns without n-grams
+        return make_trainer(
+            self.experiment, encode_examples(self.experiment, tokenizer, self.data.training)
+        )
+
+    def validation(self):
+        return self.batches(self.data.validation)
+
+    def batches(self, examples: Iterable[Example]):
+        """Every example that has a class once: (tokens, labels, weights), each (N, B, ...)."""
+        tokens, labels = encode_examples(self.experiment, self.tokenizer, examples)
+        return labelled_batches(tokens, labels, EVALUATION_BATCH, self.trainer.num_shards)
+
+    @property
+    def tokens_per_example(self) -> int:
+        return self.experiment.model.context * max(self.experiment.sentences, 1)
+
+    def start_members(self) -> TrainState | None:
+        settings = self.experiment.pretraining
+        if isinstance(settings, Pretrained):
+            config = self.experiment.model
+            return start_from(self, taken_from(settings, config, config.num_classes)[1])
+        fresh = settings is None or not settings.pretraining_steps
+        members = self.trainer.init() if fresh else pretrained_members(self)
+        if not isinstance(self.tokenizer, NgramTokenizer):
+            return members
+        data = encode_examples(self.experiment, self.tokenizer, self.data.training)
+        return with_ngrams(self, members, *data)
+
+    def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
+        """Probabilities of the classes (M, N, C) by every member, and the checkpoint's step."""
+        members, step = self.restore(checkpoint)
+        tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
+        models = self.trainer.models(members.parameters)
+        return np.stack([probabilities(model, tokens) for model in models]), step
+
+    def report(self, batches) -> None:
+        """Accuracy beside the baseline's, and the curves, at the end of training."""
+        members, step = self.restore("best")
+        means = validate(self.trainer, members, batches)
+        print(f"best checkpoint: step {step:,}")
+        print(f"validation accuracy {percent(means['accuracy'])}, loss {means['loss'].mean():.4f}")
+        self.print_baseline("validation", list(self.data.validation))
+        lines = read_metrics(self.run.metrics, most=1000)
+        with disk_errors(self.run.plots):
+            self.save_plots(
+                {name: lambda n=name: plot_curves(lines, n) for name in ("loss", "accuracy")}
+            )
+        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
+        print(f"{program()} evaluate {self.run.folder} --split test")
+
+    def print_baseline(self, part: str, examples: list[Example]) -> np.ndarray | None:
+        """The accuracy of TF-IDF and logistic regression on the same examples."""
+        if isinstance(self.experiment.data, LabelledText) and self.experiment.data.stream:
+            print("TF-IDF + logistic regression: not fitted, as the texts are streamed")
+            return None
+        training = [e for e in self.data.training if e.label is not None]
+        scored = [e for e in examples if e.label is not None]
+        texts, labels = [e.text for e in training], [e.label for e in training]
+        try:
+            baseline = tfidf_logistic_regression(texts, labels)
+        except ValueError:
+            print("TF-IDF + logistic regression: not fitted, as no word is in two texts")
+            return None
+        right = baseline.predict([e.text for e in scored]) == [e.label for e in scored]
+        print(f"TF-IDF + logistic regression: {part} accuracy {100 * right.mean():.1f} %")
+        return right
+
+
+def make_trainer(experiment: ClassifierExperiment, data: Any) -> Trainer:
+    task = classifier_task(experiment.model, experiment.training.label_smoothing)
+    return Trainer(task, experiment.training, jax.tree.map(jnp.asarray, data))
+
+
+def encode_examples(
+    experiment: ClassifierExperiment, tokenizer, examples: Iterable[Example]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and labels of the examples that have a class, a chunk of them in memory at a time."""
+    known = (example for example in examples if example.label is not None)
+    tokens, labels = [], []
+    while chunk := list(itertools.islice(known, CHUNK)):
+        tokens.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
+        labels.append(np.array([e.label for e in chunk], np.int32))
+    if not labels:
+        raise UserError("none of the texts has one of the classes")
+    longest = max(chunk.shape[-1] for chunk in tokens)  # in features: they have no fixed number
+    tokens = [
+        np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, longest - a.shape[-1])], constant_values=PADDING)
+        for a in tokens
+    ]
+    return np.concatenate(tokens), np.concatenate(labels)
+
+
+def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
+    """Tokens (N, T); of sentences (N, S, T)."""
+    length = experiment.model.context
+    if isinstance(tokenizer, PretrainedTokenizer):
+        return tokenizer.encode_batch(texts, length)
+    pad_id = PADDING if experiment.padding == "mask" else tokenizer.unknown_id
+    if not experiment.sentences:
+        return tokenizer.encode_texts(texts, length, pad_id)
+    split = [sentences(text)[: experiment.sentences] for text in texts]
+    tokens = tokenizer.encode_texts([s for parts in split for s in parts], length, pad_id)
+    places = np.cumsum([0, *map(len, split)])
+    rows = np.full((len(texts), experiment.sentences, length), PADDING, np.int32)
+    for row, start, end in zip(rows, places, places[1:], strict=False):
+        row[: end - start] = tokens[start:end]
+    return rows
+
+
+def probabilities(model, tokens: np.ndarray) -> np.ndarray:
+    """Probabilities of the classes (N, C)."""
+    batches, _, weights = labelled_batches(
+        tokens, np.zeros(len(tokens), np.int32), min(EVALUATION_BATCH, len(tokens)), 1
+    )
+    logits = jax.jit(lambda model, batches: jax.lax.map(lambda b: class_logits(model, b), batches))
+    rows = np.asarray(jax.nn.softmax(logits(model, batches)))
+    return rows.reshape(-1, rows.shape[-1])[np.asarray(weights).ravel() > 0]
+
+
+def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
+    """Every class occurs in training, and texts without a word are reported."""
+    seen, empty = set(), 0
+    for example in examples:
+        seen.add(example.label)
+        empty += not example.text.strip()
+    if missing := [name for index, name in enumerate(classes) if index not in seen]:
+        raise UserError(
+            f"no text of the training part has the class {', '.join(missing)}: "
+            f"leave it out, or give more texts"
+        )
+    if empty:
+        print(f"warning: {empty:,} of the training texts are empty", file=sys.stderr)
+
+
+def percent(accuracy: np.ndarray) -> str:
+    """Mean and spread over the members (M,)."""
+    spread = f" ± {100 * accuracy.std(ddof=1):.1f}" if len(accuracy) > 1 else ""
+    return f"{100 * accuracy.mean():.1f}{spread} %"

@@ -1,0 +1,66 @@
+"""All members of a run as one model, and its score on a part of the data."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from tlite.errors import UserError
+from tlite.memory import out_of_memory
+from tlite.models import Ensemble
+from tlite.training import Trainer, TrainingConfig, TrainState
+from tlite.training.named import model_maker
+from tlite.training.runs import Run
+from tlite.training.side_by_side import failures, in_words
+
+
+def check_together(run: Run) -> None:
+    """Raises a `UserError` where a variant in the run has failed: it has no probabilities."""
+    training = run.experiment.training
+    for member, step in (failures(run.metrics) if training.varied else {}).items():
+        raise UserError(
+            f"member {member}, {in_words(training, member)}, has failed at step {step}: there is "
+            "no mean of all members"
+        )
+
+
+def ensemble_of(trainer: Trainer, members: TrainState) -> Ensemble:
+    """The members as one model, whole in this process."""
+    arrays = trainer.on_host(members.parameters)
+    return Ensemble(jax.tree.map(jnp.asarray, model_maker(trainer.model)(arrays)))
+
+
+def ensemble_means(trainer: Trainer, members: TrainState, batches: Any) -> dict[str, np.ndarray]:
+    """`training.loop.validate` of the members as one model: means over all batches, (1,) each.
+
+    The examples of a batch are divided over the devices, and on each of them the members come one
+    after the other.
+    """
+
+    def evaluate(ensemble, batches):
+        sums = jax.lax.map(lambda batch: trainer.task.evaluate(ensemble, batch), batches)
+        return jax.tree.map(lambda a: a.sum(0), sums)
+
+    examples, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
+    mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))
+    with out_of_memory("a batch of the evaluation"):
+        ensemble = jax.device_put(
+            ensemble_of(trainer, members), NamedSharding(mesh, PartitionSpec())
+        )
+        batches = jax.device_put(batches, NamedSharding(mesh, PartitionSpec(None, "data")))
+        sums = jax.device_get(jax.jit(evaluate)(ensemble, batches))
+    totals = {name: np.asarray(values, np.float64).sum() for name, values in sums.items()}
+    count = totals.pop("count")
+    return {name: np.array([total / count]) for name, total in totals.items()}
+
+
+def describe_ensemble(config: TrainingConfig) -> str:
+    """Which members it has: "the ensemble of all 6 members (2 variants x 3 seeds)"."""
+    variants, seeds = config.num_members // config.seeds, config.seeds
+    kinds = "variants" if config.varied else "learning rates"
+    each = f"{seeds} seed" + "s" * (seeds > 1)
+    of = f" ({variants} {kinds} x {each})" if variants > 1 else ""
+    return f"the ensemble of all {config.num_members} members{of}"

@@ -1,0 +1,157 @@
+"""Models that others have trained: evaluated on a text, taken into a run, and given back."""
+
+import dataclasses
+import hashlib
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.data.reading import MAX_MEGABYTES, decode, pieces, whole
+from tlite.errors import UserError, disk_errors
+from tlite.experiment import Experiment, GeneratorExperiment, Pretrained
+from tlite.models import BlocksConfig
+from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
+from tlite.recipes.loading import open_model
+from tlite.training import TrainState, generator_task, validation_batches
+from tlite.training.named import from_named, parameter_names, to_named
+
+LONGEST = 1024  # tokens of a window that a text is scored in
+MOST_LOGITS = 2**26  # numbers, in memory at a time
+OURS = "dropout", "hidden_dropout", "word_dropout", "attention", "scan", "remat"  # an experiment's
+
+
+def evaluate_text(folder: str | Path, path: Path | None) -> None:
+    """Print how well a generator of a Hugging Face folder predicts each token of a text."""
+    if path is None:
+        raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
+    model, tokenizer, _ = open_model(folder, GeneratorExperiment)
+    text = decode(whole(pieces(path), path, MAX_MEGABYTES, "score a part of it"), path, "utf-8")
+    tokens, marked = tokenizer.encode(text, marks=False), tokenizer.encode(text)
+    begun = tokenizer.bos_id is not None and marked[:1].tolist() == [tokenizer.bos_id]
+    if len(tokens) < 2:
+        raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
+    config = model.config
+    length = min(config.context, LONGEST, len(tokens) - 1)
+    size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
+    if begun:
+        batches = _begun_batches(tokens, tokenizer.bos_id, length, size)
+    else:
+        batches = validation_batches(tokens, length, size, 1)
+    score = jax.jit(generator_task(config).evaluate)
+    totals: dict[str, float] = {}
+    for batch in zip(*batches, strict=True):
+        for name, sums in score(model, batch).items():
+            totals[name] = totals.get(name, 0.0) + float(np.asarray(sums, np.float64).sum())
+    loss, right = (totals[name] / totals["count"] for name in ("loss", "accuracy"))
+    # Without a mark before it the first token is not predicted, and its bytes do not count.
+    size = len(text.encode()) - (0 if begun else len(tokenizer.decode(tokens[:1]).encode()))
+    print(
+        f"{path}: loss {loss:.4f} nats per token, perplexity {math.exp(min(loss, 700)):.3f}, "
+        f"{totals['loss'] / math.log(2) / max(size, 1):.4f} bits per byte, "
+        f"accuracy {100 * right:.1f} %, {totals['count']:,.0f} tokens in windows of {length:,}"
+    )
+
+
+def _begun_batches(tokens: np.ndarray, mark: int, length: int, size: int):
+    """Every token as a target once, in windows that begin with a mark: each (N, B, T)."""
+    number = -(-len(tokens) // (length * size)) * size
+    targets = np.zeros(number * length, np.int32)
+    targets[: len(tokens)] = tokens
+    weights = (np.arange(targets.size) < len(tokens)).astype(np.float32)
+    targets = targets.reshape(number, length)
+    inputs = np.concatenate([np.full((number, 1), mark), targets[:, :-1]], axis=1)
+    return [jnp.asarray(a.reshape(-1, size, length)) for a in (inputs, targets, weights)]
+
+
+def export(
+    folder: str | Path,
+    to: Path,
+    *,
+    checkpoint: str = "best",
+    member: int = 0,
+    family: str | None = None,
+) -> str:
+    """Write a run's model to a new folder that `transformers` opens; returns its family.
+
+    Raises:
+        UserError: the folder exists, or there is no counterpart; the reason is told.
+    """
+    if os.path.lexists(to):
+        raise UserError(f"{to} exists already: name another folder")
+    settings: dict[str, Any] = {"family": family}
+    if is_pretrained(folder):
+        model, tokenizer, settings["original"] = load_pretrained(folder)
+    else:
+        model, tokenizer, run = open_model(folder, Experiment, checkpoint, member)
+        settings["labels"] = getattr(run.experiment.data, "classes", None)
+        if getattr(run.experiment, "sentences", 0):
+            raise UserError("a text's class is joined from sentences': transformers has no such")
+    with disk_errors(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as place:
+            beside = Path(place) / to.name
+            family = save_pretrained(beside, model, tokenizer, **settings)
+            beside.rename(to)
+    return family
+
+
+def taken_from(
+    settings: Pretrained, config: BlocksConfig, num_classes: int | None = None
+) -> tuple[BlocksConfig, dict[str, Any], Any, Pretrained]:
+    """The config, the arrays by name and the tokenizer that a run starts from; and where from.
+
+    Its context, dropout and attention are the experiment's, the rest is the folder's.
+
+    Raises:
+        UserError: the folder can't be read, has another kind of model, or has changed; or the
+            experiment asks for other switches.
+    """
+    model, tokenizer, told = load_pretrained(settings.folder, num_classes=num_classes)
+    if type(model.config) is not type(config):
+        raise UserError(f"{settings.folder} has a {told.family} {told.kind}: that can't start it")
+    if tokenizer is None:
+        raise UserError(told.no_tokenizer)
+    digest = hashlib.sha256()
+    for path in sorted(told.folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    if settings.sha256 not in ("", digest.hexdigest()):
+        raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
+    place = os.path.abspath(settings.folder) if os.path.isdir(settings.folder) else settings.folder
+    settings = Pretrained(place, digest.hexdigest())
+    changed = {name: getattr(config, name) for name in OURS if hasattr(config, name)}
+    changed["context"] = min(config.context, model.config.context)
+    for field in dataclasses.fields(config):
+        given = getattr(config, field.name)
+        if field.name not in changed and given not in (
+            field.default,
+            getattr(model.config, field.name),
+        ):
+            raise UserError(f"{field.name} is the pre-trained model's: leave it out")
+    arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+    for name in told.new:  # each member draws its own
+        del arrays[name]
+    if "positions.table" in arrays:  # those of the places that are not used are left out
+        rows = changed["context"] + model.config.position_offset
+        arrays["positions.table"] = arrays["positions.table"][:rows]
+    try:
+        config = dataclasses.replace(model.config, **changed)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return config, arrays, tokenizer, settings
+
+
+def start_from(run, arrays: dict[str, Any]) -> TrainState:
+    """A run's members, all with these parameters; a classifier's new head is drawn by each."""
+    start = run.trainer.init()
+    named = to_named(start)
+    for name, array in named["parameters"].items():
+        if name in arrays:
+            named["parameters"][name] = np.broadcast_to(np.asarray(arrays[name]), array.shape)
+    return run.trainer.place(from_named(start, named))

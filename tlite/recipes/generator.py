@@ -1,0 +1,279 @@
+"""Runs of a generator: a text, its tokens, and what is reported of a trained model."""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.data.corpus import Corpus
+from tlite.decoding import stream
+from tlite.errors import UserError, disk_errors, program
+from tlite.experiment import Characters, GeneratorExperiment
+from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.recipes.ensemble import describe_ensemble, ensemble_means
+from tlite.recipes.finetuning import start_from, taken_from
+from tlite.recipes.parts import (
+    DataPart,
+    TextPart,
+    check_same,
+    end_of_documents,
+    open_parts,
+    tokenizer_of,
+)
+from tlite.recipes.pieces import mark_of
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
+from tlite.recipes.tokens import (
+    Tokenizer,
+    encoded_parts,
+    end_ids,
+    fit_vocabulary,
+    make_tokenizer,
+    prompt_tokens,
+    saved_tokenizer,
+    unit_of,
+)
+from tlite.terminal import show
+from tlite.text import CharTokenizer
+from tlite.training import Trainer, TrainState, generator_task
+from tlite.training.loop import validate
+from tlite.training.metrics import read_metrics, summarise
+from tlite.training.runs import Run
+
+MOST_SAMPLED = 2**26  # tokens of random windows, in memory at a time
+MOST_LOGITS = 2**27  # numbers on a device, for each member, at a time
+
+
+class GeneratorRecipe(Recipe):
+    """A generator and the text whose next tokens it learns to predict."""
+
+    experiment_type = GeneratorExperiment
+
+    @classmethod
+    def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:
+        source = experiment.data
+        if isinstance(source, Corpus):
+            return source
+        if not 0 < source.validation_fraction < 1:
+            raise UserError(
+                f"the validation fraction must be between 0 and 1, not {source.validation_fraction}"
+            )
+        return source.load()
+
+    @classmethod
+    def fit_to_data(
+        cls, experiment: GeneratorExperiment, data: str | Corpus
+    ) -> tuple[GeneratorExperiment, Tokenizer]:
+        of_data = tokenizer_of(data) if isinstance(data, Corpus) else None
+        owner = "corpus" if of_data else "pre-trained model"
+        if (experiment.pretraining or of_data) and experiment.tokenizer != Characters():
+            raise UserError(f"the tokenizer is the {owner}'s: leave it out")
+        if experiment.pretraining:
+            model, _, tokenizer, source = taken_from(experiment.pretraining, experiment.model)
+            experiment = dataclasses.replace(experiment, pretraining=source)
+            check_same(tokenizer, of_data)
+        else:
+            tokenizer, least = of_data, 0
+            if of_data:
+                least = data.manifest().vocabulary_size
+            else:
+                fraction = experiment.data.validation_fraction
+                settings, tokenizer = make_tokenizer(experiment.tokenizer, data, fraction)
+                experiment = dataclasses.replace(experiment, tokenizer=settings)
+            size = fit_vocabulary(experiment.model.vocabulary_size, tokenizer, least)
+            model = dataclasses.replace(experiment.model, vocabulary_size=size)
+        prompt_tokens(tokenizer, experiment.prompt)
+        experiment = dataclasses.replace(experiment, model=model)
+        for name, part in cls.parts_of(experiment, tokenizer, data).items():
+            if len(part) < model.context + 1:
+                raise UserError(
+                    f"the text is too short: its {name} part has {len(part)} "
+                    f"{unit_of(tokenizer)}s, and a context of {model.context} needs at least "
+                    f"{model.context + 1}"
+                )
+        return experiment, tokenizer
+
+    @classmethod
+    def parts_of(
+        cls, experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
+    ) -> dict[str, DataPart]:
+        """The training and the validation part."""
+        model = experiment.model
+        if isinstance(data, Corpus):
+            return open_parts(data, tokenizer, model.context, model.vocabulary_size)
+        whole = experiment.pretraining is not None
+        parts = encoded_parts(tokenizer, data, experiment.data.validation_fraction, whole)
+        of_parts = zip(("training", "validation"), *parts, strict=True)
+        return {name: TextPart(tokenizer, model.context, *part) for name, *part in of_parts}
+
+    @classmethod
+    def load_tokenizer(cls, run: Run) -> Tokenizer:
+        return saved_tokenizer(run.experiment, run.folder / CharTokenizer.file_name)
+
+    @classmethod
+    def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
+        if isinstance(data, Corpus):
+            return {
+                "tokens": sum(p.tokens for p in data.manifest().parts.values())
+            } | data.fingerprint()
+        return {"characters": len(data), "sha256": hashlib.sha256(data.encode()).hexdigest()}
+
+    def make_trainer(self) -> Trainer:
+        experiment = self.experiment
+        self.parts = self.parts_of(experiment, self.tokenizer, self.data)
+        self.validation_tokens = self.parts["validation"].shown  # for pictures
+        corpus = self.data if isinstance(self.data, Corpus) else None
+        end = end_of_documents(corpus, self.tokenizer) if corpus else None
+        smoothing = experiment.training.label_smoothing
+        task = generator_task(experiment.model, smoothing, end_id=end)
+        return Trainer(task, experiment.training, self.parts["training"].fed())
+
+    @property
+    def text(self) -> str:
+        """The text, or of a corpus a part of it, for pictures."""
+        if isinstance(self.data, Corpus):
+            return self.tokenizer.decode(self.parts["training"].shown)
+        return self.data
+
+    def validation(self, split: str = "validation"):
+        """Batches that hold every token of a part once, or of a corpus windows all over it."""
+        return self.parts[split].batches(self.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Windows of a validation's batch: as many on each device, few of a large vocabulary."""
+        shards, model = self.trainer.num_shards, self.experiment.model
+        of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
+        return min(-(-EVALUATION_BATCH // shards), of_device) * shards
+
+    @property
+    def tokens_per_example(self) -> int:
+        return self.experiment.model.context
+
+    @property
+    def unit(self) -> str:
+        """What a token is called."""
+        return unit_of(self.tokenizer)
+
+    def measure(self, members: TrainState, means: dict, split: str = "validation") -> dict:
+        """Bits for each byte of a part's text: they compare models with different tokens."""
+        ratio = self.parts[split].targets_per_byte
+        return {"bits_per_byte": means["loss"] * ratio / math.log(2)} if ratio else {}
+
+    def start_members(self) -> TrainState:
+        if (settings := self.experiment.pretraining) is None:
+            return self.trainer.init()
+        return start_from(self, taken_from(settings, self.experiment.model)[1])
+
+    def report(self, batches) -> None:
+        """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
+        run = self.run
+        members, step = self.restore("best")
+        print(f"best checkpoint: step {step:,}")
+        print(describe("validation", self.means(members, batches), self.unit))
+        model = self.trainer.models(members.parameters)[0]
+        prompt, key = self.experiment.prompt, jax.random.key(0)
+        tokens = prompt_tokens(self.tokenizer, prompt)
+        settings = {"num_tokens": 500, "key": key, "end_ids": end_ids(self.tokenizer)}
+        text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
+        self.save_sample(step, prompt + text)
+        with disk_errors(run.plots):
+            self.draw(members, batches, model)
+        print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
+
+    def means(
+        self, members: TrainState, batches, split: str = "validation", find: Callable = validate
+    ) -> dict:
+        """What is found on batches of a part, over the members; or by all of them together."""
+        means = find(self.trainer, members, batches)
+        out = ~np.isfinite(means["loss"])  # a variant has failed beside others
+        return summarise(means | self.measure(members, means, split), out=out)
+
+    def draw(self, members, batches, model) -> None:
+        """Loss and accuracy curves, loss by position, next-character probabilities."""
+        lines = read_metrics(self.run.metrics, most=1000)
+        sums = self.trainer.evaluate(members.parameters, batches)
+        opening = self.validation_tokens[: min(24, self.experiment.model.context)]
+        probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
+        size = self.experiment.model.vocabulary_size
+        shown = [mark_of(self.tokenizer, token) for token in range(size)]
+        self.save_plots(
+            {
+                "loss": lambda: plot_curves(lines, "loss"),
+                "accuracy": lambda: plot_curves(lines, "accuracy"),
+                "loss-by-position": lambda: plot_loss_by_position(sums["loss"] / sums["count"]),
+                "next-character": lambda: plot_next_token_probabilities(
+                    probabilities, [shown[token] for token in opening], shown
+                ),
+            }
+        )
+
+    def evaluate(self, checkpoint: str, split: str, sampled: int, together: bool = False) -> None:
+        """Print the loss over every token of a part; and a sampled estimate if asked.
+
+        Of members one by one; with `together` also of the mean of their probabilities.
+        """
+        if split == "test":
+            raise UserError("a generator's text has no test part: training or validation")
+        most = MOST_SAMPLED // self.experiment.model.context
+        if sampled > most:
+            raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
+        members, step = self.restore(checkpoint)
+        batches = self.validation(split)
+        together = together and self.experiment.training.num_members > 1
+
+        def tell(part: str, ending: str = "") -> None:
+            print(describe(part, self.means(members, batches, split), self.unit) + ending)
+            if together:
+                means = self.means(members, batches, split, ensemble_means)
+                name = describe_ensemble(self.experiment.training)
+                print(describe(f"{name}:", means, self.unit))
+
+        count = int(np.asarray(batches[2]).sum(dtype=np.float64))
+        tell(f"step {step:,}: {split}", f", {count:,} {self.unit}s")
+        if sampled:
+            batches = self.parts[split].sampled_batches(sampled, self.batch_size)
+            tell(f"sampled estimate ({batches[0][..., 0].size} windows):")
+
+
+def write_sample(
+    model,
+    tokenizer: Tokenizer,
+    tokens: np.ndarray,
+    before: str = "",
+    end_ids: Collection[int] = (),
+    **settings,
+) -> str:
+    """Print a sample as it is made, after what comes `before`, up to an end; returns it."""
+    text, written = "", tokenizer.stream(tokens)
+    for part in stream(model, jnp.asarray(tokens), **settings):
+        ends = np.flatnonzero(np.isin(part, list(end_ids)))
+        piece = written.push(part[: ends[0]] if len(ends) else part)
+        show(before + piece, end="", flush=True)  # settings that make no sense are told before
+        before, text = "", text + piece
+        if len(ends):
+            break
+    rest = written.finish()
+    show(rest)
+    return text + rest
+
+
+def describe(part: str, means: dict, unit: str = "character") -> str:
+    """A line with loss, perplexity, bits and accuracy; over several members mean and spread."""
+
+    def value(name: str, digits: int, scale: float = 1.0) -> str:
+        spread = means.get(f"{name}_spread")
+        return f"{means[name] * scale:.{digits}f}" + (
+            "" if spread is None else f" ± {spread * scale:.{digits}f}"
+        )
+
+    known = "bits_per_byte" in means  # not of numbers
+    bits = f"{value('bits_per_byte', 4)} bits per byte, " if known else ""
+    return (
+        f"{part} loss {value('loss', 4)} nats per {unit}, "
+        f"perplexity {value('perplexity', 3)}, {bits}accuracy {value('accuracy', 1, 100.0)} %"
+    )

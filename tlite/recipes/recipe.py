@@ -1,0 +1,312 @@
+"""What the runs of all models have in common: started, opened, trained, restored, evaluated."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import matplotlib
+import numpy as np
+
+from tlite import processes
+from tlite.config import to_dict
+from tlite.errors import Interrupted, UserError, disk_errors, program, resumable
+from tlite.experiment import say_what_is_read
+from tlite.modules import summary
+from tlite.own_code import name_of
+from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, same_everywhere
+from tlite.training import Trainer, TrainState
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.followers import check_followers
+from tlite.training.loop import fit, host_copy, restore, selection_scores
+from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
+from tlite.training.named import to_named
+from tlite.training.precision import choose_attention
+from tlite.training.runs import Run, create_run, new_folder, open_run
+from tlite.training.side_by_side import failures, in_words, scores
+
+EVALUATION_BATCH = 64
+
+
+class Recipe(ABC):
+    """A run with its data, its tokenizer and the trainer that can restore its checkpoints."""
+
+    experiment_type: ClassVar[type]
+    measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+    """What a validation finds: the best checkpoint can be chosen by it."""
+
+    def __init__(self, run: Run, tokenizer: Any, data: Any):
+        self.run, self.tokenizer, self.data = run, tokenizer, data
+        self.trainer = self.make_trainer()
+
+    # What a kind of run is made of
+
+    @classmethod
+    @abstractmethod
+    def load_data(cls, experiment) -> Any:
+        """The data of an experiment."""
+
+    @classmethod
+    @abstractmethod
+    def fit_to_data(cls, experiment, data) -> tuple[Any, Any]:
+        """The experiment with the sizes that its data decides, and the tokenizer."""
+
+    @classmethod
+    @abstractmethod
+    def load_tokenizer(cls, run: Run) -> Any:
+        """The tokenizer that was saved with a run."""
+
+    @classmethod
+    @abstractmethod
+    def fingerprint(cls, data) -> dict[str, Any]:
+        """Sizes and SHA-256, to know the data again."""
+
+    @abstractmethod
+    def make_trainer(self) -> Trainer:
+        """The compiled core for this model and its training data."""
+
+    @abstractmethod
+    def validation(self) -> Any:
+        """Batches that hold all of the validation part once."""
+
+    @abstractmethod
+    def report(self, batches) -> None:
+        """What is printed and drawn at the end of training."""
+
+    def start_members(self) -> TrainState:
+        """The members before their first step."""
+        return self.trainer.init()
+
+    def measure(self, members: TrainState, means: dict) -> dict[str, np.ndarray]:
+        """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
+        return {}
+
+    @property
+    @abstractmethod
+    def tokens_per_example(self) -> int:
+        """Positions of one example, padding among them."""
+
+    # What all kinds do alike
+
+    @classmethod
+    def start(cls, experiment, folder: Path | None) -> "Recipe":
+        """A new run folder for an experiment."""
+        prepared = cls.prepare(experiment)
+        new = str(new_folder(experiment.name, folder)) if processes.is_first() else None
+        path = Path(processes.told(new))
+        precision = agreed_precision(experiment.training.precision)
+        run = cls.build(in_precision(prepared, precision), path)
+        run.save(exactly=folder is not None)
+        return run
+
+    @classmethod
+    def prepare(cls, experiment, data: Any = None) -> Prepared:
+        """An experiment with what its data decides; the data is read unless it is given.
+
+        Raises:
+            UserError: the data can't be read, or does not go with the experiment.
+        """
+        cls.check_selected(experiment)
+        if processes.is_first():
+            check_followers(experiment.training.follow)
+        data = cls.load_data(experiment) if data is None else data
+        return Prepared(*cls.fit_to_data(experiment, data), data)
+
+    @classmethod
+    def check_selected(cls, experiment) -> None:
+        """Raises a `UserError` where the best checkpoint is to have what no validation finds."""
+        if (chosen := experiment.training.select) not in cls.measured:
+            known = " or ".join(cls.measured)
+            raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
+
+    @classmethod
+    def build(cls, prepared: Prepared, path: Path) -> "Recipe":
+        """The run that will be in a folder, compiled: what can't fit is told before it is written.
+
+        The precision must have been chosen.
+        """
+        experiment, tokenizer, data = prepared
+        model = choose_attention(experiment.model, experiment.training.precision)
+        experiment = dataclasses.replace(experiment, model=model)
+        fingerprint = cls.fingerprint(data)
+        same_everywhere({"experiment": to_dict(experiment), "data": fingerprint})
+        new = cls(Run(path, experiment, fingerprint), tokenizer, data)
+        new.trainer.compile()
+        return new
+
+    def save(self, *, exactly: bool) -> None:
+        """Let the run's folder appear; unless `exactly` under the next number, if there is one."""
+        path, experiment, fingerprint = self.run.folder, self.run.experiment, self.run.data
+        if processes.is_first():
+            path = create_run(path, experiment, fingerprint, self.tokenizer, exactly=exactly).folder
+        self.run = Run(Path(processes.told(str(path))), experiment, fingerprint)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Recipe":
+        """A run that exists, with the data it was trained on."""
+        return cls.with_data(open_run(folder, cls.experiment_type))
+
+    @classmethod
+    def with_data(cls, run: Run) -> "Recipe":
+        """A run with the data it was trained on.
+
+        Raises:
+            UserError: the data can't be read, or has changed.
+        """
+        say_what_is_read(run.experiment)
+        data = cls.load_data(run.experiment)
+        then, now = run.data, cls.fingerprint(data)
+        if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
+            raise UserError(
+                f"the data of {run.folder} has changed since the run began: {changed[0]}: "
+                f"{then.get(changed[0])} then, {now.get(changed[0])} now"
+            )
+        where = str(run.folder.resolve())
+        same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
+        return cls(run, cls.load_tokenizer(run), data)
+
+    @property
+    def experiment(self):
+        return self.run.experiment
+
+    def train(self, profile: int = 0, *, report: bool = True) -> None:
+        """Train to the end, then report if asked; so many of the steps are profiled."""
+        run, trainer, config = self.run, self.trainer, self.experiment.training
+        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
+        print(f"{len(self.tokenizer):,} tokens in the vocabulary")
+        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
+        print(
+            f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision"
+            f"{self._own_parts()} on "
+            f"{trainer.mesh.size} {jax.default_backend()} device(s), "
+            f"run folder {run.folder}"
+        )
+        batches = self.validation()
+        try:
+            starts = self.tokens_per_example, self.start_members, self.measure
+            fit(trainer, run.folder, batches, *starts, profile=profile)
+        except Interrupted as stop:
+            going_on = f"{program()} train --resume {resumable(run.metrics)}"
+            stop.args = (f"{stop}; go on: {going_on}",)
+            raise
+        finally:
+            trainer.feed.close()
+        if report and not config.varied:
+            self.report(batches)
+            return
+        *_, last = iterate_metrics(run.metrics, "validation")
+        print("\n".join(scores(config, last)))
+
+    def _own_parts(self) -> str:
+        """Which attention the model has, and which functions of the user's."""
+        model = self.experiment.model
+        parts = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+        shown = [n for n, value in parts.items() if callable(value) or n == "attention"]
+        return "".join(f", {n} {name_of(parts[n])}" for n in shown)
+
+    def restore(self, checkpoint: str) -> tuple[TrainState, int]:
+        """The members at a checkpoint ("best", "last" or a step) and its step."""
+        return restore_checkpoint(self.run, self.trainer, checkpoint)
+
+    def take_member(self, member: int) -> "Recipe":
+        """One of the models of the run as a run of its own, at the last checkpoint."""
+        training = self.experiment.training
+        if processes.count() > 1:
+            raise UserError("a member is taken by one process: name it without the others first")
+        check_member(member, len(training.members))
+        if since := failures(self.run.metrics).get(member):
+            words = in_words(training, member)
+            raise UserError(f"member {member}, {words}, has failed at step {since}")
+        of_member = training.of_member(member)
+        experiment = dataclasses.replace(self.experiment, training=of_member)
+        members, step = self.restore("last")
+        validated = [
+            split_member(line, member)
+            for line in iterate_metrics(self.run.metrics, "validation")
+            if line["step"] == step
+        ]
+        scores = selection_scores(experiment.training, validated)
+        if not scores:
+            raise UserError(f"{self.run.metrics} has no validation at step {step}")
+        interrupted = step % training.evaluate_every != 0 and step != training.steps
+        alone = jax.tree.map(lambda a: a[member : member + 1], host_copy(members))
+
+        def fill(run: Run) -> None:
+            with MetricsFile(run.metrics) as metrics:
+                for line in iterate_metrics(self.run.metrics):
+                    if line["step"] <= step:
+                        metrics.write([split_member(line, member)])
+            with Checkpoints(run.checkpoints, writing=True) as checkpoints:
+                named = to_named(alone)
+                checkpoints.save(step, named, scores[-1], interrupted=interrupted)
+
+        folder = self.run.folder.with_name(f"{self.run.folder.name}-{member}")
+        folder = new_folder(experiment.name, folder)
+        run = create_run(folder, experiment, self.run.data, self.tokenizer, fill, exactly=False)
+        return type(self)(run, self.tokenizer, self.data)
+
+    def save_sample(self, step: int, text: str) -> None:
+        """Keep what a model has written at a step."""
+        if not processes.is_first():
+            return
+        with disk_errors(self.run.samples):
+            self.run.samples.mkdir(exist_ok=True)
+            path = self.run.samples / f"step-{step}.txt"
+            path.write_text(text, encoding="utf-8")
+
+    def save_plots(self, plots: dict) -> None:
+        """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
+        if not processes.is_first():
+            return
+        matplotlib.use("Agg")
+        self.run.plots.mkdir(exist_ok=True)
+        for name, plot in plots.items():
+            figure = plot().figure
+            figure.savefig(self.run.plots / f"{name}.png", dpi=120)
+            matplotlib.pyplot.close(figure)
+
+
+def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
+    """The step that "best", "last" or a number names; for "average" the last that are kept.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    steps = {str(step): step for step in checkpoints.steps()}
+    if not steps:
+        raise UserError(f"{run.folder} has no checkpoint yet")
+    if checkpoint == "average":
+        return checkpoints.regular_steps()[-run.experiment.training.keep :]
+    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
+    if checkpoint not in known:
+        raise UserError(
+            f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
+            f"{', '.join(steps)}"
+        )
+    return [known[checkpoint]]
+
+
+def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[TrainState, int]:
+    """The members at a checkpoint of a run: "best", "last" or a step; or the last ones' "average".
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    with Checkpoints(run.checkpoints) as checkpoints:
+        steps, total = checkpoint_steps(run, checkpoints, checkpoint), None
+        if len(steps) == 1:
+            return restore(trainer, checkpoints, steps[0])
+        for step in steps:
+            members, found = restore(trainer, checkpoints, step)
+            if found != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            arrays = {n: np.asarray(a, np.float64) for n, a in members.parameters.items()}
+            total = arrays if total is None else jax.tree.map(np.add, total, arrays)
+        mean = {name: (a / len(steps)).astype(np.float32) for name, a in total.items()}
+        return trainer.place(members._replace(parameters=mean)), steps[-1]
+
+
+def check_member(member: int, number: int) -> None:
+    if not 0 <= member < number:
+        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")

@@ -1,0 +1,336 @@
+"""Runs of a translator: pairs of sentences, their subwords, and how good the translations are."""
+
+import dataclasses
+import hashlib
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.bleu import bleu, exact_match
+from tlite.data import Pair
+from tlite.decoding.translate import check_search, translate
+from tlite.errors import UserError, disk_errors, program
+from tlite.experiment import TranslatorExperiment, say_what_is_read
+from tlite.inspection import (
+    plot_alignment,
+    plot_bleu_by_length,
+    plot_curves,
+    plot_schedule,
+    run,
+)
+from tlite.pretrained import PretrainedTokenizer
+from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
+from tlite.terminal import show
+from tlite.text import PairTokenizer
+from tlite.text.pairs import PAD_ID, START_ID
+from tlite.training import Trainer, TrainState
+from tlite.training.loop import validate
+from tlite.training.metrics import read_metrics
+from tlite.training.runs import Run
+from tlite.training.translator import (
+    Bucket,
+    make_buckets,
+    padding_share,
+    pair_batches,
+    translator_task,
+)
+
+
+class ParallelData(NamedTuple):
+    training: list[Pair]
+    validation: list[Pair]
+
+
+class TranslatorRecipe(Recipe):
+    """A translator and the pairs of sentences that it learns from."""
+
+    experiment_type = TranslatorExperiment
+    measured = ("loss", "accuracy", "bleu", "exact_match")
+
+    @classmethod
+    def load_data(cls, experiment: TranslatorExperiment) -> ParallelData:
+        return ParallelData(*(experiment.data.pairs(p) for p in ("training", "validation")))
+
+    @classmethod
+    def fit_to_data(cls, experiment: TranslatorExperiment, data: ParallelData):
+        if experiment.model.pad_id != PAD_ID:
+            raise UserError(f"pad_id is the tokenizer's, {PAD_ID}: leave it out")
+        tokenizer = PairTokenizer.train(
+            [pair.source for pair in data.training],
+            [pair.target for pair in data.training],
+            experiment.tokenizer.pieces,
+            joint=experiment.tokenizer.joint,
+            lowercase=experiment.tokenizer.lowercase,
+        )
+        if not tokenizer.joint and experiment.model.embeddings != "separate":
+            raise UserError(
+                "a shared embedding needs joint subwords: --embeddings separate, or --joint"
+            )
+        sizes = {
+            "vocabulary_size": len(tokenizer),
+            "source_vocabulary_size": len(tokenizer.source),
+        }
+        for name, size in sizes.items():
+            if getattr(experiment.model, name) not in (0, size):
+                raise UserError(
+                    f"{name} is {getattr(experiment.model, name)}, but the tokenizer has {size}: "
+                    f"leave it out"
+                )
+        model = dataclasses.replace(experiment.model, **sizes)
+        experiment = dataclasses.replace(experiment, model=model)
+        with_search(experiment)
+        for pairs in data:  # before anything is written
+            encode_pairs(experiment, tokenizer, pairs)
+        return experiment, tokenizer
+
+    @classmethod
+    def load_tokenizer(cls, run: Run) -> PairTokenizer:
+        return PairTokenizer.load(run.folder / PairTokenizer.file_name)
+
+    @classmethod
+    def fingerprint(cls, data: ParallelData) -> dict[str, Any]:
+        fingerprint = {}
+        for part, pairs in data._asdict().items():
+            text = "".join(f"{pair.source}\n{pair.target}\n" for pair in pairs)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            fingerprint |= {f"{part} pairs": len(pairs), f"SHA-256 of the {part} part": digest}
+        return fingerprint
+
+    def make_trainer(self) -> Trainer:
+        encoded = encode_pairs(self.experiment, self.tokenizer, self.data.training)
+        self.buckets = make_buckets(*encoded, self.experiment.buckets)
+        return make_trainer(self.experiment, self.buckets)
+
+    def validation(self):
+        return self.batches(self.data.validation)
+
+    def batches(self, pairs: list[Pair]):
+        """Every pair once: (sources, targets), each (N, B, ...)."""
+        encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
+        return pair_batches(*encoded, EVALUATION_BATCH, self.trainer.num_shards)
+
+    @property
+    def tokens_per_example(self) -> int:
+        return 1  # a batch is counted in tokens
+
+    def train(self, profile: int = 0) -> None:
+        share = padding_share(self.buckets, self.experiment.model.pad_id)
+        lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
+        print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
+        super().train(profile)
+
+    def measure(self, members, means) -> dict[str, np.ndarray]:
+        """Of the greedy translations of the first validation sentences, by member."""
+        pairs = self.data.validation[: self.experiment.bleu_sentences]
+        if not pairs:
+            return {}
+        texts, references = [pair.source for pair in pairs], self.references(pairs)
+        models = self.trainer.models(members.parameters)
+        found = [self.translations(model, texts, beam=1) for model in models]
+        return {
+            "bleu": np.array([bleu(f, references)[0] for f in found]),
+            "exact_match": np.array([exact_match(f, references) for f in found]),
+        }
+
+    def translations(self, model, texts: Sequence[str], **search) -> list[str]:
+        """The best translation of each text."""
+        sources = encode_sources(self.experiment, self.tokenizer, texts)
+        return [self.tokenizer.decode(found[0][0]) for found in translate(model, sources, **search)]
+
+    def references(self, pairs: list[Pair]) -> list[str]:
+        """What translations are compared with: lower-cased where the subwords have no capitals."""
+        lowercase = self.experiment.tokenizer.lowercase
+        return [pair.target.lower() if lowercase else pair.target for pair in pairs]
+
+    def report(self, batches) -> None:
+        """Loss and BLEU on the validation part, a few translations, and the curves."""
+        members, step = self.restore("best")
+        print(f"best checkpoint: step {step:,}")
+        pairs = self.data.validation
+        found = self.print_scores("validation", pairs, batches, members)
+        rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
+        text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
+        self.save_sample(step, text)
+        lines = read_metrics(self.run.metrics, most=1000)
+        with disk_errors(self.run.plots):
+            self.save_plots(
+                {n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu", "exact_match")}
+                | {"schedule": lambda: plot_schedule(self.experiment.training)}
+            )
+        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
+        print(f"{program()} evaluate {self.run.folder} --split test")
+
+    def evaluate(self, checkpoint: str, split: str, together: bool = False, **search) -> None:
+        """Print the scores on a part, and draw BLEU by length and an alignment.
+
+        Of members one by one; with `together` also of the mean of their probabilities.
+        """
+        experiment = with_search(self.experiment, **search)
+        self.run = dataclasses.replace(self.run, experiment=experiment)
+        if split == "test":  # the other parts were told when the run was opened
+            say_what_is_read(experiment, [split])
+        pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
+        members, step = self.restore(checkpoint)
+        print(f"{checkpoint} checkpoint: step {step:,}")
+        found = self.print_scores(split, pairs, self.batches(pairs), members, together)
+        model = self.trainer.models(members.parameters)[0]
+        plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
+        references = self.references(pairs)
+        if has_bleu(references):
+            lengths = [len(pair.source.split()) for pair in pairs]
+            plots[f"{split}-bleu-by-length"] = lambda: plot_bleu_by_length(
+                lengths, found, references
+            )
+        with disk_errors(self.run.plots):
+            self.save_plots(plots)
+        print(f"drawn in {self.run.plots}: {', '.join(f'{name}.png' for name in plots)}")
+
+    def best_target(self, model, source: np.ndarray) -> np.ndarray:
+        """[START] and the tokens of the best translation, as far as the model can read them."""
+        settings = {"beam": self.experiment.beam, "length_penalty": self.experiment.length_penalty}
+        target = translate(model, [source], **settings)[0][0][0]
+        config = self.experiment.model
+        return np.r_[START_ID, target[target != config.pad_id]][: config.context]
+
+    def plot_alignment(self, model, text: str):
+        """Where each piece of the translation of a text looks at it, by block."""
+        (source,) = encode_sources(self.experiment, self.tokenizer, [text])
+        target = self.best_target(model, source)
+        pattern = "decoder.blocks.*.cross_attention.weights"
+        _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=pattern)
+        weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
+        pieces = [self.tokenizer.source.piece_of(t) for t in source]
+        written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
+        return plot_alignment(weights[:, : len(written)], pieces, written)
+
+    def print_scores(
+        self, part: str, pairs: list[Pair], batches, members: TrainState, together: bool = False
+    ) -> list[str]:
+        """Loss, and for greedy and beam search BLEU and exact matches.
+
+        BLEU is lower-cased, and also cased where the subwords have capitals. With `together` also
+        of the members' ensemble. Returns the last search's translations by the first member, or by
+        the ensemble.
+        """
+        means = validate(self.trainer, members, batches)
+        print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
+        texts, references = [pair.source for pair in pairs], self.references(pairs)
+        cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
+        groups = {"": self.trainer.models(members.parameters)}
+        if together and len(groups[""]) > 1:
+            name = describe_ensemble(self.experiment.training)
+            (loss,) = ensemble_means(self.trainer, members, batches)["loss"]
+            print(f"{name}: loss {loss:.4f}")
+            groups[f"{name}, "] = [ensemble_of(self.trainer, members)]
+        settings = self.experiment.beam, self.experiment.length_penalty
+        searches = dict.fromkeys([(1, 0.0), settings])
+        for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
+            found = [self.translations(m, texts, beam=beam, length_penalty=penalty) for m in models]
+            name = who + (f"beam {beam}, length penalty {penalty:g}" if beam > 1 else "greedy")
+            for lowercase in cases if has_bleu(references) else ():
+                scores, signatures = zip(
+                    *(bleu(f, references, lowercase=lowercase) for f in found), strict=True
+                )
+                print(f"{name}: BLEU {spread(np.array(scores), '.2f')}  {signatures[0]}")
+            matches = 100 * np.array([exact_match(f, references) for f in found])
+            print(f"{name}: exact match {spread(matches, '.1f')} %")
+        for text, translation, reference in list(zip(texts, found[0], references, strict=True))[:3]:
+            show(f"\n  {text}\n  {translation}\n  ({reference})")
+        return found[0]
+
+
+def with_search(
+    experiment: TranslatorExperiment,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    max_length: int | None = None,
+    truncate: bool = False,
+) -> TranslatorExperiment:
+    """The experiment with other settings of its search, where they are given.
+
+    Raises:
+        UserError: they make no sense.
+    """
+    given = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        experiment = dataclasses.replace(experiment, **given)
+        check_search(experiment.model, experiment.beam, experiment.length_penalty, max_length)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return experiment
+
+
+def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:
+    sizes = [bucket.source.shape for bucket in buckets]
+    training, devices = experiment.training, jax.devices()
+    try:
+        task = translator_task(
+            experiment.model,
+            sizes,
+            training.batch_size,
+            num_devices=len(devices),
+            label_smoothing=training.label_smoothing,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return Trainer(task, training, jax.tree.map(jnp.asarray, buckets))
+
+
+def encode_pairs(
+    experiment: TranslatorExperiment, tokenizer: PairTokenizer, pairs: list[Pair]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Sources with their end, targets with start and end.
+
+    Raises:
+        UserError: one is longer than the model's context, and is not to be cut.
+    """
+    places = [pair.where for pair in pairs]
+    sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], places)
+    targets = tokenizer.encode_targets(pair.target for pair in pairs)
+    return sources, fit_context(experiment, targets, places, experiment.model.context + 1)
+
+
+def encode_sources(
+    experiment: TranslatorExperiment,
+    tokenizer: PairTokenizer | PretrainedTokenizer,
+    texts: Sequence[str],
+    places: Sequence[str] | None = None,
+) -> list[np.ndarray]:
+    """Tokens of each sentence and its end."""
+    places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
+    if isinstance(tokenizer, PretrainedTokenizer):
+        sources = [tokenizer.encode(text) for text in texts]
+    else:
+        sources = tokenizer.encode_sources(texts)
+    return fit_context(experiment, sources, places, experiment.model.context)
+
+
+def fit_context(
+    experiment: TranslatorExperiment, rows: list[np.ndarray], places: Sequence[str], length: int
+) -> list[np.ndarray]:
+    """The rows, cut to `length` tokens (the end symbol stays) if the experiment says `truncate`."""
+    for row, place in zip(rows, places, strict=True):
+        if len(row) > length and not experiment.truncate:
+            raise UserError(
+                f"{place} has {len(row)} tokens, which is more than the context of "
+                f"{experiment.model.context}: cut it (--truncate of tlite train and translate), or "
+                "train with a larger --context"
+            )
+    return [row if len(row) <= length else np.r_[row[: length - 1], row[-1:]] for row in rows]
+
+
+def has_bleu(references: Sequence[str]) -> bool:
+    """Whether any has four words in a row, for BLEU to count."""
+    return any(len(reference.split()) > 3 for reference in references)
+
+
+def spread(values: np.ndarray, style: str) -> str:
+    """Mean and standard deviation over the members (M,)."""
+    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
+    return f"{values.mean():{style}}{deviation}"

@@ -1,0 +1,80 @@
+"""The task of a language model: predict each next token of a long text."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
+
+from tlite import functional as F
+from tlite.data import draw_windows, every_window
+from tlite.errors import UserError
+from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.training.step import Task
+
+
+def generator_task(
+    config: GeneratorConfig, label_smoothing: float = 0.0, *, end_id: int | None = None
+) -> Task:
+    """Train a `TransformerGenerator` on windows of a text (N,), or on a stream of windows.
+
+    With `end_id` the token ends a document, and what is in one window of several documents does not
+    see the others.
+
+    Raises:
+        UserError: the model's convolutions would see them.
+    """
+    if end_id is not None and config.convolution:
+        raise UserError("a convolution can't tell documents apart: take a model without, or a text")
+
+    def run(model, tokens, **settings):
+        if end_id is not None:
+            settings["documents"] = F.documents(tokens, end_id)
+        return model(tokens, **settings)
+
+    def draw(tokens, key, step, size):
+        return draw_windows(F.fold_in(key, step), tokens, config.context, size)
+
+    def loss(model, batch, keys, label_smoothing=label_smoothing):
+        inputs, targets = batch
+        logits = run(model, inputs, key=keys if config.dropout else None)
+        return {
+            "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
+            "accuracy": F.accuracy(logits, targets),
+        }
+
+    def evaluate(model, batch):
+        """Sums by position in the context, (T,) each."""
+        inputs, targets, weights = batch
+        logits = run(model, inputs)
+        return {
+            "loss": (weights * F.token_cross_entropy(logits, targets)).sum(0),
+            "accuracy": (weights * (logits.argmax(-1) == targets)).sum(0),
+            "count": weights.sum(0),
+        }
+
+    return Task(
+        init=lambda key: TransformerGenerator(config, key=key),
+        draw=draw,
+        loss=loss,
+        evaluate=evaluate,
+        perplexity=True,
+        of_stream=lambda windows: (
+            windows[:, :-1].astype(jnp.int32),
+            windows[:, 1:].astype(jnp.int32),
+        ),
+    )
+
+
+def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
+    """Every token of the validation part once: (inputs, targets, weights), each (N, B, T)."""
+    size = -(-batch_size // num_shards) * num_shards
+    windows = every_window(tokens, context, multiple_of=size)
+    return jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, size, context)), windows)
+
+
+def sampled_batches(key, tokens: Int[Array, "N"], context: int, num_windows: int, batch_size: int):
+    """Random windows of the validation part, for an estimate: (inputs, targets, weights)."""
+    num_batches = -(-num_windows // batch_size)
+    inputs, targets = draw_windows(key, jnp.asarray(tokens), context, num_batches * batch_size)
+    windows = inputs, targets, jnp.ones(inputs.shape)
+    return jax.tree.map(lambda a: a.reshape(num_batches, batch_size, context), windows)
