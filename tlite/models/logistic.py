@@ -35,7 +35,7 @@ class LogisticRegression(nnx.Module):
 
     def __init__(self, config: LogisticConfig, *, key: Key[Array, ""] | None = None):
         """The loss is convex: the weights start at 0 and the key is not needed."""
-        rows = config.vocabulary_size + config.pairs
+        rows = config.vocabulary_size + config.bigrams
         self.weights = nnx.Param(jnp.zeros((rows, config.num_classes)))
         self.bias = nnx.Param(jnp.zeros(config.num_classes))
         self.config = config
