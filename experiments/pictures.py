@@ -1,0 +1,246 @@
+"""The pictures of the README, light and dark: `make pictures` draws them into experiments/pictures.
+
+Attention and the induction head are of models that are trained for them, in three minutes; the
+comparison, the scaling law and the benchmark are drawn from what their commands have written into
+experiments/results (RESULTS.md says which).
+"""
+
+import io
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import tyro
+from matplotlib.figure import Figure
+from PIL import Image
+
+from tlite import functional as F
+from tlite import scaling
+from tlite.experiment_files import load_experiment
+from tlite.inspection import plot_head_lines, repeated_tokens, run, score_heads
+from tlite.models import GeneratorConfig
+from tlite.recipes import start
+from tlite.recipes.loading import load
+from tlite.training import Trainer, TrainingConfig, generator_task
+
+ROOT = Path(__file__).parent
+RESULTS, PICTURES = ROOT / "results", ROOT / "pictures"
+THEMES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}  # ink, lines
+COLOURS = ["#4c8dff", "#e5534b", "#46a758", "#d29922", "#a371f7", "#39c5cf"]  # fine on both
+WIDTH = 7.0  # inches, of 110 dots
+
+
+def theme(name: str) -> AbstractContextManager:
+    """Ink and lines for a light or a dark page; the ground is the page's own."""
+    ink, lines = THEMES[name]
+    inks = ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+    return matplotlib.rc_context(
+        dict.fromkeys(inks, ink)
+        | {"axes.edgecolor": lines, "grid.color": lines, "savefig.transparent": True}
+        | {"axes.prop_cycle": matplotlib.cycler(color=COLOURS), "legend.frameon": False}
+        | {"axes.spines.top": False, "axes.spines.right": False, "font.size": 10}
+    )
+
+
+def new_figure(height: float, columns: int = 1) -> tuple[Figure, np.ndarray]:
+    return plt.subplots(1, columns, figsize=(WIDTH, height), layout="constrained", squeeze=False)
+
+
+def save(name: str, draw: Callable[[], Figure]) -> None:
+    """Both themes of a picture, in a palette of 128 colours."""
+    PICTURES.mkdir(exist_ok=True)
+    for kind in THEMES:
+        with theme(kind):
+            figure, file = draw(), io.BytesIO()
+            figure.savefig(file, format="png", dpi=110)
+            plt.close(figure)
+        path = PICTURES / f"{name}{'' if kind == 'light' else '-dark'}.png"
+        image = Image.open(file)
+        image.quantize(128, Image.Quantize.FASTOCTREE).save(path, optimize=True)
+        print(f"{path.relative_to(ROOT.parent)}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def comparison() -> Figure:
+    """Learning curves of a study: mean over seeds with a band of one standard deviation."""
+    figure, ((axes,),) = new_figure(3.4)
+    for entry in json.loads((RESULTS / "study.json").read_text())["entries"]:
+        steps, values = entry["curve"]["steps"], np.array(entry["curve"]["values"])
+        mean, spread = values.mean(1), values.std(1, ddof=1)
+        norm, positions = entry["entry"].removeprefix("norm-first=").split()
+        style = "-" if norm == "True" else "--"
+        colour = COLOURS[["learned", "sinusoidal", "rotary"].index(positions)]
+        label = f"{'pre' if norm == 'True' else 'post'}-norm, {positions}"
+        axes.plot(steps, mean, style, color=colour, marker="o", ms=3, label=label)
+        axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.25, lw=0)
+    axes.set(xlabel="step", ylabel="validation loss (nats per character)")
+    axes.grid(alpha=0.5)
+    axes.legend(title="five seeds each")
+    return figure
+
+
+def scaling_law() -> Figure:
+    """Losses by size and text; the largest size is left out of the fit and predicted."""
+    found = json.loads((RESULTS / "scaling.json").read_text())
+    runs = scaling.Runs(*(np.array(found[name], float) for name in scaling.Runs._fields))
+    held = runs.parameters == runs.parameters.max()
+    fitted, largest = runs.chosen(~held), runs.chosen(held)
+    law = scaling.fit(fitted)
+    laws = scaling.bootstrap(fitted, law)
+    drawn = scaling.interval(
+        scaling.predictions(fitted, law, laws, largest.parameters, largest.tokens)
+    )
+    figure, ((axes,),) = new_figure(3.6)
+    reach = np.geomspace(runs.tokens.min(), runs.tokens.max(), 100)
+    for size, colour in zip(np.unique(runs.parameters), reversed(COLOURS), strict=True):
+        one, curve = runs.chosen(runs.parameters == size), law.loss(size, reach)
+        axes.plot(reach, curve, "--" if size in largest.parameters else "-", color=colour)
+        axes.plot(one.tokens, one.losses.mean(1), "o", color=colour)
+        label = f"{size / 1000:.0f}k"
+        end = {"xytext": (6, -3), "textcoords": "offset points"}
+        axes.annotate(label, (reach[-1], curve[-1]), color=colour, **end)
+    axes.fill_between(largest.tokens, *drawn, color=COLOURS[0], alpha=0.25, lw=0)
+    said = f"{label} is left out of the fit: the band is what it predicts"
+    axes.text(0.02, 0.03, said, transform=axes.transAxes)
+    ticks = np.array([1, 2, 4, 8]) * 1e6
+    axes.set(xscale="log", xlabel="characters trained on", ylabel="validation loss (nats)")
+    axes.set_xticks(ticks, [f"{tick / 1e6:.0f} million" for tick in ticks])
+    axes.minorticks_off()
+    axes.grid(alpha=0.5)
+    return figure
+
+
+def benchmark() -> Figure:
+    """How many times as fast as the fastest PyTorch; the bar is the range over rounds."""
+    found = json.loads((RESULTS / "bench.json").read_text())
+    figure, ((axes,),) = new_figure(2.2)
+    rows = {
+        f"training, {n} parameters": r["tokens_per_second"] for n, r in found["training"].items()
+    }
+    for place, rates in enumerate(rows.values()):
+        ours = next(np.array(r) for n, r in rates.items() if n.startswith("tlite"))
+        others = {n: np.array(r) for n, r in rates.items() if not n.startswith("tlite")}
+        best = max(others.values(), key=np.median)
+        ratios = ours / best
+        axes.barh(place, np.median(ratios), color=COLOURS[0], height=0.6)
+        axes.plot([ratios.min(), ratios.max()], [place, place], color=COLOURS[3], lw=3)
+        axes.text(0.05, place, f"{np.median(ratios):.2f}", va="center", color="white")
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.axvline(1, color=COLOURS[1], lw=1)
+    axes.invert_yaxis()
+    axes.set(xlabel="times as many tokens per second as the fastest PyTorch (red: as many)")
+    return figure
+
+
+VOCABULARY, CONTEXT = 32, 32
+
+
+def draw_repeated(data, key, step, size):
+    """Inputs and targets (B, T): random tokens that begin again after 5 to 16 of them."""
+    key = F.fold_in(key, step)
+    once = jax.random.randint(key, (size, CONTEXT), 0, VOCABULARY)
+    period = jax.random.randint(F.fold_in(key, 1), (size, 1), 5, 17)
+    tokens = jnp.take_along_axis(once, jnp.arange(CONTEXT + 1) % period, axis=1)
+    return tokens[:, :-1], tokens[:, 1:]
+
+
+def train_induction() -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Steps, the induction score of both blocks' only heads at them (N, 2), and each step's loss.
+
+    The task and the model are those of notebooks/08_inside.py.
+    """
+    config = GeneratorConfig(
+        vocabulary_size=VOCABULARY,
+        context=CONTEXT,
+        width=64,
+        num_heads=1,
+        num_blocks=2,
+        hidden_width=64,
+        positions="rotary",
+        norm_first=True,
+        embedding_deviation=1.0,
+    )
+    training = TrainingConfig(
+        steps=600, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
+    )
+    task = generator_task(config)._replace(draw=draw_repeated)
+    trainer = Trainer(task, training, jnp.zeros(0, int))
+    twice = repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
+    state, scores, losses = trainer.init(), [], []
+    steps = list(range(0, training.steps + 1, 25))
+    for step in steps:
+        (model,) = trainer.models(state.parameters)
+        scores.append(np.asarray(score_heads(model, twice)["induction"])[:, 0])
+        if step < training.steps:
+            state, history = trainer.train(state, step, 25)
+            losses.extend(history["loss"][:, 0])
+    return steps, np.array(scores), np.array(losses)
+
+
+def induction(steps: list[int], scores: np.ndarray, losses: np.ndarray) -> Figure:
+    """The loss falls in a step as a head of the second block begins to copy."""
+    figure, ((left, right),) = new_figure(2.8, 2)
+    left.plot(losses, color=COLOURS[0])
+    left.set(xlabel="step", ylabel="loss (nats per token)")
+    for block, colour in enumerate((COLOURS[3], COLOURS[2])):
+        right.plot(steps, scores[:, block], color=colour, marker="o", ms=3, label=f"block {block}")
+    right.set(xlabel="step", ylabel="induction score", ylim=(-0.03, 1.03))
+    right.legend()
+    for axes in (left, right):
+        axes.grid(alpha=0.5)
+    return figure
+
+
+BLOCK, HEAD = 1, 1  # one that looks for where words begin
+TEXT = "raise ValueError if the value is not a number"
+
+
+def attention(weights: np.ndarray) -> Figure:
+    """Where a head looks from each character of a text; the stronger the line, the more."""
+    marks = [" " if letter == " " else letter for letter in TEXT]
+    axes = plot_head_lines(weights, marks, least=0.1, colour=COLOURS[0])
+    return axes.figure
+
+
+def weights_of(folder: Path) -> np.ndarray:
+    """The head's weights (T, T) in the run of a folder."""
+    model, tokenizer = load(folder)
+    name = f"blocks.{BLOCK}.attention.weights"
+    _, inside = run(model, jnp.asarray(tokenizer.encode(TEXT)), capture=name)
+    return np.asarray(inside[name])[HEAD]
+
+
+@dataclass
+class Options:
+    """Draw the pictures of the README."""
+
+    demo: Path | None = None
+    """A run of `make demo`; one is trained unless given."""
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    matplotlib.use("Agg")
+    save("comparison", comparison)
+    save("scaling-law", scaling_law)
+    if (RESULTS / "bench.json").is_file():
+        save("benchmark", benchmark)
+    found = train_induction()
+    save("induction", lambda: induction(*found))
+    with tempfile.TemporaryDirectory() as folder:
+        demo = options.demo
+        if demo is None:
+            start(load_experiment("demo"), demo := Path(folder, "demo")).train()
+        weights = weights_of(demo)
+        save("attention", lambda: attention(weights))
+
+
+if __name__ == "__main__":
+    main()

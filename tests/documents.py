@@ -1,0 +1,244 @@
+"""Holds README and RESULTS to the tree: `make readme`.
+
+Links lead somewhere, commands are known with their options, Python runs, and a figure of a table
+stands in what a command has written into experiments/results.
+
+A row of a table of commands is checked against the log of that name: `make record-trec` against
+record-trec.log; `<!-- log: study -->` before a table names one for all of it. Rows whose log was
+not kept are marked with †. Numbers of others stand in RESULTS.md's table of what is compared with,
+beside their sources.
+"""
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, stdev
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "experiments" / "results"
+DOCUMENTS = [
+    ROOT / name
+    for name in ("README.md", "CHANGELOG.md", "experiments/RESULTS.md", "tests/README.md")
+]
+CHECKED = "README.md", "RESULTS.md"  # for commands and figures
+NO_LOG = "†"
+NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
+GIVEN = "command", "what", "measured", "seeds"  # columns that hold no result
+OTHER = "here", "equation", "folder"  # first columns of tables without results
+
+
+class Table(NamedTuple):
+    """Of a document: its header, its rows, the line it begins at, and the log it names."""
+
+    header: list[str]
+    rows: list[list[str]]
+    line: int
+    log: str | None
+
+
+# Links
+
+
+def links(text: str) -> Iterator[str]:
+    """What Markdown links and pictures point to."""
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+    yield from re.findall(r'(?:src|srcset)="([^"]+)"', text)
+
+
+def anchors(text: str) -> set[str]:
+    """The names that GitHub gives to headings."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.S), flags=re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(document: Path) -> list[str]:
+    """Links to files and headings that are not there; addresses in the network are not asked."""
+    faults, text = [], document.read_text(encoding="utf-8")
+    for link in links(text):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = document.parent / name if name else document
+        if not target.exists():
+            faults.append(f"{document.name}: {link} is not there")
+        elif anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
+            faults.append(f"{document.name}: {link} has no such heading")
+    return faults
+
+
+# Commands
+
+
+def commands(text: str) -> list[str]:
+    """What is called in fenced blocks and between backticks, on one line and without comments."""
+    blocks = re.findall(r"^```(?:sh|bash)?\n(.*?)^```", text, flags=re.S | re.M)
+    lines = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+    lines += re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+    found = [re.sub(r"^(\w+=\S+ )*(?:\.venv/bin/)?", "", line.strip()) for line in lines]
+    found = [re.split(r"\s{2,}|\s#\s", line)[0] for line in found]  # what it does stands after
+    called = re.compile(r"make [a-z]|tlite [a-z]|python -m \w")
+    return list(dict.fromkeys(line for line in found if called.match(line)))
+
+
+def help_of(words: list[str]) -> str:
+    """What `tlite ... --help` prints."""
+    from tlite.cli import main
+
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = main([*words, "--help"])
+    return said.getvalue() if code == 0 else ""
+
+
+def fault_of_command(command: str, targets: set[str]) -> str | None:
+    """Why a command could not be called; None if it could."""
+    program, *words = command.split()
+    if program == "make":
+        return None if words[0] in targets else f"there is no target {words[0]}"
+    if program == "python":
+        path = ROOT / words[1].replace(".", "/")
+        there = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+        return None if there else f"there is no module {words[1]}"
+    if words[0] == "launch" and "train" in words:
+        words = words[words.index("train") :]
+    name = words[0]
+    if name == "train" and "--resume" in words:
+        name += " --resume RUN"
+    elif name in ("train", "plan"):  # options are the experiment's; of any other the demo's
+        named = words[1] if len(words) > 1 and words[1].islower() else "demo"
+        name += " demo" if named.endswith(".py") else f" {named}"
+    if not (said := help_of(name.split())):
+        return f"tlite {name} --help says nothing"
+    options = {word.split("=")[0] for word in words if word.startswith("--")}
+    unknown = [o for o in sorted(options) if not re.search(rf"{re.escape(o)}(?![\w-])", said)]
+    return f"tlite {name} has no {', '.join(unknown)}" if unknown else None
+
+
+def unknown_commands(document: Path) -> list[str]:
+    """Commands and options that do not exist."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    names = re.findall(r"^([a-z][\w \-]*):(?!=)", makefile, flags=re.M)
+    targets = {name for line in names for name in line.split()}
+    found = commands(document.read_text(encoding="utf-8"))
+    faults = ((command, fault_of_command(command, targets)) for command in found)
+    return [f"{document.name}: {command}: {fault}" for command, fault in faults if fault]
+
+
+# Figures
+
+
+def tables(text: str) -> Iterator[Table]:
+    """Every table that is not in a fenced block."""
+    text = re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
+    lines, log = text.splitlines(), None
+    header: list[str] | None = None
+    rows: list[list[str]] = []
+    for number, line in enumerate([*lines, ""], 1):
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if header is None:
+                header, rows = cells, []
+            elif not set("".join(cells)) <= set("-: "):
+                rows.append(cells)
+            continue
+        if header is not None:
+            yield Table(header, rows, number - len(rows) - 2, log)
+            header = log = None
+        if found := re.fullmatch(r"<!-- log: ([\w.-]+) -->", line):
+            log = found[1]
+
+
+def log_of(command: str) -> str | None:
+    """The name of the log of the command that a cell begins with."""
+    called = re.match(r"`make ([\w-]+)(?: OPTIONS=\"(.*?)\")?", command)
+    if not called:
+        return None
+    options = re.sub(r"[^\w]+", "-", called[2] or "").strip("-")
+    return called[1] + (f"-{options}" if options else "")
+
+
+def numbers(text: str) -> set[str]:
+    """Numbers as they are written, without separators of thousands."""
+    return {found.replace(",", "") for found in NUMBER.findall(text)}
+
+
+def evidence(name: str) -> set[str] | None:
+    """The numbers of a log; None if it was not kept."""
+    path = RESULTS / f"{name}.log"
+    if not path.is_file():
+        return None
+    text = path.read_text(encoding="utf-8")
+    losses = [float(loss) for loss in re.findall(r"validation loss ([\d.]+) nats", text)]
+    if len(losses) < 2:
+        return numbers(text)
+    # Seeds that were trained one after the other: mean and standard deviation over them.
+    return numbers(text) | {f"{mean(losses):.4f}", f"{stdev(losses):.4f}"}
+
+
+def of_others() -> set[str]:
+    """The numbers of others, which RESULTS.md gives with their sources."""
+    text = (ROOT / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
+    section = text.split("## What the numbers are compared with")[1].split("\n## ")[0]
+    return numbers(section)
+
+
+def unproven_figures(document: Path) -> tuple[list[str], int, int]:
+    """Rows with a number that their log lacks; how many were held to one, and how many had none."""
+    faults, held, unlogged = [], 0, 0
+    text, others = document.read_text(encoding="utf-8"), of_others()
+    for table in tables(text):
+        of_results = table.header[0] == "command" or re.search(r"\d\.\d", str(table.rows))
+        if not of_results or table.header[0].startswith(OTHER):
+            continue
+        if NO_LOG in table.header[0]:
+            unlogged += len(table.rows)
+            continue
+        for row in table.rows:
+            name = table.log or log_of(row[0])
+            known = evidence(name) if name else None
+            where = f"{document.name}, table of line {table.line}, {row[0][:60]}"
+            if NO_LOG in row[0]:
+                unlogged += 1
+            elif known is None:
+                faults.append(f"{where}: no log {name} in experiments/results: mark it {NO_LOG}")
+            else:
+                held += 1
+                cells = zip(table.header, row, strict=True)
+                said = " ".join(cell for title, cell in cells if title not in GIVEN)
+                if missing := numbers(said) - known - others:
+                    faults.append(f"{where}: {', '.join(sorted(missing))} not in {name}.log")
+    return faults, held, unlogged
+
+
+def check() -> tuple[list[str], list[str]]:
+    """What is wrong, and what was checked, a line each."""
+    faults, said = [], []
+    for document in DOCUMENTS:
+        faults += broken_links(document)
+        number = len(list(links(document.read_text(encoding="utf-8"))))
+        said.append(f"{document.name}: {number} links")
+        if document.name in CHECKED and document.parent.name != "tests":
+            unknown = unknown_commands(document)
+            found, held, unlogged = unproven_figures(document)
+            faults += unknown + found
+            number = len(commands(document.read_text(encoding="utf-8")))
+            said[-1] += (
+                f", {number} commands, {held} rows held to logs, {unlogged} without ({NO_LOG})"
+            )
+    return faults, said
+
+
+def main() -> int:
+    faults, said = check()
+    print("\n".join(said))
+    for fault in faults:
+        print(f"wrong: {fault}", file=sys.stderr)
+    return 2 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

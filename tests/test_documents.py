@@ -1,0 +1,61 @@
+"""README and RESULTS hold: links, commands and figures; and the check finds what is wrong."""
+
+from tests import documents
+
+
+def test_links_commands_and_figures_hold():
+    faults, _ = documents.check()
+    assert not faults
+
+
+def test_the_readme_has_a_page_and_ten_lines_on_contributing():
+    lines = (documents.ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 170
+    contributing = lines[lines.index("## Contributing") + 1 :]
+    assert 0 < sum(map(bool, contributing)) <= 10
+
+
+def test_pictures_are_small():
+    pictures = list((documents.ROOT / "experiments" / "pictures").glob("*.png"))
+    assert len(pictures) >= 10
+    assert sum(path.stat().st_size for path in pictures) < 400_000
+
+
+def write(tmp_path, text):
+    path = tmp_path / "README.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_broken_link_is_found(tmp_path):
+    path = write(tmp_path, "# One\n[a](#one) [b](#two) [c](no.md) ![d](https://example.org/x)")
+    assert broken(path) == ["#two has no such heading", "no.md is not there"]
+
+
+def broken(path):
+    return [fault.partition(": ")[2] for fault in documents.broken_links(path)]
+
+
+def test_an_unknown_command_or_option_is_found(tmp_path):
+    text = "`make nothing`\n```\ntlite train demo --no-such 3   what it does\ntlite runs\n```\n"
+    option, target = documents.unknown_commands(write(tmp_path, text))
+    assert "has no --no-such" in option
+    assert "there is no target nothing" in target
+
+
+def test_a_figure_that_its_log_lacks_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "RESULTS", tmp_path)
+    (tmp_path / "one.log").write_text("accuracy 90.8 ± 0.4 %, 1,000 texts")
+    table = "| command | tlite |\n| --- | --- |\n| `make one` | {} |\n| `make two`{} | 3.5 |\n"
+    held = documents.unproven_figures(write(tmp_path, table.format("90.8 of 1,000", " †")))
+    assert held == ([], 1, 1)
+    (wrong, unmarked), *_ = documents.unproven_figures(write(tmp_path, table.format("90.9", "")))
+    assert "90.9 not in one.log" in wrong
+    assert "no log two" in unmarked
+
+
+def test_mean_and_spread_of_runs_in_turn_are_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(documents, "RESULTS", tmp_path)
+    lines = (f"validation loss {loss} nats" for loss in ("1.0", "2.0", "3.0"))
+    (tmp_path / "one.log").write_text("\n".join(lines))
+    assert {"2.0000", "1.0000"} <= documents.evidence("one")
