@@ -6,7 +6,7 @@ TLITE := .venv/bin/tlite
 # machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test attack lint bench notebooks
+.PHONY: help setup demo test attack lint bench notebooks pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
@@ -31,51 +31,49 @@ help:
 	@echo "make copy, make numbers  an encoder-decoder in two minutes; nothing to download"
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"
-	@echo "make notebooks          run the notebooks, into notebooks/built"
+	@echo "make notebooks          run the notebooks, and write what they show into their .ipynb"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
+	@echo "make pictures           draw the README's pictures (trains the demo)"
+	@echo "make readme             check links, commands and figures of README and RESULTS"
 	@echo "make lint               check style"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
 
+# pip says errors only: where a mirror is set, it warns of every file that lies elsewhere.
 EXTRAS ?=
 setup: .venv/core
-	@test -z "$(EXTRAS)" || .venv/bin/pip install --quiet -e ".[$(EXTRAS)]"
+	@test -z "$(EXTRAS)" || .venv/bin/pip install -qq -e ".[$(EXTRAS)]"
 
 .venv/core: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "tlite needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install --quiet -e .
+	.venv/bin/pip install -qq -e .
 	@touch $@
 
 .venv/test: .venv/core
-	.venv/bin/pip install --quiet -e ".[test,text]"
+	.venv/bin/pip install -qq -e ".[test,text]"
 	@touch $@
 
 .venv/text: .venv/core
-	.venv/bin/pip install --quiet -e ".[text]"
+	.venv/bin/pip install -qq -e ".[text]"
 	@touch $@
 
 .venv/bench: .venv/core
-	.venv/bin/pip install --quiet -e ".[bench]"
+	.venv/bin/pip install -qq -e ".[bench]"
 	@touch $@
 
 bench: .venv/bench
 	.venv/bin/python -m experiments.benchmarks.bench $(OPTIONS)
 
 .venv/notebooks: .venv/core
-	.venv/bin/pip install --quiet -e ".[notebooks,text]"
+	.venv/bin/pip install -qq -e ".[notebooks,text]"
 	@touch $@
 
-# What they compile is kept for the next time, and for the tests.
+# One: NOTEBOOKS=notebooks/08_inside.py. What they compile is kept for the next time.
 notebooks: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/notebooks
 notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 notebooks: .venv/notebooks
-	@mkdir -p notebooks/built
-	@for file in notebooks/*.py; do \
-		echo "$$file"; \
-		.venv/bin/jupytext --quiet --to ipynb --execute \
-			--output notebooks/built/$$(basename $$file .py).ipynb $$file || exit 1; \
-	done
+	.venv/bin/python notebooks/build.py $(NOTEBOOKS)
 
 demo: .venv/core
 	$(TLITE) train demo
@@ -87,6 +85,14 @@ MINUTES ?= 15
 SEED ?= 0
 attack: .venv/test
 	.venv/bin/python -m tests.attack --minutes $(MINUTES) --seed $(SEED)
+
+# Links, commands, Python and figures of README and RESULTS; in a quarter of an hour of two cores.
+readme: .venv/test
+	.venv/bin/python -m tests.documents
+	.venv/bin/python -m tests.run_documents
+
+pictures: .venv/test
+	.venv/bin/python -m experiments.pictures $(OPTIONS)
 
 lint: .venv/test
 	.venv/bin/ruff check .

@@ -33,8 +33,8 @@ hub = ParallelText(
     training=("train",),
     validation=("validation",),
     test=("test",),
-    source="en",
-    target="de",
+    source_column="en",
+    target_column="de",
 )
 
 experiment = TranslatorExperiment(

@@ -21,8 +21,8 @@ amazon = LabelledText(
     training=("reviews/train.jsonl.gz",),
     validation=("reviews/validation.jsonl.gz",),
     test=("reviews/test.jsonl.gz",),
-    text="review_body",
-    label="stars",
+    text_column="review_body",
+    label_column="stars",
     labels={str(stars): name for stars, name in enumerate(STARS, 1)},
 )
 yelp = LabelledText(
@@ -30,6 +30,8 @@ yelp = LabelledText(
     training=("train",),
     test=("test",),
     validation_fraction=0.01,
+    text_column="text",
+    label_column="label",
     labels={str(index): name for index, name in enumerate(STARS)},
 )
 

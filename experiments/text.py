@@ -1,6 +1,10 @@
-"""A text file of your own, with the settings of the demo.
+"""A text of your own, with the settings of the demo: a file, or the texts of a table.
 
-command   tlite train text --path my.txt
+command   tlite train text --path my.txt   (or a CSV, TSV, JSON Lines or Parquet file, or a folder
+          of `save_to_disk`: --text-column names the column with the texts)
+machine   as the demo
+time      as the demo, whatever the text's length
+result    of the text
 """
 
 import dataclasses

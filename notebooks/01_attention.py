@@ -12,6 +12,9 @@
 # %% [markdown]
 # # Attention, from one dot product up
 #
+# At the end you know every step from one dot product to multi-head attention under a mask, and
+# have seen each give the library's numbers.
+#
 # Attention is a look-up that can be differentiated: a query is compared with keys, and what comes
 # back is an average of the values, most of it from the keys that fit best.
 
@@ -76,6 +79,7 @@ for axes, curves in zip(panels, (largest, derivative), strict=True):
     axes.legend()
 panels[0].set_ylabel("largest weight (median)")
 panels[1].set_ylabel("norm of the derivative (median)")
+plt.show()
 
 # %% [markdown]
 # ## Batches
@@ -158,6 +162,7 @@ by_design = F.AttentionParameters(*map(F.LinearParameters, kernels))
 inputs = marked, marked, marked, F.causal_mask(6)
 _, weights = F.multi_head_attention(by_design, *inputs, num_heads=2)
 plot_attention(np.asarray(weights), words)
+plt.show()
 assert weights[0, 5, 1] > 0.45  # the second "be" looks at the first, and as much at itself
 assert (np.diagonal(weights[1], -1) > 0.9).all()  # each word looks at the one before
 
@@ -177,3 +182,14 @@ jacobian = np.asarray(jax.jacobian(attend)(x))  # (T, D, T, D)
 depends = np.abs(jacobian).sum((1, 3))
 print(depends.round(1))
 assert ((depends > 0) == causal).all()
+
+# %% [markdown]
+# ## Exercise
+#
+# The heads written by hand have `10 * back` as their query kernel, so a match has the score
+# $10 / \sqrt 6$ and all else 0. Replace 10 by 1. How much of its attention does the last word then
+# pay to the word before it in head 1? Work it out on paper, with $e^s / (e^s + 5)$, before you
+# print `weights[1, 5, 4]`. The assertions below it fail: which kernel would be the least that
+# passes?
+#
+# Next: [positions](02_positions.ipynb), without which attention does not know what stands where.

@@ -12,6 +12,9 @@
 # %% [markdown]
 # # Positions
 #
+# At the end you know three ways to tell attention where a token stands (sines and cosines, a
+# learned table, rotations) and what each of them does beyond the longest text of the training.
+#
 # Attention compares every token with every other and does not know where they stand. Positions
 # have to be put in: added to the vectors, or as a rotation of queries and keys.
 
@@ -69,6 +72,7 @@ _, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 inspection.plot_positions(np.asarray(table), panels[0])
 inspection.plot_position_curves(np.asarray(table), (0, 4, 8, 12), panels[1])
 panels[1].set_ylim(-1.1, 2.0)  # room for the legend
+plt.show()
 print("positions a turn takes:", (2 * np.pi / frequencies)[:8].round(), "...")
 
 # %% [markdown]
@@ -83,6 +87,7 @@ distance = np.arange(length)[:, None] - np.arange(length)
 expected = np.cos(distance[..., None] * frequencies).mean(-1)
 np.testing.assert_allclose(similarity, expected, atol=1e-5)
 inspection.plot_similarity(similarity, "rows of the sinusoidal table")
+plt.show()
 assert similarity[0, :4].min() > similarity[0, 10:].max()
 
 # %% [markdown]
@@ -150,6 +155,7 @@ axes.plot(scores[0], label="a random query and key")
 axes.set(xlabel="distance (positions)", ylabel="dot product")
 axes.legend()
 axes.grid(alpha=0.3)
+plt.show()
 
 # %% [markdown]
 # ## Longer texts
@@ -176,3 +182,14 @@ axes.axhspan(0, angles[-1, 8], alpha=0.15, label="angles met in training")
 axes.set(xlabel="position", ylabel="angle of pair 8 (radians)")
 axes.legend()
 axes.grid(alpha=0.3)
+plt.show()
+
+# %% [markdown]
+# ## Exercise
+#
+# `rotary_angles` takes the 10,000 of $\theta_i$ as its argument `base`. Change it to 500,000 (Llama
+# 3 has that) in the last figure's two calls. How many of the `dim // 2` pairs finish a turn within
+# `length` positions, before and after? Say it from $2\pi / \theta_i \leq L$, then count
+# `(angles[-1] > 2 * np.pi).sum()`.
+#
+# Next: [the block](03_encoder_block.ipynb), which puts a norm and a layer around attention.

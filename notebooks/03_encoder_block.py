@@ -12,6 +12,9 @@
 # %% [markdown]
 # # The encoder block
 #
+# At the end you can write a transformer's block out of plain expressions, and know why it matters
+# whether the norm stands before or after the layer.
+#
 # Around attention stand three simple things: a norm, a feed-forward layer and a residual
 # connection. Here each is built out of expressions, then all of them together.
 
@@ -66,8 +69,9 @@ print("means after RMS norm", np.asarray(F.rms_norm(plain, x).mean(-1)).round(2)
 # blocks at once, each array with one axis more in front; the first of them serves for now.
 
 # %%
+num_blocks = 24
 config = ClassifierConfig(width=width, num_heads=4, hidden_width=4 * width)
-keys = jax.random.split(jax.random.key(0), 24)
+keys = jax.random.split(jax.random.key(0), num_blocks)
 blocks = jax.jit(jax.vmap(lambda key: EncoderBlock(config, key=key)))(keys)
 block = jax.tree.map(lambda array: array[0], blocks)
 first, second = block.feed_forward.hidden, block.feed_forward.output
@@ -117,7 +121,7 @@ np.testing.assert_allclose(by_library, pre_norm, atol=1e-5)
 # %% [markdown]
 # ## The difference at depth
 #
-# Below are, for all 24 blocks and before any training, the size of the residual stream after each
+# Below are, for all blocks and before any training, the size of the residual stream after each
 # block and the gradient by its last matrix, $W_2$. Post-norm brings the stream back to size 1 each
 # time. In pre-norm it grows, so a block changes it the less the more blocks came before. Xiong et
 # al. 2020 (theorem 1) bound the last block's gradient by a number that does not depend on how many
@@ -143,19 +147,21 @@ _, panels = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 for pre_norm, name in ((False, "post-norm"), (True, "pre-norm")):
     gradient, stream = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(blocks, pre_norm)
     sizes = np.linalg.norm(gradient.feed_forward.output.kernel[...], axis=(1, 2))
-    panels[0].plot(np.arange(1, 25), stream, label=name, marker=".")
-    panels[1].plot(np.arange(1, 25), sizes, label=name, marker=".")
+    panels[0].plot(np.arange(1, num_blocks + 1), stream, label=name, marker=".")
+    panels[1].plot(np.arange(1, num_blocks + 1), sizes, label=name, marker=".")
     last[name] = sizes[-1]
-    print(f"{name}: residual stream {stream[0]:.2f} after block 1, {stream[-1]:.2f} after 24")
+    print(f"{name}: residual stream {stream[0]:.2f} after block 1, {stream[-1]:.2f} at the end")
 for axes in panels:
     axes.set(xlabel="block", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend()
 panels[0].set_ylabel("residual stream (RMS)")
 panels[1].set_ylabel("norm of the gradient by $W_2$")
+plt.show()
 ratio = last["post-norm"] / last["pre-norm"]
-print(f"last block, post-norm / pre-norm: {ratio:.1f}; the square root of 24 is {24**0.5:.1f}")
-assert 2.5 < ratio < 10
+root = num_blocks**0.5
+print(f"last block, post-norm / pre-norm: {ratio:.1f}; square root of {num_blocks}: {root:.1f}")
+assert root / 2 < ratio < 2 * root
 assert stream[-1] > 3 * stream[0]  # of pre-norm
 
 # %% [markdown]
@@ -169,3 +175,12 @@ print(summary(block))
 hidden = 4 * width
 by_hand = (4 * width**2 + width) + (2 * width * hidden + hidden + width) + 2 * 2 * width
 assert count_parameters(block) == by_hand
+
+# %% [markdown]
+# ## Exercise
+#
+# Set `num_blocks` to 96. By which factor should the ratio of the two last gradients grow, if the
+# bounds of the theorem say how the gradients themselves grow? Run, and compare with what is
+# printed.
+#
+# Next: [the backward pass](04_backward.ipynb), every gradient of such a block by hand.

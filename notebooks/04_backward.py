@@ -12,6 +12,9 @@
 # %% [markdown]
 # # The backward pass by hand
 #
+# At the end you can derive the gradient of every piece of a transformer, and have trained a model
+# with gradients written by hand.
+#
 # `jax.grad` finds every gradient in this library. Here they are derived once: for each piece of a
 # transformer an equation, a function, and a comparison with what `jax.vjp` makes of the library's
 # forward function. At the end the pieces make the gradient of a whole model.
@@ -41,7 +44,7 @@ from tlite import functional as F
 #
 # Every function below takes `(saved, gradient)`: what the forward pass kept, and $dY$. A gradient
 # with respect to parameters comes back in the tuple that holds the parameters. `agree` compares two
-# trees of gradients, number by number.
+# trees of gradients, number by number. `jax.jit` changes no equation: it compiles a function once.
 
 # %%
 generator = np.random.default_rng(0)
@@ -92,6 +95,7 @@ agree(matmul_backward((a, b), gradient), pull(gradient))
 
 
 # %%
+@jax.jit
 def linear_backward(saved, gradient):
     params, x = saved
     rows, by_row = (z.reshape(-1, z.shape[-1]) for z in (x, gradient))
@@ -103,7 +107,7 @@ def linear_parameters(inputs, outputs):
 
 
 params, x = linear_parameters(5, 6), normal(2, 3, 4, 5)
-y, pull = jax.vjp(F.linear, params, x)
+y, pull = jax.vjp(jax.jit(F.linear), params, x)
 gradient = normal(*y.shape)
 agree(linear_backward((params, x), gradient), pull(gradient))
 
@@ -122,6 +126,7 @@ def relu_backward(y, gradient):
     return jnp.where(y > 0, gradient, 0)
 
 
+@jax.jit
 def feed_forward_backward(saved, gradient):
     params, x, hidden = saved
     output, gradient = linear_backward((params.output, hidden), gradient)
@@ -139,15 +144,19 @@ agree(relu_backward(y, x), *pull(x))
 
 
 # %%
-def keep_in(kept):
-    """A function for `observe` that writes each value down by its name."""
-    return lambda name, value: kept.setdefault(name, value)
+def keeping(forward):
+    """`forward`, which returns also what it tells `observe`: the values by their names."""
+
+    def both(*inputs):
+        kept = {}
+        return forward(*inputs, observe=kept.setdefault), kept
+
+    return jax.jit(both)
 
 
 params = F.FeedForwardParameters(linear_parameters(5, 9), linear_parameters(9, 5))
-x, kept = normal(2, 3, 4, 5), {}
-F.feed_forward(params, x, observe=keep_in(kept))
-y, pull = jax.vjp(F.feed_forward, params, x)
+x = normal(2, 3, 4, 5)
+y, pull, kept = jax.vjp(keeping(F.feed_forward), params, x, has_aux=True)
 gradient = normal(*y.shape)
 agree(feed_forward_backward((params, x, kept["hidden"]), gradient), pull(gradient))
 
@@ -166,13 +175,14 @@ agree(feed_forward_backward((params, x, kept["hidden"]), gradient), pull(gradien
 
 
 # %%
+@jax.jit
 def softmax_backward(weights, gradient):
     return weights * (gradient - (weights * gradient).sum(-1, keepdims=True))
 
 
 scores, mask = normal(2, 3, 4, 6), generator.random((4, 6)) < 0.6
 mask[0] = False
-weights, pull = jax.vjp(lambda z: jax.nn.softmax(z, where=mask), scores)
+weights, pull = jax.vjp(jax.jit(lambda z: jax.nn.softmax(z, where=mask)), scores)
 gradient = normal(*weights.shape)
 by_scores = softmax_backward(weights, gradient)
 agree(by_scores, *pull(gradient))
@@ -192,6 +202,7 @@ assert not mask[0].any()  # the row that sees nothing is among them
 
 
 # %%
+@jax.jit
 def attention_backward(saved, gradient):
     query, key, value, weights = saved
     by_weights, by_value = matmul_backward((weights, value), gradient)
@@ -201,9 +212,8 @@ def attention_backward(saved, gradient):
 
 
 query, key, value = normal(2, 3, 4, 5), normal(2, 3, 6, 5), normal(2, 3, 6, 7)
-output, pull, weights = jax.vjp(
-    lambda *qkv: F.scaled_dot_product_attention(*qkv, mask), query, key, value, has_aux=True
-)
+attention = jax.jit(lambda *qkv: F.scaled_dot_product_attention(*qkv, mask))
+output, pull, weights = jax.vjp(attention, query, key, value, has_aux=True)
 gradient = normal(*output.shape)
 agree(attention_backward((query, key, value, weights), gradient), pull(gradient))
 
@@ -227,6 +237,7 @@ agree((gradient * output).sum(-1), (weights * by_weights).sum(-1))
 
 
 # %%
+@jax.jit
 def multi_head_attention_backward(saved, gradient):
     params, inputs, kept = saved
     merged = F.merge_heads(kept["heads"])
@@ -251,9 +262,8 @@ def attend(params, *inputs, **options):
     return F.multi_head_attention(params, *inputs, mask, num_heads=2, **options)[0]
 
 
-params, inputs, kept = attention_parameters(8), [normal(2, 4, 8), *normal(2, 2, 6, 8)], {}
-attend(params, *inputs, observe=keep_in(kept))
-y, pull = jax.vjp(attend, params, *inputs)
+params, inputs = attention_parameters(8), [normal(2, 4, 8), *normal(2, 2, 6, 8)]
+y, pull, kept = jax.vjp(keeping(attend), params, *inputs, has_aux=True)
 gradient = normal(*y.shape)
 by_hand = multi_head_attention_backward((params, inputs, kept), gradient)
 agree(by_hand, pull(gradient))
@@ -293,6 +303,7 @@ assert sizes["key"] < 1e-5 < min(sizes[name] for name in ("query", "value", "out
 
 
 # %%
+@jax.jit
 def layer_norm_backward(saved, gradient, eps=1e-5):
     params, x = saved
     deviation = jnp.sqrt(x.var(-1, keepdims=True) + eps)
@@ -307,7 +318,7 @@ def layer_norm_backward(saved, gradient, eps=1e-5):
 
 
 params, x = F.NormParameters(normal(8), normal(8)), 3 * normal(2, 3, 8) + 1
-y, pull = jax.vjp(F.layer_norm, params, x)
+y, pull = jax.vjp(jax.jit(F.layer_norm), params, x)
 gradient = normal(*y.shape)
 by_params, by_x = layer_norm_backward((params, x), gradient)
 agree((by_params, by_x), pull(gradient))
@@ -350,6 +361,7 @@ assert (by_table[jnp.array([2, 4, 5])] == 0).all()  # tokens that do not occur
 
 
 # %%
+@jax.jit
 def cross_entropy_backward(saved, gradient):
     logits, targets = saved
     off = jax.nn.softmax(logits) - jax.nn.one_hot(targets, logits.shape[-1])
@@ -357,7 +369,7 @@ def cross_entropy_backward(saved, gradient):
 
 
 logits, targets = normal(2, 4, 7), tokens
-losses, pull = jax.vjp(lambda z: F.token_cross_entropy(z, targets), logits)
+losses, pull = jax.vjp(jax.jit(lambda z: F.token_cross_entropy(z, targets)), logits)
 gradient = normal(*losses.shape)
 agree(cross_entropy_backward((logits, targets), gradient), *pull(gradient))
 
@@ -384,6 +396,7 @@ agree(softmax_backward(p, by_p), cross_entropy_backward((logits, targets), gradi
 
 
 # %%
+@jax.jit
 def encoder_block_backward(saved, gradient):
     params, x, kept = saved
     middle, hidden = kept["attention_residual"], kept["feed_forward.hidden"]
@@ -413,9 +426,8 @@ params = F.EncoderBlockParameters(
     F.FeedForwardParameters(linear_parameters(width, 16), linear_parameters(16, width)),
     F.NormParameters(normal(width), normal(width)),
 )
-x, kept = normal(2, 4, width), {}
-block(params, x, observe=keep_in(kept))
-y, pull = jax.vjp(block, params, x)
+x = normal(2, 4, width)
+y, pull, kept = jax.vjp(keeping(block), params, x, has_aux=True)
 gradient = normal(*y.shape)
 agree(encoder_block_backward((params, x, kept), gradient), pull(gradient))
 
@@ -439,8 +451,7 @@ targets = jnp.array([[1, 4, 1, 5], [2, 6, 5, 3]])
 
 def loss_forward(model):
     embedded = F.add_positions(model["positions"], F.embed(model["embedding"], tokens))
-    kept = {}
-    out = block(model["block"], embedded, observe=keep_in(kept))
+    out, kept = keeping(block)(model["block"], embedded)
     logits = F.linear(model["output"], out)
     total, count = F.cross_entropy(logits, targets)
     return total / count, (model, embedded, kept, out, logits)
@@ -461,8 +472,8 @@ def loss(model):
     return loss_forward(model)[0]
 
 
-value, saved = loss_forward(model)
-agree(loss_backward(saved, 1.0), jax.grad(loss)(model))
+value, saved = jax.jit(loss_forward)(model)
+agree(jax.jit(loss_backward)(saved, 1.0), jax.jit(jax.grad(loss))(model))
 
 # %% [markdown]
 # And it trains. With `jax.custom_vjp` a function brings its own backward pass, which `jax.grad`
@@ -483,6 +494,7 @@ for (name, losses), style in zip(curves.items(), ("-", "--"), strict=True):
 axes.set(xlabel="step", ylabel="loss (nats per token)", yscale="log")
 axes.grid(alpha=0.3)
 axes.legend()
+plt.show()
 np.testing.assert_allclose(*curves.values(), rtol=1e-3)
 assert curves["by hand"][-1] < 0.1
 
@@ -502,3 +514,12 @@ assert curves["by hand"][-1] < 0.1
 # | `embed` | $dE_v = \sum_n [c_n = v]\, dY_n$ | `embed_backward` |
 # | `token_cross_entropy` | $dz_v = d\ell\,(p_v - [v = c])$ | `cross_entropy_backward` |
 # | `encoder_block` | $da$, then $dx$ | `encoder_block_backward` |
+
+# %% [markdown]
+# ## Exercise
+#
+# RMS norm is $y_i = \gamma_i x_i / s$ with $s = \sqrt{\frac1D \sum_i x_i^2 + \epsilon}$. Change
+# `layer_norm_backward` into its backward pass. Which term of $dx_j$ falls away? `agree`, beside
+# `jax.vjp(F.rms_norm, params, x)`, tells you whether you are right.
+#
+# Next: [a generator](05_generator.ipynb), trained and writing.

@@ -12,7 +12,10 @@
 # %% [markdown]
 # # A scaling law: what a larger model is worth, and what a longer training
 #
-# Someone gives you an hour of a computer. A small model can read much text in it, a large one
+# At the end you know how to predict the loss of a model that is larger than any you have trained,
+# how sure such a prediction is, and how to divide an hour of a computer between size and text.
+#
+# Someone gives you that hour. A small model can read much text in it, a large one
 # little. Which is better, and how good will it be? Hoffmann et al. (2022) answer with a formula,
 # fitted to many small trainings: a model of $N$ parameters trained on $D$ tokens ends at the loss
 #
@@ -23,7 +26,6 @@
 # seconds, and then asked for the loss of a model that is larger than all of them.
 
 # %%
-import time
 from functools import partial
 
 import jax
@@ -120,8 +122,7 @@ def train(width, seed, num_steps, schedule):
 # learning rate has not come down yet.
 
 # %%
-widths, budgets, seeds = [8, 16, 24, 32, 48], [250, 500, 1000], jnp.arange(2)
-rows, begun = [], time.perf_counter()
+widths, budgets, seeds, rows = [8, 16, 24, 32, 48], [250, 500, 1000], jnp.arange(2), []
 for width in widths:
     found = [np.asarray(train(width, seeds, steps, steps)) for steps in budgets]
     rows += [
@@ -129,7 +130,7 @@ for width in widths:
         for steps, of_seeds in zip(budgets, found, strict=True)
     ]
     told = ", ".join(f"{of_seeds.mean():.3f}" for of_seeds in found)
-    print(f"{count(width):6,} parameters: {told} nats; {time.perf_counter() - begun:4.1f} s")
+    print(f"{count(width):6,} parameters: {told} nats per character")
 
 everything = Runs(*(np.array(column, float) for column in zip(*rows, strict=True)))
 is_largest = everything.parameters == everything.parameters.max()
@@ -178,6 +179,7 @@ assert (np.abs(measured / said - 1) < 0.08).all()
 _, axes = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
 plot_losses(runs, law, largest, drawn, unit="character", axes=axes[0])
 plot_compute(everything, law, unit="character", axes=axes[1])
+plt.show()
 
 # %% [markdown]
 # ## How to spend an hour
@@ -222,10 +224,10 @@ for name, one in (("with", law), ("without", without)):
     print(f"{name:>8} it: alpha {one.alpha:.2f}, N* ~ C^{one.beta / (one.alpha + one.beta):.2f}")
 
 # %% [markdown]
-# ## And now
-#
 # `make scaling` does the same with six sizes and four budgets on all of Shakespeare's plays
-# ([experiments/scaling.py](../experiments/scaling.py)). To try here:
+# ([experiments/scaling.py](../experiments/scaling.py)).
+#
+# ## Exercise
 #
 # 1. Give every budget the schedule of the longest: `train(width, seeds, steps, 1000)`. Are runs
 #    that are cut off worse than those that were planned to be so short, also the shortest of them?

@@ -1,5 +1,6 @@
 """What all tests share: the real data's folder, four devices on whatever CPU, no network."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,15 +11,25 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 jax.config.update("jax_num_cpu_devices", 4)
 # Most of the time of a test is compilation: do less of it, here and in the processes tests start.
 # The flags halve the time that a small program takes; XLA ends where it does not know one.
+# What users run is tried by test_real_optimisations.py and by the attack.
 flags = ["--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 11):
     flags.append("--xla_cpu_use_fusion_emitters=false")
 os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")])
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-jax.config.update("jax_disable_most_optimizations", True)
-# And none twice: a program is kept for the other tests, and for the next run.
-jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".pytest_cache/jax"))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+# And none twice: a program is kept for the other tests and processes, and for the next run.
+SETTINGS = {
+    "jax_disable_most_optimizations": True,
+    "jax_compilation_cache_dir": str(Path(__file__).parents[1] / ".pytest_cache/jax"),
+    "jax_persistent_cache_min_compile_time_secs": 0,
+}
+for name, value in SETTINGS.items():
+    jax.config.update(name, value)
+    os.environ[name.upper()] = str(value)
+# Programs are long lists of small objects, few of them ever garbage: look for it more rarely.
+gc.set_threshold(50_000, 20, 50)
+
+# What takes longest comes first, so that all workers end together.
+SLOWEST = ["attack", "notebooks", "training", "models", "recipes", "cli"]
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +43,8 @@ def data_folder() -> Path:
 
 
 def pytest_collection_modifyitems(items) -> None:
-    """The folders whose files take longest come first, so that all workers end together."""
-    slowest = ["attack", "notebooks", "training", "runs", "models"]
-
     def rank(item):
         folder = item.path.parent.name
-        return slowest.index(folder) if folder in slowest else len(slowest)
+        return SLOWEST.index(folder) if folder in SLOWEST else len(SLOWEST)
 
     items.sort(key=rank)

@@ -76,7 +76,8 @@ def broken_links(document: Path) -> list[str]:
 
 def commands(text: str) -> list[str]:
     """What is called in fenced blocks and between backticks, on one line and without comments."""
-    blocks = re.findall(r"^```(?:sh|bash)?\n(.*?)^```", text, flags=re.S | re.M)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.S | re.M)
+    blocks = [block for language, block in fenced if language != "python"]
     lines = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
     lines += re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
     found = [re.sub(r"^(\w+=\S+ )*(?:\.venv/bin/)?", "", line.strip()) for line in lines]

@@ -24,7 +24,7 @@ NOT_RUN = {
     "make": "takes from a minute to hours; `make -n` was asked",
     "tlite prepare": "is run first, as others need what it makes",
 }
-KINDS = {"classify": "runs/classifier", "translate": "runs/translator"}
+KINDS = {"classify": "runs/classifier", "translate": "runs/translator", "export": "runs/gpt2"}
 
 
 def prepare(folder: Path) -> list[str]:
@@ -41,6 +41,7 @@ def prepare(folder: Path) -> list[str]:
     return [
         "tlite prepare my_texts/ corpora/mine --tokenizer bpe --pieces 300 --processes 1",
         f"tlite train demo --run runs/demo {TINY} --context 64",
+        f"tlite train gpt2 --folder corpora/mine --run runs/gpt2 {TINY} --context 64",
         f"tlite train classify --path reviews.csv --run runs/classifier {TINY}",
         f"tlite train translate --path pairs.tsv --run runs/translator {SMALL} --pieces 100",
     ]
@@ -60,7 +61,8 @@ def small(command: str) -> str | None:
         elif words[at + 1] in ("classify", "translate"):
             return None  # trained at the start
         else:
-            words += shlex.split(TINY) + (["--seeds", "2"] if "my_experiment.py" in words else [])
+            words += shlex.split(f"{TINY} --context 64")
+            words += ["--seeds", "2"] if "my_experiment.py" in words else []
     if words[1] == "train" and "--resume" in words and "--steps" in words:
         words[words.index("--steps") + 1] = "8"
     return shlex.join(words)

@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
-from tlite.devices import cache_folder, num_cores
+from tlite.devices import cache_folder, lack_of_platform, num_cores
 from tlite.errors import UserError
 
 CODE = """
@@ -38,3 +39,16 @@ def test_without_a_home_it_is_asked_for(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with pytest.raises(UserError, match="set HOME, or XDG_CACHE_HOME"):
         cache_folder()
+
+
+def test_a_platform_that_jax_has_not_is_told(monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "nonsense")
+    assert lack_of_platform() is None  # started already
+
+    def fail():
+        raise AssertionError
+
+    monkeypatch.setattr(jax, "devices", fail)
+    assert lack_of_platform().startswith("JAX_PLATFORMS is 'nonsense', which JAX has not here")
+    monkeypatch.delenv("JAX_PLATFORMS")
+    assert lack_of_platform() is None

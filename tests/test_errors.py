@@ -3,8 +3,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from tlite import errors
+from tlite.cli import main
 from tlite.errors import (
     UserError,
+    check_packages,
     disk_errors,
     needs_extra,
     pass_over_late_writes,
@@ -68,3 +71,52 @@ def test_other_errors_are_not_disguised(tmp_path):
 def test_a_missing_package_is_named_with_its_extra():
     with pytest.raises(UserError, match=r"no_such_package.*\[text\]"), needs_extra("text"):
         import no_such_package  # noqa: F401
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_how_to_install_it_works_in_a_checkout_and_elsewhere(checkout, tmp_path, monkeypatch):
+    (tmp_path / "tlite").mkdir()
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "tlite" / "errors.py"))
+    if checkout:
+        (tmp_path / "pyproject.toml").touch()
+    what = f"-e '{tmp_path}[text]'" if checkout else "'tlite[text]'"
+    with pytest.raises(UserError) as caught:
+        check_packages("text", ["json", "no_such_package"])
+    assert str(caught.value) == (
+        f"this needs the package no_such_package: install it with {sys.executable} -m pip install "
+        f"{what}"
+    )
+
+
+TINY = "--steps 1 --evaluate-every 1 --precision float32"
+
+
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("datasets", "classify --path a.csv"),
+        ("datasets", "translate --path a.csv"),
+        ("datasets", "text --path a.csv"),
+        ("sklearn", "reviews_demo"),
+        ("sacrebleu", "copy_task"),
+        ("num2words", "numbers"),
+        ("tokenizers", "text --path a.txt --tokenizer bpe"),
+        ("tensorboardX", "demo --follow tensorboard"),
+        ("wandb", "demo --follow wandb"),
+    ],
+)
+def test_a_missing_package_is_told_before_there_is_a_run(
+    package, command, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    for name in ("a.csv", "a.txt"):
+        (tmp_path / name).write_text("text,label\n" + "a good one,1\na bad one,0\n" * 60)
+    assert main([*f"train {command} {TINY}".split(), "--run", "run"]) == 2
+    assert f"this needs the package {package}: install it with " in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("names", [["json"], [], ["json", "math"]])
+def test_packages_that_are_there_are_not_told(names):
+    check_packages("text", names)

@@ -18,10 +18,10 @@ from tlite.experiment import (
     Subwords,
     TokenizerFile,
     TranslatorExperiment,
-    describe_sources,
     name_of_tokenizer,
     tokenizer_named,
 )
+from tlite.experiment_data import describe_sources
 
 EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
 

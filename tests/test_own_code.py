@@ -61,7 +61,7 @@ def forget(monkeypatch):
     """Forgets what was described, named and run: as another process, whenever it is called."""
 
     def call():
-        for name, empty in {"_named": [], "_modules": {}, "_records": {}}.items():
+        for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
             monkeypatch.setattr(own_code, name, empty)
 
     call()

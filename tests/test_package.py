@@ -5,10 +5,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
+import jax
 import pytest
+
+import tlite
+from tlite.experiment_files import find_experiments
 
 ROOT = Path(__file__).parents[1]
 TINY = (
@@ -54,7 +59,7 @@ def names(wheel):
 def test_the_wheel_has_every_module_and_experiment_and_no_more(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tlite").rglob("*.py")}
     experiments = {f"tlite/_shipped/{p.relative_to(ROOT)}" for p in ROOT.glob("experiments/*.py")}
-    assert names(wheel) == modules | experiments
+    assert names(wheel) == modules | experiments | {"tlite/py.typed"}
 
 
 def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
@@ -64,18 +69,41 @@ def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
     assert names(build("wheel", unpacked, tmp_path)) == names(wheel)
 
 
-def test_without_the_repository_every_experiment_loads_and_the_demo_trains(wheel, tmp_path):
+OWN = """
+import dataclasses
+from neighbour import WIDTH
+from experiments.demo import experiment as demo
+experiment = dataclasses.replace(
+    demo, name="own", model=dataclasses.replace(demo.model, width=WIDTH)
+)
+"""
+
+
+def test_without_the_repository_all_works_from_any_folder(wheel, tmp_path):
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     zipfile.ZipFile(wheel).extractall(installed)
     elsewhere.mkdir()
+    (elsewhere / "own.py").write_text(OWN)
+    (elsewhere / "neighbour.py").write_text("WIDTH = 8\n")
     script = f"""
+import os
 import sys
-import tlite.cli
+import tlite
+assert tlite.__file__.startswith({str(installed)!r})
+assert "jax" not in sys.modules
+print(tlite.__version__)
+sys.modules["sklearn"] = None  # the extras are not there
+from tlite.cli import main
 from tlite.experiment_files import find_experiment, find_experiments, load_experiment
-assert tlite.cli.__file__.startswith({str(installed)!r})
 print(*(load_experiment(name).name for name in find_experiments()))
 print(find_experiment("demo"))
-sys.exit(tlite.cli.main("train demo {TINY} --run run".split()))
+tiny = "{TINY} --run".split()
+assert main(["train", "demo", *tiny, "demo"]) == 0
+assert main(["train", "own.py", *tiny, "own"]) == 0
+os.mkdir("below")
+os.chdir("below")
+assert main("generate ../own --prompt The --tokens 5".split()) == 0
+assert main("inspect ../demo".split()) == 0
 """
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -83,10 +111,29 @@ sys.exit(tlite.cli.main("train demo {TINY} --run run".split()))
         capture_output=True,
         text=True,
         timeout=300,
-        env=os.environ | {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)},
+        env=os.environ
+        | {
+            "PYTHONPATH": str(installed),
+            "XDG_CACHE_HOME": str(tmp_path),
+            "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        },
     )
     assert done.returncode == 0, done.stderr
-    loaded, found = done.stdout.splitlines()[:2]
-    assert set(loaded.split()) == {path.stem for path in ROOT.glob("experiments/*.py")}
+    version, loaded, found = done.stdout.splitlines()[:3]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert version == project["version"] == tlite.__version__
+    assert set(loaded.split()) == {*find_experiments()}
     assert found == str(installed / "tlite/_shipped/experiments/demo.py")
-    assert (elsewhere / "run" / "config.json").is_file()
+    assert (elsewhere / "own" / "config.json").is_file()
+    assert list(elsewhere.glob("demo/**/*.html"))
+
+
+def test_what_there_is_is_listed_and_comes_when_it_is_asked_for():
+    listed = dir(tlite)
+    for name in ("functional", "models", "inspection", "load", "__version__"):
+        assert name in listed
+    for name in (*tlite.FOLDERS, *tlite.FUNCTIONS):
+        assert getattr(tlite, name).__name__.rpartition(".")[2] == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tlite.nothing  # noqa: B018

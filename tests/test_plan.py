@@ -7,11 +7,12 @@ import pytest
 
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment
+from tlite.flops import flops_of_generator
 from tlite.models import GeneratorConfig
 from tlite.plan import (
+    Plan,
     PlannedTrainer,
     bytes_on_a_device,
-    flops_per_token,
     kinds_of,
     number_of,
     plan,
@@ -29,7 +30,7 @@ EXPERIMENT = GeneratorExperiment(
 
 def planned(capsys, experiment=EXPERIMENT, mesh="4", **changes):
     training = dataclasses.replace(experiment.training, **changes)
-    plan(dataclasses.replace(experiment, training=training), mesh, None, "a100", 0.4)
+    plan(dataclasses.replace(experiment, training=training), Plan(mesh=mesh, hardware="a100"))
     return capsys.readouterr().out
 
 
@@ -74,14 +75,13 @@ def test_flops_are_those_of_the_products():
     model = dataclasses.replace(EXPERIMENT.model, num_blocks=2, width=64, dropout=0.0)
     task = generator_task(model)
     shapes = jax.eval_shape(task.init, jax.random.key(0))
-    number = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     batch = tuple(jax.ShapeDtypeStruct((8, 16), np.int32) for _ in range(2))
 
     def gradient(parameters, batch):
         return jax.grad(lambda p: task.loss(p, batch, None)["loss"][0])(parameters)
 
     counted = jax.jit(gradient).lower(shapes, batch).compile().cost_analysis()["flops"]
-    assert flops_per_token(model, number) * 8 * 16 == pytest.approx(counted, rel=0.15)
+    assert flops_of_generator(model) * 8 * 16 == pytest.approx(counted, rel=0.15)
 
 
 @pytest.mark.parametrize("mesh", ["", "0", "8x", "x8", "2x2x2", "eight", "-1", "99999x99999"])
@@ -104,12 +104,12 @@ def test_meshes_are_read():
 
 def test_what_cannot_be_planned_is_told():
     with pytest.raises(UserError, match="only generators"):
-        plan(ClassifierExperiment("c"), "8", None, None, 0.4)
+        plan(ClassifierExperiment("c"), Plan(mesh="8"))
     with pytest.raises(UserError, match="--vocabulary-size"):
-        plan(GeneratorExperiment("g"), "8", None, None, 0.4)
-    for settings in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:
+        plan(GeneratorExperiment("g"), Plan(mesh="8"))
+    for hardware, part in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:
         with pytest.raises(UserError, match=r"--(hardware|utilisation)"):
-            plan(EXPERIMENT, "4", None, *settings)
+            plan(EXPERIMENT, Plan(mesh="4", hardware=hardware, utilisation=part))
 
 
 def test_names_of_blocks_are_told_once():

@@ -1,15 +1,51 @@
-"""tlite: transformers as short pure functions, with what it takes to train and study them."""
+"""tlite: transformers as short pure functions, with what it takes to train and study them.
 
+`import tlite` alone is enough for `tlite.functional`, `tlite.load`, `tlite.models` and all others:
+they are imported, and JAX with them, when they are asked for.
+"""
+
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tlite import (
+        comparison,
+        data,
+        decoding,
+        experiment,
+        functional,
+        inspection,
+        models,
+        modules,
+        pretrained,
+        recipes,
+        scaling,
+        text,
+        training,
+    )
+    from tlite.experiment_files import load_experiment
     from tlite.recipes.loading import load
+
+    __version__: str
+
+FOLDERS = (
+    "comparison", "data", "decoding", "experiment", "functional", "inspection", "models", "modules",
+    "pretrained", "recipes", "scaling", "text", "training",
+)  # fmt: skip
+FUNCTIONS = {"load": "tlite.recipes.loading", "load_experiment": "tlite.experiment_files"}
 
 
 def __getattr__(name: str):
-    """`tlite.load`, and JAX with it, are imported when they are asked for."""
-    if name == "load":
-        from tlite.recipes.loading import load
+    if name in FOLDERS:
+        return importlib.import_module(f"tlite.{name}")
+    if name in FUNCTIONS:
+        return getattr(importlib.import_module(FUNCTIONS[name]), name)
+    if name == "__version__":
+        from tlite.version import find_version
 
-        return load
+        return find_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *FOLDERS, *FUNCTIONS, "__version__"})

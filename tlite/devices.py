@@ -30,6 +30,17 @@ def prepare_devices() -> None:
                 jax.config.update(name, value)
 
 
+def lack_of_platform() -> str | None:
+    """A sentence where JAX, imported already, has not what JAX_PLATFORMS asks for."""
+    asked, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
+    if asked and jax:
+        try:
+            jax.devices()
+        except Exception:  # of several types, AssertionError among them
+            return f"JAX_PLATFORMS is {asked!r}, which JAX has not here: leave it out, or say cpu"
+    return None
+
+
 def num_cores() -> int:
     """The cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

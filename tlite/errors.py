@@ -2,9 +2,10 @@
 
 import contextlib
 import errno
+import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -114,11 +115,20 @@ def needs_extra(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         root = Path(__file__).parents[1]
         checkout = (root / "pyproject.toml").is_file()
-        what = f"-e '{root}[{extra}]'" if checkout else f"'.[{extra}]' in tlite's folder"
+        # Of a package that is installed, pip fetches what the extra lacks, and not itself.
+        what = f"-e '{root}[{extra}]'" if checkout else f"'tlite[{extra}]'"
         raise UserError(
             f"this needs the package {error.name}: install it with "
             f"{sys.executable} -m pip install {what}"
         ) from error
+
+
+def check_packages(extra: str, names: Iterable[str]) -> None:
+    """Raises a `UserError` where one of these packages of an extra is missing; none is imported."""
+    with needs_extra(extra):
+        for name in names:
+            if importlib.util.find_spec(name) is None:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def pass_over_late_writes() -> None:

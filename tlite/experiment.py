@@ -1,7 +1,6 @@
 """An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -18,9 +17,7 @@ from tlite.data import (
     TextSource,
 )
 from tlite.data.corpus import Corpus
-from tlite.data.tables import Part
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
-from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 
 
@@ -290,31 +287,3 @@ class TranslatorExperiment:
 
 
 Experiment = GeneratorExperiment | ClassifierExperiment | TranslatorExperiment
-
-
-def say_what_is_read(
-    experiment: Experiment, parts: Iterable[Part] = ("training", "validation")
-) -> None:
-    """Print it, before it is read: a run of somebody else's may name anything."""
-    if line := describe_sources(experiment, parts):
-        print(line, flush=True)
-
-
-def describe_sources(
-    experiment: Experiment, parts: Iterable[Part] = ("training", "validation")
-) -> str:
-    """What is read for the parts of an experiment's data, in one line; "" if nothing is.
-
-    Raises:
-        UserError: something is no regular file.
-    """
-    if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
-        return ""
-    found = [place for part in parts for place in experiment.data.reads(part)]
-    pretraining = getattr(experiment, "pretraining", None)
-    if isinstance(pretraining, Pretraining) and "training" in parts:
-        unlabelled = pretraining.unlabelled if pretraining.pretraining_steps else ()
-        found += experiment.data.reads("training", unlabelled) if unlabelled else []
-    if isinstance(pretraining, Pretrained) and "training" in parts:
-        found.append(pretraining.folder)
-    return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""

@@ -1,9 +1,11 @@
 """Experiments are Python files: found by name or by path, and run for what they export."""
 
+import contextlib
 import difflib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable
@@ -16,6 +18,7 @@ from tlite.errors import UserError
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
     from tlite.experiment import Experiment
 
+NAMED = re.compile(r"^(experiment\s*[:=]|from .* import .*\bexperiment\b(?! as))", re.M)
 PACKAGE = Path(__file__).resolve().parent
 
 
@@ -31,8 +34,18 @@ def find_experiments() -> dict[str, Path]:
     for folder in (shipped_experiments(), Path("experiments")):
         if os.path.isdir(folder):
             files = filter(os.path.isfile, folder.glob("[!_.]*.py"))
-            found |= {path.stem: path for path in files}
+            found |= {path.stem: path for path in files if _names_one(path)}
     return dict(sorted(found.items()))
+
+
+def _names_one(path: Path) -> bool:
+    """Whether the file gives something the name `experiment`; it may be a neighbour that does not.
+
+    One that can't be read is an experiment, so that this is told of it.
+    """
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return NAMED.search(path.read_text(encoding="utf-8")) is not None
+    return True
 
 
 def find_experiment(name: str) -> Path:

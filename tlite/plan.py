@@ -15,6 +15,7 @@ from jax.sharding import NamedSharding
 
 from tlite.errors import UserError, needs_extra
 from tlite.experiment import Experiment, GeneratorExperiment
+from tlite.flops import flops_of_generator
 from tlite.memory import in_gib
 from tlite.models import GeneratorConfig
 from tlite.own_code import name_of
@@ -38,20 +39,30 @@ PEAK = {
 TPU_KINDS = {"v4": "v4-8", "v5e": "v5litepod-8", "v5p": "v5p-8", "v6e": "v6e-8"}
 
 
-def plan(
-    experiment: Experiment, mesh: str, tpu: str | None, hardware: str | None, utilisation: float
-) -> None:
-    """Compile the training step ahead of time and print what it needs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a training step would take on devices that are not there."""
 
-    Args:
-        mesh: "8", or "64x4": the devices, and over how many of them a second axis of arrays lies.
-        tpu: a topology such as "v5e:16x16", to be compiled for it; else for CPU devices.
-        hardware: a name in `PEAK`, for the time; the TPU's unless given.
-        utilisation: part of its peak that a device is thought to reach.
+    mesh: str = ""
+    """The devices, 8 say; or 64x4, where large arrays lie over two of their axes."""
+    tpu: str | None = None
+    """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
+    hardware: str | None = None
+    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
+    """
+    utilisation: float = 0.4
+    """Part of its peak that a device is thought to reach."""
+
+
+def plan(experiment: Experiment, options: Plan) -> None:
+    """Compile the training step ahead of time and print what it needs.
 
     Raises:
         UserError: what is asked for can't be planned; the reason is told.
     """
+    mesh, tpu, hardware, utilisation = (
+        getattr(options, field.name) for field in dataclasses.fields(Plan)
+    )
     model = check_experiment(experiment, hardware, utilisation)
     number, by_model = read_mesh(mesh, tpu)
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
@@ -214,25 +225,13 @@ def kinds_of(names: list[str]) -> list[str]:
     return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
 
 
-def flops_per_token(model: GeneratorConfig, num_parameters: int) -> int:
-    """Of a training step: 6 N + 12 L D T (Chowdhery et al. 2022, appendix B).
-
-    N leaves out tables that are looked up; a tied embedding counts once, as the head. Attention is
-    counted over the whole context. XLA's own count takes the body of a scan once.
-    """
-    looked_up = model.context * model.width if model.positions == "learned" else 0
-    looked_up += 0 if model.tied_head else model.vocabulary_size * model.width
-    heads = model.num_heads * model.width_of_heads
-    return 6 * (num_parameters - looked_up) + 12 * model.num_blocks * heads * model.context
-
-
 def print_time(
     planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float, number: int
 ) -> None:
     """FLOPs of an update and of the run and, where the hardware is known, their time."""
     config = planned.config
     tokens = config.batch_size * config.accumulate * model.context * config.num_members
-    flops = flops_per_token(model, planned.num_parameters)
+    flops = flops_of_generator(model)
     print(f"{flops:.3g} FLOP a token by 6 N + 12 L D T, {flops * tokens:.3g} an update, ", end="")
     print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")
     if hardware not in PEAK:

@@ -149,7 +149,7 @@ def training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     work = setting.steps * setting.batch_size * setting.context
     result, best = compare(ours, theirs, work), fastest(ours)
     losses = {c.name: c.rounds[-1]["loss"] for c in [*ours, *theirs]}
-    flops = setting.flops_per_token(num_parameters)
+    flops = setting.flops_per_token()
     rate = work / statistics.median(best.seconds())
     use = rate * flops / peaks["mixed" if "mixed" in best.name else "float32"]
     print(

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from tlite.flops import flops_of_generator
 from tlite.models import GeneratorConfig
-from tlite.plan import flops_per_token
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Setting:
             **changes,
         )
 
-    def flops_per_token(self, num_parameters: int) -> float:
+    def flops_per_token(self) -> float:
         """Of a training step, as `tlite plan` counts them."""
-        return flops_per_token(self.config(), num_parameters)
+        return flops_of_generator(self.config())
 
 
 CPU_TRAINING = [

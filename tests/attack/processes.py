@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 # Tests set these so that less is compiled; users run another program.
 OF_TESTS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS", "JAX_COMPILATION_CACHE_DIR")
+OF_TESTS += ("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",)
 GIGABYTES = 6
 TRACES = ("Traceback (most recent call last)", "Exception ignored", "Fatal Python error")
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from tlite.recipes.gallery import Gallery
+from tlite.inspection.gallery import Gallery
+from tlite.recipes.recipe import Recipe
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph")
@@ -61,7 +62,8 @@ def on_terminal(tlite, monkeypatch):
         "evaluate {run} --beside {run}",
     ],
 )
-def test_a_terminal_gets_no_control_characters(on_terminal, tlite, line):
+def test_a_terminal_gets_no_control_characters(on_terminal, tlite, line, monkeypatch):
+    monkeypatch.setattr(Recipe, "save_plots", lambda *_: None)  # the next test draws them
     shown = on_terminal(line)
     assert not STEERING.search(shown)
     if "jsonl" not in line:

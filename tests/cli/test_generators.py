@@ -58,7 +58,7 @@ def test_subwords_are_looked_into_and_exported(works, trained, tmp_path):
 
 
 def test_the_end_mark_ends_a_text(works, monkeypatch):
-    monkeypatch.setattr("tlite.cli.commands.end_ids", lambda of: range(len(of)))  # any token is one
+    monkeypatch.setattr("tlite.cli.texts.end_ids", lambda of: range(len(of)))  # any token is one
     assert works("generate {run} --tokens 8 --prompt ab") == "ab\n"
 
 

@@ -7,9 +7,9 @@ import shutil
 import jax
 import pytest
 
+from tlite.inspection.gallery import Gallery
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.pretrained import save_pretrained
-from tlite.recipes.gallery import Gallery
 from tlite.text import CharTokenizer
 
 pytest.importorskip("sklearn")

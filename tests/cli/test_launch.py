@@ -86,13 +86,6 @@ def test_what_one_fails_of_is_said_once(started):
     assert started("fault-1").end() == (2, PRINTED, "tlite: the disk is full\n")
 
 
-def test_a_mistake_in_the_command_is_said_once(tmp_path):
-    code, out, err = Launched("train nowhere", tmp_path).end()
-    assert (code, out) == (2, "")
-    assert err.startswith("tlite: there is no experiment 'nowhere'")
-    assert err.count("\n") == 1
-
-
 def test_a_signal_reaches_all_once(started, tmp_path):
     run = started("loop")
     children = run.wait_for("looping")

@@ -20,8 +20,8 @@ import pytest
 
 from tlite import own_code
 from tlite.cli import main
+from tlite.inspection.gallery import Gallery
 from tlite.recipes import open_recipe
-from tlite.recipes.gallery import Gallery
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
@@ -75,7 +75,7 @@ def another(monkeypatch):
     """As in another process: nothing has been described, named or run."""
     monkeypatch.setattr(own_code, "_named", [])
     monkeypatch.setattr(own_code, "_modules", {})
-    monkeypatch.setattr(own_code, "_records", {})
+    monkeypatch.setattr(own_code, "_references", {})
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def make(train, tmp_path_factory):
             pytest.MonkeyPatch.context() as patch,
             contextlib.redirect_stdout(io.StringIO()) as out,
         ):
-            for name, empty in {"_named": [], "_modules": {}, "_records": {}}.items():
+            for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
                 patch.setattr(own_code, name, empty)
             trained = train(str(file))
             patch.setattr("tlite.devices.prepare_devices", lambda: None)
@@ -126,19 +126,17 @@ def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, c
     assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_with_another_text_of_the_file_a_run_is_refused(fails, trained, tmp_path, command):
+def test_with_another_text_of_the_file_a_run_is_refused(fails, trained, tmp_path):
     marker = "open('ran', 'w').close()\n"
     (tmp_path / "mine.py").write_text(trained.file.read_text() + marker)
-    message = fails(f"{command} --code mine.py")
+    message = fails("evaluate {run} --code mine.py")
     assert message == "tlite: mine.py has changed since the run was made: it is not run\n"
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_that_is_not_there_is_told(fails, command):
+def test_a_file_that_is_not_there_is_told(fails):
     message = "tlite: there is no file nowhere.py to take code from\n"
-    assert fails(f"{command} --code nowhere.py") == message
+    assert fails("generate {run} --code nowhere.py") == message
 
 
 def losses(run, split="validation"):
@@ -228,7 +226,7 @@ def test_on_the_command_line_a_function_is_replaced(works, trained, tmp_path):
     works(f"train {trained.file} --activation gelu --attention exact --run {tmp_path / 'run'}")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]["model"]
     assert (saved["activation"], saved["attention"]) == ("gelu", "exact")
-    own_code._records.clear()
+    own_code._references.clear()
     assert works(f"generate {tmp_path / 'run'} --tokens 5")
 
 

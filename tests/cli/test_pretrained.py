@@ -13,7 +13,7 @@ import pytest
 
 import tlite as library
 from tlite import functional as F
-from tlite.cli.commands import encode_prompt
+from tlite.cli.texts import encode_prompt
 from tlite.errors import UserError
 from tlite.experiment import Pretrained
 from tlite.models import (
@@ -250,7 +250,9 @@ def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
 
 def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_path):
     assert "name a text, --path FILE" in fails(f"evaluate {exported}")
-    assert "a run has data of its own" in fails(f"evaluate {{run}} --path {exported}/config.json")
+    assert "no option --path for a generator's run" in fails(
+        f"evaluate {{run}} --path {exported}/config.json"
+    )
     assert "another kind of model" in fails(f"generate {bert} --prompt a")
     assert "another kind of model" in fails(f"classify {exported} a")
     assert "another kind of model" in fails(f"translate {exported} a")
@@ -264,13 +266,14 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
     assert "there is no folder no/such" in fails("generate no/such --prompt a")
 
 
-def test_a_switch_that_is_the_models_own_is_refused(fails, bert, tuned, tmp_path):
+def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tuned, tmp_path):
     source = tuned.run.parents[0] / "wide.py"
     text = CLASSIFIER.format(data=tmp_path / "data.jsonl", folder=bert)
     source.write_text(text.replace("context=6,", "context=6, width=64,"))
     lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
     (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert "width is the pre-trained model's: leave it out" in fails(f"train {source}")
+    code, _, err = tlite(f"train {source}")
+    assert (code, err) == (2, "tlite: width is the pre-trained model's: leave it out\n")
 
 
 def test_a_run_knows_the_arrays_it_started_from(tuned, bert):

@@ -40,12 +40,12 @@ def alone(monkeypatch):
     monkeypatch.setattr(placement, "WHOLE_BELOW", 64)
     devices = jax.devices()
 
-    def call(opened, number, **settings):
-        training = dataclasses.replace(opened.experiment.training, **settings)
-        experiment = dataclasses.replace(opened.experiment, training=training)
+    def call(recipe, number, **settings):
+        training = dataclasses.replace(recipe.experiment.training, **settings)
+        experiment = dataclasses.replace(recipe.experiment, training=training)
         monkeypatch.setattr(jax, "devices", lambda *_: devices[:number])
-        run = dataclasses.replace(opened.run, experiment=experiment)
-        trainer = type(opened)(run, opened.tokenizer, opened.data).trainer
+        run = dataclasses.replace(recipe.run, experiment=experiment)
+        trainer = type(recipe)(run, recipe.tokenizer, recipe.data).trainer
         assert trainer.mesh.size == number
         members, losses = trainer.train(trainer.init(), 0, training.steps)
         return members.parameters, losses["loss"]
@@ -66,10 +66,7 @@ def together(several):
     return several(2, 1)
 
 
-@pytest.mark.parametrize(
-    ("number", "placed"),
-    [(1, "replicated"), (2, "replicated"), (4, "replicated"), (2, "sharded"), (4, "sharded")],
-)
+@pytest.mark.parametrize(("number", "placed"), [(1, "replicated"), (4, "sharded")])
 def test_two_processes_train_what_devices_of_one_train(together, alone, number, placed):
     found, step = together.restore("last")
     assert step == 6
@@ -80,20 +77,20 @@ def test_two_processes_train_what_devices_of_one_train(together, alone, number, 
 
 def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, together):
     divided = several(2, 2, "--placement sharded --model-devices 2")
-    found, right = (opened.restore("last")[0] for opened in (divided, together))
+    found, right = (recipe.restore("last")[0] for recipe in (divided, together))
     assert_close(found.parameters, right.parameters)
     for split in ("training", "validation"):
-        ours, theirs = (losses_of(opened, split) for opened in (divided, together))
+        ours, theirs = (losses_of(recipe, split) for recipe in (divided, together))
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-@pytest.mark.parametrize("member", range(4))
+@pytest.mark.parametrize("member", [0, 3])
 def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
-    opened = several(2, 4, f"--placement sharded {MEMBERS}")
-    found, _ = opened.restore("last")
-    seed, rate = opened.experiment.training.members[member]
+    recipe = several(2, 2, f"--placement sharded {MEMBERS}")
+    found, _ = recipe.restore("last")
+    seed, rate = recipe.experiment.training.members[member]
     settings = {"seed": seed, "seeds": 1, "learning_rate": rate, "learning_rates": ()}
-    right, _ = alone(opened, 1, placement="replicated", **settings)
+    right, _ = alone(recipe, 1, placement="replicated", **settings)
     assert_close({name: a[member : member + 1] for name, a in found.parameters.items()}, right)
 
 
@@ -114,20 +111,19 @@ def test_other_kinds_train_over_processes_as_in_one(several, train, kind):
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path, sent):
+def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path):
     run = tmp_path / "run"
     with Launched(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
         both.wait_until((run / "checkpoints" / "3").exists)
-        both.kill(sent == signal.SIGTERM, sent)
+        both.kill(1, signal.SIGTERM)
         code, out, err = both.end()
     step = Checkpoints(run / "checkpoints").steps()[-1]
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == step
-    assert code == 128 + sent
+    assert code == 128 + signal.SIGTERM
     assert err.startswith(f"tlite: stopped at step {step}, and saved; go on: ")
     assert err.count("\n") == out.count("precision:") == out.count("run folder") == 1
 
 
-def losses_of(opened, split):
-    lines = map(json.loads, opened.run.metrics.read_text().splitlines())
+def losses_of(recipe, split):
+    lines = map(json.loads, recipe.run.metrics.read_text().splitlines())
     return [line["loss"] for line in lines if line["split"] == split]

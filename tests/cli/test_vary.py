@@ -1,7 +1,6 @@
 """Variants on the command line: grids of options, a file's own, and what is refused."""
 
 import json
-import re
 import shlex
 from types import SimpleNamespace
 
@@ -20,18 +19,14 @@ variants = {variants}
 WIDE = "dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, width=128))"
 MISTAKES = {
     "--vary": "--vary needs an option's name and values",
-    "--vary norm": "--vary norm needs at least two values",
     "--vary norm layer": "--vary norm needs at least two values",
     "--vary nrom layer rms": "no option 'nrom' of the experiment to vary: did you mean norm?",
-    "--vary run a b": "no option 'run'",
-    "--vary varied a b": "no option 'varied'",
     "--vary model a b": "no option 'model'",
     "--vary norm layer rsm": "--norm can't be 'rsm': choose one of layer, rms",
     "--vary width 8 eight": "--width must be a whole number, not 'eight'",
     "--vary norm rms layer --norm rms": "--norm is varied",
     "--vary norm_first True False --no-norm-first": "--norm-first is varied",
     "--vary norm_first True yes": "norm-first takes True and False, not 'yes'",
-    "--vary norm rms layer --vary norm rms layer": "--vary norm is given twice",
     "--vary num_heads 1 2 --vary num-heads 4 8": "--vary num-heads is given twice",
     "--vary norm layer rms layer": "has the value 'layer' twice",
     "--vary learning-rate 1e-3 0.001": "learning-rate=1e-3 and learning-rate=0.001 are the same",
@@ -199,19 +194,15 @@ def study(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize(
-    "line", ["evaluate", "generate", "classify", "translate", "inspect", "export {study} out"]
-)
-def test_a_study_where_a_run_is_wanted_names_its_runs(fails, study, line):
-    line = line if "{study}" in line else line + " {study}"
-    assert re.search("a study of runs: name one of layer, rms", fails(line, study=study))
+@pytest.mark.parametrize("command", ["evaluate", "generate"])
+def test_a_study_where_a_run_is_wanted_names_its_runs(fails, study, command):
+    assert "a study of runs: name one of layer, rms" in fails(f"{command} {study}")
 
 
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("--member 0", "--member is for runs"),
-        ("--steps 5", "--steps is for runs"),
+        ("--member 0", "no option --member for a study, but for a run in it"),
         ("", "no two variants of different names"),
     ],
 )

@@ -10,8 +10,8 @@ import pytest
 from tests.comparison.helpers import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, varied
 from tlite.comparison.cost import cost
 from tlite.comparison.entries import find_entries
+from tlite.flops import flops_of_generator
 from tlite.models import LogisticConfig, make_model
-from tlite.plan import flops_per_token
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import by_name
 
@@ -45,10 +45,7 @@ def test_a_generator_costs_what_the_plan_says(tmp_path, changes):
     told, number = found(tmp_path, experiment), size(experiment.model)
     assert told.parameters == number
     assert told.tokens_per_step == 3 * 4 * T
-    if changes.get("positions") == "relative":  # whose table the plan counts
-        number -= 32 * 2
-    planned = flops_per_token(experiment.model, number)
-    assert told.flops_per_step == told.tokens_per_step * planned
+    assert told.flops_per_step == told.tokens_per_step * flops_of_generator(experiment.model)
 
 
 def test_a_classifiers_head_is_computed_once_a_text(tmp_path):
@@ -61,7 +58,7 @@ def test_a_classifiers_head_is_computed_once_a_text(tmp_path):
 
 def test_words_that_are_looked_up_are_not_counted(tmp_path):
     plain, wide = (
-        found(tmp_path / str(pairs), varied(CLASSIFIER, {"pairs": pairs})) for pairs in (0, 100)
+        found(tmp_path / str(pairs), varied(CLASSIFIER, {"bigrams": pairs})) for pairs in (0, 100)
     )
     assert wide.flops_per_step == plain.flops_per_step
     assert wide.parameters == plain.parameters + 2 * (V + 100) + 2

@@ -132,7 +132,10 @@ def test_numbers_are_labels_too(kind):
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
     else:
         write_arrow(path, records)
-    assert whole(path.name, text="body", label="stars") == [("fine", "5", 1), ("poor", "1", 0)]
+    assert whole(path.name, text_column="body", label_column="stars") == [
+        ("fine", "5", 1),
+        ("poor", "1", 0),
+    ]
 
 
 def test_a_text_that_is_null_is_empty():
@@ -223,7 +226,7 @@ BAD_FILES = {
         ('{"body": "a", "stars": 1}\n', "bad.jsonl has no column 'text': it has body, stars$"),
         ('{"text": "a", "stars": 1}\n', "bad.jsonl has no column 'label': it has text, stars$"),
         (ROW.encode() + b'{"text": "\xe9"}', "bad.jsonl is not utf-8 text: line 2 .*0xe9.*latin-1"),
-        (ROW + '{"text": "b", "label": null}\n', "1 of the 2 labels .*'None' in row 2"),
+        (ROW + '{"text": "b", "label": null}\n', "1 of the 2 labels .*'' in row 2"),
     ],
     "bad.csv": [
         ("text,label\na,1\nb,2,3\n", "bad.csv is not a table: line 3 has 3 columns"),
@@ -361,7 +364,7 @@ def test_a_split_or_column_that_a_set_does_not_have_is_told(stream):
     settings = {"hub": "set", "training": ("train",), "stream": stream}
     message = complaint(read, **settings | {"training": ("trian",)})
     assert message.startswith("can't read 'trian' of the set 'set'")
-    assert "no column 'body': it has text, label" in complaint(read, **settings, text="body")
+    assert "no column 'body': it has text, label" in complaint(read, **settings, text_column="body")
 
 
 def test_a_set_that_cannot_be_reached_is_named():
@@ -369,8 +372,8 @@ def test_a_set_that_cannot_be_reached_is_named():
 
 
 def test_labels_are_given_on_the_command_line_as_values_and_classes_in_turn():
-    given = ["--labels", "1", "bad", "2", "good", "--text", "body"]
+    given = ["--labels", "1", "bad", "2", "good", "--text-column", "body"]
     data = parse(LabelledText, given, "tlite")
-    assert (data.labels, data.text) == ({"1": "bad", "2": "good"}, "body")
+    assert (data.labels, data.text_column) == ({"1": "bad", "2": "good"}, "body")
     with pytest.raises(UserError):
         parse(LabelledText, ["--labels", "1"], "tlite")

@@ -21,7 +21,7 @@ PAIRS = [
     ("007", "1e5"),
     ("True", "☕"),
 ]
-COLUMNS = {"source": "en", "target": "de"}
+COLUMNS = {"source_column": "en", "target_column": "de"}
 
 
 @pytest.fixture(autouse=True)
@@ -169,25 +169,29 @@ def test_files_of_different_lengths_are_both_named_with_their_lines():
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ("a\n\nc\n", "a\nb\nc\n", "line 2 of a.en and a.de has an empty source sentence"),
-        ("a\nb\nc\n", "a\nb\n \t\n", "line 3 of a.en and a.de has an empty target sentence"),
-    ],
+    ("source", "target", "first"),
+    [("a\n\nc\n\n", "a\nb\nc\nd\n", 2), ("a\nb\nc\n", "a\nb\n \t\n", 3)],
 )
-def test_an_empty_line_is_named(source, target, message):
-    assert complaint(whole, write("a.en", source), write("a.de", target)) == message
+def test_lines_that_are_empty_are_left_out_and_told(source, target, first, capsys):
+    found = whole(write("a.en", source), write("a.de", target))
+    lines = zip(source.splitlines(), target.splitlines(), strict=True)
+    assert found == [pair for pair in lines if all(map(str.strip, pair))]
+    err = capsys.readouterr().err
+    left_out = len(source.splitlines()) - len(found)
+    assert f"{left_out} of the {len(found) + left_out} training pairs are left out" in err
+    assert f"the first is line {first} of a.en and a.de" in err
 
 
 @pytest.mark.parametrize("value", ['""', "null", '"  "'])
-def test_an_empty_sentence_of_a_table_is_named(value):
+def test_rows_with_an_empty_side_are_left_out_and_told(value, capsys):
     name = lines("a.jsonl", ['{"en": "x", "de": "y"}', f'{{"en": "x", "de": {value}}}'])
-    assert complaint(whole, name) == "row 2 of a.jsonl has an empty target sentence"
+    assert whole(name) == [("x", "y")]
+    assert "the first is row 2 of a.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.tsv", "a.csv"])
 def test_a_column_that_is_not_there_is_named_with_those_that_are(name):
-    message = complaint(whole, table(name), target="fr")
+    message = complaint(whole, table(name), target_column="fr")
     assert re.match(rf"{name} has no column 'fr': it has en, de", message)
 
 

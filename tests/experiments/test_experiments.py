@@ -4,17 +4,57 @@ import pytest
 
 from tlite.cli import find_experiments, load_experiment
 from tlite.config import from_dict, to_dict
-from tlite.experiment import Experiment
+from tlite.experiment import Experiment, GeneratorExperiment
+from tlite.experiment_data import find_data
+from tlite.recipes import RECIPES
+from tlite.variants import read_variants
 
 
 @pytest.mark.parametrize("name", find_experiments())
-def test_every_experiment_loads_names_its_runs_and_fits_into_json(name):
+def test_every_experiment_says_how_it_is_run_names_its_runs_and_fits_into_json(name):
+    assert "command   " in find_experiments()[name].read_text()
     experiment = load_experiment(name)
     assert experiment.name == name
     content = json.loads(json.dumps(to_dict(experiment)))
     assert from_dict(Experiment, content) == experiment
 
 
-@pytest.mark.parametrize("name", find_experiments())
-def test_every_experiment_says_how_it_is_run(name):
-    assert "command   " in find_experiments()[name].read_text()
+def test_a_neighbour_that_is_no_experiment_is_not_listed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiments").mkdir()
+    contents = {
+        "one": "experiment = 1\n",
+        "two": "from a import b, experiment\n",
+        "three": "experiment: int = 1\n",
+        "neighbour": "from a import experiment as base\n\nexperiments = 1\n",
+    }
+    for name, content in contents.items():
+        (tmp_path / "experiments" / f"{name}.py").write_text(content)
+    (tmp_path / "experiments" / "damaged.py").write_bytes(b"\xff")
+    assert set(contents) - {"neighbour"} | {"damaged"} <= find_experiments().keys()
+    assert "neighbour" not in find_experiments()
+
+
+OWN = {
+    "classify": "review,stars\n" + "".join(f"word {i} a {i % 2}b,{i % 2}\n" for i in range(60)),
+    "translate": "en,de\n" + "".join(f"number {i},Nummer {i}\n" for i in range(60)),
+    "text": "id,text\n" + "".join(f"{i},number {i} is a word\n" for i in range(99)),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.csv").write_text(OWN[name])
+    arguments = ["--path", "own.csv", "--precision", "float32"]
+    if name != "text":
+        arguments += ["--pieces", "60"] if name == "translate" else ["--validation-fraction", "0.2"]
+    asked = read_variants(name, arguments, load_experiment(name), {})
+    experiment = find_data(asked.experiments[""])
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
+    prepared = RECIPES[type(experiment)].prepare(experiment)
+    of_text = isinstance(experiment, GeneratorExperiment)
+    assert of_text or all(len(part) for part in prepared.data)
+    assert prepared.experiment.model.vocabulary_size == len(prepared.tokenizer) > 10

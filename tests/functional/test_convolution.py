@@ -8,7 +8,6 @@ import pytest
 from tests.functional import reference
 from tests.functional.helpers import (
     assert_close,
-    assert_gradients_are_differences,
     assert_same,
     exact,
     normal,
@@ -29,11 +28,6 @@ def test_it_is_its_sum(number):
 
 def test_without_taps_of_its_own_it_is_the_identity():
     assert_same(F.causal_convolution(jnp.zeros((3, D)), X), X)
-
-
-def test_gradients_are_differences():
-    functions = F.causal_convolution, reference.causal_convolution
-    assert_gradients_are_differences(*functions, normal(3, D), X[0])
 
 
 def test_a_place_sees_itself_and_so_many_before_it():

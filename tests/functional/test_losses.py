@@ -11,7 +11,6 @@ from tests.functional import reference
 from tests.functional.helpers import (
     assert_all_finite,
     assert_close,
-    assert_gradients_are_differences,
     assert_same,
     exact,
     integers,
@@ -28,21 +27,11 @@ weighted = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "we
 
 
 @weighted
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_cross_entropy_is_its_formula(batch, weights):
     rows = [x[: math.prod(batch)] for x in (LOGITS, TARGETS, weights) if x is not None]
     shaped = (x.reshape(*batch, *x.shape[1:]) for x in rows)
     assert_close(F.cross_entropy(*shaped), reference.cross_entropy(*exact(rows)))
-
-
-@weighted
-def test_gradients_of_cross_entropy_are_its_differences(weights):
-    rest = exact((TARGETS, weights))
-    assert_gradients_are_differences(
-        lambda logits: F.cross_entropy(logits, TARGETS, weights)[0],
-        lambda logits: reference.cross_entropy(logits, *rest)[0],
-        LOGITS,
-    )
 
 
 def test_cross_entropy_of_each_token_is_that_of_flat_log_softmax():
@@ -52,20 +41,12 @@ def test_cross_entropy_of_each_token_is_that_of_flat_log_softmax():
 
 @weighted
 @pytest.mark.parametrize("smoothing", [0.05, 0.3, 1.0])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_label_smoothing_is_cross_entropy_with_a_smoothed_target(batch, smoothing, weights):
     rows = [x[: math.prod(batch)] for x in (LOGITS, TARGETS, weights) if x is not None]
     shaped = (x.reshape(*batch, *x.shape[1:]) for x in rows)
     expected = reference.cross_entropy(*exact(rows), smoothing=smoothing)
     assert_close(F.cross_entropy(*shaped, smoothing=smoothing), expected)
-
-
-def test_gradients_of_a_smoothed_loss_are_its_differences():
-    assert_gradients_are_differences(
-        lambda logits: F.cross_entropy(logits, TARGETS, smoothing=0.2)[0],
-        lambda logits: reference.cross_entropy(logits, exact(TARGETS), smoothing=0.2)[0],
-        LOGITS,
-    )
 
 
 def test_a_smoothed_loss_is_smallest_at_the_smoothed_target_itself():

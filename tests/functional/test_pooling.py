@@ -12,7 +12,6 @@ from tests.functional import reference
 from tests.functional.helpers import (
     assert_all_finite,
     assert_close,
-    assert_gradients_are_differences,
     assert_same,
     exact,
     linear_parameters,
@@ -37,7 +36,7 @@ quick = settings(max_examples=40, deadline=None)
 masks = arrays(bool, (T,)).map(jnp.asarray)
 
 
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 @each_pool
 def test_pools_are_their_formulas(pool, formula, batch):
     x, mask = normal(*batch, T, D), some_mask(*batch, T)
@@ -49,17 +48,6 @@ def test_pools_are_their_formulas(pool, formula, batch):
 def test_pools_without_bias_are_their_formulas(pool, formula):
     params, x, mask = linear_parameters(D, 1, bias=False), normal(T, D), some_mask(T)
     assert_close(pool(params, x, mask), formula(*exact((params, x, mask))))
-
-
-@each_pool
-def test_gradients_of_pools_are_their_differences(pool, formula):
-    mask = jnp.array([True, False, True, True, False])
-    assert_gradients_are_differences(
-        lambda params, x: pool(params, x, mask),
-        lambda params, x: formula(params, x, np.asarray(mask)),
-        PARAMS,
-        normal(T, D),
-    )
 
 
 @each_pool
@@ -139,21 +127,12 @@ def test_the_parabolic_average_is_its_formula(p, mask):
     assert_close(average, reference.parabolic_average(*exact((p, mask))))
 
 
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_the_parabolic_average_of_a_batch_is_its_formula_for_each_text(batch):
     p, mask = jax.nn.sigmoid(normal(*batch, T)), some_mask(*batch, T)
     expected = over_batch(batch, reference.parabolic_average, p, mask)
     assert_close(F.parabolic_average(p, mask), expected)
     assert_close(jax.jit(F.parabolic_average)(p, mask), expected)
-
-
-def test_gradients_of_the_parabolic_average_are_its_differences():
-    mask = jnp.array([True, True, False, True, False])
-    assert_gradients_are_differences(
-        lambda p: F.parabolic_average(p, mask),
-        lambda p: reference.parabolic_average(p, np.asarray(mask)),
-        jax.nn.sigmoid(normal(T)),
-    )
 
 
 @quick

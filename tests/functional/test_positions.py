@@ -8,7 +8,6 @@ import pytest
 from tests.functional import reference
 from tests.functional.helpers import (
     assert_close,
-    assert_gradients_are_differences,
     assert_same,
     exact,
     integers,
@@ -18,7 +17,7 @@ from tests.functional.helpers import (
 from tlite import functional as F
 
 LENGTHS = [1, 3, 13]
-BATCHES = [(), (2,), (2, 3)]
+BATCHES = [(), (2, 3)]
 
 
 # Sinusoidal and learned
@@ -108,11 +107,6 @@ def test_rotation_is_multiplication_of_complex_numbers(batch):
     x, angles = normal(*batch, 3, 6), normal(5, 3, seed=1)
     expected = over_batch(batch, lambda x: reference.rotate(x, exact(angles)), x)
     assert_close(F.rotate(x, angles), expected)
-
-
-def test_gradients_of_rotation_are_its_differences():
-    inputs = normal(3, 4), normal(3, 2, seed=1)
-    assert_gradients_are_differences(F.rotate, reference.rotate, *inputs)
 
 
 def test_rotation_keeps_norms_and_leaves_position_0():
@@ -272,7 +266,7 @@ def test_relative_buckets_know_directions_unless_they_are_causal():
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 8, 3])
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_alibi_is_its_formula(batch, num_heads):
     positions, key_positions = integers(9, *batch, 3), jnp.arange(5)
     bias = F.alibi(positions, key_positions, num_heads)

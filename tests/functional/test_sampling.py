@@ -22,7 +22,7 @@ def kept(filtered):
     return set(np.flatnonzero(np.isfinite(filtered)).tolist())
 
 
-@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_greedy_takes_the_largest(batch):
     logits = normal(*batch, V)
     assert_same(F.greedy(logits), logits.argmax(-1))

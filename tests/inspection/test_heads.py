@@ -4,6 +4,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -71,30 +72,57 @@ def test_the_top_of_a_lens_is_drawn_as_the_lens_is():
 def test_a_table_of_heads_has_each_number_where_it_can_be_read():
     axes = plot_heads(TABLE, "induction score")
     np.testing.assert_array_equal(axes.images[0].get_array(), TABLE)
-    assert axes.images[0].get_clim() == (0, 1)
+    assert axes.images[0].get_clim() == (0, TABLE.max())
     for (head, layer), text in texts(axes).items():
         assert text.get_text() == f"{TABLE[layer, head]:.2f}"
-        assert text.get_color() == ("white" if TABLE[layer, head] < 0.5 else "black")
+        dark = TABLE[layer, head] > 0.6 * TABLE.max()
+        assert text.get_color() == ("white" if dark else "black")
     assert len(axes.texts) == TABLE.size
     assert (ticks(axes.xaxis), ticks(axes.yaxis)) == (["0", "1", "2"], ["0", "1"])
     assert any("induction score" in panel.get_ylabel() for panel in axes.figure.axes)
 
 
 @pytest.mark.parametrize("table", [5 * PATCHES, np.zeros((1, 1))])
-def test_a_table_without_bounds_takes_those_of_its_numbers(table, tmp_path):
-    axes = plot_heads(table, "loss added", low=None, high=None)
+def test_a_change_has_zero_in_the_middle_of_its_scale(table, tmp_path):
+    axes = plot_heads(table, "loss added", low=None)
     axes.figure.savefig(tmp_path / "plot.png")
     low, high = axes.images[0].get_clim()
+    assert low == -high
     assert low <= table.min() <= table.max() <= high
 
 
-def test_every_head_has_a_curve_of_its_score():
-    axes = PLOTS["steps"]()
-    curves = {line.get_label(): line for line in axes.lines}
-    assert sorted(curves) == [f"{layer}.{head}" for layer, head in np.ndindex(2, 3)]
-    for layer, head in np.ndindex(2, 3):
-        np.testing.assert_array_equal(curves[f"{layer}.{head}"].get_xdata(), [1, 2, 5, 9])
-        np.testing.assert_array_equal(curves[f"{layer}.{head}"].get_ydata(), SCORES[:, layer, head])
+def test_small_scores_are_told_apart():
+    axes = plot_heads(np.array([[0.012, 0.004], [-0.0001, 0.0]]), "score")
+    assert [text.get_text() for text in axes.texts] == ["0.012", "0.004", "0.000", "0.000"]
+    assert axes.images[0].get_clim() == (0, 0.012)
+
+
+def look(line):
+    return line.get_color(), line.get_linestyle()
+
+
+def test_every_head_has_a_curve_of_its_score_in_the_panel_of_its_block():
+    scores = DRAW.random((4, 5, 12)) / 50
+    panels = plot_scores_by_step([1, 2, 5, 9], scores, "score").figure.axes
+    for layer, panel in enumerate(panels[:5]):
+        assert panel.get_title() == f"block {layer}"
+        curves = {line.get_label(): line for line in panel.lines}
+        assert list(curves) == [f"head {head}" for head in range(12)]
+        for head, line in enumerate(panel.lines):
+            np.testing.assert_array_equal(line.get_xdata(), [1, 2, 5, 9])
+            np.testing.assert_array_equal(line.get_ydata(), scores[:, layer, head])
+        assert len({look(line) for line in panel.lines}) == 12
+        assert scores.max() < panel.get_ylim()[1] < 2 * scores.max()
+    assert not any(panel.lines for panel in panels[5:])
+
+
+def test_on_given_axes_every_head_has_a_look_of_its_own():
+    mine = plt.figure().add_subplot()
+    plot_scores_by_step([1, 2, 5, 9], SCORES, "score", mine)
+    assert [line.get_label() for line in mine.lines] == [
+        f"{layer}.{head}" for layer, head in np.ndindex(2, 3)
+    ]
+    assert len({look(line) for line in mine.lines}) == 6
 
 
 def test_patches_stand_at_their_block_and_token():

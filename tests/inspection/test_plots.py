@@ -1,5 +1,7 @@
 """Plots: what is drawn is what was given, with labelled axes."""
 
+import warnings
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -14,7 +16,7 @@ from tlite.inspection import (
     plot_next_token_probabilities,
     plot_top_tokens,
 )
-from tlite.inspection.plots import visible
+from tlite.inspection.plots import line_style, readable, symbols, visible
 from tlite.training.metrics import mean_line, summarise
 
 VOCABULARY = list("ab \n\t$")
@@ -125,3 +127,26 @@ def test_invisible_characters_get_marks_and_others_stay():
     assert all(mark.strip() for c, mark in marks.items() if c in " \t\n")
     assert all(mark == c for c, mark in marks.items() if c not in " \t\n$")
     assert len(set(marks.values())) == len(marks)
+
+
+def test_what_can_not_be_seen_has_a_symbol_and_what_can_stays():
+    assert symbols("a b\n\t\f\x00\x7f\u200bé") == "a␣b↵⇥␌␀␡\\u200bé"
+    assert readable("a b\n\t\f") == "a b\n␉␌"
+    every = "".join(map(chr, range(0x3000)))
+    assert symbols(every).isprintable()
+    assert readable(every).replace("\n", "").isprintable()
+
+
+def test_the_font_of_pictures_has_a_glyph_for_each_mark_of_a_control_character(tmp_path):
+    every = [visible(chr(code)) for code in [*range(0x20), 0x7F]]
+    assert len(set(every)) == len(every)
+    axes = plt.figure().add_subplot()
+    axes.set_title("".join(every))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        axes.figure.savefig(tmp_path / "plot.png")
+
+
+def test_the_lines_of_a_plot_are_told_apart_by_colour_and_style():
+    looks = [tuple(line_style(index).values()) for index in range(28)]
+    assert len(set(looks)) == len(looks)

@@ -90,9 +90,8 @@ TOP = {
 
 
 @pytest.mark.parametrize("kind", TOP)
-@pytest.mark.parametrize("most", [1, 3, V])
-def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind, most):
-    model, inputs = TOP[kind]()
+def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind):
+    (model, inputs), most = TOP[kind](), 3
     best, tokens = jax.jit(functools.partial(top_of_lens, most=most))(model, *inputs)
     lens = np.asarray(jax.jit(logit_lens)(model, *inputs))
     assert_close(lens[-1], jax.nn.softmax(jax.jit(type(model).__call__)(model, *inputs)))
@@ -322,25 +321,6 @@ def test_ablation_equals_silencing_each_head_alone(place):
         assert abs(expected - whole) > 1e-3
 
 
-def test_ablation_equals_an_edit_that_sets_the_head_to_0():
-    model = generator()
-
-    def metric(logits):
-        return F.token_cross_entropy(logits[:-1], TOKENS[1:]).mean()
-
-    @jax.jit
-    def both(model):
-        one_by_one = [
-            metric(run(model, TOKENS, edit={f"blocks.{layer}.attention.heads": edit})[0])
-            for layer in range(L)
-            for edit in (lambda x, h=head: x.at[h].set(0) for head in range(H))
-        ]
-        table = ablate_heads(model, TOKENS, metric=metric)
-        return table, jnp.stack(one_by_one).reshape(L, H)
-
-    assert_close(*both(model))
-
-
 # Patching
 
 
@@ -444,9 +424,8 @@ def test_of_a_model_linear_in_its_embeddings_the_sum_is_the_logit(aggregation, m
         assert float(total) == pytest.approx(float(logits[index]), rel=1e-4)
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_saliency_is_the_slope_along_each_embedding(aggregation):
-    model, index = classifier(aggregation=aggregation, activation="gelu"), 2
+def test_saliency_is_the_slope_along_each_embedding():
+    model, index = classifier(aggregation="mean", activation="gelu"), 2
 
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(None, 0))

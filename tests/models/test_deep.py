@@ -28,7 +28,7 @@ TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
 SOURCE = jnp.array([[3, 1, 4, 1, 5, 2], [2, 6, 1, 0, 0, 0]])
 KEYS = jax.random.split(jax.random.key(1), 2)
 WAYS = {"scan": {"scan": True}, "remat": {"remat": True}, "both": {"scan": True, "remat": True}}
-each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+BOTH = WAYS["both"]
 MODELS = {
     "generator": (TransformerGenerator, GENERATOR, (TOKENS,)),
     "seq2seq": (TransformerSeq2Seq, SEQ2SEQ, (SOURCE, TOKENS)),
@@ -54,23 +54,25 @@ def value_and_gradients(model, **way):
     return logits, jax.tree.leaves(gradients)
 
 
-@each_way
-@each_model
+@pytest.mark.parametrize(
+    ("model", "way"),
+    [*(("generator", way) for way in WAYS.values()), ("seq2seq", BOTH)],
+    ids=lambda part: part if isinstance(part, str) else " ".join(part),
+)
 def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(model, way):
     expected = value_and_gradients(model)
     assert difference(expected[0], make(model)(*MODELS[model][2])) > 1e-2
     assert_close(value_and_gradients(model, **way), expected, 1e-4)
 
 
-@each_way
 @each_model
-def test_values_can_be_captured_and_edited(model, way):
+def test_values_can_be_captured_and_edited(model):
     inputs = MODELS[model][2]
     place = {"generator": "blocks.1", "seq2seq": "decoder.blocks.1"}[model]
     edit = {f"{place}.residual": lambda x: 2 * x}
     plain, other = (
         inspection.run(make(model, **switch), *inputs, capture="*", edit=edit)
-        for switch in ({}, way)
+        for switch in ({}, BOTH)
     )
     assert list(plain[1]) == list(other[1])
     assert_close(other, plain, 1e-4)
@@ -86,18 +88,16 @@ def test_blocks_computed_again_mix_in_the_first_ones_values():
     assert_close(jax.tree.leaves(again), jax.tree.leaves(plain), 1e-4)
 
 
-@each_way
-def test_values_can_be_captured_in_a_compiled_program(way):
+def test_values_can_be_captured_in_a_compiled_program():
     def weights(model):
         return inspection.run(model, TOKENS, capture="blocks.*.attention.weights")[1]
 
-    compiled = jax.jit(weights)(make("generator", **way))
+    compiled = jax.jit(weights)(make("generator", **BOTH))
     assert_close(compiled, weights(make("generator")), 1e-4)
 
 
-@each_way
-def test_a_generator_extended_piece_by_piece_is_the_whole(way):
-    model = make("generator", **way)
+def test_a_generator_extended_piece_by_piece_is_the_whole():
+    model = make("generator", **BOTH)
     whole, caches = make("generator")(TOKENS), model.empty_caches(2)
     for start, rows, piece in ragged(TOKENS):
         logits, caches = model.extend(piece, caches, start)

@@ -136,7 +136,9 @@ def next_tokens(models, source, target):
 
 def test_the_first_step_of_a_search_is_over_the_mean_of_the_members():
     models = members(CONFIGS["translator"])
-    found = beam_search(stacked(models), TOKENS, beam=V, max_length=1, alpha=0.0, **SYMBOLS)
+    found = beam_search(
+        stacked(models), TOKENS, beam=V, max_length=1, length_penalty=0.0, **SYMBOLS
+    )
     for row in range(len(TOKENS)):
         expected = next_tokens(models, TOKENS[row], [])
         assert found.tokens[row, 0, 0] == END  # the only one that has ended

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from tests.functional.helpers import (
-    assert_all_finite,
     assert_close,
-    assert_gradients_are_causal,
     assert_same,
     integers,
 )
@@ -59,6 +57,7 @@ SWITCHES = {
     ),
 }
 each_switch = pytest.mark.parametrize(("switches", "change"), SWITCHES.values(), ids=SWITCHES)
+some_switches = pytest.mark.parametrize("name", ["defaults", "norm_first", "rotary", "all"])
 
 
 @functools.cache
@@ -103,18 +102,10 @@ def test_the_shape_of_nanogpt_holds_as_many_parameters_as_counted_by_hand():
 
 @each_switch
 def test_switches_change_the_count_as_by_hand_and_give_logits(switches, change):
-    model = small(**switches)
+    config = dataclasses.replace(SMALL, **switches)
+    model = jax.eval_shape(lambda: TransformerGenerator(config, key=KEY))
     assert count_parameters(model) == SMALL_COUNT + change
-    logits = model(TOKENS)
-    assert logits.shape == (2, T, V)
-    assert_all_finite(logits)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name, (_, change) in SWITCHES.items() if change == 0][1:]
-)
-def test_switches_that_keep_the_count_change_the_logits(name):
-    assert np.abs(small(**SWITCHES[name][0])(TOKENS) - small()(TOKENS)).max() > 1e-4
+    assert jax.eval_shape(lambda model: model(TOKENS), model).shape == (2, T, V)
 
 
 def test_the_text_of_a_model_names_the_total_and_the_count_of_every_layer():
@@ -132,30 +123,14 @@ def test_the_text_of_a_model_names_the_total_and_the_count_of_every_layer():
 # Causality
 
 
-@each_switch
-def test_later_tokens_do_not_change_earlier_logits_by_a_bit(switches, change):
-    model = small(**switches)
+@some_switches
+def test_later_tokens_do_not_change_earlier_logits_by_a_bit(name):
+    model = small(**SWITCHES[name][0])
     logits = model(TOKENS)
     for t in range(1, T):
         changed = model(TOKENS.at[:, t:].set((TOKENS[:, t:] + 1) % V))
         assert_same(changed[:, :t], logits[:, :t])
         assert (changed[:, t] != logits[:, t]).any()
-
-
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_gradients_never_reach_later_tokens_and_always_earlier_ones(norm_first, positions):
-    model = small(norm_first=norm_first, positions=positions)
-    leaves, structure = jax.tree.flatten(model)
-    (table,) = (i for i, leaf in enumerate(leaves) if leaf is jax.tree.leaves(model.embedding)[0])
-    each_token_once = jnp.arange(T)
-
-    def logits(rows):
-        changed = [*leaves]
-        changed[table] = leaves[table].at[:T].set(rows)
-        return jax.tree.unflatten(structure, changed)(each_token_once)
-
-    assert_gradients_are_causal(logits, leaves[table][:T])
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
@@ -165,25 +140,15 @@ def test_the_order_of_earlier_tokens_matters(positions):
     assert np.abs(model(swapped)[-1] - model(tokens)[-1]).max() > 1e-4
 
 
-@each_switch
-def test_logits_of_a_text_extended_piece_by_piece_are_those_of_the_whole(switches, change):
-    model = small(**switches)
-    caches, pieces = model.empty_caches(2), []
-    for start, stop in [(0, 3), (3, 4), (4, T)]:
-        logits, caches = model.extend(TOKENS[:, start:stop], caches, jnp.full(2, start))
-        pieces.append(logits)
-    assert_close(jnp.concatenate(pieces, axis=1), model(TOKENS))
-
-
 # Documents that are packed into one sequence
 
 END = 0
 PACKED = jnp.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
 
 
-@each_switch
-def test_what_a_document_holds_does_not_change_another_by_a_bit(switches, change):
-    model, numbers = small(**switches), F.documents(PACKED, END)
+@some_switches
+def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
+    model, numbers = small(**SWITCHES[name][0]), F.documents(PACKED, END)
     logits = model(PACKED, documents=numbers)
     for t in range(T):
         changed = model(PACKED.at[t].set((PACKED[t] + 1) % V), documents=numbers)
@@ -192,9 +157,8 @@ def test_what_a_document_holds_does_not_change_another_by_a_bit(switches, change
         assert (changed[t] != logits[t]).any()
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
-def test_gradients_stay_within_documents(positions):
-    model, numbers = small(positions=positions), F.documents(PACKED, END)
+def test_gradients_stay_within_documents():
+    model, numbers = small(positions="rotary"), F.documents(PACKED, END)
     table = model.embedding.table[...]
 
     def logits(rows):
@@ -236,8 +200,9 @@ def test_one_document_is_a_text():
 # Batches, transformations, dropout
 
 
-@pytest.mark.parametrize("switches", [{}, {"norm_first": True, "positions": "rotary"}])
-@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize(
+    ("switches", "dropout"), [({}, True), ({"norm_first": True, "positions": "rotary"}, False)]
+)
 def test_a_sample_is_the_same_alone_batched_mapped_or_compiled(switches, dropout):
     model = small(**switches)
     keys = jax.random.split(KEY, 2) if dropout else None
@@ -284,20 +249,6 @@ def test_every_dropout_of_a_call_has_a_key_of_its_own(monkeypatch):
     assert len(set(keys)) == len(keys) == 1 + 2 * SMALL.num_blocks
 
 
-@pytest.mark.parametrize("name", ["defaults", "norm_first", "qkv_bias", "tied_head", "all"])
-def test_gradients_reach_every_parameter_and_are_finite(name):
-    def loss(model):
-        total, count = F.cross_entropy(model(TOKENS), jnp.roll(TOKENS, 1))
-        return total / count
-
-    gradients = jax.grad(loss)(small(**SWITCHES[name][0]))
-    assert_all_finite(gradients)
-    for path, gradient in jax.tree.leaves_with_path(gradients):
-        # A bias of all keys shifts all scores of a query alike, which the softmax ignores.
-        ignored = ".key.bias" in jax.tree_util.keystr(path)
-        assert ignored or np.abs(gradient).max() > 1e-6
-
-
 def test_members_of_a_mapped_initialisation_are_those_built_alone():
     keys = jax.random.split(KEY, 3)
     members = jax.vmap(lambda key: TransformerGenerator(SMALL, key=key))(keys)
@@ -307,23 +258,3 @@ def test_members_of_a_mapped_initialisation_are_those_built_alone():
     logits = jax.vmap(lambda model: model(TOKENS))(members)
     assert np.abs(logits[0] - logits[1]).max() > 1e-3
     assert_close(logits[2], TransformerGenerator(SMALL, key=keys[2])(TOKENS))
-
-
-@pytest.mark.parametrize(
-    ("switches", "message"),
-    [
-        ({"num_heads": 3}, "8 is not divisible by 3 heads"),
-        ({"context": 0}, "context must be at least 1, not 0"),
-        ({"num_blocks": 0}, "num_blocks must be at least 1, not 0"),
-        ({"width": 0}, "width must be at least 1, not 0"),
-        ({"num_heads": 0}, "num_heads must be at least 1, not 0"),
-        ({"head_width": 0}, "head_width must be at least 1, not 0"),
-        ({"hidden_width": 0}, "hidden_width must be at least 1, not 0"),
-        ({"positions": "rotary", "head_width": 3}, "head width must be even"),
-        ({"dropout": 1.0}, "not 1.0"),
-        ({"dropout": -0.1}, "not -0.1"),
-    ],
-)
-def test_configs_that_cannot_be_are_refused(switches, message):
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(SMALL, **switches)

@@ -119,8 +119,11 @@ LEARNED = {
     "feed_forward": (small_feed_forward, ["feed_forward.into", "feed_forward.back"]),
     "positions": (waves, []),
 }
-FUNCTIONS = PLAIN | {f"learned {name}": function for name, (function, _) in LEARNED.items()}
+LEARNED_ONES = {name: function for name, (function, _) in LEARNED.items()}
+TOGETHER = {"plain": PLAIN, "learned": LEARNED_ONES}
+FUNCTIONS = PLAIN | {f"learned {name}": function for name, function in LEARNED_ONES.items()}
 each_function = pytest.mark.parametrize("name", FUNCTIONS)
+all_together = pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGETHER)
 
 
 @functools.cache
@@ -131,6 +134,10 @@ def make(kind, config):
 def own(name, base=GENERATOR):
     field = name.removeprefix("learned ")
     return dataclasses.replace(base, **{field: FUNCTIONS[name]})
+
+
+def plain_and_changed(kind, config, functions):
+    return (drawn(kind, c) for c in (config, dataclasses.replace(config, **functions)))
 
 
 def total(model):
@@ -163,29 +170,29 @@ def test_parameters_of_positions_are_the_stacks():
     assert not any(name.startswith("positions") for name in parameter_names(model))
 
 
-@each_function
-def test_cached_generation_uses_the_function_too(name):
-    model = make(TransformerGenerator, own(name))
+@all_together
+def test_cached_generation_uses_the_functions_too(functions):
+    model = drawn(TransformerGenerator, dataclasses.replace(GENERATOR, **functions))
     whole, caches = model(TOKENS), model.empty_caches(2)
     for start, rows, piece in ragged(TOKENS):
         logits, caches = model.extend(piece, caches, start)
         assert_close(logits, jnp.take_along_axis(whole, rows, axis=1), 3e-5)
 
 
-@each_function
-def test_a_classifier_with_a_function_of_ones_own_is_another_and_blind_to_padding(name):
-    plain, changed = (make(TransformerClassifier, c) for c in (CLASSIFIER, own(name, CLASSIFIER)))
+@all_together
+def test_a_classifier_with_functions_of_ones_own_is_another_and_blind_to_padding(functions):
+    plain, changed = plain_and_changed(TransformerClassifier, CLASSIFIER, functions)
     padded = TOKENS.at[:, 3:].set(-1)
     assert difference(plain(padded), changed(padded)) > 1e-4
     assert_close(changed(padded), changed(TOKENS[:, :3]), 3e-5)
 
 
-@each_function
-def test_an_encoder_decoder_with_a_function_of_ones_own_is_another_and_learns_all_of_it(name):
+@all_together
+def test_an_encoder_decoder_with_functions_of_ones_own_is_another_and_learns_all(functions):
     def logits(model):
         return model(TOKENS[:, ::-1], TOKENS)
 
-    plain, changed = (make(TransformerSeq2Seq, c) for c in (SEQ2SEQ, own(name, SEQ2SEQ)))
+    plain, changed = plain_and_changed(TransformerSeq2Seq, SEQ2SEQ, functions)
     assert difference(logits(plain), logits(changed)) > 1e-2
     assert_slopes_reach(jax.grad(lambda model: (logits(model) ** 2).sum())(changed))
 
@@ -255,8 +262,7 @@ def of_length(attention, context, precision):
     return with_precision(drawn(TransformerGenerator, config), precision)
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed"])
-@pytest.mark.parametrize("context", [32, 320])
+@pytest.mark.parametrize(("context", "precision"), [(32, "float32"), (320, "mixed")])
 def test_a_changed_attention_changes_training_validation_generation_and_captures(
     context, precision
 ):

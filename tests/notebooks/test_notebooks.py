@@ -1,24 +1,102 @@
-"""Every notebook runs from its first cell to its last."""
+"""Every notebook runs from its first cell to its last, and the one to look at is its source's."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
+from notebooks.build import read_source
+
 ROOT = Path(__file__).parents[2]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+LARGEST = 500_000  # bytes of a notebook
+
+# One process runs all of them: what one has imported and compiled, the next need not.
+RUN_EACH = """
+import contextlib, io, json, runpy, sys, traceback
+import matplotlib.pyplot as plt
+for line in sys.stdin:
+    told = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(told):
+        try:
+            runpy.run_path(line.strip(), run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+    plt.close("all")
+    print(json.dumps(told.getvalue()), flush=True)
+"""
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path):
+@pytest.fixture(scope="module")
+def run_source():
+    """Run a source; what comes is what it wrote to standard error, its traceback too."""
     environment = os.environ | {"MPLBACKEND": "Agg", "PYTHONPATH": str(ROOT)}
-    # Some train for thousands of steps: whole programs are faster, and `make notebooks` keeps them.
-    del environment["JAX_DISABLE_MOST_OPTIMIZATIONS"], environment["XLA_FLAGS"]
+    # Some train for hundreds of steps: programs are compiled better than those of other tests, not
+    # with all that XLA can do.
+    del environment["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+    environment["XLA_FLAGS"] = "--xla_backend_optimization_level=1"
     environment["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "notebooks")
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    process = subprocess.run(
-        [sys.executable, str(path)], env=environment, capture_output=True, text=True
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN_EACH],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
-    assert process.returncode == 0, process.stderr
+
+    def run(path):
+        print(path, file=process.stdin, flush=True)
+        return json.loads(process.stdout.readline() or '"the process has ended"')
+
+    with process:
+        yield run
+        process.stdin.close()
+
+
+@pytest.fixture(params=SOURCES, ids=lambda path: path.stem)
+def source(request):
+    return request.param
+
+
+@pytest.fixture
+def notebook(source):
+    return nbformat.read(source.with_suffix(".ipynb"), as_version=nbformat.NO_CONVERT)
+
+
+def test_a_source_runs_without_a_warning(source, run_source):
+    assert run_source(source) == ""
+
+
+def test_a_notebook_is_its_source_and_nothing_of_the_machine(source, notebook):
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    assert notebook == read_source(source), f"make notebooks NOTEBOOKS=notebooks/{source.name}"
+
+
+def test_a_notebook_shows_what_is_printed_and_figures_alone(source, notebook):
+    assert source.with_suffix(".ipynb").stat().st_size <= LARGEST
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [output for cell in code for output in cell.outputs]
+    kinds = {
+        (output.output_type, output.get("name"), *output.get("data", {})) for output in outputs
+    }
+    assert kinds <= {("stream", "stdout"), ("display_data", None, "image/png")}
+    assert outputs
+
+
+def test_a_notebook_says_what_one_will_know_and_ends_with_an_exercise(source, notebook):
+    first, last = notebook.cells[0].source, notebook.cells[-1].source
+    assert re.match(r"# .+\n\nAt the end you ", first)
+    assert "## Exercise\n" in last
+    place = SOURCES.index(source)
+    assert source == SOURCES[-1] or f"]({SOURCES[place + 1].stem}.ipynb)" in last
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", "".join(c.source for c in notebook.cells)):
+        assert (source.parent / link).exists(), link

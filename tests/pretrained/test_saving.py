@@ -235,7 +235,7 @@ def test_trained_by_tlite(family, make, settings, tmp_path):
         (generator, ROTARY | {"windows": (4, 8)}, "has no windows"),
         (generator, {"activation": jnp.tanh}, "function of your own"),
         (classifier, {"aggregation": "dense", "projection": None}, "aggregation 'dense'"),
-        (classifier, {"pairs": 100}, "bert has no pairs 100"),
+        (classifier, {"bigrams": 100}, "bert has no bigrams 100"),
         (seq2seq, {"norm_first": True}, "marian has no norm_first True"),
     ],
 )

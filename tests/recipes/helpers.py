@@ -48,6 +48,7 @@ def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
     """Texts in a file, all of them in both parts."""
     path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in rows))
     files = {"training": (str(path),), "validation": (str(path),)}
+    files |= {"text_column": "text", "label_column": "label"}
     return LabelledText(**{"labels": LABELS} | files | settings)
 
 

@@ -25,7 +25,8 @@ from tests.recipes.helpers import (
 from tlite.data import Example, SyntheticReviews
 from tlite.experiment import Subwords, Words
 from tlite.recipes import ClassifierRecipe, classifier, start
-from tlite.recipes.classifier import encode_examples, encode_texts, percent
+from tlite.recipes.classifier import encode_examples, encode_texts
+from tlite.recipes.recipe import spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 
@@ -339,7 +340,7 @@ def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys)
 
 FEW = {
     "no word twice": [("alpha beta", "5"), ("gamma delta", "1")],
-    "no word at all": [("", "5"), ("...", "1")],
+    "no word at all": [("?", "5"), ("...", "1")],
 }
 
 
@@ -350,9 +351,9 @@ def test_texts_too_few_for_the_baseline_are_trained_on_all_the_same(make, tmp_pa
     assert (run.run.plots / "accuracy.png").exists()
 
 
-def test_percent_is_the_mean_with_its_spread_over_several():
-    assert percent(np.array([0.5])) == "50.0 %"
-    assert percent(np.array([0.5, 0.6, 0.7])) == "60.0 ± 10.0 %"
+def test_the_mean_is_told_with_its_spread_over_several():
+    assert spread(np.array([50.0]), ".1f") == "50.0"
+    assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 ± 10.0"
 
 
 def test_reviews_too_few_to_have_every_star_are_told(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.recipes.helpers import LOGISTIC, TEXTS, complaint, labelled, train
 from tlite.recipes import ClassifierRecipe
-from tlite.recipes.evaluation import evaluate_classifier
+from tlite.recipes.options import EvaluateClassifier
 
 PICTURES = ["confusion", "probability", "predictions"]
 
@@ -47,12 +47,16 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
+def evaluate(recipe, **settings) -> None:
+    recipe.evaluate(EvaluateClassifier(run=recipe.run.folder, **settings))
+
+
 @pytest.fixture
 def report(capsys):
     """What an evaluation prints."""
 
     def report(run, **settings) -> str:
-        evaluate_classifier(run, **settings)
+        evaluate(run, **settings)
         return capsys.readouterr().out
 
     return report
@@ -138,7 +142,7 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
 def test_checkpoints_can_be_chosen(stars, drawn, report):
     assert report(stars, checkpoint="4").startswith("step 4: ")
     assert report(stars, checkpoint="last").startswith("step 6: ")
-    assert "no checkpoint 5" in complaint(evaluate_classifier, stars, "5")
+    assert "no checkpoint 5" in complaint(evaluate, stars, checkpoint="5")
 
 
 # Pictures
@@ -212,15 +216,15 @@ def test_without_another_run_there_are_no_learning_curves(stars, drawn, report):
 
 @pytest.mark.parametrize("member", [-1, 2])
 def test_a_member_that_there_is_none_of_is_told(stars, member):
-    assert f"no member {member}" in complaint(evaluate_classifier, stars, member=member)
+    assert f"no member {member}" in complaint(evaluate, stars, member=member)
 
 
 def test_a_part_without_any_class_is_told(binary):
-    message = complaint(evaluate_classifier, binary, split="test")
+    message = complaint(evaluate, binary, split="test")
     assert message == "no text of the test part has one of the classes"
 
 
 def test_another_run_that_is_none_is_told_before_anything_is_printed(stars, tmp_path, capsys):
-    message = complaint(evaluate_classifier, stars, beside=tmp_path / "nowhere")
+    message = complaint(evaluate, stars, beside=tmp_path / "nowhere")
     assert "nowhere does not exist" in message
     assert capsys.readouterr().out == ""

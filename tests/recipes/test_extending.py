@@ -13,12 +13,12 @@ import pytest
 from tests.cli.launching import Launched
 from tests.recipes.helpers import LOGISTIC, complaint, interrupt, stopped
 from tests.recipes.test_translator import TINY as TRANSLATOR
-from tlite.cli import main
-from tlite.cli.commands import resume
+from tlite.cli import commands, main
+from tlite.cli.options import Profiled, Resume
 from tlite.data import TextFile
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
-from tlite.recipes import RECIPES, open_recipe, start
+from tlite.recipes import RECIPES, start
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.checkpoint_file import read_checkpoint_file
 from tlite.training.checkpoints import Checkpoints
@@ -49,6 +49,10 @@ def no_reports(monkeypatch):
     """What is printed and drawn at the end of training is looked at elsewhere."""
     for kind in RECIPES.values():
         monkeypatch.setattr(kind, "report", lambda self, batches: None)
+
+
+def resume(folder, **options):
+    commands.resume(Resume(resume=folder, **options))
 
 
 def with_steps(experiment, steps):
@@ -179,7 +183,8 @@ def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(
         f"--steps must be at least 5: {folder} has done as many"
     )
     assert complaint(resume, folder, steps=0) == "--steps must be at least 1, not 0"
-    assert "take the member first" in complaint(resume, folder, member=0, steps=AFTER)
+    with pytest.raises(ValueError, match="take the member, then give it steps"):
+        resume(folder, member=0, steps=AFTER)
     with MetricsFile(folder / "metrics.jsonl"):
         assert "is being trained by another process" in complaint(resume, folder, steps=AFTER)
     assert (config(cosine), config(folder)) == before
@@ -204,18 +209,6 @@ def test_a_config_whose_writing_is_cut_short_is_the_one_before(tmp_path, monkeyp
     assert_same_runs(folder, trained(LOGISTIC, tmp_path / "whole", AFTER), ended=[BEFORE])
 
 
-def test_a_best_checkpoint_that_was_not_kept_is_missed(tmp_path, capsys):
-    folder = trained(LOGISTIC, tmp_path / "run", BEFORE)
-    path = folder / "metrics.jsonl"
-    found = read_metrics(path)
-    for line in found:
-        line["loss"] = 0.0 if line["step"] == 2 else line["loss"]
-    path.write_text("".join(json.dumps(line) + "\n" for line in found))
-    (folder / "checkpoints" / "2").rename(tmp_path / "gone")
-    open_recipe(folder, 6)
-    assert "warning: the checkpoint of step 2, the best" in capsys.readouterr().out
-
-
 def test_several_processes_agree_on_the_steps(tmp_path):
     training = dataclasses.replace(LOGISTIC.training, seeds=2)
     folder = trained(dataclasses.replace(LOGISTIC, training=training), tmp_path / "run", BEFORE)
@@ -237,5 +230,5 @@ def test_a_profile_opens_and_changes_no_bit(tmp_path, capsys):
     assert str(trace) in said
     assert list(trace.parent.glob("*.xplane.pb"))
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
-    resume(tmp_path / "profiled", profile=2)
+    resume(tmp_path / "profiled", profiled=Profiled(2))
     assert "nothing was profiled" in capsys.readouterr().out

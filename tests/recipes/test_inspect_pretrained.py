@@ -12,6 +12,8 @@ import pytest
 from tests.functional.helpers import normal
 from tests.recipes.helpers import complaint
 from tlite import inspection
+from tlite.inspection.gallery import Gallery
+from tlite.inspection.head_view import MASKED
 from tlite.models import (
     BlocksConfig,
     ClassifierConfig,
@@ -26,7 +28,6 @@ from tlite.models import (
 )
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.recipes import inspect_pretrained as module
-from tlite.recipes.gallery import Gallery
 from tlite.recipes.inspect_pretrained import inspect_pretrained
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -128,7 +129,7 @@ def drawn(monkeypatch):
     """By name what would be drawn, without the time that it takes: (caption, what draws it)."""
     pictures = {}
 
-    def draw(gallery, section, name, caption, plot):
+    def draw(gallery, topic, name, caption, plot):
         (gallery.folder / f"{name}.png").touch()
         pictures[name] = caption, plot
 
@@ -137,30 +138,40 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def head_view(page) -> dict:
+def head_view(page) -> list[dict]:
     content = page.read_text(encoding="utf-8")
     return json.loads(re.search(r'application/json">(.*?)</script>', content)[1])
 
 
+def facts_of(page) -> dict[str, str]:
+    content = page.read_text(encoding="utf-8")
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content, re.S))
+
+
 @each_kind
-def test_every_picture_of_the_kind_is_drawn(folders, drawn, kind):
+def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, drawn, kind):
     page = inspect_pretrained(folders(kind), text=TEXT)
     assert page == folders(kind) / "inspection" / "index.html"
     assert set(drawn) == set(PICTURES[kind])
     assert {path.stem for path in page.parent.glob("*.png")} == set(drawn)
-    number = sum(leaf.size for leaf in jax.tree.leaves(load_pretrained(folders(kind))[0]))
-    assert f"{number:,} parameters" in page.read_text(encoding="utf-8")
+    assert all(caption.endswith(".") for caption, _ in drawn.values())
+    model, read, told = load_pretrained(folders(kind))
+    facts, number = facts_of(page), sum(leaf.size for leaf in jax.tree.leaves(model))
+    scored = ["Score"] * (kind in ("generator", "rotary", "masked"))
+    assert sorted(facts) == sorted(["Model", "Size", "Sample", *scored])
+    assert facts["Model"].startswith(told.family)
+    assert f"{number:,} parameters" in facts["Size"]
+    assert TEXT.split()[0] in facts["Sample"]
 
-
-@each_kind
-def test_the_page_shows_the_weights_of_the_model_on_the_text(folders, drawn, kind):
-    data = head_view(inspect_pretrained(folders(kind), text=TEXT))
-    model, read, _ = load_pretrained(folders(kind))
-    tokens = read.encode(TEXT)
-    pieces = [WORDS[token] for token in tokens]
+    tokens, groups = read.encode(TEXT), head_view(page)
+    pieces, data = [WORDS[token] for token in tokens], groups[0]
     assert data["keys"] == pieces
     weights = np.asarray(data["weights"])
     assert weights.shape == (2, 2, len(data["queries"]), len(pieces))
+    causal = kind in ("generator", "rotary")
+    mask = np.tri(len(pieces), dtype=bool) if causal else np.ones(weights.shape[2:], bool)
+    assert ((weights == MASKED) == ~mask).all()
+    weights = np.where(mask, weights, 0) / 1000
     np.testing.assert_allclose(weights.sum(-1), 1, atol=0.01)
     if kind == "seq2seq":
         assert data["queries"][0] == "[PAD]"  # which is where it starts
@@ -174,7 +185,8 @@ def test_pictures_are_files(folders):
     page = inspect_pretrained(folders("encoder"), text=TEXT)
     assert {path.stem for path in page.parent.glob("*.png")} == set(PICTURES["encoder"])
     assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in page.parent.glob("*.png"))
-    assert page.read_text(encoding="utf-8").count("<img") == len(PICTURES["encoder"])
+    content = page.read_text(encoding="utf-8")
+    assert content.count("<img") == content.count("<figcaption>") == len(PICTURES["encoder"])
 
 
 def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, drawn):
@@ -190,17 +202,18 @@ def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, drawn)
     np.testing.assert_allclose([float(n) for n in found], bits, atol=0.051)
     loss = bits.mean() * np.log(2)
     assert f"({loss:.2f} nats)" in drawn["ablation"][0]
+    assert f"loss {loss:.4f} nats per token" in facts_of(page)["Score"]
 
 
 def test_a_classifier_is_asked_for_its_most_probable_class(folders, drawn):
-    inspect_pretrained(folders("classifier"), text=TEXT)
+    page = inspect_pretrained(folders("classifier"), text=TEXT)
     model, read, _ = load_pretrained(folders("classifier"))
     probabilities = np.asarray(jax.nn.softmax(model(jnp.asarray(read.encode(TEXT)))))
-    name = ["bad", "so so", "good"][probabilities.argmax()]
-    assert (
-        f"what speaks for {name!r} (probability {probabilities.max():.3f})"
-        in (drawn["saliency"][0])
-    )
+    classes = ["bad", "so so", "good"]
+    name, most = classes[probabilities.argmax()], probabilities.max()
+    assert f"What speaks for {name!r}, which has probability {most:.3f}" in drawn["saliency"][0]
+    for each, probability in zip(classes, probabilities, strict=True):
+        assert f"<span>{each}</span><span>{probability:.3f}</span>" in facts_of(page)["Sample"]
 
 
 def test_positions_are_those_of_the_model(folders, drawn):
@@ -215,15 +228,15 @@ def test_positions_are_those_of_the_model(folders, drawn):
 
 
 def test_a_long_text_is_cut_and_keeps_its_last_mark(folders, drawn, capsys):
-    data = head_view(inspect_pretrained(folders("encoder"), text=f"{TEXT} " * 3))
+    (data,) = head_view(inspect_pretrained(folders("encoder"), text=f"{TEXT} " * 3))
     assert len(data["queries"]) == 16
     assert data["queries"][-1] == "[SEP]"
-    assert capsys.readouterr().out == "inspect_run at 16 of 32 tokens\n"
+    assert capsys.readouterr().out == "looking at 16 of 32 tokens\n"
 
 
 def test_one_token_predicts_nothing_and_is_looked_at(folders, drawn):
     page = inspect_pretrained(folders("generator"), text="cat")
-    assert head_view(page)["queries"] == ["cat"]
+    assert head_view(page)[0]["queries"] == ["cat"]
     assert set(PICTURES["generator"]) - set(drawn) == {"ablation", "patching"}
 
 
@@ -239,9 +252,7 @@ def test_without_a_text_an_english_one_is_read(folders, drawn):
 
 def test_pictures_of_a_hub_name_go_below_runs(folders, drawn, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        inspect_pretrained, "open_model", lambda *_: load_pretrained(folders("encoder"))
-    )
+    monkeypatch.setattr(module, "open_model", lambda *_: load_pretrained(folders("encoder")))
     page = inspect_pretrained("someone/a-model", text=TEXT)
     assert page.resolve() == tmp_path / "runs/inspection/someone--a-model/index.html"
 

@@ -1,5 +1,6 @@
 """`tlite inspect`: every picture of a run, on a page that needs no network and works."""
 
+import base64
 import dataclasses
 import html
 import json
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
@@ -18,12 +20,14 @@ from tlite import inspection
 from tlite.data import CopyTask
 from tlite.data.sources import TextFile
 from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
+from tlite.inspection.gallery import Gallery
+from tlite.inspection.head_view import MASKED
 from tlite.models import GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import inspect_run as module
 from tlite.recipes import start
-from tlite.recipes.gallery import Gallery
 from tlite.recipes.inspect_run import inspect_run, word_weights
 from tlite.training import TrainingConfig
+from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
@@ -34,38 +38,34 @@ TRAINING = TrainingConfig(
 )
 SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
-POSITIONS = [
-    "positions-sinusoidal",
-    "position-curves-sinusoidal",
-    "similarity-sinusoidal",
-    "similarity-rotary",
-]
-LEARNED = ["positions-learned", "position-curves-learned", "similarity-learned"]
 EMBEDDING = ["embedding-pca", "embedding-tsne"]
+TRAINED = ["schedule", "curve-loss", "curve-accuracy"]
+TABLE = "positions-{}", "position-curves-{}", "similarity-{}"
+LEARNED, SINUSOIDAL = ([t.format(kind) for t in TABLE] for kind in ("learned", "sinusoidal"))
+GENERATOR = [
+    *(*TRAINED, "blocks-0-attention", *EMBEDDING, "values-of-block-0-pca"),
+    *("values-of-block-0-tsne", "next-token", "logit-lens", "loss-by-position"),
+    *("head-previous", "head-duplicate", "head-induction"),
+    *("previous-by-step", "duplicate-by-step", "induction-by-step", "ablation", "patching"),
+    *("frequencies-character", "frequencies-word", "lengths-line", "lengths-passage"),
+]
 PICTURES = {
-    "learned": [
-        *("curve-loss", "curve-accuracy", *POSITIONS, *LEARNED, "blocks-0-attention", *EMBEDDING),
-        *("values-of-block-0-pca", "values-of-block-0-tsne", "next-token", "logit-lens"),
-        *("loss-by-position", "text-loss", "head-previous", "head-duplicate", "head-induction"),
-        *("previous-by-step", "duplicate-by-step", "induction-by-step", "ablation", "patching"),
-        *("frequencies-character", "frequencies-word", "lengths-line", "lengths-passage"),
-    ],
+    "learned": [*GENERATOR, *LEARNED],
+    "rotary": [*GENERATOR, "angles-rotary", "similarity-rotary"],
     "classifier": [
-        *("curve-loss", "curve-accuracy", *POSITIONS, "blocks-0-attention", *EMBEDDING),
+        *(*TRAINED, *SINUSOIDAL, "blocks-0-attention", *EMBEDDING),
         *("saliency", "ablation", "frequencies-character", "frequencies-word", "lengths-text"),
     ],
     "translator": [
-        *("curve-loss", "curve-accuracy", "curve-bleu", "curve-exact_match", "schedule"),
-        *(*POSITIONS, "alignment", "next-token", "logit-lens", "ablation-encoder-attention"),
+        *(*TRAINED, *SINUSOIDAL, "curve-bleu", "curve-exact_match"),
+        *("alignment", "next-token", "logit-lens", "ablation-encoder-attention"),
         *("ablation-decoder-attention", "ablation-decoder-cross_attention"),
         *("encoder-blocks-0-attention", "decoder-blocks-0-attention", *EMBEDDING),
         *("decoder-blocks-0-cross_attention", "frequencies-character", "frequencies-word"),
         *("lengths-source-sentence", "lengths-target-sentence"),
     ],
 }
-PICTURES["rotary"] = [name for name in PICTURES["learned"] if name not in LEARNED]
-PICTURES["rotary"].append("angles-rotary")
-LOOKED_AT = ["induction-by-step", "head-induction", "loss-by-position", "next-token", "saliency"]
+LOOKED_AT = ["induction-by-step", "head-induction", "loss-by-position", "saliency"]
 each_kind = pytest.mark.parametrize("kind", ["learned", "classifier", "translator"])
 
 
@@ -126,7 +126,9 @@ def drawn(monkeypatch):
     """By name what would be drawn, without the time that it takes: (caption, Axes of some)."""
     pictures = {}
 
-    def draw(gallery, section, name, caption, plot):
+    def draw(gallery, topic, name, caption, plot):
+        (gallery.folder / f"{name}.png").touch()
+        gallery.add(topic, "", caption)
         pictures[name] = caption, plot() if name in LOOKED_AT else None
 
     monkeypatch.setattr(Gallery, "draw", draw)
@@ -134,51 +136,111 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
+def groups_of(page: Path) -> list[dict]:
+    """The data of the head view."""
+    content = page.read_text(encoding="utf-8")
+    (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
+    return json.loads(view)
+
+
+def weights_of(group: dict) -> np.ndarray:
+    """What is masked is NaN."""
+    found = np.array(group["weights"], float)
+    return np.where(found == MASKED, np.nan, found / 1000)
+
+
+def marks(text) -> list[str]:
+    return [inspection.plots.symbols(token) for token in text]
+
+
+def caption_of(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
 # The page
 
 
 @each_kind
-def test_every_picture_of_the_kind_is_drawn(pages, kind):
+def test_every_picture_of_the_kind_is_on_the_page_once_with_a_sentence(pages, kind):
     page = pages(kind)
+    files = {path.stem: path for path in page.parent.glob("*.png")}
     assert page.name == "index.html"
-    assert {path.stem for path in page.parent.glob("*.png")} == set(PICTURES[kind])
-    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in page.parent.glob("*.png"))
+    assert set(files) == set(PICTURES[kind])
     assert {path.suffix for path in page.parent.iterdir()} == {".png", ".html"}
+    assert all(path.read_bytes().startswith(b"\x89PNG\r\n") for path in files.values())
+    content = page.read_text(encoding="utf-8")
+    sources = re.findall(r'src="data:image/png;base64,([^"]+)"', content)
+    assert sorted(sources) == sorted(map(caption_of, files.values()))
+    figures = re.findall(r"<figure>(.*?)</figure>", content, re.S)
+    assert len(figures) >= len(sources) == content.count("<img")
+    for figure in figures:
+        (caption,) = re.findall(r"<figcaption>(.*?)</figcaption>", figure)
+        assert caption.endswith(".")
+        assert len(caption.split()) > 4
 
 
 @each_kind
-def test_the_page_holds_every_picture_once_and_names_no_network(pages, kind):
-    page = pages(kind)
-    content = page.read_text(encoding="utf-8")
-    sources = re.findall(r'<img alt="([^"]+)" src="([^"]+)"', content)
-    assert len(sources) == content.count("<img") == len(PICTURES[kind])
-    for path in page.parent.glob("*.png"):
-        caption = inspection.picture(path, "")
-        assert re.search(r'src="([^"]+)"', caption)[1] in {source for _, source in sources}
+def test_the_page_names_no_network_and_has_no_control_character(pages, kind):
+    content = pages(kind).read_text(encoding="utf-8")
     without = re.sub(r'"data:image/png;base64,[^"]*"', '""', content)
-    assert not re.search(r"https?:|//[a-z]|<link|@import|url\(|<script[^>]+src|<iframe", without)
+    without = without.replace("http://www.w3.org/2000/svg", "")  # a name, no address
+    assert not re.search(
+        r"https?:|//[a-z]|<link|@import|url\([^#]|<script[^>]+src|<iframe", without
+    )
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", content)
+
+
+@each_kind
+def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
+    run, content = trained(kind), pages(kind).read_text(encoding="utf-8")
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content, re.S))
+    assert list(facts) == ["Experiment", "Size", "Training", "Score", "Sample"]
+    assert content.index("<dl>") < content.index("What each head looks at")
+    assert content.index("What each head looks at") < content.index("<details>")
+    assert "<details open" not in content
+    members, step = run.restore("best")
+    model = run.trainer.models(members.parameters)[0]
+    assert facts["Experiment"].startswith("tiny, a ")
+    assert f"best step {step}, member 0" in facts["Experiment"]
+    assert f"{sum(leaf.size for leaf in jax.tree.leaves(model)):,} parameters" in facts["Size"]
+    assert "2 heads, width 8" in facts["Size"]
+    assert "2 steps" in facts["Training"]
+    lines = [*iterate_metrics(run.run.metrics, "validation")]
+    (line,) = (line for line in lines if line["step"] == step)
+    assert f"validation loss {line['loss_members'][0]:.4f} nats" in facts["Score"]
+    assert "the best of 2 validations by " in facts["Score"]
+    beginning = {"learned": "The ", "classifier": "It is good", "translator": "source: "}[kind]
+    assert html.unescape(facts["Sample"]).startswith(f"<pre>{beginning}")
+    if kind == "classifier":
+        found = map(float, re.findall(r"<span>(\d\.\d{3})</span>", facts["Sample"]))
+        assert sum(found) == pytest.approx(1, abs=0.003)
 
 
 @each_kind
 def test_the_page_shows_the_weights_of_the_model_on_the_text(pages, trained, kind):
-    run, content = trained(kind), pages(kind).read_text(encoding="utf-8")
-    (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
-    data = json.loads(view)
+    run, groups = trained(kind), groups_of(pages(kind))
     members, _ = run.restore("best")
     model = run.trainer.models(members.parameters)[0]
-    weights = np.asarray(data["weights"])
-    assert weights.shape == (1, 2, len(data["queries"]), len(data["keys"]))
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=0.01)
+    for group in groups:
+        weights, length = weights_of(group), len(group["queries"])
+        assert weights.shape == (1, 2, length, len(group["keys"]))
+        np.testing.assert_allclose(np.nansum(weights, -1), 1, atol=0.01)
+        causal = kind == "learned" or group["name"] == "decoder"
+        masked = ~np.tri(length, dtype=bool) if causal else np.zeros(weights.shape[2:], bool)
+        assert (np.isnan(weights) == masked).all()
+    data = groups[0]
     if kind == "learned":
         text = run.tokenizer.decode(run.validation_tokens)
         windows = [text[i : i + 16] for i in range(0, len(text) - 16, 16)]
         letters = [sum(map(str.isalpha, window)) for window in windows]
         shown = windows[letters.index(max(letters))]
-        assert "".join(data["queries"]) == "".join(data["keys"]) == shown
+        assert data["queries"] == data["keys"] == marks(shown)
         tokens = jnp.asarray(run.tokenizer.encode(shown))
         _, captured = inspection.run(model, tokens, capture="*.weights")
-        np.testing.assert_allclose(weights[0], *captured.values(), atol=6e-4)
+        found = np.nan_to_num(weights_of(data)[0])
+        np.testing.assert_allclose(found, *captured.values(), atol=6e-4)
     elif kind == "translator":
+        assert [group["name"] for group in groups] == ["cross-attention", "encoder", "decoder"]
         assert data["queries"][0] == "[START]"
         assert data["keys"][-1] == "[END]"
     else:
@@ -189,46 +251,30 @@ def test_the_page_shows_the_weights_of_the_model_on_the_text(pages, trained, kin
 def test_a_generator_with_rotary_positions_has_no_table_of_them_to_draw(trained, drawn):
     inspect_run(trained("rotary"))
     assert set(drawn) == set(PICTURES["rotary"])
-    assert "this model's" in drawn["similarity-rotary"][0]
-    assert "this model's" not in drawn["similarity-sinusoidal"][0]
 
 
-def test_a_text_of_ones_own_is_looked_at(trained, drawn):
-    content = inspect_run(trained("learned"), text="fox & <b> </scr").read_text(encoding="utf-8")
-    (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
-    assert "".join(json.loads(view)["queries"]) == "fox & <b> </scr"
+def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(trained, drawn):
+    run = trained("learned")
+    page = inspect_run(run, text="fox & <b> </scr")
+    assert groups_of(page)[0]["queries"] == marks("fox & <b> </scr")
     assert set(drawn) == set(PICTURES["learned"])
-
-
-def test_a_second_look_takes_the_place_of_the_first(trained):
-    run = trained("learned")
-    first = inspect_run(run, text="The fox")
-    assert (first.parent / "ablation.png").exists()
-    again = inspect_run(run, text="T")
-    assert again == first
-    assert not (first.parent / "ablation.png").exists()  # one character has none
-    assert "The fox" not in again.read_text(encoding="utf-8")
-
-
-def test_a_wrong_text_leaves_the_first_look(trained):
-    run = trained("learned")
-    page = inspect_run(run, text="The fox").read_bytes()
+    before = page.read_bytes()
     message = complaint(inspect_run, run, text="The \u65e5")
     assert message == "the model does not know '\u65e5' in the text"
-    assert (run.run.folder / "inspection" / "index.html").read_bytes() == page
-    assert [p.name for p in run.run.folder.iterdir() if p.name.startswith("tmp")] == []
-
-
-def test_a_text_of_one_character_predicts_nothing_and_is_looked_at(trained, drawn):
-    inspect_run(trained("learned"), text="T")
-    assert set(PICTURES["learned"]) - set(drawn) == {"ablation", "patching"}
+    assert page.read_bytes() == before
+    assert not [p for p in run.run.folder.iterdir() if p.name.startswith(".")]
+    drawn.clear()
+    assert inspect_run(run, text="T") == page
+    assert groups_of(page)[0]["queries"] == ["T"]
+    assert set(PICTURES["learned"]) - set(drawn) == {"ablation", "patching"}  # nothing to predict
+    assert not (page.parent / "ablation.png").exists()
 
 
 def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
     run, scores, losses = trained("learned"), [], []
     for member, checkpoint in ((0, "1"), (1, "2")):
         page = inspect_run(run, checkpoint, member)
-        assert f"step {checkpoint}" in page.read_text(encoding="utf-8")
+        assert f"step {checkpoint}, member {member}" in page.read_text(encoding="utf-8")
         lines = [line.get_ydata() for line in drawn["induction-by-step"][1].lines]
         table = drawn["head-induction"][1].images[0].get_array()
         np.testing.assert_allclose(np.array(lines)[:, int(checkpoint) - 1], table.ravel())
@@ -238,21 +284,26 @@ def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
     assert losses[0].mean() > losses[1].mean()
 
 
-def test_the_coloured_text_is_the_beginning_of_the_validation_part(pages, trained):
-    content = pages("learned").read_text(encoding="utf-8")
+def coloured(content: str) -> str:
+    """The text whose tokens are coloured by their losses."""
     (text,) = re.findall(r'<p class="text">(.*?)</p>', content)
-    shown = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
-    run = trained("learned")
+    return html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
+
+
+def test_the_coloured_text_is_the_beginning_of_the_validation_part(pages, trained):
+    run, shown = trained("learned"), coloured(pages("learned").read_text(encoding="utf-8"))
     assert len(shown) == 6 * 16
     assert shown == run.tokenizer.decode(run.validation_tokens[1 : 1 + 6 * 16])
 
 
-def test_only_the_characters_of_a_short_validation_part_are_shown(trained, drawn, monkeypatch):
+def test_only_the_characters_of_a_short_validation_part_are_shown(
+    trained, drawn, monkeypatch, tmp_path
+):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
-    content = inspect_run(run).read_text(encoding="utf-8")
-    (text,) = re.findall(r'<p class="text">(.*?)</p>', content)
-    shown = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
+    parameters, gallery = run.restore("best")[0].parameters, Gallery(tmp_path)
+    module.draw_validation(run, run.trainer.models(parameters)[0], gallery, parameters)
+    shown = coloured("".join(gallery.topics["Predictions"]))
     assert shown == run.tokenizer.decode(run.validation_tokens[1:])
 
 
@@ -278,8 +329,7 @@ def test_the_weight_of_a_word_is_that_of_the_regression(classes):
 
 def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothing(trained, drawn):
     for text, number in (("It is good. " * 9, 12), ("A bad lamp. It is so so. Not bad", 8)):
-        page = inspect_run(trained("classifier"), text=text).read_text(encoding="utf-8")
-        data = json.loads(re.search(r'application/json">(.*?)</script>', page)[1])
+        (data,) = groups_of(inspect_run(trained("classifier"), text=text))
         assert len(data["queries"]) == len(data["weights"][0][0]) == number
         assert len(drawn["saliency"][1].patches) == number
 
@@ -305,12 +355,11 @@ def untrained(tmp_path, drawn):
 
         def look(text):
             gallery = Gallery(tmp_path / "pictures")
-            module.look_at_classifier(run, model, gallery, text)
+            module.draw_classifier_run(run, model, gallery, text)
             return gallery
 
         def data(text):
-            page = look(text).write("page").read_text(encoding="utf-8")
-            return json.loads(re.search(r'application/json">(.*?)</script>', page)[1])
+            return groups_of(look(text).write())[0]
 
         return look, data
 
@@ -363,55 +412,46 @@ def dumped(page: Path, folder: Path) -> str:
     return done.stdout
 
 
-def rows(dom: str) -> list[tuple[str, list[dict]]]:
-    """The rows of the head view: its name and its tokens' texts, classes, styles and titles."""
-    (view,) = re.findall(r'<div class="heads">(.*?)</div></div>', dom, re.S)
-    found = []
-    for row in re.findall(r'<div class="row [a-z]+">(.*?)(?:</div>|$)', view, re.S):
-        (name,) = re.findall(r'<span class="name">(.*?)</span>', row)
-        tokens = re.findall(r'<span class="(token[^"]*)"([^>]*)>(.*?)</span>', row)
-        found.append((name, [{"class": c, "rest": r, "text": t} for c, r, t in tokens]))
-    return found
-
-
-def shade(token: dict) -> float:
-    """How opaque the ground of a token is."""
-    colour = re.search(r"background: rgba?\(([^)]*)\)", token["rest"])[1].split(", ")
-    assert colour[:3] == ["31", "119", "180"]
-    return float(colour[3]) if len(colour) > 3 else 1.0
-
-
-def assert_shows(dom: str, data: dict, query: int) -> None:
-    """The head view is whole, `query` is chosen and each ground is as strong as its weight."""
-    (name, queries), *heads = rows(dom)
-    assert name == "hover here"
-    mark = {" ": "␣", "\n": "↵"}
-    marks = ["".join(mark.get(c, c) for c in text) for text in data["queries"]]
-    assert [html.unescape(token["text"]) for token in queries] == marks
-    chosen = [index for index, token in enumerate(queries) if "chosen" in token["class"].split()]
-    assert chosen == [query]
-    layers, number = np.shape(data["weights"])[:2]
-    expected = [f"block {layer} head {head}" for layer in range(layers) for head in range(number)]
-    assert [name for name, _ in heads] == expected
-    tables = [table for layer in data["weights"] for table in layer]
-    for (_, tokens), table in zip(heads, tables, strict=True):
-        assert len(tokens) == len(data["keys"])
-        np.testing.assert_allclose([shade(t) for t in tokens], table[query], atol=3e-3)
-        titles = [float(re.search(r'title="([\d.]+)"', t["rest"])[1]) for t in tokens]
-        np.testing.assert_allclose(titles, table[query], atol=1e-6)
+def shown_by(page: Path, folder: Path, clicks: str) -> list[str]:
+    """What the page says, after clicks on what a selector finds, one after another."""
+    script = (
+        f"<script>for (const [selector, index] of {clicks}) "
+        'document.querySelectorAll(".heads " + selector)[index]'
+        '.dispatchEvent(new MouseEvent("click"));</script>'
+    )
+    clicked = folder / "clicked.html"
+    content = page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>")
+    clicked.write_text(content, encoding="utf-8")
+    return dumped(clicked, folder / "profile")
 
 
 @in_a_browser
 @pytest.mark.parametrize("kind", ["learned", "translator"])
-def test_the_head_view_follows_the_mouse(pages, kind, tmp_path):
+def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
+    pages, kind, tmp_path
+):
     page = pages(kind)
-    content = page.read_text(encoding="utf-8")
-    data = json.loads(re.search(r'application/json">(.*?)</script>', content)[1])
-    assert_shows(dumped(page, tmp_path / "first"), data, len(data["queries"]) - 1)
-    script = (
-        '<script>document.querySelectorAll(".queries .token")[2]'
-        '.dispatchEvent(new MouseEvent("mouseover"))</script>'
+    group = groups_of(page)[0]
+    dom = shown_by(page, tmp_path, '[[".thumbs button", 1], [".query", 2]]')
+    (view,) = re.findall(r'<div class="heads">(.*?)</div><script>', dom, re.S)
+    layers, heads = np.shape(group["weights"])[:2]
+    names = [f"block {layer}, head {head}" for layer, head in np.ndindex(layers, heads)]
+    assert re.findall(r'<button[^>]* title="(.*?)"', view) == names
+    for key, number in (("layer", layers), ("head", heads)):
+        (options,) = re.findall(rf'<select data-of="{key}">(.*?)</select>', view)
+        assert re.findall(r"<option[^>]*>(\d+)<", options) == [str(i) for i in range(number)]
+    pressed = re.findall(r'aria-pressed="(\w+)"', view)
+    assert pressed == ["false", "true", *["false"] * (len(names) - 2)]
+
+    weights = weights_of(group)[0, 1, 2]
+    keys = re.findall(r'<g class="key">(.*?)</g>', view)
+    found = [re.search(r'data-weight="(.*?)"', key)[1] for key in keys]
+    assert found == ["masked" if np.isnan(w) else f"{w:.3f}" for w in weights]
+    hatched = ['class="masked"' in key for key in keys]
+    assert hatched == list(np.isnan(weights))
+    assert [html.unescape(re.findall(r"<text[^>]*>(.*?)</text>", key)[-1]) for key in keys] == (
+        group["keys"]
     )
-    moved = tmp_path / "moved.html"
-    moved.write_text(content.replace("</body>", f"{script}</body>"), encoding="utf-8")
-    assert_shows(dumped(moved, tmp_path / "second"), data, 2)
+    assert view.count('class="line"') == (np.nan_to_num(weights) >= 0.02).sum()
+    assert view.count('class="query chosen"') == 1
+    assert "Block 0, head 1: token 2, " in view

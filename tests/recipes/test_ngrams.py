@@ -70,10 +70,11 @@ def test_the_linear_model_knows_its_training_texts(run):
     assert right.mean() > 0.9
 
 
-def test_the_transformer_is_trained_as_without_them(run, tmp_path):
+def test_the_transformer_is_trained_as_without_them(run, tmp_path, capsys):
     words = dataclasses.replace(WORDS, word_ngrams=0, character_ngrams=0)
     training = dataclasses.replace(TRAINING, clip_norm=1.0)
     plain = train(dataclasses.replace(NGRAMS, tokenizer=words, training=training), tmp_path / "run")
+    assert "warning: --ngram-l2 has no effect" in capsys.readouterr().out
     of_plain = plain.restore("last")[0].parameters
     of_both = run.restore("last")[0].parameters
     kinds = "word_ngrams", "character_ngrams"

@@ -30,6 +30,7 @@ from tlite.recipes.pretraining import (
     pretraining_config,
     token_stream,
 )
+from tlite.recipes.taking import take_member
 from tlite.text import IndexTokenizer
 from tlite.training import Trainer, generator_task
 from tlite.training.checkpoints import Checkpoints
@@ -119,7 +120,7 @@ def test_a_run_interrupted_in_pre_training_says_so_and_cannot_be_asked(tmp_path)
         interrupt(patch, 2, pretraining=True)
         assert stopped(run.train).endswith(f"tlite train --resume {tmp_path / 'run'}")
     assert "no checkpoint yet" in complaint(run.restore, "best")
-    assert "no checkpoint yet" in complaint(run.take_member, 0)
+    assert "no checkpoint yet" in complaint(take_member, run, 0)
     assert not (tmp_path / "run-0").exists()
 
 

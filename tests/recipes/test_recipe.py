@@ -25,6 +25,7 @@ from tlite.data import TextFile
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe, open_recipe, start
+from tlite.recipes.taking import take_member
 from tlite.training.metrics import read_metrics
 
 
@@ -81,7 +82,7 @@ def halfway(tmp_path_factory):
 
 
 def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupted):
-    alone = halfway.take_member(1)
+    alone = take_member(halfway, 1)
     assert alone.run.folder.name == "halfway-1"
     assert alone.experiment.training.members == [TRAINING.members[1]]
     assert open_recipe(alone.run.folder).run == alone.run
@@ -106,12 +107,12 @@ def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupt
 
 @pytest.mark.parametrize("member", [-1, 2])
 def test_a_member_that_there_is_none_of_is_told(halfway, member):
-    assert f"there is no member {member}: the run has 2" in complaint(halfway.take_member, member)
+    assert f"there is no member {member}: the run has 2" in complaint(take_member, halfway, member)
 
 
 def test_a_run_without_a_checkpoint_has_no_member_to_take(binary, tmp_path):
     run = start(binary, tmp_path / "run")
-    assert "no checkpoint yet" in complaint(run.take_member, 0)
+    assert "no checkpoint yet" in complaint(take_member, run, 0)
     assert not (tmp_path / "run-0").exists()
 
 

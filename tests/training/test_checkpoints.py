@@ -198,11 +198,10 @@ def without_score(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
-    [half_removed, emptied, not_json, deeply_nested, without_score],
-    ids=lambda f: f.__name__,
+    ("step", "spoil"),
+    [(step, half_removed) for step in (2, 4, 5)]
+    + [(5, spoil) for spoil in (emptied, not_json, deeply_nested, without_score)],
 )
-@pytest.mark.parametrize("step", [2, 4, 5])
 def test_a_checkpoint_that_is_not_whole_is_passed_over_and_training_goes_on(saved, spoil, step):
     spoil(saved / str(step))
     checkpoints = Checkpoints(saved, writing=True)
@@ -252,8 +251,10 @@ def file_of(folder: Path, kind: str) -> Path:
     return folder / "checkpoint.json" if kind == "description" else largest_file(folder)
 
 
-@pytest.mark.parametrize("kind", ["description", "arrays"])
-@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.EIO, errno.ENOMEM])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(errno.EACCES, "description"), (errno.EACCES, "arrays"), (errno.EIO, "arrays")],
+)
 def test_an_error_of_the_system_stops_with_a_sentence_and_nothing_is_lost(
     saved, monkeypatch, code, kind
 ):
@@ -322,7 +323,7 @@ def placed(shardings: dict) -> dict:
     return jax.tree.map(lambda a, s: a.update(sharding=s), ABSTRACT, shardings)
 
 
-@pytest.mark.parametrize("kernel", [(), (None, "a"), ("b", "a"), (None, ("a", "b"))])
+@pytest.mark.parametrize("kernel", [(), (None, ("a", "b"))])
 def test_arrays_may_be_used_up_as_soon_as_they_are_saved(tmp_path, kernel):
     used_up = jax.jit(lambda arrays: jax.tree.map(lambda a: 0 * a, arrays), donate_argnums=0)
     with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
@@ -334,7 +335,7 @@ def test_arrays_may_be_used_up_as_soon_as_they_are_saved(tmp_path, kernel):
         assert_equal(Checkpoints(tmp_path / "checkpoints").load(ABSTRACT, step)[1], step)
 
 
-@pytest.mark.parametrize("kernel", [(), (None, "a"), ("b", "a"), (None, ("a", "b"))])
+@pytest.mark.parametrize("kernel", [(), (None, ("a", "b"))])
 def test_what_is_loaded_lies_where_it_is_wanted(saved, kernel):
     wanted = on_a_mesh(*kernel)
     found, loaded = Checkpoints(saved).load(placed(wanted))
@@ -392,7 +393,7 @@ def flip(chance: random.Random, path: Path) -> bytes:
 def test_a_flipped_bit_is_found_wherever_it_is(saved):
     chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
     paths = [p for p in sorted((saved / "5").rglob("*")) if p.is_file() and p.stat().st_size]
-    for _ in range(100):
+    for _ in range(50):
         path = chance.choice(paths)
         content = flip(chance, path)
         found, loaded = Checkpoints(saved).load(whole)
@@ -405,14 +406,14 @@ def test_a_flipped_bit_is_found_wherever_it_is(saved):
 def test_a_flipped_bit_of_a_large_file_is_found_or_was_of_no_array(large, caplog):
     chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
     paths, steps = sorted((large / "8").rglob("d/*")), []
-    for number in range(50):
+    for number in range(30):
         path = chance.choice(paths) if number % 2 else max(paths, key=lambda p: p.stat().st_size)
         content = flip(chance, path)
         found, loaded = Checkpoints(large).load(whole)
         assert_equal(loaded, found)
         steps.append(found)
         path.write_bytes(content)
-    assert steps[::2].count(7) > 15  # some bits mean nothing
+    assert steps[::2].count(7) > 9  # some bits mean nothing
     assert Checkpoints(large).load(whole)[0] == 8
     gc.collect()
     assert "tensorstore" not in caplog.text  # for the user it is one line
@@ -458,13 +459,13 @@ def test_a_large_file_that_cannot_be_read_is_not_damaged(large, monkeypatch):
 def test_many_saves_leak_neither_handles_nor_threads(tmp_path):
     checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
     counts = []
-    for step in range(1, 61):
+    for step in range(1, 41):
         checkpoints.save(step, trees(step), 1.0)
         checkpoints.wait()
         counts.append((len(os.listdir("/proc/self/fd")), threading.active_count()))
     checkpoints.close()
     for early, late in zip(
-        zip(*counts[5:30], strict=True), zip(*counts[30:], strict=True), strict=True
+        zip(*counts[5:20], strict=True), zip(*counts[20:], strict=True), strict=True
     ):
         assert max(late) <= max(early)
 
@@ -531,8 +532,10 @@ def test_old_checkpoints_load_and_are_gone_on_with(old):
     assert checkpoints.steps() == [2, 4, 5]
 
 
-@pytest.mark.parametrize("damage", [cut, flip_a_byte, Path.unlink])
-@pytest.mark.parametrize("name", ["metrics/metrics", "_CHECKPOINT_METADATA", "parameters"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [("metrics/metrics", cut), ("_CHECKPOINT_METADATA", Path.unlink), ("parameters", flip_a_byte)],
+)
 def test_a_damaged_old_checkpoint_gives_way_to_the_one_before(old, damage, name):
     path = old / "3" / name
     damage(largest_file(path) if path.is_dir() else path)

@@ -14,6 +14,7 @@ from tlite.experiment import Experiment
 from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import open_recipe, start
 from tlite.recipes.loading import load_model
+from tlite.recipes.taking import take_member
 from tlite.training import (
     Trainer,
     TrainingConfig,
@@ -76,9 +77,8 @@ def test_every_number_can_be_varied():
     assert OTHERS.keys() == set(VARIED)
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "lion"])
-def test_variants_side_by_side_are_what_each_is_alone(optimizer):
-    plain = changed(optimizer=optimizer, schedule="cosine", seeds=1)
+def test_variants_side_by_side_are_what_each_is_alone():
+    plain = changed(optimizer="muon", schedule="cosine", seeds=1)
     assert_each_as_alone([plain, dataclasses.replace(plain, **OTHERS)])
 
 
@@ -287,12 +287,12 @@ def test_a_run_s_variants_are_told_and_taken_out_and_one_that_has_failed_is_not(
     assert said.count(": validation loss ") == 6
     assert said.count(": validation loss is not finite") == 2
     for member in (0, 5):
-        alone = open_recipe(tmp_path / "run").take_member(member)
+        alone = take_member(open_recipe(tmp_path / "run"), member)
         config = dataclasses.replace(variants[member // 2], seed=member % 2, seeds=1)
         assert alone.experiment.training == config
         alone.train()
     with pytest.raises(UserError, match=r"member 2, seed 0 with learning rate 1e\+38 and "):
-        open_recipe(tmp_path / "run").take_member(2)
+        take_member(open_recipe(tmp_path / "run"), 2)
     load_model(open_run(tmp_path / "run", Experiment), member=5)
     with pytest.raises(UserError, match="there is no member 6"):
         load_model(open_run(tmp_path / "run", Experiment), member=6)

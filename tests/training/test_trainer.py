@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,12 @@ def run(trainer, *parts):
     return flat(members.parameters), np.concatenate(losses)
 
 
+@functools.cache
+def run_alone(**changes):
+    """Ten steps on one device."""
+    return run(make_trainer(**changes), 10)
+
+
 def flat(parameters):
     """All parameters of each member as one row."""
     return np.concatenate([np.asarray(a).reshape(len(a), -1) for a in parameters.values()], axis=1)
@@ -47,26 +54,24 @@ def test_training_lowers_the_loss():
     assert losses[-1] < 0.5 * losses[0]
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
-def test_devices_do_not_change_the_numbers(num_devices):
-    assert_same(run(make_trainer(num_devices), 10), run(make_trainer(), 10))
+def test_devices_do_not_change_the_numbers():
+    assert_same(run(make_trainer(4), 10), run_alone())
 
 
-@pytest.mark.parametrize("num_devices", [2, 4])
-def test_devices_do_not_change_the_numbers_of_several_seeds(num_devices):
-    trainer = make_trainer(num_devices, seeds=2)
+def test_devices_do_not_change_the_numbers_of_several_seeds():
+    trainer = make_trainer(4, seeds=2)
     assert trainer.mesh.shape["member"] == 2
     assert_same(run(trainer, 10), run(make_trainer(seeds=2), 10))
 
 
 def test_accumulated_batches_train_as_one_large_batch():
     accumulated = make_trainer(2, batch_size=2, accumulate=4)
-    assert_same(run(accumulated, 10), run(make_trainer(batch_size=8), 10))
+    assert_same(run(accumulated, 10), run_alone())
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
 def test_where_calls_are_cut_changes_no_bit(precision):
-    whole = run(make_trainer(precision=precision), 10)
+    whole = run_alone(precision=precision)
     parts = run(make_trainer(precision=precision), 1, 6, 3)
     np.testing.assert_array_equal(whole[0], parts[0])
     np.testing.assert_array_equal(whole[1], parts[1])
@@ -74,8 +79,8 @@ def test_where_calls_are_cut_changes_no_bit(precision):
 
 def test_a_seed_alone_trains_as_among_five():
     together = run(make_trainer(seed=3, seeds=5), 10)
-    for index in range(5):
-        alone = run(make_trainer(seed=3 + index), 10)
+    for index in (0, 4):
+        alone = run_alone(seed=3 + index)
         assert_same(alone, (together[0][[index]], together[1][:, [index]]))
     assert len({row.tobytes() for row in together[0]}) == 5
 
@@ -84,7 +89,7 @@ def test_a_learning_rate_alone_trains_as_among_several():
     rates = (1e-4, 3e-4)
     together = run(make_trainer(learning_rates=rates), 10)
     for index, rate in enumerate(rates):
-        alone = run(make_trainer(learning_rate=rate), 10)
+        alone = run_alone(learning_rate=rate)
         assert_same(alone, (together[0][[index]], together[1][:, [index]]))
 
 
@@ -125,7 +130,7 @@ def test_without_a_learning_rate_nothing_moves():
     np.testing.assert_array_equal(run(trainer, 3)[0], flat(trainer.init().parameters))
 
 
-@pytest.mark.parametrize(("batch_size", "num_devices"), [(1, 1), (3, 2), (64, 1), (7, 4)])
+@pytest.mark.parametrize(("batch_size", "num_devices"), [(3, 2), (64, 1)])
 def test_validation_does_not_depend_on_the_batch_size(batch_size, num_devices):
     trainer = make_trainer(num_devices, seeds=2)
     members = trainer.init()
@@ -143,14 +148,10 @@ def test_validation_does_not_depend_on_the_batch_size(batch_size, num_devices):
         assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
 
 
-@pytest.mark.parametrize(("num_devices", "at_a_time"), [(1, 3), (2, 2), (4, 1), (2, 100)])
+@pytest.mark.parametrize(("num_devices", "at_a_time"), [(1, 3), (2, 2), (2, 100)])
 def test_batches_are_cut_to_fit_the_devices(num_devices, at_a_time):
     trainer = make_trainer(num_devices, batch_size=12, examples_per_device=at_a_time)
     parts = trainer.config.batch_size // num_devices, trainer.config.accumulate
-    assert (
-        parts
-        == {(1, 3): (3, 4), (2, 2): (2, 3), (4, 1): (1, 3), (2, 100): (6, 1)}[
-            num_devices, at_a_time
-        ]
-    )
-    assert_same(run(trainer, 6), run(make_trainer(batch_size=12), 6))
+    assert parts == {(1, 3): (3, 4), (2, 2): (2, 3), (2, 100): (6, 1)}[num_devices, at_a_time]
+    if parts != (6, 1):  # where it was cut
+        assert_same(run(trainer, 10), run_alone(batch_size=12))

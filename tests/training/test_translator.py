@@ -29,7 +29,7 @@ MODEL = Seq2SeqConfig(
 )
 # Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
-quick = settings(max_examples=100, deadline=None)
+quick = settings(max_examples=50, deadline=None)
 
 
 def pairs(number, longest=8, seed=0):
@@ -232,10 +232,9 @@ def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
     assert np.abs(together[0][0] - together[0][1]).max() > 0.1
 
 
-@pytest.mark.parametrize("devices", [2, 3, 4])
-def test_the_number_of_devices_changes_nothing(devices):
-    # 10 pairs of a length of 8: not a multiple of 3 or 4.
-    assert_same(run(8, devices=devices, batch_size=80), run(8, batch_size=80))
+def test_the_number_of_devices_changes_nothing():
+    # 10 pairs of a length of 8: not a multiple of 3.
+    assert_same(run(8, devices=3, batch_size=80), run(8, batch_size=80))
 
 
 def test_accumulated_batches_are_one_update_by_their_sum():

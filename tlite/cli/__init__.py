@@ -1,6 +1,7 @@
 """The command line of `tlite`: reads it and hands the work to `tlite.cli.commands`."""
 
 import dataclasses
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -10,16 +11,17 @@ from tlite import processes
 from tlite.cli.options import (
     Classify,
     Compare,
-    Evaluate,
+    Experiments,
     Export,
     Generate,
     Inspect,
     Launch,
-    Plan,
     Prepare,
     Processes,
     Profiled,
     Resume,
+    ResumeStudy,
+    Runs,
     Translate,
 )
 from tlite.cli.parsing import parse, parse_known
@@ -32,6 +34,8 @@ from tlite.experiment_files import (
     load_variants,
 )
 from tlite.own_code import name_files
+from tlite.recipes.options import EVALUATIONS, EvaluateAny
+from tlite.run_folders import STUDY, kind_of
 from tlite.terminal import printable
 
 COMMANDS = {
@@ -39,14 +43,19 @@ COMMANDS = {
     "launch": Launch,
     "prepare": Prepare,
     "plan": None,
-    "evaluate": Evaluate,
+    "evaluate": EvaluateAny,
     "generate": Generate,
     "classify": Classify,
     "translate": Translate,
     "compare": Compare,
     "inspect": Inspect,
     "export": Export,
+    "experiments": Experiments,
+    "runs": Runs,
 }
+MODULES = dict.fromkeys(("generate", "classify", "translate"), "texts")
+MODULES |= dict.fromkeys(("experiments", "runs"), "listing")
+"""Where the function of a command lies, if not in `commands`."""
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -62,8 +71,11 @@ USAGE = """tlite: transformers as short pure functions
   tlite compare RUN RUN ...            which is better, seed by seed, and how sure that is
   tlite inspect RUN                    pictures of what a run has learned, on one page
   tlite export RUN FOLDER              a run's model for Hugging Face's transformers
+  tlite experiments                    what there is to train
+  tlite runs [FOLDER]                  what was trained, newest first
 
-Where it says RUN all but train and compare take a Hugging Face folder, or a name on its hub, too.
+Where it says RUN, latest is the newest in ./runs; all but train and compare take a Hugging Face
+folder, or a name on its hub, too.
 Each command lists its options with --help."""
 
 
@@ -99,7 +111,9 @@ def _told(action: Callable[[], None]) -> int:
     except Exception as error:
         if sentence := processes.lost_peer(error):
             return _complain(sentence)
-        if sentence := lack_of_memory(error):
+        from tlite.devices import lack_of_platform
+
+        if sentence := lack_of_memory(error) or lack_of_platform():
             return _complain(sentence)
         raise
 
@@ -132,6 +146,11 @@ def _command(arguments: list[str]) -> None:
             )
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
+        return
+    if arguments[0] == "--version":
+        from tlite import __version__
+
+        print(f"tlite {__version__}")
         return
     command, *rest = arguments
     if command not in COMMANDS:
@@ -171,11 +190,12 @@ def _train(arguments: list[str]) -> None:
     if any(argument.split("=")[0] == "--resume" for argument in arguments):
         _join(arguments)
         options = parse(Resume, arguments, "tlite train")
+        if os.path.isfile(options.resume / STUDY):
+            options = parse(ResumeStudy, arguments, "tlite train", "a study, but for a run in it")
         from tlite.cli import commands
 
         name_files(options.code)
-        profile = _steps_to_profile(options.profiled)
-        commands.resume(options.resume, options.member, options.steps, profile)
+        commands.resume(options)
         return
     if not arguments or arguments[0].startswith("-"):
         if set(arguments) & {"-h", "--help"}:
@@ -188,49 +208,43 @@ def _train(arguments: list[str]) -> None:
     from tlite.variants import read_variants
 
     experiments, folder = read_variants(arguments[0], arguments[1:], *load_variants(file))
-    profiled = _steps_to_profile(parse_known(Profiled, arguments[1:], "tlite train")[0])
+    profile = parse_known(Profiled, arguments[1:], "tlite train")[0].profile
     from tlite.cli import commands
 
     if "" in experiments:
-        commands.train(experiments[""], folder, profiled)
-    elif profiled:
+        commands.train(experiments[""], folder, profile)
+    elif profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
         commands.train_study(experiments, folder)
-
-
-def _steps_to_profile(options: Profiled) -> int:
-    if options.profile < 0:
-        raise UserError(f"--profile must not be negative, not {options.profile}")
-    return options.profile
 
 
 def _plan(arguments: list[str]) -> None:
     if not arguments or arguments[0].startswith("-"):
         raise UserError(f"name an experiment to plan: {', '.join(find_experiments())}")
     experiment = load_experiment(find_experiment(arguments[0]))
+    import jax
+
+    from tlite.plan import Plan, plan, read_mesh
+
     fields = [("experiment", type(experiment), dataclasses.field(default=experiment))]
     settings = {"bases": (Plan,), "kw_only": True, "frozen": True}
     kind = dataclasses.make_dataclass("Plan", fields, **settings)
     kind.__doc__ = f"What a step of experiments/{arguments[0]} would take elsewhere."
     options = parse(kind, arguments[1:], f"tlite plan {arguments[0]}")
-    import jax
-
-    from tlite.plan import plan, read_mesh
-
     number, _ = read_mesh(options.mesh, options.tpu)
     if not options.tpu:
         jax.config.update("jax_num_cpu_devices", number)  # before any is looked at
         jax.config.update("jax_platforms", "cpu")
-    plan(**vars(options))
+    plan(options.experiment, options)
 
 
 def _run_command(name: str, kind: type, arguments: list[str]) -> None:
-    options = vars(parse(kind, arguments, f"tlite {name}"))
-    from tlite.cli import commands  # imports JAX: a misspelt option is told before that
-
-    if name in ("prepare", "compare"):
-        getattr(commands, name)(**options)
-        return
-    name_files(options.pop("code"))
-    getattr(commands, name)(options.pop("run"), **options)
+    options = parse(kind, arguments, f"tlite {name}")
+    if name == "evaluate" and (found := EVALUATIONS.get(kind_of(options.run))):
+        whose, kind = found
+        options = parse(kind, arguments, "tlite evaluate", whose)
+    # It imports JAX: a misspelt option is told before that.
+    module = importlib.import_module(f"tlite.cli.{MODULES.get(name, 'commands')}")
+    name_files(getattr(options, "code", ()))
+    getattr(module, name)(options)

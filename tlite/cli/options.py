@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-Members = int | Literal["all"]
-Code = Annotated[tuple[Path, ...], UseAppendAction]
+from tlite.recipes.options import Code, OfRun, RunFolder, Search
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,10 @@ class Profiled:
     profile: int = 0
     """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
 
+    def __post_init__(self):
+        if self.profile < 0:
+            raise ValueError(f"--profile must not be negative, not {self.profile}")
+
 
 @dataclass(frozen=True)
 class Train(Variants):
@@ -64,20 +67,30 @@ class Train(Variants):
     joined: Processes = Processes()
 
 
-@dataclass(frozen=True)
-class Resume:
+@dataclass(frozen=True, kw_only=True)
+class ResumeStudy:
     """Go on with a run, or a study of runs, from its last checkpoint."""
 
-    resume: Path
-    """The run folder, or the study's."""
+    resume: RunFolder
+    """The run folder, or the study's; or latest, the newest in ./runs."""
+    code: Code = ()
+    """The file with your own functions that the run was made with; may be given again."""
+    joined: Processes = Processes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(ResumeStudy):
+    """Go on with a run, or a study of runs, from its last checkpoint."""
+
     member: int | None = None
     """Take this one of the run's models (from 0) into a run of its own."""
     steps: int | None = None
     """Go on to so many steps in all, where the schedule of the learning rate is no cosine."""
     profiled: Profiled = Profiled()
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
-    joined: Processes = Processes()
+
+    def __post_init__(self):
+        if self.member is not None and self.steps is not None:
+            raise ValueError("--steps is for all of a run: take the member, then give it steps")
 
 
 @dataclass(frozen=True)
@@ -111,139 +124,99 @@ class Prepare:
     """Processes that encode; 0: one for each core."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a training step would take on devices that are not there."""
+@dataclass(frozen=True, kw_only=True)
+class OfMember(OfRun):
+    """What is asked of a model, or of all that a run has trained side by side."""
 
-    mesh: str = ""
-    """The devices, 8 say; or 64x4, where large arrays lie over two of their axes."""
-    tpu: str | None = None
-    """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
-    hardware: str | None = None
-    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
-    """
-    utilisation: float = 0.4
-    """Part of its peak that a device is thought to reach."""
+    member: int | Literal["all"] = 0
+    """Which of the run's models, where several were trained side by side; all: the mean of their
+    probabilities."""
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """How a run's models do on a part of its data."""
+class Sampling:
+    """How the next token is drawn."""
 
-    run: Positional[Path]
-    """The run folder."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-    split: Literal["validation", "training", "test"] = "validation"
-    """Which part of the data. A classifier's test part is there to be read once, at the end."""
-    path: Path | None = None
-    """Of a generator in a Hugging Face folder: the text that it is scored on."""
-    sampled: int = 0
-    """Of a generator: also print an estimate from this many random windows."""
-    member: Members = 0
-    """all: also score the mean of the members' probabilities. Of a classifier: whose scores by
-    class, confusions and texts are shown."""
-    beside: Path | None = None
-    """Of a classifier: another run, whose learning curves are drawn beside."""
-    beam: int | None = None
-    """Of a translator: beams of the search beside the greedy one; the experiment's unless given."""
-    length_penalty: float | None = None
-    """Of a translator: above 0 longer translations are preferred; the experiment's unless given."""
-    truncate: bool = False
-    """Of a translator: cut sentences that are longer than the model's context."""
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
-
-
-@dataclass(frozen=True)
-class Generate:
-    """Write text with the model of a run."""
-
-    run: Positional[Path]
-    """The run folder."""
-    prompt: str | None = None
-    """What the text starts with; the experiment's own prompt unless given."""
-    tokens: int = 500
-    """Characters to write."""
     temperature: float = 1.0
     """Below 1 safer, above 1 wilder."""
     top_k: int | None = None
-    """Draw from the k most probable characters only."""
+    """Draw from the k most probable tokens only."""
     top_p: float | None = None
-    """Draw from the most probable characters that sum to p."""
+    """Draw from the most probable tokens that sum to p."""
     greedy: bool = False
-    """Always the most probable character."""
+    """Always the most probable token."""
+
+    def __post_init__(self):  # what is 0 or infinite among the numbers that JAX computes with
+        if self.temperature > 0 and not 1e-4 <= self.temperature <= 1e4:
+            given = f"{self.temperature:g}"
+            raise ValueError(f"--temperature must be between 0.0001 and 10,000, not {given}")
+        if self.top_p is not None and 0 < self.top_p < 1e-6:
+            raise ValueError(f"--top-p must be at least 0.000001, not {self.top_p:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generate(OfMember):
+    """Write text with the model of a run."""
+
+    prompt: str | None = None
+    """What the text starts with; the experiment's own prompt unless given."""
+    tokens: int = 500
+    """Tokens (characters, of most runs) to write."""
+    sampling: Sampling = Sampling()
     seed: int = 0
     """Of the drawing; sample i uses seed + i."""
     samples: int = 1
     """How many texts."""
-    member: Members = 0
-    """Which of the run's models, where several were trained side by side; all: the mean of their
-    probabilities."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
     unknown: bool = False
     """Read characters the model does not know as the unknown symbol."""
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
+
+    def __post_init__(self):
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"--seed must be in [0, 2^31), not {self.seed}")
+        if not 1 <= self.samples <= 2**31 - self.seed:
+            raise ValueError(
+                f"--samples must be at least 1 and at most {2**31 - self.seed:,}, as sample i is "
+                f"drawn with seed + i, not {self.samples:,}"
+            )
 
 
-@dataclass(frozen=True)
-class Classify:
+@dataclass(frozen=True, kw_only=True)
+class Classify(OfMember):
     """The class of each text, with probabilities; the lines of standard input without texts."""
 
-    run: Positional[Path]
-    """The run folder."""
     texts: Positional[tuple[str, ...]] = ()
     """What is classified."""
     format: Literal["table", "jsonl"] = "table"
     """A table, or JSON Lines."""
-    member: Members = 0
-    """Which of the run's models, where several were trained side by side; all: the mean of their
-    probabilities."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
 
 
-@dataclass(frozen=True)
-class Translate:
+@dataclass(frozen=True, kw_only=True)
+class Translate(OfMember, Search):
     """The translation of each text, or of each line of a file or of standard input."""
 
-    run: Positional[Path]
-    """The run folder."""
     texts: Positional[tuple[str, ...]] = ()
     """What is translated."""
     input: Path | None = None
     """A file with a sentence a line."""
-    beam: int | None = None
-    """Beams of the search, 1 for the greedy one; the experiment's unless given."""
-    length_penalty: float | None = None
-    """Above 0 longer translations are preferred; the experiment's unless given."""
     max_length: int | None = None
     """Tokens of the longest translation; from the source's length unless given."""
     n_best: int = 1
     """The best so many translations of each text, with their scores."""
-    truncate: bool = False
-    """Cut texts that are longer than the model's context."""
     format: Literal["text", "jsonl"] = "text"
     """A translation a line (n-best: place, score and translation), or JSON Lines."""
-    member: Members = 0
-    """Which of the run's models, where several were trained side by side; all: the mean of their
-    probabilities."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
+
+    def __post_init__(self):
+        if self.texts and self.input:
+            raise ValueError("give texts or --input, not both")
 
 
 @dataclass(frozen=True)
 class Compare:
     """How runs differ from the first: in their configs, and in what they reach, seed by seed."""
 
-    folders: Positional[tuple[Path, ...]]
-    """Run folders, the reference first; a study's folder stands for its variants."""
+    folders: Positional[tuple[RunFolder, ...]]
+    """Run folders, the reference first; a study's folder stands for its variants, latest for the
+    newest in ./runs."""
     to: Path | None = None
     """The folder to write tables, pictures and a page into; a study's own comparison/ unless given,
     of runs a new one, runs/comparison/TIME."""
@@ -251,36 +224,37 @@ class Compare:
     """What is printed."""
 
 
-@dataclass(frozen=True)
-class Export:
+@dataclass(frozen=True, kw_only=True)
+class Export(OfRun):
     """Write a run's model to a folder that Hugging Face's transformers opens."""
 
-    run: Positional[Path]
-    """The run folder; or a Hugging Face folder, which is written anew."""
     to: Positional[Path]
     """The folder to make."""
     family: str | None = None
     """gpt2, llama, bert, ...; the first that has this model unless given."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
 
 
-@dataclass(frozen=True)
-class Inspect:
+@dataclass(frozen=True, kw_only=True)
+class Inspect(OfRun):
     """Pictures of what a model has learned, and one HTML page with all of them."""
 
-    run: Positional[Path]
-    """The run folder; or a Hugging Face folder or hub name: then what needs no data is drawn."""
     text: str | None = None
     """What attention and predictions are drawn for; a part of the validation data unless given, or
     of a Hugging Face folder two sentences."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
-    checkpoint: str = "best"
-    """best, last, average (of the last that are kept), or a step."""
-    code: Code = ()
-    """The file with your own functions that the run was made with; may be given again."""
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """The experiments that there are: those that come with tlite, and yours in ./experiments."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs and studies below a folder, newest first."""
+
+    folder: Positional[Path] = Path("runs")
+    """Where to look."""

@@ -15,12 +15,21 @@ from tlite.errors import UserError
 from tlite.experiment_files import did_you_mean
 
 
-def parse(kind: type, arguments: list[str], program: str) -> Any:
+def parse(kind: type, arguments: list[str], program: str, whose: str = "") -> Any:
     """An instance of a dataclass from the command line.
+
+    Args:
+        whose: whose options these are, where a class with others has read the command line before.
 
     Raises:
         UserError: an unknown option (the nearest is named), or a value that does not fit.
     """
+    if whose:
+        given = (word.split("=")[0].replace("_", "-") for word in arguments)
+        known = {"--", *_options(kind)}
+        foreign = [n for n in given if n[:2] == "--" and n.replace("--no-", "--") not in known]
+        if foreign:
+            raise UserError(f"there is no option {foreign[0]} for {whose}")
     value, unknown = parse_known(kind, arguments, program)
     if unknown and not unknown[0].startswith("-"):
         raise UserError(f"{unknown[0]!r} is one argument too many")
@@ -102,7 +111,7 @@ def _options(kind: Any) -> list[str]:
 
 OPTION = r"Error parsing (?:-\w/)?(--[\w-]+): .*"  # and Python's or tyro's own words
 COMPLAINTS = {
-    r"Missing from (.*): [A-Z]+ (\w)(.*)\. \(required\)": lambda m: (
+    r"Missing from (.*): [A-Z]+ (\w)([^;]*).*\. \(required\)": lambda m: (
         f"{m[1]} needs {m[2].lower()}{m[3]}"
     ),
     r"Missing value for argument '(.*?)'": lambda m: f"{m[1]} needs a value",
@@ -130,5 +139,5 @@ def _first_sentence(box: str) -> str:
     for pattern, words in COMPLAINTS.items():
         if found := re.match(pattern, text):
             return words(found)
-    text = re.sub(r"^Error parsing (experiment(\.\w+)?: )?", "", text)
+    text = re.sub(r"^Error parsing ([\w.]+: )?", "", text)  # of a dataclass, not of an option
     return re.sub(r"'([^']{60})[^']*'", r"'\1...'", text)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from tlite.comparison.cost import CLASSIFIER, GENERATOR, TRANSLATOR
 from tlite.comparison.entries import Entry
 from tlite.errors import UserError
+from tlite.flops import CLASSIFIER, GENERATOR, TRANSLATOR
 
 
 @dataclass(frozen=True)
@@ -49,55 +49,74 @@ def common_measure(entries: Sequence[Entry]) -> Measure:
         UserError: the entries can't be compared; it names what differs.
     """
     first = entries[0]
-    for entry in entries[1:]:
-        for what, name, mine, other in _conditions(entry, first):
-            if mine != other:
-                raise UserError(
-                    f"{entry.label} and {first.label} {what}, so they can't be compared: "
-                    f"{name} is {_short(mine)} and {_short(other)}"
-                )
+    check_comparable({entry.label: _measured(entry) for entry in entries})
     select = first.training.select
     if first.experiment["kind"] == GENERATOR and not _same_tokens(entries):
         return MEASURES["bits_per_byte"]
     return MEASURES[select]
 
 
-def _conditions(entry: Entry, first: Entry) -> Iterator[tuple[str, str, Any, Any]]:
-    """(what differs, the name of it, this entry's value, the first's): where these differ."""
-    both = entry.experiment, first.experiment
+class Measured(NamedTuple):
+    """What decides how a model is measured."""
+
+    experiment: dict[str, Any]
+    """As `to_dict` writes it, every field among them."""
+    data: dict[str, Any]
+    """Its fingerprint."""
+    tokenizer: Any
+    """What tells it from others."""
+
+
+def check_comparable(models: dict[str, Measured]) -> None:
+    """Raises a `UserError` where models, by name, are not measured alike; it names what differs."""
+    (reference, other), *rest = models.items()
+    for label, mine in rest:
+        for what, name, here, there in differences(mine, other):
+            if here != there:
+                raise UserError(
+                    f"{label} and {reference} {what}, so they can't be compared: "
+                    f"{name} is {_short(here)} and {_short(there)}"
+                )
+
+
+def _measured(entry: Entry) -> Measured:
+    digest = entry.content["tokenizer"]["sha256"]
+    return Measured(entry.experiment, entry.content["data"], digest)
+
+
+def differences(mine: Measured, other: Measured) -> Iterator[tuple[str, str, Any, Any]]:
+    """(what differs, the name of it, what it is here and there), for each that two models may not
+    differ in, whether or not they do."""
+    both = mine.experiment, other.experiment
+    data, kind = [e["data"] for e in both], both[0]["kind"]
+    select = [e["training"]["select"] for e in both]
     yield "are of different kinds", "the experiment", *(e["kind"] for e in both)
-    fingerprints = entry.content["data"], first.content["data"]
-    for name in dict.fromkeys([*fingerprints[1], *fingerprints[0]]):
-        yield "have different data", name, *(fingerprint.get(name) for fingerprint in fingerprints)
-    data = tuple(e["data"] for e in both)
-    for name in VALIDATION if both[0]["kind"] == GENERATOR else ():
+    for name in dict.fromkeys([*other.data, *mine.data]):
+        yield "have different data", name, mine.data.get(name), other.data.get(name)
+    for name in VALIDATION if kind == GENERATOR else ():
         yield "have different validation parts", name, *(d.get(name) for d in data)
-    if both[0]["kind"] == GENERATOR and data[0]["kind"] == "Corpus":
+    if kind == GENERATOR and data[0]["kind"] == "Corpus":
         contexts = (e["model"]["context"] for e in both)  # of the windows that are scored
         yield "have different validation parts", "context", *contexts
-    elif both[0]["kind"] == GENERATOR:
-        yield "have different validation parts", "what is cut", *map(_cut, (entry, first))
-    if both[0]["kind"] == CLASSIFIER:
+    elif kind == GENERATOR:
+        yield "have different validation parts", "what is cut", *map(_cut, (mine, other))
+    if kind == CLASSIFIER:
         yield "have different classes", "labels", *(d.get("labels") for d in data)
-    select = entry.training.select, first.training.select
     yield "are measured by different things", "select", *select
-    if both[0]["kind"] == TRANSLATOR and select[0] in ("bleu", "exact_match"):
+    if kind == TRANSLATOR and select[0] in ("bleu", "exact_match"):
         yield "translate different parts", "bleu_sentences", *(e["bleu_sentences"] for e in both)
         case = (e["tokenizer"]["lowercase"] for e in both)
         yield "write different letters", "lowercase", *case
-    elif both[0]["kind"] == TRANSLATOR:
-        digests = (e.content["tokenizer"]["sha256"] for e in (entry, first))
-        yield "have losses of different tokens", "the tokenizer's SHA-256", *digests
+    elif kind == TRANSLATOR:
+        yield "have losses of different tokens", "the tokenizer", mine.tokenizer, other.tokenizer
         if any(e["truncate"] for e in both):
             contexts = (e["model"]["context"] for e in both)
             yield "have losses of different tokens", "context", *contexts
 
 
-def _cut(entry: Entry) -> str:
+def _cut(model: Measured) -> str:
     """Runs that start from another's model cut the tokens of a text in two, others the text."""
-    if not entry.experiment["pretraining"]:
-        return "the text"
-    return f"tokens {entry.content['tokenizer']['sha256']}"
+    return f"tokens {model.tokenizer}" if model.experiment["pretraining"] else "the text"
 
 
 def _same_tokens(entries: Sequence[Entry]) -> bool:

@@ -1,22 +1,15 @@
 """What training has cost: parameters, and FLOPs by the usual count."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-import jax
 
 from tlite.comparison.entries import Entry
 from tlite.config import from_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.models import make_model
+from tlite.flops import TRANSLATOR, flops_per_token, parameter_sizes
 from tlite.training import storage
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.named import by_name
-
-LOOKED_UP = "wide.", "word_ngrams.", "character_ngrams."  # linear models beside a transformer
-GENERATOR, CLASSIFIER, TRANSLATOR = (kind.__name__ for kind in Experiment.__args__)
 
 
 @dataclass(frozen=True)
@@ -34,7 +27,7 @@ class Cost:
 def cost(entry: Entry) -> Cost:
     """What a model costs, without running anything of it."""
     model, training = entry.experiment["model"], entry.training
-    sizes = parameter_sizes(entry)
+    sizes = sizes_of(entry)
     examples = training.batch_size * training.accumulate
     sentences = max(entry.experiment.get("sentences", 0), 1)
     if entry.experiment["kind"] == TRANSLATOR:
@@ -43,50 +36,17 @@ def cost(entry: Entry) -> Cost:
         tokens = examples * model["context"] * sentences
     if sizes is None:
         return Cost(None, tokens, None)
-    flops = flops_per_token(entry.experiment["kind"], model, sizes)
+    flops = flops_per_token(model, sizes, entry.experiment["kind"])
     return Cost(sum(sizes.values()), tokens, flops * tokens if flops else None)
 
 
-def flops_per_token(kind: str, model: Mapping, sizes: Mapping[str, int]) -> float:
-    """Of a training step: 6 N + 12 L H K T, forward once and backward twice.
-
-    (Kaplan et al. 2020; attention as Chowdhery et al. 2022, appendix B, over the whole context.)
-    N leaves out tables that are looked up: embeddings, learned positions, words and pairs of a
-    logistic regression; an embedding that is the output layer too counts once. The head of a
-    classifier, which is computed once a text, counts 1/T. A translator's attention itself, T of
-    which differs from batch to batch, is not counted, nor are validations and pre-training.
-
-    Args:
-        model: its config's fields.
-        sizes: parameters by name of the array.
-    """
-    own_head = any(name.startswith("head.") for name in sizes)
-    tied = kind != CLASSIFIER and not own_head
-    table = "encoder.embedding.table" if kind == TRANSLATOR else "embedding.table"
-    by_token, by_text = 0, 0
-    for name, size in sizes.items():
-        if name in ("weights", "bias") or name.startswith(LOOKED_UP):
-            continue
-        if kind == CLASSIFIER and name.startswith(("head.", "projection")):
-            by_text += size
-        elif not name.endswith(".table") or (tied and name == table):
-            by_token += size
-    attention = 0
-    if "num_heads" in model and kind != TRANSLATOR:
-        width = model["head_width"] or model["width"] // model["num_heads"]
-        attention = 12 * model["num_blocks"] * model["num_heads"] * width * model["context"]
-    return 6 * (by_token + by_text / model["context"]) + attention
-
-
-def parameter_sizes(entry: Entry) -> dict[str, int] | None:
+def sizes_of(entry: Entry) -> dict[str, int] | None:
     """Parameters of each array: by the config; with functions of the user's by a checkpoint.
 
     None where there is none yet.
     """
     try:
-        config = from_dict(Experiment, entry.content["experiment"]).model
-        shapes = by_name(jax.eval_shape(lambda: make_model(config, key=jax.random.key(0))))
-        return {name: math.prod(leaf.shape) for name, leaf in shapes.items()}
+        return parameter_sizes(from_dict(Experiment, entry.content["experiment"]).model)
     except (ValueError, UserError):
         return _saved_sizes(entry)
 

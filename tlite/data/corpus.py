@@ -7,6 +7,7 @@ the process.
 """
 
 import bisect
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
+from tlite.data.files import locate
 from tlite.data.manifest import NAME, TYPES, Manifest, TokenFile, found_files, read_manifest
 from tlite.data.tables import Part
 from tlite.errors import UserError
@@ -47,6 +49,12 @@ class Corpus:
             raise ValueError(f"corpus_vocabulary can't be {self.corpus_vocabulary}")
         if self.validation_tokens < 1:
             raise ValueError(f"validation_tokens must be at least 1, not {self.validation_tokens}")
+
+    def located(self, folders: Sequence[Path] = ()) -> "Corpus":
+        """The same, from whatever folder it is read; it is looked for in these `folders` too."""
+        tokenizer = locate(self.corpus_tokenizer, folders, in_data=False)  # or one of the hub
+        folder = locate(self.folder, folders)
+        return dataclasses.replace(self, folder=folder, corpus_tokenizer=tokenizer)
 
     def manifest(self) -> Manifest:
         """What is said of the files; their sizes are checked, their content is not.

@@ -8,7 +8,6 @@ A text file is one document. Its pieces begin every 8 MB, at the next line; ther
 may be others than those of the whole text, by one or two.
 """
 
-import hashlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -27,6 +26,7 @@ from tlite.data.piece_readers import (
     text_blocks,
     unpacked_size,
 )
+from tlite.data.tables import Side, is_saved, side_of
 from tlite.errors import UserError
 
 SIZE = 2**23  # bytes of a piece
@@ -34,9 +34,6 @@ ROWS = 10_000  # of a piece of a saved set
 END = 2**62  # of a file whose size is not known
 LONGEST = 2**18  # characters that are encoded at once
 KINDS = ("text", "json", "parquet")
-SAVED = ("dataset_dict.json", "dataset_info.json")
-
-Side = Literal["training", "validation"]
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
             f"{source.validation_fraction}"
         )
     path = Path(source.name)
-    if path.is_dir() and any((path / name).is_file() for name in SAVED):
+    if is_saved(path):
         rows, bytes_of_all = saved_set(source.name, source.split, source.field)
         found = _pieces("saved", source.name, rows, ROWS, bytes_of_all)
     elif path.is_dir() or os.path.lexists(path) or _has_ending(source.name):
@@ -153,12 +150,6 @@ def fragments(texts: Iterable[str], fraction: float, longest: int = LONGEST) -> 
             begin += size
         if text:
             yield Fragment(text[begin:], True, side)
-
-
-def side_of(text: str, fraction: float) -> Side:
-    """The side of a document, by its hash: that of equal texts is the same."""
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return "validation" if int.from_bytes(digest, "little") < fraction * 2**64 else "training"
 
 
 def _has_ending(name: str) -> bool:

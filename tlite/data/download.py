@@ -23,18 +23,20 @@ def data_folder() -> Path:
     return Path(os.environ.get("TLITE_DATA") or cache_folder())
 
 
-def find_downloaded(name: str) -> Path | None:
-    """The file `name` (or `name`.gz) in the data folder, if it is there."""
-    path = data_folder() / name
+def find_downloaded(name: str, folder: str = "") -> Path | None:
+    """The file `name` (or `name`.gz) in a folder, the data folder unless given, if it is there."""
+    path = Path(folder or data_folder()) / name
     return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
 
 
-def find_or_download(name: str, url: str, sha256: str) -> Path:
-    """The file `name` (or `name`.gz) in the data folder; fetched from `url` if it isn't there.
+def find_or_download(name: str, url: str, sha256: str, folder: str = "") -> Path:
+    """The file `name` (or `name`.gz) in a folder, the data folder unless given.
+
+    It is fetched from `url` if it isn't there.
 
     One that is there is taken as it is, with a warning where it is not what a download must be.
     """
-    if path := find_downloaded(name):
+    if path := find_downloaded(name, folder):
         digest = hashlib.sha256()
         for piece in pieces(path):
             digest.update(piece)
@@ -45,7 +47,7 @@ def find_or_download(name: str, url: str, sha256: str) -> Path:
                 file=sys.stderr,
             )
         return path
-    path = data_folder() / name
+    path = Path(folder or data_folder()) / name
     download(url, path, sha256)
     return path
 

@@ -1,9 +1,10 @@
 """Which kind of file a name promises, and what is wrong with one that is not of that kind."""
 
+import contextlib
 import csv
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,25 @@ def find(name: str) -> Path:
         f"there is no file {name}, neither here nor in the data folder {data_folder()} "
         f"(set TLITE_DATA to name another)"
     )
+
+
+def locate(name: str, folders: Sequence[Path] = (), *, in_data: bool = True) -> str:
+    """The absolute path of a file or folder of that name; the name itself where there is none.
+
+    It is looked for here, in these folders, and, unless `in_data` is False, in the data folder. Of
+    an absolute path that is not there its last parts are, the most of them first: a project, or
+    the data folder, may have moved.
+    """
+    path = Path(name)
+    data = [data_folder()] if in_data else []
+    ends = [Path(*path.parts[i:]) for i in range(1, len(path.parts))] if path.is_absolute() else []
+    places = [path] if ends else [folder / path for folder in (Path(), *folders, *data)]
+    places += [folder / end for end in ends for folder in (*folders, *data)]
+    with contextlib.suppress(ValueError):  # a NUL in it; what reads it says so
+        for place in places if name else ():
+            if os.path.lexists(place):
+                return os.path.abspath(place)
+    return name
 
 
 def describe(hub: str, names: Iterable[str]) -> list[str]:

@@ -1,17 +1,22 @@
 """Texts with labels, through Hugging Face `datasets`: files of your own, or a set on its hub."""
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 import tyro
 
-from tlite.data.files import describe, find, kind_of
-from tlite.data.reading import MAX_MEGABYTES, read_lines
-from tlite.data.tables import check_fraction, file_rows, held_out, hub_rows, need_columns
+from tlite.data.columns import MOST_CLASSES, class_column, in_order, text_column
+from tlite.data.files import find, kind_of
+from tlite.data.reading import read_lines
+from tlite.data.table_data import TableData
+from tlite.data.tables import Part, check_fraction, names_of_classes, need_columns
 from tlite.errors import UserError
+from tlite.terminal import printable
 
-Part = Literal["training", "validation", "test"]
+SHOWN = 20  # classes that are named in a line
 
 
 def _pairs(words: list[str]) -> dict[str, str]:
@@ -31,7 +36,7 @@ PAIRS = tyro.constructors.PrimitiveConstructorSpec(
 
 
 class Example(NamedTuple):
-    """A text; the value in its label column; its class, or None where that value is left out."""
+    """A text; the value in its label column; its class, or None where it is left out."""
 
     text: str
     value: str
@@ -39,31 +44,16 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelledText:
+class LabelledText(TableData):
     """JSON Lines, CSV, TSV, Parquet or Arrow files, lines of "label text", or a set on the hub."""
 
-    hub: str = ""
-    """Name of a set on huggingface.co, or its folder; the parts below are then its splits."""
-    training: tuple[str, ...] = ()
-    """Files to train on, themselves or in the data folder (TLITE_DATA)."""
-    validation: tuple[str, ...] = ()
-    """Files to choose a checkpoint by; unless given, a part of the training texts."""
-    test: tuple[str, ...] = ()
-    """Files that only `tlite evaluate --split test` reads."""
-    text: str = "text"
-    """The column with the text."""
-    label: str = "label"
-    """The column with the label."""
+    text_column: str = field(default="", metadata={"was": "text"})
+    """The column with the text; the one that looks like it unless given."""
+    label_column: str = field(default="", metadata={"was": "label"})
+    """The column with the label; the one that looks like it unless given."""
     labels: Annotated[dict[str, str], PAIRS] = field(default_factory=dict)
-    """The class that each value of the label column means; "" leaves its texts out."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns of CSV or TSV files whose first line does not name them."""
-    encoding: str = "utf-8"
-    """How the text files are encoded."""
-    validation_fraction: float = 0.1
-    """Share of the training texts that is kept for validation where no files are given."""
-    max_megabytes: int = MAX_MEGABYTES
-    """Size of the largest file that is read, unpacked; any where it is streamed."""
+    """The class that each value of the label column means, "" leaves its texts out; each is a class
+    of its own unless given."""
     stream: bool = False
     """Read the set anew whenever it is needed: only its tokens have to fit into memory."""
 
@@ -71,6 +61,62 @@ class LabelledText:
     def classes(self) -> list[str]:
         """Names of the classes, in the order in which `labels` first has them."""
         return [name for name in dict.fromkeys(self.labels.values()) if name]
+
+    def found(self) -> "LabelledText":
+        """The same with the columns and classes that its tables have; they are printed.
+
+        Raises:
+            UserError: they can't be told; the option is named that does.
+        """
+        data = self.with_path()
+        if not data.training or (data.labels and data.text_column and data.label_column):
+            return data
+        if data.hub or kind_of(find(data.training[0])) != "text":
+            data = data.with_columns()
+            rows, where = data.sample()
+            given = tuple(filter(None, (data.text_column, data.label_column)))
+            need_columns(rows[0], given, where)
+            text = data.text_column or text_column(rows, where)
+            label = data.label_column or class_column(rows, text, where)
+            data = dataclasses.replace(data, text_column=text, label_column=label)
+        if not data.labels:
+            return data._with_classes()
+        if data.text_column:
+            data._print(data.classes)
+        return data
+
+    def _print(self, classes: list[str]) -> None:
+        columns = f"text: {self.text_column!r}, class: {self.label_column!r}"
+        columns = columns if self.text_column else "class: the first word of a line"
+        print(printable(f"{columns} ({_short(classes)})"), flush=True)
+
+    def _with_classes(self) -> "LabelledText":
+        """The same with a class for each value that the training part has."""
+        names = names_of_classes(self.opened(), self.label_column)
+        training, validation = (
+            Counter(value for text, value in self._rows(part) if text.strip())
+            for part in ("training", "validation")
+        )
+        missing = training.pop("", 0) + validation.pop("", 0)
+        known = {value: names.get(value, value) for value in in_order(training)}
+        if names:  # -1 is none of them
+            known = {value: name for value, name in known.items() if value in names}
+        self._print([*known.values()])
+        total = sum(training.values())
+        if len(known) > min(MOST_CLASSES, max(total / 2, 2)):
+            raise UserError(
+                f"{self.label_column!r} has {len(known):,} different values in {total:,} texts: "
+                "these are no classes; name another column with --label-column"
+            )
+        counts = [f"{name}: {training[value]:,}" for value, name in known.items()]
+        print(printable(f"training texts of each class: {_short(counts)}"))
+        others = [v for v in {**training, **validation} if v not in known]
+        missing += sum(training[value] + validation[value] for value in others)
+        if missing:
+            of_others = f", or one that no training text has ({_short(others)})" if others else ""
+            print(printable(f"texts left out: {missing:,}, without a class{of_others}"))
+        left_out = dict.fromkeys(["", *others], "")
+        return dataclasses.replace(self, labels=known | left_out)
 
     def examples(self, part: Part) -> Iterable[Example]:
         """The texts of a part, those of classes that are left out among them.
@@ -82,13 +128,8 @@ class LabelledText:
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
 
-    def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
-        """The files, or the parts of a set on the hub, that a part is read from, and some more."""
-        names = getattr(self, part) or (self.training if part == "validation" else ())
-        return describe(self.hub, [*names, *more])
-
     def read(self, part: Part) -> Iterator[Example]:
-        """One pass over a part."""
+        """One pass over a part. A text without a letter has no class."""
         ids = {name: index for index, name in enumerate(self.classes)}
         number, strange, first = 0, 0, ""
         for number, (text, value) in enumerate(self._rows(part), 1):
@@ -96,11 +137,12 @@ class LabelledText:
                 strange += 1
                 first = first or f"{value!r} in row {number}"
                 continue
-            yield Example(text, value, ids.get(self.labels[value]))
+            label = ids.get(self.labels[value]) if text.strip() else None
+            yield Example(text, value, label)
         if strange:
             raise UserError(
                 f"{strange:,} of the {number:,} labels of the {part} part are not among "
-                f"{', '.join(self.labels)}; the first is {first}"
+                f"{', '.join(filter(None, self.labels))}; the first is {first}"
             )
         if not number:
             raise UserError(f"the {part} part has no texts")
@@ -111,18 +153,12 @@ class LabelledText:
         check_fraction(self.validation_fraction)
 
     def _rows(self, part: Part) -> Iterator[tuple[str, str]]:
-        sources = getattr(self, part)
-        if part == "validation" and not sources:
-            rows = self._all_rows("training", self.training)
-            yield from held_out(rows, self.validation_fraction, held=True)
-        elif part == "training" and not self.validation:
-            rows = self._all_rows("training", self.training)
-            yield from held_out(rows, self.validation_fraction, held=False)
-        else:
-            yield from self._all_rows(part, sources)
+        if part == "test" or self.validation:
+            return self._all_rows(part)
+        return self.split(part, self._all_rows("training"), lambda row: row[0])
 
-    def _all_rows(self, part: Part, sources: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-        if not sources:
+    def _all_rows(self, part: Part) -> Iterator[tuple[str, str]]:
+        if not (sources := getattr(self, part)):
             raise UserError(f"no {part} texts given: name them with --{part}")
         for source in sources:
             yield from self._rows_of(source)
@@ -138,19 +174,12 @@ class LabelledText:
                 value, _, text = line.partition(" ")
                 yield text, value
             return
-        if self.hub:
-            rows, where = hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
-        else:
-            limit = None if self.stream else self.max_megabytes
-            rows = file_rows(path, self.encoding, self.columns, limit)
-            where = str(path)
+        columns = (self.text_column or "text", self.label_column or "label")[: 1 + labelled]
+        rows, where = self.table_rows(source)
         for row in rows:
-            yield self._columns(row, where, labelled)
-
-    def _columns(self, row: dict, where: str, labelled: bool) -> tuple[str, str]:
-        need_columns(row, (self.text, self.label) if labelled else (self.text,), where)
-        text, value = row[self.text], row.get(self.label)
-        return "" if text is None else str(text), str(value)
+            need_columns(row, columns, where)
+            text, value = (_plain(row.get(name)) for name in (*columns, "")[:2])
+            yield text, value
 
 
 class Pass:
@@ -161,3 +190,12 @@ class Pass:
 
     def __iter__(self) -> Iterator[Example]:
         return self._data.read(self._part)
+
+
+def _plain(value: object) -> str:
+    """As text; "" where there is none: null, or what pandas calls not a number."""
+    return "" if value is None or value != value else str(value)
+
+
+def _short(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

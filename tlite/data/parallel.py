@@ -1,20 +1,19 @@
 """Pairs of sentences to translate between: files side by side, tables, or a set on the hub."""
 
+import dataclasses
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from tlite.data.files import KINDS, describe, find, kind_of
-from tlite.data.reading import MAX_MEGABYTES, read_lines
-from tlite.data.tables import (
-    Part,
-    check_fraction,
-    file_rows,
-    held_out,
-    hub_rows,
-    need_columns,
-)
+from tlite.data.columns import pair_columns
+from tlite.data.files import KINDS, find
+from tlite.data.reading import read_lines
+from tlite.data.table_data import TableData
+from tlite.data.tables import Part, check_fraction, need_columns
 from tlite.errors import UserError
+from tlite.terminal import printable
 
 
 class Pair(NamedTuple):
@@ -26,77 +25,69 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParallelText:
+class ParallelText(TableData):
     """Two text files with a sentence a line, or tables (JSON Lines, CSV, TSV, ...), or the hub."""
 
-    hub: str = ""
-    """Name of a set on huggingface.co, or its folder; the parts below are then its splits."""
     training: tuple[str, ...] = ()
     """Tables, or pairs of text files (source, target, source, ...), here or in TLITE_DATA."""
-    validation: tuple[str, ...] = ()
-    """Files to choose a checkpoint by; unless given, a part of the training pairs."""
-    test: tuple[str, ...] = ()
-    """Files that only `tlite evaluate --split test` reads."""
-    source: str = "source"
-    """The column with the sentence."""
-    target: str = "target"
-    """The column with its translation."""
-    columns: tuple[str, ...] = ()
-    """Names of the columns of CSV or TSV files whose first line does not name them."""
-    encoding: str = "utf-8"
-    """How the text files are encoded."""
     validation_fraction: float = 0.05
     """Share of the training pairs that is kept for validation where no files are given."""
-    max_megabytes: int = MAX_MEGABYTES
-    """Size of the largest file that is read, unpacked."""
+    source_column: str = field(default="", metadata={"was": "source"})
+    """The column with the sentence; the one that looks like it unless given."""
+    target_column: str = field(default="", metadata={"was": "target"})
+    """The column with its translation; the one that looks like it unless given."""
 
-    def pairs(self, part: Part) -> list[Pair]:
-        """The pairs of a part.
+    def found(self) -> "ParallelText":
+        """The same with the columns that its tables have; they are printed.
 
         Raises:
-            UserError: files of different lengths, an empty sentence, a column that is not there, or
-                a file that is not what it should be.
+            UserError: they can't be told; the option is named that does.
+        """
+        data = self.with_path()
+        if not data.training or (data.source_column and data.target_column):
+            return data
+        if not data.hub and _is_text(find(data.training[0])):
+            return data
+        data = data.with_columns()
+        rows, where = data.sample()
+        rows = [*map(_flat, rows)]
+        need_columns(rows[0], tuple(filter(None, (data.source_column, data.target_column))), where)
+        source, target = pair_columns(rows, data.source_column, data.target_column, where)
+        print(printable(f"source: {source!r}, target: {target!r}"), flush=True)
+        return dataclasses.replace(data, source_column=source, target_column=target)
+
+    def pairs(self, part: Part) -> list[Pair]:
+        """The pairs of a part. Those with an empty side are left out, with a warning.
+
+        Raises:
+            UserError: files of different lengths, a column that is not there, a file that is not
+                what it should be, or no pair.
         """
         check_fraction(self.validation_fraction)
-        if part == "test" or self.validation:
-            pairs = list(self._read(part))
-        else:
-            pairs = self._read("training")
-            pairs = list(held_out(pairs, self.validation_fraction, held=part == "validation"))
+        found = list(self._rows(part))
+        pairs = [pair for pair in found if pair.source.strip() and pair.target.strip()]
+        if len(pairs) < len(found):
+            first = next(p for p in found if not (p.source.strip() and p.target.strip()))
+            what = f"{len(found) - len(pairs):,} of the {len(found):,} {part} pairs are left out"
+            warning = f"warning: {what}, as a side is empty; the first is {first.where}"
+            print(printable(warning), file=sys.stderr)
         if not pairs:
             raise UserError(f"the {part} part has no sentences")
         return pairs
 
-    def reads(self, part: Part) -> list[str]:
-        """The files, or the parts of a set on the hub, that a part is read from."""
-        names = getattr(self, part) or (self.training if part == "validation" else ())
-        return describe(self.hub, names)
+    def _rows(self, part: Part) -> Iterator[Pair]:
+        if part == "test" or self.validation:
+            return self._all_rows(part)
+        return self.split(part, self._all_rows("training"), lambda pair: pair.source)
 
-    def _read(self, part: Part) -> Iterator[Pair]:
-        names = getattr(self, part)
-        if not names:
+    def _all_rows(self, part: Part) -> Iterator[Pair]:
+        if not (names := getattr(self, part)):
             raise UserError(f"no {part} sentences given: name files with --{part}")
-        for pair in self._rows(part, names):
-            for side in ("source", "target"):
-                if not getattr(pair, side).strip():
-                    raise UserError(f"{pair.where} has an empty {side} sentence")
-            yield pair
-
-    def _rows(self, part: Part, names: tuple[str, ...]) -> Iterator[Pair]:
-        if self.hub:
-            for split in names:
-                rows = hub_rows(self.hub, split)
-                yield from self._pairs_of_table(rows, f"{self.hub} ({split})")
-            return
-        paths = [find(name) for name in names]
-        # A file without a known ending (train.en) has a sentence a line, like one in .txt.
-        unpacked = [path.with_suffix("") if path.suffix == ".gz" else path for path in paths]
-        is_text = [path.suffix not in KINDS.keys() - {".txt"} for path in unpacked]
+        paths = [] if self.hub else [find(name) for name in names]
+        is_text = [_is_text(path) for path in paths]
         if not any(is_text):
-            for path in paths:
-                kind_of(path)
-                rows = file_rows(path, self.encoding, self.columns, self.max_megabytes)
-                yield from self._pairs_of_table(rows, str(path))
+            for name in names:
+                yield from self._pairs_of_table(name)
             return
         if not all(is_text) or len(paths) % 2:
             raise UserError(
@@ -114,9 +105,22 @@ class ParallelText:
             for number, pair in enumerate(zip(*sides, strict=True), 1):
                 yield Pair(*pair, f"line {number} of {source} and {target}")
 
-    def _pairs_of_table(self, rows: Iterator[dict], where: str) -> Iterator[Pair]:
-        for number, row in enumerate(rows, 1):
-            need_columns(row, (self.source, self.target), where)
-            texts = (row[column] for column in (self.source, self.target))
-            texts = ("" if text is None else str(text) for text in texts)
+    def _pairs_of_table(self, name: str) -> Iterator[Pair]:
+        columns = self.source_column or "source", self.target_column or "target"
+        rows, where = self.table_rows(name)
+        for number, row in enumerate(map(_flat, rows), 1):
+            need_columns(row, columns, where)
+            texts = ("" if row[c] is None else str(row[c]) for c in columns)
             yield Pair(*texts, f"row {number} of {where}")
+
+
+def _is_text(path: Path) -> bool:
+    """Whether it has a sentence a line: one without a known ending (train.en), or with .txt."""
+    unpacked = path.with_suffix("") if path.suffix == ".gz" else path
+    return unpacked.suffix not in KINDS.keys() - {".txt"}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose pair is in one column, {"translation": {"en": ..., "de": ...}}, as columns."""
+    inner = row.get("translation")
+    return row | inner if isinstance(inner, dict) else row

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tlite.data.reading import is_there, pieces
-from tlite.data.tables import import_datasets, unreadable
+from tlite.data.tables import import_datasets, open_set, unreadable
 from tlite.errors import UserError, needs_extra
 
 BLOCK = 2**18  # bytes of a text that are read at a time
@@ -192,13 +192,8 @@ def hub_set(name: str, subset: str, split: str, field: str) -> Any:
 @functools.cache
 def _saved(name: str, split: str, field: str) -> Any:
     """A data set that `save_to_disk` has written, memory-mapped."""
-    datasets = import_datasets()
     with _of_datasets(name, split):
-        found = datasets.load_from_disk(name)
-    if isinstance(found, dict):
-        if split not in found:
-            raise UserError(f"{name} has no split {split!r}: it has {', '.join(found)}")
-        found = found[split]
+        found = open_set(name, split)
     if field not in found.column_names:
         names = ", ".join(found.column_names)
         raise UserError(f"{name} has no column {field!r}: it has {names}")

@@ -1,10 +1,12 @@
-"""Rows of tables, through Hugging Face `datasets`: files of your own, or a set on its hub."""
+"""Rows of tables, through Hugging Face `datasets`: files of your own, saved sets, or its hub."""
 
 import csv
 import glob
+import hashlib
 import logging
+import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,7 +17,9 @@ from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
 Part = Literal["training", "validation", "test"]
+Side = Literal["training", "validation"]
 Row = TypeVar("Row")
+SAVED = ("dataset_dict.json", "dataset_info.json")  # one of them is in what save_to_disk writes
 
 
 def file_rows(
@@ -32,7 +36,16 @@ def file_rows(
     """
     kind = kind_of(path)
     check_file(path, max_megabytes if kind in ("csv", "json") else None)
-    options: dict[str, Any] = {}
+    try:
+        yield from _file(path, encoding, columns)
+    except UserError:
+        raise
+    except Exception as error:  # pandas', pyarrow's, or the codec's
+        raise UserError(explain(path, kind, encoding, error, columns, max_megabytes)) from error
+
+
+def _file(path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = ()) -> Any:
+    kind, options = kind_of(path), {}
     if kind in ("csv", "json"):
         options["encoding"] = encoding
     if kind == "csv":
@@ -42,25 +55,80 @@ def file_rows(
             options |= {"sep": "\t", "quoting": csv.QUOTE_NONE}
         if columns:
             options["column_names"] = list(columns)
-    datasets = import_datasets()
-    try:
-        # Streaming reads the file as it is, without a copy in the cache of `datasets`.
-        rows = datasets.load_dataset(
-            kind, data_files=glob.escape(str(path)), split="train", streaming=True, **options
-        )
-        yield from rows
-    except Exception as error:  # pandas', pyarrow's, or the codec's
-        raise UserError(explain(path, kind, encoding, error, columns, max_megabytes)) from error
+    # Streaming reads the file as it is, without a copy in the cache of `datasets`.
+    files = glob.escape(str(path))
+    return import_datasets().load_dataset(
+        kind, data_files=files, split="train", streaming=True, **options
+    )
 
 
 def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of a split of a set on huggingface.co, or of its folder here."""
-    datasets = import_datasets()
-    print(printable(f"reading {split} of the set {name}"), flush=True)
+    """The rows of a split of a set on huggingface.co, of its folder here, or of a saved one."""
+    if not os.path.isdir(name):
+        print(printable(f"reading {split} of the set {name}"), flush=True)
     try:
-        yield from datasets.load_dataset(name, split=split, streaming=stream)
+        yield from open_set(name, split, stream)
+    except UserError:
+        raise
     except Exception as error:  # of the hub, the network, or a loader's own kind
         raise unreadable(name, split, error) from error
+
+
+def open_set(name: str, split: str, stream: bool = False) -> Any:
+    """A split as `datasets` has it. What `save_to_disk` has written of one set is its "train"."""
+    datasets = import_datasets()
+    if not is_saved(name):
+        return datasets.load_dataset(name, split=split, streaming=stream)
+    found = datasets.load_from_disk(name)
+    known = found if isinstance(found, dict) else {"train": found, str(found.split): found}
+    if split not in known:
+        there = ", ".join(found) if isinstance(found, dict) else "train"
+        raise UserError(f"{name} has no split {split!r}: it has {there}")
+    return known[split]
+
+
+def is_saved(folder: str | Path) -> bool:
+    """Whether it is a folder of `save_to_disk`, of one set or of several splits."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in SAVED)
+
+
+def splits_of(folder: str) -> list[str]:
+    """The splits of a folder of `save_to_disk`, or of one with files such as train.csv.
+
+    Raises:
+        UserError: there are none.
+    """
+    datasets = import_datasets()
+    try:
+        if not is_saved(folder):
+            return list(datasets.get_dataset_split_names(folder))
+        found = datasets.load_from_disk(folder)
+        return list(found) if isinstance(found, dict) else ["train"]
+    except Exception as error:  # a loader's own kind
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(
+            f"{folder} is neither a folder of save_to_disk nor of tables ({reason})"
+        ) from error
+
+
+def names_of_classes(source: Callable[[], Any], column: str) -> dict[str, str]:
+    """The names that `datasets` knows of a column's numbers, {"0": "negative", ...}; or none."""
+    try:
+        feature = (source().features or {}).get(column)
+    except Exception:  # what is wrong is told where the rows are read
+        return {}
+    return {str(number): name for number, name in enumerate(getattr(feature, "names", []))}
+
+
+def open_table(path: Path) -> Any:
+    """A Parquet or Arrow file as `datasets` has it; of others nothing is known beside their rows.
+
+    Raises:
+        ValueError: it is another kind of file.
+    """
+    if kind_of(path) not in ("parquet", "arrow"):
+        raise ValueError(f"{path} says nothing of its columns")
+    return _file(path)
 
 
 def unreadable(name: str, split: str, error: Exception) -> UserError:
@@ -87,6 +155,12 @@ def held_out(rows: Iterable[Row], fraction: float, *, held: bool) -> Iterator[Ro
         # A row is held out where its number times the share gets a new whole part.
         if (int((index + 1) * share) > int(index * share)) == held:
             yield row
+
+
+def side_of(text: str, fraction: float) -> Side:
+    """The side of a text, by its hash: that of equal texts is the same."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return "validation" if int.from_bytes(digest, "little") < fraction * 2**64 else "training"
 
 
 def check_fraction(fraction: float) -> None:

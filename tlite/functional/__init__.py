@@ -20,6 +20,7 @@ from tlite.functional.blocks import block, decoder_block, encoder_block, residua
 from tlite.functional.convolution import causal_convolution
 from tlite.functional.fast_attention import fused_attention, mixed_attention
 from tlite.functional.layers import (
+    check_tokens,
     dropout,
     embed,
     feed_forward,

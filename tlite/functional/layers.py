@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from tlite.functional.matmul import matmul
@@ -19,8 +20,33 @@ def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out
 
 
 def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Array, "*batch D"]:
-    """Row `tokens[...]` of the table for each token."""
+    """Row `tokens[...]` of the table for each token.
+
+    Raises:
+        ValueError: a token is not in [0, V); see `check_tokens`.
+    """
+    check_tokens(tokens, len(table))
     return jnp.take(table, tokens, axis=0)
+
+
+def check_tokens(tokens: Int[Array, "*batch"], size: int, *, padding: bool = False) -> None:
+    """Look whether all tokens are in a vocabulary of this size; with `padding` also below 0.
+
+    Under `jit` or `vmap` tokens have no values yet, so nothing is looked at there, and nothing is
+    computed: a token that is too large then gives NaN.
+
+    Raises:
+        ValueError: one is not; the first is named.
+    """
+    if isinstance(tokens, jax.core.Tracer) or not getattr(tokens, "is_fully_addressable", True):
+        return
+    ids = np.asarray(tokens)
+    wrong = ids[(ids >= size) | ((ids < 0) & (not padding))]
+    if wrong.size:
+        least = "; below 0 is padding" if padding else ""
+        raise ValueError(
+            f"there is no token {wrong[0]}: the vocabulary has 0 to {size - 1:,}{least}"
+        )
 
 
 def unembed(

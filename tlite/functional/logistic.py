@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from tlite.functional.layers import check_tokens
 from tlite.functional.random import mix
 
 
@@ -46,7 +47,11 @@ def bag_of_words(
 
     That is a linear model of the vector with a 1 for every word of the vocabulary that occurs,
     scaled to length 1; how often it occurs does not matter. Tokens below 0 are padding.
+
+    Raises:
+        ValueError: a token is V or more; see `check_tokens`.
     """
+    check_tokens(tokens, len(weights), padding=True)
     ordered = jnp.sort(tokens, axis=-1)
     before = jnp.concatenate([jnp.full_like(ordered[..., :1], -1), ordered[..., :-1]], axis=-1)
     first = (ordered >= 0) & (ordered != before)
@@ -60,7 +65,11 @@ def with_bigrams(
     """The tokens, then an id from V to V + num_pairs - 1 for each pair of neighbours, by a hash.
 
     Weinberger et al. 2009: pairs that share an id share a weight. A pair with padding is padding.
+
+    Raises:
+        ValueError: a token is V or more; see `check_tokens`.
     """
+    check_tokens(tokens, vocabulary_size, padding=True)
     left, right = tokens[..., :-1], tokens[..., 1:]
     hashed = mix(mix(left.astype(jnp.uint32)) + right.astype(jnp.uint32)) % jnp.uint32(num_pairs)
     is_pair = (left >= 0) & (right >= 0)

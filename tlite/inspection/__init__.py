@@ -1,6 +1,6 @@
 """Looking inside a model and at the course of its training."""
 
-from tlite.inspection.attention import plot_attention
+from tlite.inspection.attention import plot_attention, plot_head_lines
 from tlite.inspection.capture import names, run
 from tlite.inspection.classifier import (
     plot_confusion,
@@ -17,7 +17,6 @@ from tlite.inspection.heads import (
     plot_scores_by_step,
     plot_top_of_lens,
 )
-from tlite.inspection.page import heads_view, page, picture
 from tlite.inspection.plots import (
     plot_curves,
     plot_loss_by_position,
@@ -36,7 +35,6 @@ from tlite.inspection.texts import (
     coloured_by_loss,
     plot_frequencies,
     plot_lengths,
-    plot_text_losses,
 )
 from tlite.inspection.tools import (
     ablate_heads,

@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
-from matplotlib.text import Text  # an annotation's extent is that of its line too
+from matplotlib.collections import LineCollection
 
 from tlite.errors import needs_extra
 from tlite.inspection.plots import visible
@@ -24,47 +24,51 @@ def plot_embedding(
     PCA keeps the two directions of the largest variance; t-SNE (van der Maaten and Hinton 2008)
     keeps neighbours together. Marks that would overlap stand beside their place, with a line to it.
     """
-    with needs_extra("text"):
-        from sklearn.decomposition import PCA
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
     table = np.asarray(table)
     if method == "pca":
-        places = PCA(n_components=2, random_state=0).fit_transform(table)
+        places = principal_components(table)
     else:
+        with needs_extra("text"):
+            from sklearn.manifold import TSNE
+            from threadpoolctl import threadpool_limits
         perplexity = min(30.0, (len(table) - 1) / 3)
         # Threads would wait for each other: on a busy machine it took a hundred times as long.
         with threadpool_limits(1):
             places = TSNE(perplexity=perplexity, random_state=0, init="pca").fit_transform(table)
-    axes = axes or plt.subplots(figsize=(7, 7), layout="constrained")[1]
+    axes = axes or plt.subplots(figsize=(6.5, 6.5), layout="constrained")[1]
     names = {"pca": "principal component", "tsne": "t-SNE dimension"}
     axes.set(xlabel=f"{names[method]} 1", ylabel=f"{names[method]} 2", title=title)
     axes.scatter(*places.T, s=0)  # sets the limits
     axes.margins(0.08)
+    figure = axes.get_figure(root=True)
+    figure.draw_without_rendering()  # so that the axes are where they will be
+    style = {"ha": "center", "va": "center", "size": 9, "in_layout": False}
     marks = [
-        axes.annotate(
-            visible(token),
-            place,
-            xytext=(0, 0),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            color=colour_of(token),
-            size=9,
-            arrowprops={"arrowstyle": "-", "color": "0.7", "linewidth": 0.5, "shrinkB": 0},
-        )
+        axes.text(*place, visible(token), color=colour_of(token), **style)
         for place, token in zip(places, tokens, strict=True)
     ]
-    figure = axes.get_figure(root=True)
-    figure.draw_without_rendering()  # so that all is where it will be
     centres = axes.transData.transform(places)
-    sizes = np.array([Text.get_window_extent(mark).size for mark in marks])
+    sizes = np.array([mark.get_window_extent().size for mark in marks])
     sizes[:, 0] += 4  # a space between marks side by side
-    moved = (spread_out(centres, sizes) - centres) * 72 / figure.dpi
-    for mark, offset in zip(marks, moved, strict=True):
-        mark.set_position(offset)
-        mark.arrow_patch.set_visible(bool(np.abs(offset).max() > 6))
+    free = spread_out(centres, sizes)
+    away = (np.abs(free - centres) > 6 * figure.dpi / 72).any(-1)
+    free = axes.transData.inverted().transform(free)
+    for mark, place in zip(marks, free, strict=True):
+        mark.set_position(place)
+    lines = np.stack([places, free], axis=1)[away]
+    axes.add_collection(LineCollection(lines, colors="0.7", linewidths=0.5, zorder=1))
     return axes
+
+
+def principal_components(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
+    """(x - mean) V, where V has the two directions of the largest variance.
+
+    A direction's sign is free: the component of its largest number is above 0.
+    """
+    centred = table - table.mean(0)
+    directions = np.linalg.svd(centred, full_matrices=False)[2][:2]
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(1)[:, None], axis=1)
+    return centred @ (directions * np.sign(largest)).T
 
 
 def spread_out(

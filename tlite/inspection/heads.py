@@ -6,8 +6,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from tlite.inspection.plots import label_tokens, plain, visible
+from tlite.inspection.plots import label_tokens, line_style, plain, visible
 
 
 def plot_logit_lens(
@@ -58,20 +59,29 @@ def plot_heads(
     label: str,
     *,
     low: float | None = 0.0,
-    high: float | None = 1.0,
+    high: float | None = None,
     axes: Axes | None = None,
 ) -> Axes:
-    """A number for each layer and head."""
+    """A number for each layer and head, on a scale up to the largest of them unless one is given.
+
+    With `low` None it is a change: 0 is white, more is red, less is blue.
+    """
     layers, heads = table.shape
-    size = (0.75 * heads + 2.2, max(0.5 * layers + 1.3, 3.2))
+    size = (0.62 * heads + 2.4, max(0.45 * layers + 1.1, 2.4))
     axes = axes or plt.subplots(figsize=size, layout="constrained")[1]
-    image = axes.imshow(table, cmap="viridis", vmin=low, vmax=high, aspect="auto")
-    middle = (image.norm.vmin + image.norm.vmax) / 2
+    most = float(np.abs(table).max()) or 1.0
+    high = most if high is None else high
+    colours, low = ("RdBu_r", -high) if low is None else ("Blues", low)
+    image = axes.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
+    digits = 2 if most >= 0.1 else 3
     for layer in range(layers):
         for head in range(heads):
             value = table[layer, head]
-            colour = "white" if value < middle else "black"
-            axes.text(head, layer, f"{value:.2f}", ha="center", va="center", color=colour)
+            share = (value - low) / (high - low)
+            dark = share > 0.6 if colours == "Blues" else abs(share - 0.5) > 0.35
+            style = {"ha": "center", "va": "center", "color": "white" if dark else "black"}
+            number = f"{value.round(digits) + 0.0:.{digits}f}"  # no -0.00
+            axes.text(head, layer, number, fontsize=9, **style)
     axes.set_xticks(range(heads))
     axes.set_yticks(range(layers))
     axes.set(xlabel="head", ylabel="block")
@@ -85,13 +95,38 @@ def plot_scores_by_step(
     label: str,
     axes: Axes | None = None,
 ) -> Axes:
-    """A score of every head at the checkpoints of a run."""
-    axes = axes or plt.subplots(figsize=(6, 4), layout="constrained")[1]
-    for layer in range(scores.shape[1]):
-        for head in range(scores.shape[2]):
-            axes.plot(steps, scores[:, layer, head], marker="o", ms=3, label=f"{layer}.{head}")
+    """A score of every head at the checkpoints of a run: a panel for each block, or all in one."""
+    layers, heads = scores.shape[1:]
+    panels = [axes] * layers
+    if axes is None:
+        columns = min(layers, 4)
+        rows = -(-layers // columns)
+        size = (2.6 * columns + 1.4, 2.4 * rows + 0.6)
+        shared = {"sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
+        figure, grid = plt.subplots(rows, columns, figsize=size, **shared)
+        panels = list(grid.flat)
+        for panel in panels[layers:]:
+            panel.axis("off")
+    for layer in range(layers):
+        for head in range(heads):
+            style = line_style(head if axes is None else layer * heads + head)
+            name = f"head {head}" if axes is None else f"{layer}.{head}"
+            panels[layer].plot(steps, scores[:, layer, head], marker="o", ms=3, label=name, **style)
+        panels[layer].grid(alpha=0.3)
+    if axes is None:
+        for layer, panel in enumerate(panels[:layers]):
+            panel.set_title(f"block {layer}", fontsize=10)
+            panel.xaxis.set_major_locator(MaxNLocator(4))
+        panels[0].set_ylim(0, 1.05 * float(scores.max()) or 1)
+        for row in grid:
+            row[0].set_ylabel(label)
+        for panel in panels[max(layers - columns, 0) : layers]:
+            panel.set_xlabel("step")
+            panel.tick_params(labelbottom=True)
+        handles, named = panels[0].get_legend_handles_labels()
+        figure.legend(handles, named, loc="outside right center", fontsize=8)
+        return panels[0]
     axes.set(xlabel="step", ylabel=label, ylim=(0, 1))
-    axes.grid(alpha=0.3)
     axes.legend(title="block.head", ncols=4, fontsize=7)
     return axes
 
@@ -103,7 +138,7 @@ def plot_patches(
     layers, length = table.shape
     size = (0.34 * length + 2.4, 0.4 * layers + 1.4)
     axes = axes or plt.subplots(figsize=size, layout="constrained")[1]
-    image = axes.imshow(table, cmap="viridis", aspect="auto")
+    image = axes.imshow(table, cmap="Blues", aspect="auto")
     label_tokens(axes, tokens)
     axes.set_yticks(range(layers), [f"block {i}" for i in range(layers)])
     axes.set(xlabel="position that is restored", ylabel="after")

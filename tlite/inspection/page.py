@@ -1,91 +1,98 @@
-"""One HTML page for a run: its pictures and a view of its heads, with nothing from a network."""
+"""One HTML page for a model: facts, its heads, and pictures by topic, with no network."""
 
 import base64
 import html
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
+from tlite.inspection import head_view
+from tlite.inspection.plots import readable
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em;
-       color: #222; }
-h1, h2 { font-weight: 600; } img { max-width: 100%; } figure { margin: 1.5em 0; }
-figcaption { color: #555; } .text { font: 14px/1.7 monospace; white-space: pre-wrap; }
-.heads .row { font: 14px/1.9 monospace; white-space: nowrap; overflow-x: auto; }
-.heads .name { display: inline-block; width: 9.5em; color: #555; }
-.heads .token { padding: 2px 1px; margin: 0 1px; border-radius: 3px; }
-.heads .queries .token { cursor: pointer; border: 1px solid #ccc; }
-.heads .chosen { outline: 2px solid #d62728; }
-"""
-
-SCRIPT = """
-for (const view of document.querySelectorAll(".heads")) {
-  const data = JSON.parse(view.querySelector("script").textContent);
-  const mark = text => text.replaceAll(" ", "\\u2423").replaceAll("\\n", "\\u21b5");
-  const row = (name, tokens, kind) => {
-    const line = document.createElement("div");
-    line.className = "row " + kind;
-    const title = document.createElement("span");
-    title.className = "name";
-    title.textContent = name;
-    line.append(title);
-    for (const text of tokens) {
-      const token = document.createElement("span");
-      token.className = "token";
-      token.textContent = mark(text);
-      line.append(token);
-    }
-    view.append(line);
-    return [...line.querySelectorAll(".token")];
-  };
-  const queries = row("hover here", data.queries, "queries");
-  const heads = [];
-  data.weights.forEach((layer, l) => layer.forEach((table, h) => {
-    heads.push([row(`block ${l} head ${h}`, data.keys, "keys"), table]);
-  }));
-  const show = query => {
-    queries.forEach((token, index) => token.classList.toggle("chosen", index === query));
-    for (const [tokens, table] of heads) tokens.forEach((token, key) => {
-      const weight = table[query][key];
-      token.style.background = `rgba(31, 119, 180, ${weight})`;
-      token.style.color = weight > 0.6 ? "white" : "";
-      token.title = weight.toFixed(3);
-    });
-  };
-  queries.forEach((token, index) => token.addEventListener("mouseover", () => show(index)));
-  show(queries.length - 1);
+:root { color-scheme: light dark; --text: #1f2328; --dim: #59636e; --line: #d1d9e0;
+  --page: #fff; --card: #f6f8fa; --accent: #1f77b4; --chosen: #cf222e; --hatch: #b6bec7;
+  --hover: #eaeef2; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6edf3; --dim: #9198a1; --line: #3d444d; --page: #0d1117; --card: #151b23;
+    --accent: #58a6ff; --chosen: #ff7b72; --hatch: #4d5661; --hover: #21262d; }
+  /* White ground to the page's own, dark ink to light, and every hue as it was. */
+  img { filter: invert(1) hue-rotate(180deg); mix-blend-mode: screen; }
 }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1240px; margin: 1.5em auto; padding: 0 1em;
+  color: var(--text); background: var(--page); overflow-wrap: anywhere; }
+h1, h2 { font-weight: 600; line-height: 1.25; margin: 1.2em 0 .5em; }
+h1 { font-size: 1.6em; margin-top: 0; } h2 { font-size: 1.2em; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .35em 1.2em; margin: 0; }
+dt { color: var(--dim); } dd { margin: 0; }
+@media (max-width: 600px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: .4em; } }
+pre, .text { font: 14px/1.6 ui-monospace, "DejaVu Sans Mono", monospace; white-space: pre-wrap;
+  margin: 0; }
+pre, .text { background: var(--card); border: 1px solid var(--line); border-radius: 6px;
+  padding: .5em .8em; max-height: 22em; overflow: auto; }
+.bars { display: grid; grid-template-columns: max-content max-content minmax(4em, 16em);
+  gap: .1em .8em; align-items: center; margin-top: .5em; }
+.bars i { display: block; height: .8em; background: var(--accent); border-radius: 2px; }
+details { border-top: 1px solid var(--line); padding: .2em 0; } .heads { margin-bottom: 1.5em; }
+summary { cursor: pointer; padding: .4em 0; } summary h2 { display: inline; }
+summary span { color: var(--dim); margin-left: .6em; }
+.figures { display: flex; flex-wrap: wrap; gap: 1.5em 2em; align-items: flex-start; }
+figure { margin: .5em 0; max-width: min(100%, 62em); min-width: min(100%, 26em); }
+figure div { overflow-x: auto; } figure img { max-width: 100%; height: auto; display: block; }
+@media (max-width: 600px) { figure img { max-width: 40em; } }
+figcaption { color: var(--dim); margin-top: .3em; width: 0; min-width: min(100%, 44em); }
 """
 
 
 def picture(path: Path, caption: str) -> str:
-    """An image file, put into the page itself."""
+    """An image file, put into the page itself, with a sentence on what is seen."""
     content = base64.b64encode(path.read_bytes()).decode()
-    words = html.escape(caption)
-    return (
-        f'<figure><img alt="{words}" src="data:image/png;base64,{content}">'
-        f"<figcaption>{words}</figcaption></figure>"
+    return figure(f'<div><img alt="" src="data:image/png;base64,{content}"></div>', caption)
+
+
+def figure(content: str, caption: str) -> str:
+    """HTML with a sentence on what is seen."""
+    return f"<figure>{content}<figcaption>{html.escape(readable(caption))}</figcaption></figure>"
+
+
+def sample(text: str) -> str:
+    """A text as it was written, lines and all."""
+    return f"<pre>{html.escape(readable(text))}</pre>"
+
+
+def bars(shares: Mapping[str, float]) -> str:
+    """Probabilities by name, each with a bar."""
+    rows = (
+        f"<span>{html.escape(readable(name))}</span><span>{share:.3f}</span>"
+        f'<i style="width:{100 * share:.1f}%"></i>'
+        for name, share in shares.items()
     )
+    return f'<div class="bars">{"".join(rows)}</div>'
 
 
-def heads_view(weights: Sequence[np.ndarray], queries: Sequence[str], keys: Sequence[str]) -> str:
-    """Hover over a token to see where each head of each block (H, T, S) looks from it."""
-    data = {
-        "queries": list(queries),
-        "keys": list(keys),
-        "weights": [np.round(np.asarray(layer, float), 3).tolist() for layer in weights],
-    }
-    content = json.dumps(data).replace("<", "\\u003c")  # no token can end the script
-    return f'<div class="heads"><script type="application/json">{content}</script></div>'
+def page(
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    heads: str,
+    topics: Sequence[tuple[str, str, str]],
+) -> str:
+    """The page: what the model is, then its heads, then the rest, folded.
 
-
-def page(title: str, sections: Sequence[tuple[str, str]]) -> str:
-    """The page: each section is a heading and its HTML."""
-    body = "".join(f"<h2>{html.escape(name)}</h2>{content}" for name, content in sections)
+    Args:
+        facts: names, and their HTML.
+        heads: the HTML of the `head_view`; empty: there is none.
+        topics: a title, a sentence on what it holds, and the HTML.
+    """
+    name = html.escape(readable(title))
+    told = "".join(f"<dt>{html.escape(fact)}</dt><dd>{content}</dd>" for fact, content in facts)
+    folds = "".join(
+        f"<details><summary><h2>{html.escape(topic)}</h2><span>{html.escape(sentence)}</span>"
+        f'</summary><div class="figures">{content}</div></details>'
+        for topic, sentence, content in topics
+    )
+    view = f"<h2>What each head looks at</h2>{heads}<script>{head_view.SCRIPT}</script>"
     return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}'
-        f"</title><style>{STYLE}</style></head><body><h1>{html.escape(title)}</h1>{body}"
-        f"<script>{SCRIPT}</script></body></html>"
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{name}</title><style>{STYLE}{head_view.STYLE}</style></head>"
+        f"<body><h1>{name}</h1><dl>{told}</dl>{view if heads else ''}{folds}</body></html>\n"
     )

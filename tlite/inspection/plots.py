@@ -9,6 +9,16 @@ from matplotlib.axes import Axes
 
 from tlite.terminal import printable
 
+CARETS = {0x2400 + code: f"^{chr(code ^ 0x40)}" for code in range(0x20)} | {0x2421: "^?"}
+STYLES = "-", "--", ":", "-."
+COLOURS = [f"tab:{name}" for name in ("blue", "orange", "green", "red", "purple", "brown", "pink")]
+
+
+def line_style(index: int) -> dict[str, str]:
+    """Colour and style of a plot's line: no two of the first 28 have both in common."""
+    style = STYLES[index // len(COLOURS) % len(STYLES)]
+    return {"color": COLOURS[index % len(COLOURS)], "linestyle": style}
+
 
 def plot_curves(lines: list[dict], name: str = "loss", axes: Axes | None = None) -> Axes:
     """A quantity of metrics.jsonl by step, for training (smoothed) and validation, with its spread.
@@ -105,18 +115,32 @@ def label_tokens(axes: Axes, tokens: Sequence[str]) -> None:
     axes.set_xticks(range(len(tokens)), [visible(token) for token in tokens], rotation=turn)
 
 
+def symbols(token: str) -> str:
+    """A token with a symbol for each character that can't be seen: ␣, ↵, ⇥, ␌, ...; others \\u200b.
+
+    The symbols of control characters are Unicode's own (U+2400 and on).
+    """
+    marks = {" ": "␣", "\n": "↵", "\t": "⇥"}
+    return "".join(marks.get(c) or readable(c) for c in token)
+
+
+def readable(text: str) -> str:
+    """A text whose control characters but line ends are symbols; spaces stay spaces."""
+    known = printable(text).replace("\t", "␉")
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in known)
+
+
 def visible(token: str) -> str:
-    """A token as a mark that can be seen: spaces and line ends too."""
-    return plain(token.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥"))
+    """The same in a picture, letter by letter."""
+    return plain(symbols(token))
 
 
 def plain(text: str) -> str:
     """Text as matplotlib draws it letter by letter: a `$` would begin a formula.
 
-    A control character is a picture, as on a terminal, where matplotlib warns of those that it has
-    no glyph for.
+    Its font has no symbols for control characters: a form feed is ^L, as keyboards have it.
     """
-    return printable(text).replace("$", r"\$")
+    return printable(text).translate(CARETS).replace("$", r"\$")
 
 
 def _averaged(values: list, width: int) -> np.ndarray:

@@ -4,15 +4,24 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from tlite.inspection.plots import line_style
 
 
-def plot_positions(table: Float[np.ndarray, "L D"], axes: Axes | None = None) -> Axes:
+def plot_positions(
+    table: Float[np.ndarray, "L D"],
+    axes: Axes | None = None,
+    xlabel: str = "column of the encoding",
+    label: str = "value",
+) -> Axes:
     """The table as a heat map: a row for each position."""
     axes = axes or plt.subplots(figsize=(6, 4), layout="constrained")[1]
     most = np.abs(table).max()
     image = axes.imshow(table, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
-    axes.set(xlabel="column of the encoding", ylabel="position")
-    axes.figure.colorbar(image, ax=axes, label="value")
+    axes.set(xlabel=xlabel, ylabel="position")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.figure.colorbar(image, ax=axes, label=label)
     return axes
 
 
@@ -48,9 +57,8 @@ def plot_bias(bias: Float[np.ndarray, "H T S"], axes: Axes | None = None) -> Axe
     """What is added to each head's scores by the distance: of the middle query, to each key."""
     axes = axes or plt.subplots(figsize=(7, 4), layout="constrained")[1]
     middle = bias.shape[1] // 2
-    colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(bias)))
     for head, row in enumerate(bias[:, middle]):
-        axes.plot(np.arange(len(row)) - middle, row, label=f"head {head}", color=colours[head])
+        axes.plot(np.arange(len(row)) - middle, row, label=f"head {head}", **line_style(head))
     axes.set(xlabel="position of the key less that of the query", ylabel="added to the score")
     axes.grid(alpha=0.3)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=7, ncols=-(-len(bias) // 16))

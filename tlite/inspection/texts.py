@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from tlite.inspection.plots import visible
+from tlite.inspection.plots import readable, visible
 
 
 def plot_frequencies(
@@ -49,31 +49,9 @@ def coloured_by_loss(tokens: Sequence[str], losses: Float[np.ndarray, "N"]) -> s
     for token, loss in zip(tokens, losses, strict=True):
         bits = float(loss) / np.log(2)
         shade = min(bits / 8, 1)
-        text = html.escape(token).replace("\n", "&#8629;<br>")
+        text = html.escape(readable(token)).replace("\n", "&#8629;<br>")
         spans.append(
             f'<span style="background:rgba(214,39,40,{shade:.2f})" title="{bits:.1f} bits">'
             f"{text}</span>"
         )
     return '<p class="text">' + "".join(spans) + "</p>"
-
-
-def plot_text_losses(
-    tokens: Sequence[str],
-    losses: Float[np.ndarray, "N"],
-    width: int = 64,
-    axes: Axes | None = None,
-) -> Axes:
-    """The text in lines of `width` tokens, each on a ground coloured by its loss."""
-    rows = -(-len(tokens) // width)
-    axes = axes or plt.subplots(figsize=(10, 0.3 * rows + 0.9), layout="constrained")[1]
-    table = np.full(rows * width, np.nan)
-    table[: len(tokens)] = losses
-    image = axes.imshow(table.reshape(rows, width), cmap="Reds", vmin=0, vmax=6, aspect="auto")
-    for index, token in enumerate(tokens):
-        row, column = divmod(index, width)
-        colour = "white" if losses[index] > 4 else "black"
-        axes.text(column, row, visible(token), ha="center", va="center", fontsize=7, color=colour)
-    axes.set_yticks([])
-    axes.set(xlabel="character of the line")
-    axes.figure.colorbar(image, ax=axes, label="loss (nats)")
-    return axes

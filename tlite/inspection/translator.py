@@ -18,7 +18,10 @@ from tlite.training.optimizer import schedule
 def plot_alignment(
     weights: Float[np.ndarray, "L T S"], source: list[str], target: list[str]
 ) -> Axes:
-    """Cross-attention of each decoder block, averaged over heads: from target to source pieces."""
+    """Cross-attention of each decoder block, averaged over heads: from target to source pieces.
+
+    The scale, one for all blocks, ends at the largest mean weight.
+    """
     size = max(len(source), len(target)) * 0.22 + 1
     figure, grid = plt.subplots(
         1,
@@ -29,12 +32,14 @@ def plot_alignment(
         layout="constrained",
     )
     for number, (axes, table) in enumerate(zip(grid[0], weights, strict=True)):
-        image = axes.imshow(table, cmap="viridis", vmin=0, vmax=1)
+        image = axes.imshow(table, cmap="Blues", vmin=0, vmax=float(weights.max()) or 1)
         axes.set_xticks(range(len(source)), [visible(piece) for piece in source], rotation=90)
         axes.set_yticks(range(len(target)), [visible(piece) for piece in target])
         axes.set(title=f"decoder block {number}", xlabel="source")
     grid[0, 0].set_ylabel("written piece")
-    figure.colorbar(image, ax=grid[0].tolist(), label="attention weight (mean of the heads)")
+    figure.colorbar(
+        image, ax=grid[0].tolist(), label="attention weight (mean of the heads)", shrink=0.7
+    )
     return grid[0, 0]
 
 

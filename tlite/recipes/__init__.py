@@ -1,30 +1,24 @@
 """Runs: an experiment's data, tokenizer, trainer and checkpoints, held together by a folder."""
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tlite.experiment import Experiment
-from tlite.recipes.classifier import ClassifierRecipe
-from tlite.recipes.extending import save_steps, with_steps
-from tlite.recipes.generator import GeneratorRecipe
-from tlite.recipes.recipe import Recipe, check_member, restore_checkpoint
-from tlite.recipes.translator import TranslatorRecipe
-from tlite.training.runs import open_run
+if TYPE_CHECKING:
+    from tlite.recipes.kinds import (
+        RECIPES,
+        ClassifierRecipe,
+        GeneratorRecipe,
+        TranslatorRecipe,
+        open_recipe,
+        start,
+    )
 
-RECIPES = {
-    kind.experiment_type: kind for kind in (GeneratorRecipe, ClassifierRecipe, TranslatorRecipe)
-}
-
-
-def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
-    """A new run of an experiment."""
-    return RECIPES[type(experiment)].start(experiment, folder)
+RECIPE_NAMES = ("GeneratorRecipe", "ClassifierRecipe", "TranslatorRecipe")
 
 
-def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
-    """The run in a folder, whatever it is a run of; with other `steps` than it had, if given."""
-    run = open_run(folder, Experiment)
-    run = run if steps is None else with_steps(run, steps)
-    recipe = RECIPES[type(run.experiment)].with_data(run)
-    if steps is not None:
-        save_steps(run)
-    return recipe
+def __getattr__(name: str):
+    """They are imported, and JAX with them, when they are asked for."""
+    if name in ("RECIPES", "open_recipe", "start", *RECIPE_NAMES):
+        import tlite.recipes.kinds as kinds
+
+        return getattr(kinds, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,6 @@
 """Runs of a classifier: labelled texts, their tokens, and what is reported of a trained model."""
 
 import dataclasses
-import hashlib
 import itertools
 import sys
 from collections.abc import Iterable
@@ -13,15 +12,18 @@ import numpy as np
 
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
-from tlite.errors import UserError, disk_errors, program
+from tlite.errors import UserError, disk_errors
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.inspection import plot_curves
 from tlite.models import ClassifierConfig
 from tlite.pretrained import PretrainedTokenizer
+from tlite.recipes.evaluation import evaluate_classifier
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
+from tlite.recipes.options import EvaluateClassifier
+from tlite.recipes.prepared import fingerprint_of, with_sizes
 from tlite.recipes.pretraining import check_pretraining, pretrained_members
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
 from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
@@ -41,6 +43,7 @@ class ClassifierRecipe(Recipe):
     """A classifier and the texts whose labels it learns to predict."""
 
     experiment_type = ClassifierExperiment
+    packages = ("sklearn",)  # of the baseline
 
     @classmethod
     def load_data(cls, experiment: ClassifierExperiment) -> LabelledData:
@@ -76,14 +79,7 @@ class ClassifierRecipe(Recipe):
             tokenizer = SubwordTokenizer.train(texts, kind, pieces)
         sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
         sizes |= rows_of_ngrams(experiment, tokenizer)
-        for name, size in sizes.items():
-            if getattr(experiment.model, name) not in (0, size):
-                raise UserError(
-                    f"{name} is {getattr(experiment.model, name)}, but the data has {size}: "
-                    f"leave it out"
-                )
-        model = dataclasses.replace(experiment.model, **sizes)
-        return dataclasses.replace(experiment, model=model), tokenizer
+        return with_sizes(experiment, sizes, "data"), tokenizer
 
     @classmethod
     def load_tokenizer(cls, run: Run) -> IndexTokenizer | SubwordTokenizer | PretrainedTokenizer:
@@ -100,17 +96,11 @@ class ClassifierRecipe(Recipe):
 
     @classmethod
     def fingerprint(cls, data: LabelledData) -> dict[str, Any]:
-        fingerprint = {}
+        found = {}
         for part, examples in data._asdict().items():
-            digest, number = hashlib.sha256(), 0
-            for example in examples:
-                digest.update(f"{example.value}\n{example.text}\n".encode())
-                number += 1
-            fingerprint |= {
-                f"{part} texts": number,
-                f"SHA-256 of the {part} part": digest.hexdigest(),
-            }
-        return fingerprint
+            texts = (f"{example.value}\n{example.text}\n" for example in examples)
+            found |= fingerprint_of(part, texts, "texts")
+        return found
 
     def make_trainer(self) -> Trainer:
         tokenizer = self.tokenizer
@@ -136,7 +126,7 @@ class ClassifierRecipe(Recipe):
         settings = self.experiment.pretraining
         if isinstance(settings, Pretrained):
             config = self.experiment.model
-            return start_from(self, taken_from(settings, config, config.num_classes)[1])
+            return start_from(self.trainer, taken_from(settings, config, config.num_classes)[1])
         fresh = settings is None or not settings.pretraining_steps
         members = self.trainer.init() if fresh else pretrained_members(self)
         if not isinstance(self.tokenizer, NgramTokenizer):
@@ -156,15 +146,19 @@ class ClassifierRecipe(Recipe):
         members, step = self.restore("best")
         means = validate(self.trainer, members, batches)
         print(f"best checkpoint: step {step:,}")
-        print(f"validation accuracy {percent(means['accuracy'])}, loss {means['loss'].mean():.4f}")
+        accuracy = spread(100 * means["accuracy"], ".1f")
+        print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
         lines = read_metrics(self.run.metrics, most=1000)
         with disk_errors(self.run.plots):
             self.save_plots(
                 {name: lambda n=name: plot_curves(lines, n) for name in ("loss", "accuracy")}
             )
-        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(f"{program()} evaluate {self.run.folder} --split test")
+        self.advise_test()
+
+    def evaluate(self, options: EvaluateClassifier) -> None:
+        """Print and draw how it does on a part of its data."""
+        evaluate_classifier(self, options)
 
     def print_baseline(self, part: str, examples: list[Example]) -> np.ndarray | None:
         """The accuracy of TF-IDF and logistic regression on the same examples."""
@@ -248,9 +242,3 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
         )
     if empty:
         print(f"warning: {empty:,} of the training texts are empty", file=sys.stderr)
-
-
-def percent(accuracy: np.ndarray) -> str:
-    """Mean and spread over the members (M,)."""
-    spread = f" ± {100 * accuracy.std(ddof=1):.1f}" if len(accuracy) > 1 else ""
-    return f"{100 * accuracy.mean():.1f}{spread} %"

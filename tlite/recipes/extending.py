@@ -2,13 +2,10 @@
 
 import dataclasses
 
-import numpy as np
-
 from tlite import processes
 from tlite.errors import UserError
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import selection_scores
-from tlite.training.metrics import MetricsFile, iterate_metrics
+from tlite.training.metrics import MetricsFile
 from tlite.training.runs import Run, rewrite_config
 
 
@@ -39,11 +36,6 @@ def save_steps(run: Run) -> None:
             rewrite_config(run)
     else:
         rewrite_config(run)
-    if missing := _missing_best(run):
-        print(
-            f"warning: the checkpoint of step {missing}, the best but for that of the end until "
-            "now, was not kept: the best will be of those that were"
-        )
 
 
 def _reason_against(run: Run, steps: int) -> str | None:
@@ -64,18 +56,3 @@ def _reason_against(run: Run, steps: int) -> str | None:
     if steps < done:
         return f"--steps must be at least {done:,}: {run.folder} has done as many"
     return None
-
-
-def _missing_best(run: Run) -> int | None:
-    """The step of the best regular validation, if its checkpoint was removed: where the last step
-    was the best, and no multiple of `evaluate_every`, runs until November 2026 kept no other."""
-    config = run.experiment.training
-    lines = [
-        line
-        for line in iterate_metrics(run.metrics, "validation")
-        if line["step"] % config.evaluate_every == 0 and line.get(config.select) is not None
-    ]
-    if not lines:
-        return None
-    best = lines[int(np.argmin(selection_scores(config, lines)))]["step"]
-    return None if best in Checkpoints(run.checkpoints).steps() else best

@@ -18,7 +18,7 @@ from tlite.experiment import Experiment, GeneratorExperiment, Pretrained
 from tlite.models import BlocksConfig
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.loading import open_model
-from tlite.training import TrainState, generator_task, validation_batches
+from tlite.training import Trainer, TrainState, generator_task, validation_batches
 from tlite.training.named import from_named, parameter_names, to_named
 
 LONGEST = 1024  # tokens of a window that a text is scored in
@@ -147,11 +147,15 @@ def taken_from(
     return config, arrays, tokenizer, settings
 
 
-def start_from(run, arrays: dict[str, Any]) -> TrainState:
-    """A run's members, all with these parameters; a classifier's new head is drawn by each."""
-    start = run.trainer.init()
+def start_from(
+    trainer: Trainer, arrays: dict[str, Any], members: TrainState | None = None
+) -> TrainState:
+    """Members that all have these parameters, by name; what is not among them they have of their
+    own, as `members` or as they are drawn."""
+    start = trainer.init() if members is None else members
     named = to_named(start)
     for name, array in named["parameters"].items():
         if name in arrays:
-            named["parameters"][name] = np.broadcast_to(np.asarray(arrays[name]), array.shape)
-    return run.trainer.place(from_named(start, named))
+            same = np.broadcast_to(np.asarray(arrays[name]), array.shape)
+            named["parameters"][name] = same.astype(array.dtype)
+    return trainer.place(from_named(start, named))

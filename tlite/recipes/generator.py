@@ -15,8 +15,10 @@ from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import Characters, GeneratorExperiment
 from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
+from tlite.inspection.pieces import mark_of
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
+from tlite.recipes.options import EvaluateGenerator
 from tlite.recipes.parts import (
     DataPart,
     TextPart,
@@ -25,7 +27,6 @@ from tlite.recipes.parts import (
     open_parts,
     tokenizer_of,
 )
-from tlite.recipes.pieces import mark_of
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.recipes.tokens import (
     Tokenizer,
@@ -159,6 +160,10 @@ class GeneratorRecipe(Recipe):
         """What a token is called."""
         return unit_of(self.tokenizer)
 
+    @property
+    def scored(self) -> tuple[int, str]:
+        return len(self.parts["validation"]) - 1, f"{self.unit}s"
+
     def measure(self, members: TrainState, means: dict, split: str = "validation") -> dict:
         """Bits for each byte of a part's text: they compare models with different tokens."""
         ratio = self.parts[split].targets_per_byte
@@ -167,7 +172,7 @@ class GeneratorRecipe(Recipe):
     def start_members(self) -> TrainState:
         if (settings := self.experiment.pretraining) is None:
             return self.trainer.init()
-        return start_from(self, taken_from(settings, self.experiment.model)[1])
+        return start_from(self.trainer, taken_from(settings, self.experiment.model)[1])
 
     def report(self, batches) -> None:
         """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
@@ -212,19 +217,17 @@ class GeneratorRecipe(Recipe):
             }
         )
 
-    def evaluate(self, checkpoint: str, split: str, sampled: int, together: bool = False) -> None:
-        """Print the loss over every token of a part; and a sampled estimate if asked.
-
-        Of members one by one; with `together` also of the mean of their probabilities.
-        """
+    def evaluate(self, options: EvaluateGenerator) -> None:
+        """Print the loss over every token of a part; and a sampled estimate if asked."""
+        split, sampled = options.split, options.sampled
         if split == "test":
             raise UserError("a generator's text has no test part: training or validation")
         most = MOST_SAMPLED // self.experiment.model.context
         if sampled > most:
             raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
-        members, step = self.restore(checkpoint)
+        together = self.is_together(options.member)
+        members, step = self.restore(options.checkpoint)
         batches = self.validation(split)
-        together = together and self.experiment.training.num_members > 1
 
         def tell(part: str, ending: str = "") -> None:
             print(describe(part, self.means(members, batches, split), self.unit) + ending)

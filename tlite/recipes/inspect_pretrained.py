@@ -3,15 +3,25 @@
 from functools import partial
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from tlite import functional as F
 from tlite import inspection as I
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Experiment
+from tlite.inspection.draw import SHOWN, draw_vocabulary
+from tlite.inspection.draw_models import (
+    COLOURED,
+    draw_classifier,
+    draw_encoder,
+    draw_generator,
+    draw_masked,
+    draw_seq2seq,
+    tell_size,
+)
+from tlite.inspection.gallery import PAGE, Gallery, new_gallery
+from tlite.inspection.page import bars, sample
+from tlite.inspection.pieces import mark_of
 from tlite.models import (
     Encoder,
     TransformerClassifier,
@@ -19,20 +29,8 @@ from tlite.models import (
     TransformerMasked,
     TransformerSeq2Seq,
 )
-from tlite.recipes.gallery import PAGE, new_gallery
-from tlite.recipes.inspect_model import (
-    SHOWN,
-    look_at_encoder,
-    look_at_positions,
-    look_at_vocabulary,
-    look_inside_classifier,
-    look_inside_generator,
-    look_inside_masked,
-    look_inside_seq2seq,
-)
-from tlite.recipes.inspect_run import check_text
+from tlite.recipes.inspect_run import check_text, tell_continued
 from tlite.recipes.loading import open_model
-from tlite.recipes.pieces import mark_of
 from tlite.text.pairs import START_ID
 
 # Names come again, so that heads that copy have something to do.
@@ -40,7 +38,9 @@ TEXT = (
     "When Mary and John went to the store, John gave a drink to Mary. "
     "When Mary and John went to the park, John gave a ball to Mary."
 )
+KINDS = {"masked": "masked model", "seq2seq": "encoder-decoder"}
 SEQUENCES = 4  # of random tokens that heads are scored on: a large model takes seconds for each
+SAMPLED = 40  # tokens that a generator goes on with
 
 
 def inspect_pretrained(
@@ -57,20 +57,21 @@ def inspect_pretrained(
     check_text(text)
     model, tokenizer, told = open_model(folder, Experiment, checkpoint, member)
     tokens = first_tokens(tokenizer, text or TEXT, min(SHOWN, model.config.context))
-    number = sum(leaf.size for leaf in jax.tree.leaves(model))
-    title = f"{folder}: {told.family} {told.kind}, {number:,} parameters"
     place = Path(folder) / "inspection"
     if not Path(folder).is_dir():
         place = Path("runs", "inspection", str(folder).replace("/", "--"))
-    look = {
-        TransformerGenerator: look_at_reading,
-        TransformerMasked: look_inside_masked,
-        Encoder: look_at_encoder,
-        TransformerClassifier: partial(look_at_classes, classes=told.labels),
-        TransformerSeq2Seq: look_at_writing,
+    draw = {
+        TransformerGenerator: draw_pretrained_generator,
+        TransformerMasked: draw_pretrained_masked,
+        Encoder: draw_pretrained_encoder,
+        TransformerClassifier: partial(draw_pretrained_classifier, classes=told.labels),
+        TransformerSeq2Seq: draw_pretrained_seq2seq,
     }
-    with new_gallery(place, title) as gallery:
-        look[type(model)](gallery, model, tokenizer, tokens)
+    kind = f"{told.family} {KINDS.get(told.kind, told.kind)}"
+    with new_gallery(place, f"{Path(folder).name}: {kind}") as gallery:
+        gallery.tell("Model", kind, str(folder))
+        tell_size(gallery, model)
+        draw[type(model)](gallery, model, tokenizer, tokens)
     return place / PAGE
 
 
@@ -89,30 +90,53 @@ def first_tokens(tokenizer, text: str, length: int) -> np.ndarray:
     return tokenizer.encode_batch([text], length)[0]
 
 
-def look_at_reading(gallery, model, tokenizer, tokens: np.ndarray) -> None:
-    """A generator: how surprising each token of the text is, and what is inside."""
-    look_inside_generator(gallery, model, tokenizer, tokens, sequences=SEQUENCES)
-    losses = F.token_cross_entropy(model(jnp.asarray(tokens))[:-1], jnp.asarray(tokens[1:]))
+def draw_pretrained_generator(gallery: Gallery, model, tokenizer, tokens: np.ndarray) -> None:
+    """How surprising each token of the text is, how it goes on, and what is inside."""
+    losses = draw_generator(gallery, model, tokenizer, tokens, sequences=SEQUENCES)
+    if len(losses):
+        gallery.tell("Score", f"loss {losses.mean():.4f} nats per token on the text below")
+    tell_continued(gallery, model, tokenizer, tokens, [], SAMPLED)
     marks = [mark_of(tokenizer, token) for token in tokens[1:]]
-    gallery.add("Predictions", I.coloured_by_loss(marks, np.asarray(losses)))
+    told = f"The text without its first token: {COLOURED}"
+    gallery.add("Predictions", I.coloured_by_loss(marks, losses), told)
 
 
-def look_at_classes(gallery, model, tokenizer, tokens: np.ndarray, classes: list[str]) -> None:
-    """A classifier: what of the text speaks for its class."""
-    look_at_positions(gallery, model)
-    pieces, text = [mark_of(tokenizer, token) for token in tokens], tokenizer.decode(tokens)
-    look_inside_classifier(gallery, model, tokens, pieces, classes, text)
-    look_at_vocabulary(gallery, model.embedding.table, tokenizer, tokens)
+def draw_pretrained_masked(gallery: Gallery, model, tokenizer, tokens: np.ndarray) -> None:
+    """What it fills in where a token is hidden."""
+    hidden, filled = draw_masked(gallery, model, tokenizer, tokens)
+    right = sum(a == b for a, b in zip(hidden, filled, strict=True))
+    if hidden:
+        gallery.tell("Score", f"{right} of {len(hidden)} tokens right, each hidden alone")
+    text = f"text: {tokenizer.decode(tokens)}\nfilled in, one by one: {' '.join(filled)}"
+    gallery.tell_html("Sample", sample(text))
 
 
-def look_at_writing(gallery, model, tokenizer, source: np.ndarray) -> None:
-    """An encoder-decoder: what it writes for the text, greedily, and where it looks for that."""
+def draw_pretrained_encoder(gallery: Gallery, model, tokenizer, tokens: np.ndarray) -> None:
+    """The text that its vectors are of; it predicts nothing."""
+    gallery.tell_html("Sample", sample(tokenizer.decode(tokens)))
+    draw_encoder(gallery, model, tokenizer, tokens)
+
+
+def draw_pretrained_classifier(
+    gallery: Gallery, model, tokenizer, tokens: np.ndarray, classes: list[str]
+) -> None:
+    """What of the text speaks for its class."""
+    pieces = [mark_of(tokenizer, token) for token in tokens]
+    found = draw_classifier(gallery, model, tokens, pieces, classes)
+    gallery.tell_html("Sample", sample(tokenizer.decode(tokens)) + bars(found))
+    draw_vocabulary(gallery, model.embedding.table, tokenizer, tokens)
+
+
+def draw_pretrained_seq2seq(gallery: Gallery, model, tokenizer, source: np.ndarray) -> None:
+    """What it writes for the text, greedily, and where it looks for that."""
     config = model.config
     limit = min(SHOWN, config.context) - 1
     ((written, _), *_), *_ = translate(model, [source], beam=1, max_length=max(limit, 1))
+    written = written[written != config.pad_id]
+    text = f"source: {tokenizer.decode(source)}\nwritten: {tokenizer.decode(written)}"
+    gallery.tell_html("Sample", sample(text))
     start = START_ID if config.start_id is None else config.start_id
-    target = np.r_[start, written[written != config.pad_id]][: limit + 1].astype(np.int32)
-    marks = (partial(mark_of, tokenizer),) * 2
-    look_inside_seq2seq(gallery, model, source, target, marks, tokenizer.decode(source))
+    target = np.r_[start, written][: limit + 1].astype(np.int32)
+    draw_seq2seq(gallery, model, source, target, (partial(mark_of, tokenizer),) * 2)
     table = model.encoder.embedding.table
-    look_at_vocabulary(gallery, table, tokenizer, [*source, *target])
+    draw_vocabulary(gallery, table, tokenizer, [*source, *target])

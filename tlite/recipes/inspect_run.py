@@ -1,4 +1,4 @@
-"""`tlite inspect`: every picture of a run, and one HTML page with all of them."""
+"""`tlite inspect` of a run: what it is, what its heads look at, and every picture, on one page."""
 
 import dataclasses
 import re
@@ -14,40 +14,43 @@ from tlite import functional as F
 from tlite import inspection as I
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import every_window
+from tlite.decoding import generate
 from tlite.errors import UserError
+from tlite.inspection.draw import MARKS, SHOWN, draw_data, draw_embedding, draw_vocabulary
+from tlite.inspection.draw_models import (
+    COLOURED,
+    draw_classifier,
+    draw_generator,
+    draw_seq2seq,
+    tell_size,
+)
+from tlite.inspection.gallery import PAGE, Gallery, new_gallery
+from tlite.inspection.page import bars, sample
+from tlite.inspection.pieces import mark_of
 from tlite.models import TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
-from tlite.recipes.gallery import (
-    PAGE,
-    Gallery,
-    look_at_corpus,
-    look_at_embedding,
-    look_at_other_positions,
-    look_at_positions,
-    new_gallery,
-)
 from tlite.recipes.generator import GeneratorRecipe
-from tlite.recipes.inspect_model import (
-    MARKS,
-    SHOWN,
-    look_at_vocabulary,
-    look_inside_classifier,
-    look_inside_generator,
-    look_inside_seq2seq,
-)
-from tlite.recipes.pieces import mark_of
+from tlite.recipes.pairs import encode_sources
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.tokens import encode
-from tlite.recipes.translator import TranslatorRecipe, encode_sources
+from tlite.recipes.tokens import encode, end_ids, prompt_tokens
+from tlite.recipes.translator import TranslatorRecipe
 from tlite.text import CharTokenizer, NgramTokenizer
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import read_metrics
+from tlite.training.metrics import iterate_metrics, read_metrics, split_member
 from tlite.training.named import by_name, model_maker
 
 EXAMPLES = 50_000  # texts that the baseline is fitted to
 WINDOWS = 1000  # of the validation part, for one with many letters
 LONGEST = 320  # tokens of a window whose losses are shown
+SAMPLED = 300  # tokens of a sample
+SCORES = {  # what a validation finds, and how it is told
+    "loss": "loss {:.4f} nats",
+    "accuracy": "accuracy {:.1%}",
+    "bleu": "BLEU {:.1f}",
+    "exact_match": "exact matches {:.1%}",
+    "bits_per_byte": "{:.4f} bits per byte",
+}
 
 
 def inspect_run(
@@ -60,22 +63,49 @@ def inspect_run(
     members, step = run.restore(checkpoint)
     model = run.trainer.models(members.parameters)[member]
     check_text(text)
-    folder = run.run.folder / "inspection"
-    with new_gallery(folder, f"{run.run.folder}: step {step:,}") as gallery:
-        draw = {
-            GeneratorRecipe: partial(
-                look_at_generator, parameters=members.parameters, member=member
-            ),
-            ClassifierRecipe: look_at_classifier,
-            TranslatorRecipe: look_at_translator,
-        }
-        draw[type(run)](run, model, gallery, text)
-        curves = read_metrics(run.run.metrics, most=1000)
-        for name in run.measured:
-            if any(line.get(name) is not None for line in curves):
-                plot = lambda name=name: I.plot_curves(curves, name)  # noqa: E731
-                gallery.draw("Training", f"curve-{name}", f"{name} by step", plot)
+    kind, draw = {
+        GeneratorRecipe: (
+            "generator",
+            partial(draw_generator_run, parameters=members.parameters, member=member),
+        ),
+        ClassifierRecipe: ("classifier", draw_classifier_run),
+        TranslatorRecipe: ("translator", draw_translator_run),
+    }[type(run)]
+    folder, training = run.run.folder / "inspection", run.experiment.training
+    several = f"{training.num_members} models side by side"
+    unit = "tokens" if kind == "translator" else "examples"
+    with new_gallery(folder, f"{run.experiment.name}: a {kind}") as gallery:
+        which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
+        one = f"member {member}" if training.num_members > 1 else ""
+        gallery.tell(
+            "Experiment", f"{run.experiment.name}, a {kind}", which, one, str(run.run.folder)
+        )
+        tell_size(gallery, model)
+        gallery.tell(
+            "Training",
+            f"{training.steps:,} steps",
+            f"batches of {training.batch_size:,} {unit}",
+            several if one else f"seed {training.seed}",
+            f"{training.precision} precision",
+        )
+        gallery.tell("Score", score(run, checkpoint, step, member))
+        draw(run, model, gallery, text)
+        draw_training(run, gallery)
     return folder / PAGE
+
+
+def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
+    """What the validation of a checkpoint has found."""
+    if checkpoint == "average":
+        return "none is known of averaged parameters: tlite evaluate RUN --checkpoint average"
+    lines = [*iterate_metrics(run.run.metrics, "validation")]
+    found = next((split_member(line, member) for line in lines if line["step"] == step), {})
+    told = [form.format(found[n]) for n, form in SCORES.items() if found.get(n) is not None]
+    with Checkpoints(run.run.checkpoints) as checkpoints:
+        best = checkpoints.best_step() == step
+    by = run.experiment.training.select.replace("_", " ")
+    least = f", the best of {len(lines)} validations by {by}" if best else ""
+    return f"validation {', '.join(told)}{least}" if told else ""
 
 
 def check_text(text: str | None) -> None:
@@ -84,7 +114,27 @@ def check_text(text: str | None) -> None:
         raise UserError("the text to look at is empty")
 
 
-def look_at_generator(
+def draw_training(run: Recipe, gallery: Gallery) -> None:
+    """The learning rate, and what training and validations have found, by step."""
+    gallery.draw(
+        "Training",
+        "schedule",
+        "The learning rate of every update.",
+        lambda: I.plot_schedule(run.experiment.training),
+    )
+    curves = read_metrics(run.run.metrics, most=1000)
+    for name in run.measured:
+        if any(line.get(name) is not None for line in curves):
+            gallery.draw(
+                "Training",
+                f"curve-{name}",
+                f"The {name.replace('_', ' ')} by step, of training batches (smoothed) and of "
+                "the validation part; a band is one standard deviation over members.",
+                lambda name=name: I.plot_curves(curves, name),
+            )
+
+
+def draw_generator_run(
     run: GeneratorRecipe, model, gallery: Gallery, text: str | None, *, parameters, member: int
 ) -> None:
     tokenizer, config = run.tokenizer, model.config
@@ -99,44 +149,52 @@ def look_at_generator(
         tokens = tokens[:length]
     if isinstance(tokenizer, CharTokenizer) and (strange := tokenizer.unknown_in(text[:length])):
         raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
-    look_at_other_positions(gallery, config)
+    prompt = prompt_tokens(tokenizer, run.experiment.prompt)
+    tell_continued(gallery, model, tokenizer, prompt, end_ids(tokenizer))
     with Checkpoints(run.run.checkpoints) as checkpoints:
         steps = checkpoints.steps()
     restored = ((s, run.restore(str(s))[0].parameters) for s in steps)
     by_step = ((s, run.trainer.models(found)[member]) for s, found in restored)
-    look_inside_generator(gallery, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
-    look_at_validation(run, model, gallery, parameters)
+    draw_generator(gallery, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
+    draw_validation(run, model, gallery, parameters)
 
     lines = [line for line in run.text.split("\n") if line]
     passages = [passage for passage in re.split(r"\n\s*\n", run.text) if passage.strip()]
-    look_at_corpus(gallery, run.text, {"line": map(len, lines), "passage": map(len, passages)})
+    draw_data(gallery, run.text, {"line": map(len, lines), "passage": map(len, passages)})
 
 
-def look_at_validation(run: GeneratorRecipe, model, gallery: Gallery, parameters) -> None:
+def tell_continued(
+    gallery: Gallery, model, tokenizer, prompt: np.ndarray, ends: list[int], number: int = SAMPLED
+) -> None:
+    """A sample of what a generator writes after a prompt, up to an end."""
+    settings = {"num_tokens": number, "key": jax.random.key(0)}
+    slide = max(model.config.context // 2, 1)
+    written = np.asarray(generate(model, jnp.asarray(prompt), slide=slide, **settings))
+    stop = np.flatnonzero(np.isin(written, ends))
+    written = written[: stop[0]] if len(stop) else written
+    gallery.tell_html("Sample", sample(tokenizer.decode(np.r_[prompt, written])))
+
+
+def draw_validation(run: GeneratorRecipe, model, gallery: Gallery, parameters) -> None:
     """The losses on validation data, by position and of single tokens."""
     sums = run.trainer.evaluate(parameters, run.validation())
     gallery.draw(
         "Predictions",
         "loss-by-position",
-        "validation loss by the number of tokens seen",
+        "The validation loss by how many tokens the model has seen: where the line falls, a "
+        "longer past helps.",
         lambda: I.plot_loss_by_position(sums["loss"] / sums["count"]),
     )
     windows = every_window(run.validation_tokens, min(model.config.context, LONGEST))
     inputs, targets, weights = (a[:6] for a in windows)
-    losses = F.token_cross_entropy(model(jnp.asarray(inputs)), jnp.asarray(targets))
-    losses = np.asarray(losses)[weights > 0]
-    coloured = [mark_of(run.tokenizer, token) for token in targets[weights > 0]]
-    if isinstance(run.tokenizer, CharTokenizer):
-        gallery.draw(
-            "Predictions",
-            "text-loss",
-            "each character on a ground of its loss",
-            lambda: I.plot_text_losses(coloured, losses),
-        )
-    gallery.add("Predictions", I.coloured_by_loss(coloured, losses))
+    of_windows = jax.jit(lambda model, x, y: F.token_cross_entropy(model(x), y))
+    losses = np.asarray(of_windows(model, inputs, targets))[weights > 0]
+    marks = [mark_of(run.tokenizer, token) for token in targets[weights > 0]]
+    told = f"The beginning of the validation part: {COLOURED}"
+    gallery.add("Predictions", I.coloured_by_loss(marks, losses), told)
 
 
-def look_at_classifier(run: ClassifierRecipe, model, gallery: Gallery, text: str | None) -> None:
+def draw_classifier_run(run: ClassifierRecipe, model, gallery: Gallery, text: str | None) -> None:
     examples = islice(run.data.training, EXAMPLES)  # streamed data may be without end
     examples = [e for e in examples if e.label is not None]
     texts = [example.text for example in examples]
@@ -157,9 +215,6 @@ def look_at_classifier(run: ClassifierRecipe, model, gallery: Gallery, text: str
         pieces = tokenizer.pieces(chosen)[:length]
     if not pieces:
         raise UserError("the text to look at has no word in it")
-    look_at_positions(gallery, model)
-    look_at_other_positions(gallery, model.config)
-    look_at_vocabulary(gallery, model.embedding.table, tokenizer)
 
     def baseline(predicted: int) -> dict[str, np.ndarray]:
         try:
@@ -171,9 +226,11 @@ def look_at_classifier(run: ClassifierRecipe, model, gallery: Gallery, text: str
         weights = word_weights(fitted, whole, predicted)
         return {f"TF-IDF + logistic regression,\nweight for {name!r}": weights}
 
-    given = tokens[:length], pieces, experiment.data.classes, chosen
-    look_inside_classifier(gallery, model, *given, baseline)
-    look_at_corpus(gallery, "\n".join(texts), {"text": (len(t.split()) for t in texts)}, "word")
+    given = tokens[:length], pieces, experiment.data.classes
+    found = draw_classifier(gallery, model, *given, baseline)
+    gallery.tell_html("Sample", sample(chosen) + bars(found))
+    draw_vocabulary(gallery, model.embedding.table, tokenizer)
+    draw_data(gallery, "\n".join(texts), {"text": (len(t.split()) for t in texts)}, "word")
 
 
 def word_weights(pipeline, words: list[str], label: int) -> np.ndarray:
@@ -185,32 +242,29 @@ def word_weights(pipeline, words: list[str], label: int) -> np.ndarray:
     return np.array([row[known[word]] if word in known else 0.0 for word in words])
 
 
-def look_at_translator(run: TranslatorRecipe, model, gallery: Gallery, text: str | None) -> None:
-    tokenizer, config = run.tokenizer, model.config
-    chosen = text or run.data.validation[0].source
+def draw_translator_run(run: TranslatorRecipe, model, gallery: Gallery, text: str | None) -> None:
+    tokenizer, first = run.tokenizer, run.data.validation[0]
+    chosen = text or first.source
     (source,) = encode_sources(run.experiment, tokenizer, [chosen])
     target = run.best_target(model, source)
-    gallery.draw(
-        "Training",
-        "schedule",
-        "learning rate",
-        lambda: I.plot_schedule(run.experiment.training),
-    )
-    look_at_other_positions(gallery, config)
+    right = "" if text else f"\nreference: {run.references([first])[0]}"
+    written = f"source: {chosen}\nwritten: {tokenizer.decode(target[1:])}{right}"
+    gallery.tell_html("Sample", sample(written))
     marks = tokenizer.source.piece_of, tokenizer.target.piece_of
-    look_inside_seq2seq(gallery, model, source, target, marks, chosen)
+    draw_seq2seq(gallery, model, source, target, marks)
     names = [tokenizer.source.piece_of(i) for i in range(len(tokenizer.source))]
     words = [i for i, name in enumerate(names) if name[0] == "\u2581" and len(name) > 3]
     shown = np.array(words if len(words) >= MARKS else range(len(names)))[:MARKS]
-    look_at_embedding(gallery, model.encoder.embedding.table[shown], [names[i] for i in shown])
-    if config.embeddings == "separate":
+    draw_embedding(gallery, model.encoder.embedding.table[shown], [names[i] for i in shown])
+    if model.config.embeddings == "separate":
         names = [tokenizer.target.piece_of(i) for i in range(len(tokenizer.target))][:MARKS]
-        look_at_embedding(gallery, model.decoder.embedding.table, names, "target-embedding")
+        table, told = model.decoder.embedding.table, "The embeddings of the target's pieces"
+        draw_embedding(gallery, table, names, "target-embedding", told)
     sides = {
         f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
         for side in ("source", "target")
     }
-    look_at_corpus(gallery, "\n".join(p.source for p in run.data.training), sides, "word")
+    draw_data(gallery, "\n".join(p.source for p in run.data.training), sides, "word")
 
 
 def transformer_alone(model: TransformerClassifier) -> TransformerClassifier:

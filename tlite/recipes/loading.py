@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tlite.errors import UserError
 from tlite.experiment import (
@@ -26,7 +25,7 @@ from tlite.models import (
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
 from tlite.recipes.ensemble import check_together
-from tlite.recipes.recipe import check_member, checkpoint_steps
+from tlite.recipes.restoring import check_member, checkpoint_steps, mean_parameters
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import parameter_names
@@ -130,22 +129,19 @@ def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] 
         for name, leaf in zip(names, leaves, strict=True)
     }
     with Checkpoints(run.checkpoints) as checkpoints:
-        steps = checkpoint_steps(run, checkpoints, checkpoint)
-        of_all = (number,) if member == "all" else ()
-        totals = [np.zeros((*of_all, *leaf.shape)) for leaf in leaves]
-        for step in steps:
+
+        def read(step: int) -> tuple[int, dict]:
             found, trees = checkpoints.load({"parameters": shapes}, step)
-            if found != step and len(steps) > 1:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            for total, name in zip(totals, names, strict=True):
-                total += np.asarray(trees["parameters"][name][chosen])
-    arrays = [jnp.asarray(total / len(steps), jnp.float32) for total in totals]
+            return found, {name: trees["parameters"][name][chosen] for name in names}
+
+        mean = mean_parameters(checkpoint_steps(run, checkpoints, checkpoint), read)
+    arrays = [jnp.asarray(mean[name]) for name in names]
     model = jax.tree.unflatten(jax.tree.structure(model), arrays)
     return Ensemble(model) if member == "all" else model
 
 
 def load_tokenizer(run: Run):
     """The tokenizer that was saved with a run."""
-    from tlite.recipes import RECIPES
+    from tlite.recipes.kinds import RECIPES
 
     return RECIPES[type(run.experiment)].load_tokenizer(run)

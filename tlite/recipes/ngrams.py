@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable
 
-import jax.numpy as jnp
 import numpy as np
 
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Words
 from tlite.models import ClassifierConfig
 from tlite.models.classifier import NGRAM_ROWS
+from tlite.recipes.finetuning import start_from
+from tlite.recipes.recipe import Recipe
 from tlite.text import IndexTokenizer, NgramTokenizer, select_vocabulary
 from tlite.text.ngrams import is_of_words
 from tlite.training import TrainState
 from tlite.training.convex import fit_bags_of_words
-from tlite.training.named import from_named, to_named
 
 
 def learn_words(settings: Words, texts: Iterable[str]) -> IndexTokenizer:
@@ -33,6 +33,8 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     """
     is_transformer = isinstance(experiment.model, ClassifierConfig)
     if not isinstance(tokenizer, NgramTokenizer):
+        if experiment.ngram_l2 != ClassifierExperiment.ngram_l2:
+            print("warning: --ngram-l2 has no effect without --word-ngrams or --character-ngrams")
         return dict.fromkeys(NGRAM_ROWS, 0) if is_transformer else {}
     if not is_transformer:
         raise UserError("n-grams stand beside a transformer: use --bigrams of this model instead")
@@ -45,10 +47,11 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     return dict(zip(NGRAM_ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
 
 
-def with_ngrams(run, members: TrainState, tokens: np.ndarray, labels: np.ndarray) -> TrainState:
+def with_ngrams(
+    recipe: Recipe, members: TrainState, tokens: np.ndarray, labels: np.ndarray
+) -> TrainState:
     """A classifier run's members, all with the linear model that fits the training texts."""
-    experiment, trainer = run.experiment, run.trainer
-    model = experiment.model
+    experiment, model = recipe.experiment, recipe.experiment.model
     first = model.vocabulary_size + model.word_ngram_rows
     sizes = [size for size in (first, model.character_ngram_rows) if size]
     features = tokens[:, model.context :]
@@ -57,10 +60,5 @@ def with_ngrams(run, members: TrainState, tokens: np.ndarray, labels: np.ndarray
     )
     found = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
     found |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
-    named = to_named(members)
-    for name, array in found.items():
-        there = named["parameters"][name]
-        whole = np.broadcast_to(array, there.shape).astype(there.dtype)
-        named["parameters"][name] = jnp.asarray(whole)
     print(f"a linear model of {sum(sizes):,} words and n-grams stands beside the transformer")
-    return trainer.place(from_named(members, named))
+    return start_from(recipe.trainer, found, members)

@@ -1,7 +1,9 @@
 """What is known of a run before its folder is there, and is the same in all of its processes."""
 
 import dataclasses
+import hashlib
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tlite import processes
@@ -32,6 +34,27 @@ def in_precision(prepared: Prepared, precision: Precision) -> Prepared:
     experiment = prepared.experiment
     training = dataclasses.replace(experiment.training, precision=precision)
     return prepared._replace(experiment=dataclasses.replace(experiment, training=training))
+
+
+def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
+    """The experiment with sizes of its model that its data decides.
+
+    Raises:
+        UserError: it says otherwise.
+    """
+    for name, size in sizes.items():
+        if (given := getattr(experiment.model, name)) not in (0, size):
+            raise UserError(f"{name} is {given}, but the {whose} has {size}: leave it out")
+    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **sizes))
+
+
+def fingerprint_of(name: str, texts: Iterable[str], unit: str) -> dict[str, Any]:
+    """How many texts a part has, and the SHA-256 of them."""
+    digest, number = hashlib.sha256(), 0
+    for text in texts:
+        digest.update(text.encode())
+        number += 1
+    return {f"{name} {unit}": number, f"SHA-256 of the {name} part": digest.hexdigest()}
 
 
 def same_everywhere(what: dict) -> None:

@@ -13,10 +13,10 @@ from tlite.data.labelled import LabelledText
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Pretraining
 from tlite.models import BlocksConfig, GeneratorConfig
-from tlite.recipes.recipe import EVALUATION_BATCH
+from tlite.recipes.finetuning import start_from
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
 from tlite.training.loop import fit
-from tlite.training.named import from_named, to_named
 
 
 def check_pretraining(experiment: ClassifierExperiment) -> None:
@@ -30,20 +30,20 @@ def check_pretraining(experiment: ClassifierExperiment) -> None:
         raise UserError("there are no unlabelled files beside synthetic reviews")
 
 
-def pretrained_members(run) -> TrainState:
+def pretrained_members(recipe: Recipe) -> TrainState:
     """A classifier run's members, all with the embedding and blocks of one generator.
 
     The generator is trained (or, in a run that is resumed, trained on) in the folder
     `pretraining` of the run.
     """
-    settings = run.experiment.pretraining
-    config = generator_config(run.experiment.model, settings.pretraining_dropout)
-    training = pretraining_config(run.experiment.training, settings)
-    texts = (example.text for example in run.data.training)
-    data = run.experiment.data
+    settings = recipe.experiment.pretraining
+    config = generator_config(recipe.experiment.model, settings.pretraining_dropout)
+    training = pretraining_config(recipe.experiment.training, settings)
+    texts = (example.text for example in recipe.data.training)
+    data = recipe.experiment.data
     more = (text for file in settings.unlabelled for text in data.texts(file))
-    stream = token_stream(run.tokenizer, dict.fromkeys([*texts, *more]))
-    held_out = token_stream(run.tokenizer, (e.text for e in run.data.validation))
+    stream = token_stream(recipe.tokenizer, dict.fromkeys([*texts, *more]))
+    held_out = token_stream(recipe.tokenizer, (e.text for e in recipe.data.validation))
     for name, tokens in (("training", stream), ("validation", held_out)):
         if len(tokens) <= config.context:
             raise UserError(
@@ -53,18 +53,12 @@ def pretrained_members(run) -> TrainState:
     trainer = Trainer(generator_task(config), training, jnp.asarray(stream))
     shards = trainer.num_shards
     batches = validation_batches(held_out, config.context, EVALUATION_BATCH, shards)
-    folder = run.run.folder / "pretraining"
+    folder = recipe.run.folder / "pretraining"
     folder.mkdir(exist_ok=True)
     print(f"pre-training a generator on {len(stream):,} tokens, {training.steps:,} steps")
     members = fit(trainer, folder, batches, config.context)
-    learned = trainer.on_host(members.parameters)
     print("pre-training has ended; now the classifier")
-    start = run.trainer.init()
-    named = to_named(start)
-    for name, array in named["parameters"].items():
-        if name in learned:
-            named["parameters"][name] = np.broadcast_to(learned[name], array.shape)
-    return run.trainer.place(from_named(start, named))
+    return start_from(recipe.trainer, trainer.on_host(members.parameters))
 
 
 def generator_config(config: BlocksConfig, dropout: float) -> GeneratorConfig:

@@ -11,20 +11,22 @@ import numpy as np
 
 from tlite import processes
 from tlite.config import to_dict
-from tlite.errors import Interrupted, UserError, disk_errors, program, resumable
-from tlite.experiment import say_what_is_read
+from tlite.errors import Interrupted, UserError, check_packages, disk_errors, program, resumable
+from tlite.experiment_data import find_data, locate_data, say_what_is_read
 from tlite.modules import summary
 from tlite.own_code import name_of
+from tlite.recipes.ensemble import check_together
+from tlite.recipes.options import Evaluate
 from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, same_everywhere
+from tlite.recipes.restoring import restore_checkpoint
+from tlite.recipes.validating import few_scored, overfitted
 from tlite.training import Trainer, TrainState
-from tlite.training.checkpoints import Checkpoints
 from tlite.training.followers import check_followers
-from tlite.training.loop import fit, host_copy, restore, selection_scores
-from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
-from tlite.training.named import to_named
+from tlite.training.loop import fit
+from tlite.training.metrics import iterate_metrics, read_metrics
 from tlite.training.precision import choose_attention
 from tlite.training.runs import Run, create_run, new_folder, open_run
-from tlite.training.side_by_side import failures, in_words, scores
+from tlite.training.side_by_side import scores
 
 EVALUATION_BATCH = 64
 
@@ -35,6 +37,8 @@ class Recipe(ABC):
     experiment_type: ClassVar[type]
     measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     """What a validation finds: the best checkpoint can be chosen by it."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Those of the extra `text` that a run needs at last, and so from its beginning."""
 
     def __init__(self, run: Run, tokenizer: Any, data: Any):
         self.run, self.tokenizer, self.data = run, tokenizer, data
@@ -74,6 +78,13 @@ class Recipe(ABC):
     def report(self, batches) -> None:
         """What is printed and drawn at the end of training."""
 
+    @abstractmethod
+    def evaluate(self, options: Evaluate) -> None:
+        """Print how the models do on a part of the data, of members one by one.
+
+        With `member` "all" also how the mean of their probabilities does.
+        """
+
     def start_members(self) -> TrainState:
         """The members before their first step."""
         return self.trainer.init()
@@ -87,12 +98,18 @@ class Recipe(ABC):
     def tokens_per_example(self) -> int:
         """Positions of one example, padding among them."""
 
+    @property
+    def scored(self) -> tuple[int, str]:
+        """How much a validation scores: a number of texts, pairs, or what a token is called."""
+        name = next(name for name in self.run.data if name.startswith("validation "))
+        return self.run.data[name], name.removeprefix("validation ")
+
     # What all kinds do alike
 
     @classmethod
     def start(cls, experiment, folder: Path | None) -> "Recipe":
         """A new run folder for an experiment."""
-        prepared = cls.prepare(experiment)
+        prepared = cls.prepare(find_data(experiment))
         new = str(new_folder(experiment.name, folder)) if processes.is_first() else None
         path = Path(processes.told(new))
         precision = agreed_precision(experiment.training.precision)
@@ -110,6 +127,7 @@ class Recipe(ABC):
         cls.check_selected(experiment)
         if processes.is_first():
             check_followers(experiment.training.follow)
+            check_packages("text", cls.packages)
         data = cls.load_data(experiment) if data is None else data
         return Prepared(*cls.fit_to_data(experiment, data), data)
 
@@ -154,7 +172,9 @@ class Recipe(ABC):
         Raises:
             UserError: the data can't be read, or has changed.
         """
-        say_what_is_read(run.experiment)
+        located = locate_data(run.experiment, run.folder)
+        run = dataclasses.replace(run, experiment=located)
+        say_what_is_read(located)
         data = cls.load_data(run.experiment)
         then, now = run.data, cls.fingerprint(data)
         if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
@@ -182,6 +202,8 @@ class Recipe(ABC):
             f"{trainer.mesh.size} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
         )
+        if told := few_scored(*self.scored):
+            print(told)
         batches = self.validation()
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
@@ -192,6 +214,8 @@ class Recipe(ABC):
             raise
         finally:
             trainer.feed.close()
+        if not config.varied and (told := overfitted(read_metrics(run.metrics, most=1000))):
+            print(told)
         if report and not config.varied:
             self.report(batches)
             return
@@ -209,42 +233,19 @@ class Recipe(ABC):
         """The members at a checkpoint ("best", "last" or a step) and its step."""
         return restore_checkpoint(self.run, self.trainer, checkpoint)
 
-    def take_member(self, member: int) -> "Recipe":
-        """One of the models of the run as a run of its own, at the last checkpoint."""
-        training = self.experiment.training
-        if processes.count() > 1:
-            raise UserError("a member is taken by one process: name it without the others first")
-        check_member(member, len(training.members))
-        if since := failures(self.run.metrics).get(member):
-            words = in_words(training, member)
-            raise UserError(f"member {member}, {words}, has failed at step {since}")
-        of_member = training.of_member(member)
-        experiment = dataclasses.replace(self.experiment, training=of_member)
-        members, step = self.restore("last")
-        validated = [
-            split_member(line, member)
-            for line in iterate_metrics(self.run.metrics, "validation")
-            if line["step"] == step
-        ]
-        scores = selection_scores(experiment.training, validated)
-        if not scores:
-            raise UserError(f"{self.run.metrics} has no validation at step {step}")
-        interrupted = step % training.evaluate_every != 0 and step != training.steps
-        alone = jax.tree.map(lambda a: a[member : member + 1], host_copy(members))
+    def is_together(self, member: int | str) -> bool:
+        """Whether "all" of several members are asked for.
 
-        def fill(run: Run) -> None:
-            with MetricsFile(run.metrics) as metrics:
-                for line in iterate_metrics(self.run.metrics):
-                    if line["step"] <= step:
-                        metrics.write([split_member(line, member)])
-            with Checkpoints(run.checkpoints, writing=True) as checkpoints:
-                named = to_named(alone)
-                checkpoints.save(step, named, scores[-1], interrupted=interrupted)
+        Raises:
+            UserError: they are, and one has failed.
+        """
+        if member == "all":
+            check_together(self.run)
+        return member == "all" and self.experiment.training.num_members > 1
 
-        folder = self.run.folder.with_name(f"{self.run.folder.name}-{member}")
-        folder = new_folder(experiment.name, folder)
-        run = create_run(folder, experiment, self.run.data, self.tokenizer, fill, exactly=False)
-        return type(self)(run, self.tokenizer, self.data)
+    def advise_test(self) -> None:
+        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
+        print(f"{program()} evaluate {self.run.folder} --split test")
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""
@@ -267,46 +268,7 @@ class Recipe(ABC):
             matplotlib.pyplot.close(figure)
 
 
-def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
-    """The step that "best", "last" or a number names; for "average" the last that are kept.
-
-    Raises:
-        UserError: the run has no such checkpoint.
-    """
-    steps = {str(step): step for step in checkpoints.steps()}
-    if not steps:
-        raise UserError(f"{run.folder} has no checkpoint yet")
-    if checkpoint == "average":
-        return checkpoints.regular_steps()[-run.experiment.training.keep :]
-    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
-    if checkpoint not in known:
-        raise UserError(
-            f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
-            f"{', '.join(steps)}"
-        )
-    return [known[checkpoint]]
-
-
-def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[TrainState, int]:
-    """The members at a checkpoint of a run: "best", "last" or a step; or the last ones' "average".
-
-    Raises:
-        UserError: the run has no such checkpoint.
-    """
-    with Checkpoints(run.checkpoints) as checkpoints:
-        steps, total = checkpoint_steps(run, checkpoints, checkpoint), None
-        if len(steps) == 1:
-            return restore(trainer, checkpoints, steps[0])
-        for step in steps:
-            members, found = restore(trainer, checkpoints, step)
-            if found != step:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            arrays = {n: np.asarray(a, np.float64) for n, a in members.parameters.items()}
-            total = arrays if total is None else jax.tree.map(np.add, total, arrays)
-        mean = {name: (a / len(steps)).astype(np.float32) for name, a in total.items()}
-        return trainer.place(members._replace(parameters=mean)), steps[-1]
-
-
-def check_member(member: int, number: int) -> None:
-    if not 0 <= member < number:
-        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
+def spread(values: np.ndarray, style: str) -> str:
+    """Mean and standard deviation over the members (M,)."""
+    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
+    return f"{values.mean():{style}}{deviation}"

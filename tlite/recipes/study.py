@@ -3,17 +3,16 @@
 import dataclasses
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tlite.config import from_dict
-from tlite.errors import UserError, disk_errors, system_reason
+from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.training.loop import ended
 from tlite.training.metrics import iterate_metrics
-from tlite.training.runs import numbered
+from tlite.training.runs import numbered, replace_json
 from tlite.training.side_by_side import merged
 
 FILE = "study.json"
@@ -92,23 +91,8 @@ class Study:
 
     def write(self, folder: Path | None = None) -> None:
         """Write study.json, or replace it in one step."""
-        path = (folder or self.folder) / FILE
         content = {"name": self.name, "variants": [vars(v) for v in self.variants]}
-        with (
-            disk_errors(path),
-            tempfile.NamedTemporaryFile(
-                "w", prefix=f".{FILE}.", dir=path.parent, encoding="utf-8", delete=False
-            ) as file,
-        ):
-            try:
-                json.dump(content, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        replace_json((folder or self.folder) / FILE, content)
 
 
 def is_study(folder: Path) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 import jax
 
 from tlite import processes
-from tlite.data import Corpus
+from tlite.comparison.comparable import Measured, check_comparable
 from tlite.errors import UserError, of_surroundings
-from tlite.experiment import Experiment, GeneratorExperiment, TranslatorExperiment
+from tlite.experiment import Experiment
+from tlite.experiment_data import find_data_of_all
 from tlite.models import make_model
-from tlite.recipes import RECIPES
+from tlite.recipes.kinds import RECIPES
 from tlite.recipes.prepared import Prepared, agreed_precision, same_everywhere
 from tlite.recipes.study import TAKEN, Study, Variant, free_name
 from tlite.terminal import printable
@@ -90,14 +91,14 @@ def start_study(
     """
     if processes.is_first():
         check_followers(name for e in experiments.values() for name in e.training.follow)
-    experiments = in_one_precision(experiments)
+    experiments = in_one_precision(find_data_of_all(experiments))
     variants = [_checked(name, e, preparing) for name, e in experiments.items()]
     refused = [variant for variant in variants if variant.failed]
     if len(refused) == len(variants):
         reasons = list(dict.fromkeys(variant.failed for variant in refused))
         each = "" if len(reasons) == 1 else f"every variant is refused; {refused[0].name}: "
         raise UserError(f"{each}{reasons[0]}")
-    _check_comparable([v for v in variants if not v.failed], experiments)
+    check_comparable({v.name: _measured(v) for v in variants if not v.failed})
     study = grouped(list(experiments.values()), variants)
     first = processes.is_first()
     name = next(iter(experiments.values())).name
@@ -140,41 +141,11 @@ def _checked(name: str, experiment: Experiment, preparing: Preparing) -> Variant
     return Variant(name, name, members, content, fingerprint, parameters, failed)
 
 
-def _check_comparable(variants: Sequence[Variant], experiments: dict[str, Experiment]) -> None:
-    """Raises a `UserError` where what the variants come to would not be measured alike.
-
-    `tlite.comparison` refuses the same, of the runs.
-    """
-
-    truncated = any(getattr(e, "truncate", False) for e in experiments.values())
-
-    def measured(variant: Variant) -> dict[str, Any]:
-        experiment = experiments[variant.name]
-        data, select = experiment.data, experiment.training.select
-        fields = "validation_fraction", "validation_tokens", "labels"
-        found = {"kind": type(experiment).__name__, "data": variant.data, "select": select}
-        found |= {name: getattr(data, name, None) for name in fields}
-        if isinstance(data, Corpus):
-            found["context"] = experiment.model.context
-        elif isinstance(experiment, GeneratorExperiment):
-            found["pretraining"] = experiment.pretraining is not None
-        elif isinstance(experiment, TranslatorExperiment):
-            tokenizer = experiment.tokenizer
-            if select != "loss":
-                sentences = {"bleu_sentences": experiment.bleu_sentences}
-                return found | sentences | {"lowercase": tokenizer.lowercase}
-            found["tokenizer"] = tokenizer
-            found["context"] = experiment.model.context if truncated else None
-        return found
-
-    first = measured(variants[0])
-    for variant in variants[1:]:
-        own = measured(variant)
-        if different := [name for name in own if own[name] != first.get(name)]:
-            raise UserError(
-                f"{variant.name} and {variants[0].name} can't be compared, as they differ in "
-                f"their {different[0]}: train them as runs of their own"
-            )
+def _measured(variant: Variant) -> Measured:
+    """Of a tokenizer only the settings are known; of a pre-trained model's nothing."""
+    experiment = variant.experiment
+    tokenizer = None if experiment.get("pretraining") else experiment.get("tokenizer")
+    return Measured(experiment, variant.data, tokenizer)
 
 
 def grouped(experiments: Sequence[Experiment], variants: Sequence[Variant]) -> tuple[Variant, ...]:

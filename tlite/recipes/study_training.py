@@ -18,7 +18,8 @@ from tlite.errors import (
     program,
 )
 from tlite.experiment import Experiment
-from tlite.recipes import RECIPES, open_recipe
+from tlite.experiment_data import locate_data
+from tlite.recipes.kinds import RECIPES, open_recipe
 from tlite.recipes.prepared import same_everywhere
 from tlite.recipes.recipe import Recipe
 from tlite.recipes.study import FILE, Study, read_study
@@ -159,7 +160,7 @@ def _open(study: Study, run: str, preparing: Preparing) -> Recipe:
     folder = study.folder / run
     if processes.told((folder / "config.json").is_file()):
         return open_recipe(folder)
-    variant, experiment = study.running(run)[0], study.experiment_of(run)
+    variant, experiment = study.running(run)[0], locate_data(study.experiment_of(run), folder)
     if preparing.fingerprint(experiment) != variant.data:
         raise UserError(f"the data of {variant.name} has changed since {study.folder} was made")
     prepared = preparing(experiment)

@@ -1,7 +1,6 @@
 """Runs of a translator: pairs of sentences, their subwords, and how good the translations are."""
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,9 +11,10 @@ import numpy as np
 
 from tlite.bleu import bleu, exact_match
 from tlite.data import Pair
-from tlite.decoding.translate import check_search, translate
-from tlite.errors import UserError, disk_errors, program
-from tlite.experiment import TranslatorExperiment, say_what_is_read
+from tlite.decoding.translate import translate
+from tlite.errors import UserError, disk_errors
+from tlite.experiment import TranslatorExperiment
+from tlite.experiment_data import say_what_is_read
 from tlite.inspection import (
     plot_alignment,
     plot_bleu_by_length,
@@ -22,9 +22,11 @@ from tlite.inspection import (
     plot_schedule,
     run,
 )
-from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
+from tlite.recipes.options import EvaluateTranslator, Search
+from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
+from tlite.recipes.prepared import fingerprint_of, with_sizes
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
 from tlite.terminal import show
 from tlite.text import PairTokenizer
 from tlite.text.pairs import PAD_ID, START_ID
@@ -51,6 +53,7 @@ class TranslatorRecipe(Recipe):
 
     experiment_type = TranslatorExperiment
     measured = ("loss", "accuracy", "bleu", "exact_match")
+    packages = ("sacrebleu",)
 
     @classmethod
     def load_data(cls, experiment: TranslatorExperiment) -> ParallelData:
@@ -75,15 +78,8 @@ class TranslatorRecipe(Recipe):
             "vocabulary_size": len(tokenizer),
             "source_vocabulary_size": len(tokenizer.source),
         }
-        for name, size in sizes.items():
-            if getattr(experiment.model, name) not in (0, size):
-                raise UserError(
-                    f"{name} is {getattr(experiment.model, name)}, but the tokenizer has {size}: "
-                    f"leave it out"
-                )
-        model = dataclasses.replace(experiment.model, **sizes)
-        experiment = dataclasses.replace(experiment, model=model)
-        with_search(experiment)
+        experiment = with_sizes(experiment, sizes, "tokenizer")
+        with_search(experiment, Search())
         for pairs in data:  # before anything is written
             encode_pairs(experiment, tokenizer, pairs)
         return experiment, tokenizer
@@ -94,12 +90,11 @@ class TranslatorRecipe(Recipe):
 
     @classmethod
     def fingerprint(cls, data: ParallelData) -> dict[str, Any]:
-        fingerprint = {}
+        found = {}
         for part, pairs in data._asdict().items():
-            text = "".join(f"{pair.source}\n{pair.target}\n" for pair in pairs)
-            digest = hashlib.sha256(text.encode()).hexdigest()
-            fingerprint |= {f"{part} pairs": len(pairs), f"SHA-256 of the {part} part": digest}
-        return fingerprint
+            texts = (f"{pair.source}\n{pair.target}\n" for pair in pairs)
+            found |= fingerprint_of(part, texts, "pairs")
+        return found
 
     def make_trainer(self) -> Trainer:
         encoded = encode_pairs(self.experiment, self.tokenizer, self.data.training)
@@ -162,21 +157,18 @@ class TranslatorRecipe(Recipe):
                 {n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu", "exact_match")}
                 | {"schedule": lambda: plot_schedule(self.experiment.training)}
             )
-        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(f"{program()} evaluate {self.run.folder} --split test")
+        self.advise_test()
 
-    def evaluate(self, checkpoint: str, split: str, together: bool = False, **search) -> None:
-        """Print the scores on a part, and draw BLEU by length and an alignment.
-
-        Of members one by one; with `together` also of the mean of their probabilities.
-        """
-        experiment = with_search(self.experiment, **search)
+    def evaluate(self, options: EvaluateTranslator) -> None:
+        """Print the scores on a part, and draw BLEU by length and an alignment."""
+        split, together = options.split, self.is_together(options.member)
+        experiment = with_search(self.experiment, options)
         self.run = dataclasses.replace(self.run, experiment=experiment)
         if split == "test":  # the other parts were told when the run was opened
             say_what_is_read(experiment, [split])
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
-        members, step = self.restore(checkpoint)
-        print(f"{checkpoint} checkpoint: step {step:,}")
+        members, step = self.restore(options.checkpoint)
+        print(f"{options.checkpoint} checkpoint: step {step:,}")
         found = self.print_scores(split, pairs, self.batches(pairs), members, together)
         model = self.trainer.models(members.parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
@@ -222,7 +214,7 @@ class TranslatorRecipe(Recipe):
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
         groups = {"": self.trainer.models(members.parameters)}
-        if together and len(groups[""]) > 1:
+        if together:
             name = describe_ensemble(self.experiment.training)
             (loss,) = ensemble_means(self.trainer, members, batches)["loss"]
             print(f"{name}: loss {loss:.4f}")
@@ -244,28 +236,6 @@ class TranslatorRecipe(Recipe):
         return found[0]
 
 
-def with_search(
-    experiment: TranslatorExperiment,
-    beam: int | None = None,
-    length_penalty: float | None = None,
-    max_length: int | None = None,
-    truncate: bool = False,
-) -> TranslatorExperiment:
-    """The experiment with other settings of its search, where they are given.
-
-    Raises:
-        UserError: they make no sense.
-    """
-    given = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
-    given = {name: value for name, value in given.items() if value is not None}
-    try:
-        experiment = dataclasses.replace(experiment, **given)
-        check_search(experiment.model, experiment.beam, experiment.length_penalty, max_length)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    return experiment
-
-
 def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:
     sizes = [bucket.source.shape for bucket in buckets]
     training, devices = experiment.training, jax.devices()
@@ -282,55 +252,6 @@ def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) 
     return Trainer(task, training, jax.tree.map(jnp.asarray, buckets))
 
 
-def encode_pairs(
-    experiment: TranslatorExperiment, tokenizer: PairTokenizer, pairs: list[Pair]
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Sources with their end, targets with start and end.
-
-    Raises:
-        UserError: one is longer than the model's context, and is not to be cut.
-    """
-    places = [pair.where for pair in pairs]
-    sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], places)
-    targets = tokenizer.encode_targets(pair.target for pair in pairs)
-    return sources, fit_context(experiment, targets, places, experiment.model.context + 1)
-
-
-def encode_sources(
-    experiment: TranslatorExperiment,
-    tokenizer: PairTokenizer | PretrainedTokenizer,
-    texts: Sequence[str],
-    places: Sequence[str] | None = None,
-) -> list[np.ndarray]:
-    """Tokens of each sentence and its end."""
-    places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
-    if isinstance(tokenizer, PretrainedTokenizer):
-        sources = [tokenizer.encode(text) for text in texts]
-    else:
-        sources = tokenizer.encode_sources(texts)
-    return fit_context(experiment, sources, places, experiment.model.context)
-
-
-def fit_context(
-    experiment: TranslatorExperiment, rows: list[np.ndarray], places: Sequence[str], length: int
-) -> list[np.ndarray]:
-    """The rows, cut to `length` tokens (the end symbol stays) if the experiment says `truncate`."""
-    for row, place in zip(rows, places, strict=True):
-        if len(row) > length and not experiment.truncate:
-            raise UserError(
-                f"{place} has {len(row)} tokens, which is more than the context of "
-                f"{experiment.model.context}: cut it (--truncate of tlite train and translate), or "
-                "train with a larger --context"
-            )
-    return [row if len(row) <= length else np.r_[row[: length - 1], row[-1:]] for row in rows]
-
-
 def has_bleu(references: Sequence[str]) -> bool:
     """Whether any has four words in a row, for BLEU to count."""
     return any(len(reference.split()) > 3 for reference in references)
-
-
-def spread(values: np.ndarray, style: str) -> str:
-    """Mean and standard deviation over the members (M,)."""
-    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
-    return f"{values.mean():{style}}{deviation}"

@@ -135,12 +135,16 @@ def rewrite_config(run: Run) -> None:
     """
     path, content = run.folder / "config.json", kept(run.experiment)
     with disk_errors(run.folder):
-        whole = json.dumps(read_config(path) | {"experiment": content}, indent=2)
-        temporary = run.folder / ".config.json.new"
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(whole)
-            file.flush()
-            os.fsync(file.fileno())
+        replace_json(path, read_config(path) | {"experiment": content})
+
+
+def replace_json(path: Path, content: dict) -> None:
+    """Let a file hold this, whenever a kill comes: what it held before, or all of this."""
+    temporary = path.with_name(f".{path.name}.new")
+    with disk_errors(path), temporary.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2))
+        file.flush()
+        os.fsync(file.fileno())
         temporary.replace(path)
 
 

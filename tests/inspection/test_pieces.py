@@ -2,8 +2,8 @@
 
 import pytest
 
+from tlite.inspection.pieces import LONGEST, chosen_tokens, mark_of
 from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.pieces import LONGEST, chosen_tokens, mark_of
 from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer, learn_bpe
 
 tokenizers = pytest.importorskip("tokenizers")

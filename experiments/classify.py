@@ -1,0 +1,45 @@
+"""Classes of texts of your own: a table with a column of texts and one of classes.
+
+CSV, TSV, JSON Lines, Parquet, or a folder of `save_to_disk`. The columns are found, or named
+(--text-column, --label-column); a tenth of the texts is kept for validation unless there is a part
+for it (--validation FILE). A linear model of n-grams is fitted first, a small transformer is
+trained beside it.
+
+command   tlite train classify --path reviews.csv
+machine   two cores of an AMD EPYC with AVX-512
+time      3 min for the 5,452 questions of TREC, beside much other work
+result    of TREC, by one model: test accuracy 88.6 % (TF-IDF + logistic regression 87.6)
+"""
+
+from tlite.data import LabelledText
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import ClassifierConfig
+from tlite.training import TrainingConfig
+
+experiment = ClassifierExperiment(
+    name="classify",
+    data=LabelledText(split_by="text"),
+    tokenizer=Words(min_document_frequency=1, marks=True, word_ngrams=2),
+    model=ClassifierConfig(
+        context=128,
+        attention="auto",
+        num_heads=4,
+        width=64,
+        norm_first=True,
+        positions="learned",
+        embedding_deviation=0.1,
+        aggregation="mean",
+        dropout=0.3,
+        word_dropout=0.3,
+    ),
+    training=TrainingConfig(
+        steps=500,
+        batch_size=64,
+        learning_rate=3e-3,
+        schedule="cosine",
+        label_smoothing=0.1,
+        select="accuracy",
+        precision="auto",
+        evaluate_every=50,
+    ),
+)

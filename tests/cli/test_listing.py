@@ -1,0 +1,82 @@
+"""`tlite experiments`, `tlite runs`, and `latest` for the newest run."""
+
+import re
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tests.test_run_folders import make_run, write
+from tlite.cli.listing import kind_in, sentence_of
+from tlite.experiment_files import find_experiments, load_experiment
+
+MINE = '''"""Mine is the best.  It is long.
+
+More."""
+import sys
+import dataclasses
+from experiments.demo import experiment as base
+
+wide = dataclasses.replace(base, name="wide")
+experiment = dataclasses.replace(wide, name="mine")
+sys.exit("it was run")
+'''
+
+
+@pytest.fixture
+def trained():
+    """No run is needed."""
+    return SimpleNamespace()
+
+    write(tmp_path / "experiments" / "mine.py", MINE)
+    write(tmp_path / "experiments" / "demo.py", "from experiments.trec import experiment")
+    write(tmp_path / "experiments" / "made.py", "experiment = make()")
+    write(tmp_path / "experiments" / "broken.py", "def (")
+    write(tmp_path / "experiments" / "tool.py", '"""No experiment."""')
+    found = {line.split()[0]: line.split()[1:] for line in works("experiments").splitlines()}
+    assert found["mine"] == ["classifier", "yours", "Mine", "is", "the", "best."]
+    assert found["demo"] == ["classifier", "yours"]
+    assert found["made"] == found["broken"] == ["yours"]
+    assert "tool" not in found
+    assert found["trec"][0] == "classifier"
+    assert "yours" not in found["trec"]
+
+
+def test_the_kinds_that_are_read_are_those_of_the_experiments(monkeypatch):
+    before = set(sys.modules)
+    for file in find_experiments().values():
+        if (kind := kind_in(file)) is not None:
+            assert type(load_experiment(file)).__name__.lower() == f"{kind}experiment", file
+            assert 10 < len(sentence_of(file)) < 130, file
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] == "experiments":
+            monkeypatch.delitem(sys.modules, name)
+
+
+def test_runs_are_listed_newest_first_and_damaged_ones_named(works, fails, tmp_path):
+    assert "there is no folder runs" in fails("runs")
+    (tmp_path / "runs").mkdir()
+    assert "there are no runs in runs" in fails("runs")
+    make_run(tmp_path / "runs" / "tiny" / "one", 20, scores=[(6, 1.5, False)])
+    make_run(tmp_path / "runs" / "two", 10, steps=4000)
+    write(tmp_path / "runs" / "bad" / "config.json", "{")
+    head, *rows = [re.split(r"  +", line) for line in works("runs").splitlines()]
+    assert head == ["folder", "experiment", "kind", "done", "best validation", "begun"]
+    assert [row[0] for row in rows] == ["runs/bad", "runs/two", "runs/tiny/one"]
+    assert rows[0][1] == "damaged"
+    assert rows[1][1:4] == ["tiny", "generator", "0 of 4,000 steps"]
+    assert rows[2][3:5] == ["6 of 9 steps", "loss 1.5000"]
+    assert works("runs runs/tiny").count("\n") == 2
+
+
+def test_latest_is_the_newest_run_whatever_lies_at_that_name(works, fails, train, tmp_path):
+    assert "there is no latest run" in fails("generate latest")
+    options = "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --steps 2"
+    run = train(f"demo {options} --evaluate-every 1 --precision float32").run
+    shutil.copytree(run, tmp_path / "runs" / "new")
+    make_run(tmp_path / "runs" / "old", 10)
+    make_run(tmp_path / "latest", 0)
+    assert works("generate latest --tokens 3") == works("generate runs/new --tokens 3")
+    assert works("train --resume latest").endswith("generate runs/new\n")
+    assert "is at" not in works("compare latest runs/new --to here")

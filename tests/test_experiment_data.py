@@ -1,0 +1,117 @@
+"""The data of a run is found from any folder: of an experiment, a study, and where it has moved."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.corpora import write_corpus
+from tlite.data import Corpus, LabelledText, Shakespeare, TextFile
+from tlite.errors import UserError
+from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained, Pretraining
+from tlite.experiment_data import find_data, find_data_of_all, locate_data
+from tlite.models import GeneratorConfig
+from tlite.recipes import open_recipe, start
+from tlite.training import TrainingConfig
+
+TINY = GeneratorExperiment(
+    "tiny",
+    TextFile("my.txt"),
+    GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1),
+    TrainingConfig(steps=1, batch_size=2, evaluate_every=1, precision="float32"),
+    prompt="a",
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A project whose data folder is named from it."""
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "my.txt").write_text("a text of my own\n" * 20)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("TLITE_DATA", "data")
+    return project
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Calling it goes to another folder."""
+    (tmp_path / "other").mkdir()
+    return lambda: monkeypatch.chdir(tmp_path / "other")
+
+
+@pytest.mark.parametrize("kind", ["text", "in the data folder", "corpus"])
+def test_a_run_is_opened_from_another_folder(kind, here, elsewhere):
+    data = TextFile("my.txt")
+    if kind == "in the data folder":
+        (here / "my.txt").rename(here / "data" / "my.txt")
+    elif kind == "corpus":
+        write_corpus(Path("corpora/mine"))
+        data = Corpus("corpora/mine", validation_tokens=64)
+    begun = start(dataclasses.replace(TINY, data=data), Path("run"))
+    elsewhere()
+    again = open_recipe(here / "run")
+    assert again.run.data == json.loads(json.dumps(begun.run.data))
+    assert again.experiment == begun.experiment
+
+
+def test_a_run_of_before_and_a_project_that_moved_are_found_by_the_run_s_folder(here, elsewhere):
+    start(TINY, Path("run"))
+    config = here / "run" / "config.json"
+    content = json.loads(config.read_text())
+    path = content["experiment"]["data"]["path"]
+    assert path == str(here / "my.txt")
+    elsewhere()
+    content["experiment"]["data"]["path"] = "my.txt"  # as it was kept once
+    config.write_text(json.dumps(content))
+    assert open_recipe(here / "run").experiment.data.path == path
+    content["experiment"]["data"]["path"] = path
+    config.write_text(json.dumps(content))
+    moved = here.rename(here.with_name("moved"))
+    assert open_recipe(moved / "run").experiment.data.path == str(moved / "my.txt")
+    (moved / "my.txt").unlink()
+    with pytest.raises(UserError, match=r"can't read .*project/my\.txt: No such file"):
+        open_recipe(moved / "run")
+
+
+def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
+    for name in ("a.csv", "more.txt", "data/b.csv"):
+        (here / name).touch()
+    (here / "bert").mkdir()
+    data = LabelledText(training=("a.csv", "b.csv"), validation=("nowhere.csv",))
+    found = locate_data(
+        ClassifierExperiment("x", data, pretraining=Pretraining(unlabelled=("more.txt",)))
+    )
+    assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
+    assert found.data.validation == ("nowhere.csv",)
+    assert found.pretraining.unlabelled == (str(here / "more.txt"),)
+    folder = locate_data(ClassifierExperiment("x", pretraining=Pretrained("bert"))).pretraining
+    assert folder.folder == str(here / "bert")
+    hub = ClassifierExperiment("x", LabelledText(hub="data/set"), pretraining=Pretrained("no/bert"))
+    assert locate_data(hub) == hub
+
+
+def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, elsewhere):
+    path = here / "data" / Shakespeare.file
+    path.parent.mkdir()
+    path.touch()
+    found = locate_data(dataclasses.replace(TINY, data=Shakespeare()))
+    assert found.data.folder == str(here / "data")
+    elsewhere()
+    assert found.data.reads("training") == [str(path)]
+    assert locate_data(found) == found
+    path.unlink()  # on another machine: in the data folder of that one
+    assert locate_data(found).data.folder == str(Path("data").absolute())
+
+
+def test_variants_with_the_same_data_have_it_found_once(here, capsys):
+    pytest.importorskip("datasets")
+    rows = "".join(f"word {i},{i % 2}\n" for i in range(40))
+    (here / "a.csv").write_text(f"text,label\n{rows}")
+    one = ClassifierExperiment("x", LabelledText(path="a.csv"))
+    other = dataclasses.replace(one, padding="unknown")
+    found = find_data_of_all({"one": one, "other": other})
+    assert capsys.readouterr().out.count("text: 'text'") == 1
+    assert found == {"one": find_data(one), "other": find_data(other)}

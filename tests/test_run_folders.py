@@ -1,0 +1,116 @@
+"""Runs as folders: which are found, which is the newest, and what their small files say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tlite.errors import UserError
+from tlite.run_folders import describe, find_folders, kind_of, newest
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def make_run(folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9):
+    """A run that began `age` seconds ago, with checkpoints (step, score, interrupted)."""
+    training = {"steps": steps, "select": select}
+    experiment = {"kind": kind, "name": "tiny", "training": training}
+    write(folder / "config.json", {"experiment": experiment, "data": {}})
+    for step, score, interrupted in scores:
+        content = {"step": step, "score": score, "interrupted": interrupted}
+        write(folder / "checkpoints" / str(step) / "checkpoint.json", content)
+    os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
+    return folder
+
+
+def make_study(folder, runs, age):
+    variants = [{"name": run.name, "run": run.name} for run in runs]
+    write(folder / "study.json", {"name": "tiny", "variants": variants})
+    os.utime(folder / "study.json", (1e9 - age, 1e9 - age))
+    return folder
+
+
+def test_runs_and_studies_are_found_newest_first_whatever_lies_between(tmp_path):
+    old = make_run(tmp_path / "demo" / "20260101", 30)
+    young = make_run(tmp_path / "first", 10)
+    inside = [make_run(tmp_path / "study" / name, 5) for name in ("a", "b")]
+    study = make_study(tmp_path / "study", inside, 20)
+    make_run(tmp_path / "demo" / ".hidden", 0)
+    write(young / "pretraining" / "metrics.jsonl", "")
+    write(tmp_path / "theirs" / "config.json", {"model_type": "gpt2"})
+    write(tmp_path / "notes.txt", "none")
+    assert find_folders(tmp_path) == [young, study, old]
+    assert newest(tmp_path) == young
+    assert find_folders(tmp_path / "nowhere") == []
+
+
+def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):
+    whole = make_run(tmp_path / "whole", 99)
+    for name, content in {
+        "cut": '{"experiment": ',
+        "list": "[]",
+        "deep": "[" * 100_000,
+        "lacks": {"experiment": {"kind": "GeneratorExperiment"}},
+        "odd": {"experiment": {"kind": [], "name": 1, "training": {"steps": "x"}}},
+    }.items():
+        write(tmp_path / name / "config.json", content)
+        assert describe(tmp_path / name).kind == "damaged"
+    write(tmp_path / "no config" / "metrics.jsonl", "")
+    write(tmp_path / "study" / "study.json", {"variants": 3})
+    assert {d.kind for d in map(describe, find_folders(tmp_path))} == {"damaged", "generator"}
+    assert len(find_folders(tmp_path)) == 8
+    assert newest(tmp_path) == whole
+
+
+def test_without_a_run_there_is_no_newest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"there is no latest run: .*runs has none"):
+        newest()
+
+
+@pytest.mark.parametrize(
+    ("select", "scores", "best"),
+    [
+        ("loss", [(3, 1.5, False), (6, 1.25, False), (9, 1.75, False)], "loss 1.2500"),
+        ("accuracy", [(3, -0.25, False), (6, -0.75, False)], "accuracy 0.7500"),
+        ("loss", [(3, 1.5, False), (4, 1.0, True)], "loss 1.5000"),  # as the run itself counts
+        ("loss", [(4, 1.0, True)], "loss 1.0000"),
+        ("loss", [], ""),
+    ],
+)
+def test_a_run_says_how_far_it_has_come_and_its_best_validation(tmp_path, select, scores, best):
+    found = describe(make_run(tmp_path / "run", 0, scores=scores, select=select))
+    assert (found.experiment, found.kind, found.best) == ("tiny", "generator", best)
+    assert (found.done, found.of) == (max((s for s, *_ in scores), default=0), 9)
+
+
+def test_a_study_counts_the_variants_that_have_ended(tmp_path):
+    runs = [
+        make_run(tmp_path / name, 0, scores=[(step, 1.0, False)], steps=9)
+        for name, step in (("a", 9), ("b", 6))
+    ]
+    found = describe(make_study(tmp_path, [*runs, tmp_path / "not begun"], 0))
+    assert (found.kind, found.done, found.of) == ("study", 1, 3)
+
+
+def test_a_folder_has_a_kind(tmp_path):
+    assert kind_of(make_run(tmp_path / "a", 0)) == "GeneratorExperiment"
+    write(tmp_path / "b" / "config.json", {"model_type": "gpt2"})
+    assert kind_of(tmp_path / "b") == "pretrained"
+    assert kind_of(tmp_path) == ""
+    assert kind_of(Path("openai-community/gpt2")) == "pretrained"
+
+
+def test_runs_are_found_without_jax(tmp_path):
+    make_run(tmp_path / "runs" / "a", 0)
+    script = (
+        "import sys; from tlite.cli import main; code = main(['runs']); "
+        "sys.exit(code or 'jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=tmp_path, timeout=60).returncode == 0

@@ -1,0 +1,147 @@
+"""The commands that ask a model for something: generate, classify, translate."""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from tlite.cli.options import Classify, Generate, Translate
+from tlite.data.reading import (
+    MAX_MEGABYTES,
+    decode,
+    pieces,
+    split_lines,
+    standard_input,
+    whole,
+)
+from tlite.decoding.translate import translate as search_all
+from tlite.errors import UserError
+from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
+from tlite.pretrained import PretrainedTokenizer
+from tlite.recipes.classifier import encode_texts, probabilities
+from tlite.recipes.generator import write_sample
+from tlite.recipes.loading import open_model, warn_of_unheeded
+from tlite.recipes.pairs import encode_sources, with_search
+from tlite.recipes.tokens import check_prompt, end_ids, prompt_tokens
+from tlite.terminal import show
+from tlite.training.runs import Run
+
+
+def generate(options: Generate) -> None:
+    """Print what the model of a run writes after the prompt."""
+    asked = options.run, GeneratorExperiment, options.checkpoint, options.member
+    model, tokenizer, source = open_model(*asked)
+    prompt = options.prompt
+    if isinstance(source, Run):
+        prompt = (source.experiment.prompt or None) if prompt is None else prompt
+        ends = end_ids(tokenizer)
+    else:
+        ends = source.end_ids
+        warn_of_unheeded(source)
+    start = encode_prompt(tokenizer, prompt, options.unknown)
+    settings = {"num_tokens": options.tokens, "end_ids": ends, **vars(options.sampling)}
+    for index in range(options.samples):
+        head = f"--- sample {index + 1}\n" if options.samples > 1 else ""
+        key = jax.random.key(options.seed + index)
+        try:
+            write_sample(model, tokenizer, start, head + (prompt or ""), key=key, **settings)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+
+def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
+    """Tokens of the prompt; without one the mark that texts begin with, or end."""
+    if prompt is None:
+        marks = tokenizer.bos_id, tokenizer.eos_id
+        if marks == (None, None):
+            raise UserError("this model's texts begin with no mark: give a --prompt")
+        return np.array([marks[1] if marks[0] is None else marks[0]], np.int32)
+    check_prompt(prompt)
+    strange = tokenizer.unknown_in(prompt) if hasattr(tokenizer, "unknown_in") else []
+    if strange and not unknown:
+        raise UserError(
+            f"the model does not know {', '.join(map(repr, strange))} in the prompt: "
+            f"leave out, or pass --unknown to read as the unknown symbol"
+        )
+    return prompt_tokens(tokenizer, prompt)
+
+
+def classify(options: Classify) -> None:
+    """Print the class and the probabilities of each text; without texts, of each line read."""
+    asked = options.run, ClassifierExperiment, options.checkpoint, options.member
+    model, tokenizer, source = open_model(*asked)
+    texts = list(options.texts) or read_input("classify")
+    if isinstance(tokenizer, PretrainedTokenizer):
+        tokens = tokenizer.encode_batch(texts)
+        if tokens.shape[1] > (context := model.config.context):
+            tokens = tokenizer.encode_batch(texts, context)
+    else:
+        for number, text in enumerate(texts, 1):
+            if not (tokenizer.encode_texts([text]) >= 0).any():
+                print(f"warning: text {number} has no word in it", file=sys.stderr)
+        tokens = encode_texts(source.experiment, tokenizer, texts)
+    rows = probabilities(model, tokens)
+    classes = source.experiment.data.classes if isinstance(source, Run) else source.labels
+    if options.format == "jsonl":
+        for text, row in zip(texts, rows.tolist(), strict=True):
+            scores = {name: round(p, 6) for name, p in zip(classes, row, strict=True)}
+            line = {"text": text, "class": max(scores, key=scores.get), "probabilities": scores}
+            show(json.dumps(line))
+        return
+    width = max(*map(len, classes), 5)
+    show("  ".join(f"{name:>{width}}" for name in [*classes, "class"]) + "  text")
+    for text, row in zip(texts, rows, strict=True):
+        cells = [f"{p:.3f}" for p in row] + [classes[row.argmax()]]
+        shown = text if len(text) <= 60 else text[:59] + "\N{HORIZONTAL ELLIPSIS}"
+        show("  ".join(f"{cell:>{width}}" for cell in cells) + f"  {shown}")
+
+
+def translate(options: Translate) -> None:
+    """Print the translation of each text; without texts, of each line of a file or of the input."""
+    asked = options.run, TranslatorExperiment, options.checkpoint, options.member
+    model, tokenizer, source = open_model(*asked)
+    if isinstance(source, Run):
+        experiment = source.experiment
+    else:
+        experiment = TranslatorExperiment("pretrained", model=model.config)
+        warn_of_unheeded(source)
+    experiment = with_search(experiment, options, options.max_length)
+    if not 1 <= options.n_best <= experiment.beam:
+        most = experiment.beam
+        raise UserError(f"--n-best must be between 1 and the beam's {most}, not {options.n_best}")
+    texts = list(options.texts) or read_input("translate", options.input)
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            raise UserError(f"line {number} is empty: there is nothing to translate")
+    sources = encode_sources(experiment, tokenizer, texts)
+    settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
+    settings["max_length"] = options.max_length
+    for text, found in zip(texts, search_all(model, sources, **settings), strict=True):
+        chosen = found[: options.n_best]
+        chosen = [(tokenizer.decode(tokens), float(score)) for tokens, score in chosen]
+        if options.format == "jsonl":
+            best = [{"translation": t, "score": round(score, 4)} for t, score in chosen]
+            show(json.dumps({"text": text, "translations": best}, ensure_ascii=False))
+        elif options.n_best == 1:
+            show(chosen[0][0])
+        else:
+            for place, (translation, score) in enumerate(chosen, 1):
+                show(f"{place}\t{score:.4f}\t{translation}")
+
+
+def read_input(purpose: str, path: Path | None = None) -> list[str]:
+    """The lines of a file, or of standard input.
+
+    Raises:
+        UserError: there are none or too many, they are not UTF-8, or can't be read.
+    """
+    if path is None and sys.stdin.isatty():
+        print("one text a line; end with Ctrl-D", file=sys.stderr)
+    parts = pieces(path) if path else standard_input()
+    name = path or "standard input"
+    content = whole(parts, name, MAX_MEGABYTES, f"{purpose} a part of it at a time")
+    if not (lines := split_lines(decode(content, name, "utf-8"))):
+        raise UserError(f"there is nothing to {purpose}: give texts, or lines on standard input")
+    return lines

@@ -1,0 +1,86 @@
+"""Where an experiment's data lies: found when a run starts, found again from anywhere, and told."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+
+from tlite.data.files import locate
+from tlite.data.tables import Part
+from tlite.experiment import Experiment, Pretrained, Pretraining
+from tlite.terminal import printable
+
+
+def find_data(experiment: Experiment) -> Experiment:
+    """The experiment with absolute paths, and with the columns and classes that its tables have.
+
+    So its run can be used from any folder, and finds the same again; what is found is printed.
+
+    Raises:
+        UserError: a file is not there, or it can't be told which column is what.
+    """
+    experiment = locate_data(experiment)
+    data = experiment.data
+    return dataclasses.replace(experiment, data=data.found() if hasattr(data, "found") else data)
+
+
+def find_data_of_all(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
+    """The same of several experiments, which mostly have the same data: that is read once."""
+    found: list[Experiment] = []  # before and after
+    known: list[tuple[object, object]] = []
+    for experiment in experiments.values():
+        located = locate_data(experiment)
+        data = next((after for before, after in known if before == located.data), None)
+        if data is None:
+            data = find_data(experiment).data
+            known.append((located.data, data))
+        found.append(dataclasses.replace(located, data=data))
+    return dict(zip(experiments, found, strict=True))
+
+
+def locate_data(experiment: Experiment, folder: Path | None = None) -> Experiment:
+    """The experiment with absolute paths of what it reads.
+
+    Args:
+        folder: of its run. Around it is looked for what is not here: runs of before November 2026
+            have relative paths, and a project may have moved.
+    """
+    around = tuple(folder.resolve().parents) if folder else ()
+    changed = {}
+    if hasattr(experiment.data, "located"):
+        changed["data"] = experiment.data.located(around)
+    before = getattr(experiment, "pretraining", None)
+    if isinstance(before, Pretraining) and not getattr(experiment.data, "hub", ""):
+        files = tuple(locate(name, around) for name in before.unlabelled)
+        changed["pretraining"] = dataclasses.replace(before, unlabelled=files)
+    if isinstance(before, Pretrained):
+        place = locate(before.folder, around, in_data=False)
+        changed["pretraining"] = dataclasses.replace(before, folder=place)
+    return dataclasses.replace(experiment, **changed)
+
+
+def say_what_is_read(
+    experiment: Experiment, parts: Iterable[Part] = ("training", "validation")
+) -> None:
+    """Print it, before it is read: a run of somebody else's may name anything."""
+    if line := describe_sources(experiment, parts):
+        print(line, flush=True)
+
+
+def describe_sources(
+    experiment: Experiment, parts: Iterable[Part] = ("training", "validation")
+) -> str:
+    """What is read for the parts of an experiment's data, in one line; "" if nothing is.
+
+    Raises:
+        UserError: something is no regular file.
+    """
+    if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
+        return ""
+    found = [place for part in parts for place in experiment.data.reads(part)]
+    pretraining = getattr(experiment, "pretraining", None)
+    if isinstance(pretraining, Pretraining) and "training" in parts:
+        unlabelled = pretraining.unlabelled if pretraining.pretraining_steps else ()
+        found += experiment.data.reads("training", unlabelled) if unlabelled else []
+    if isinstance(pretraining, Pretrained) and "training" in parts:
+        found.append(pretraining.folder)
+    return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""
