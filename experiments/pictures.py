@@ -7,6 +7,7 @@ experiments/results (RESULTS.md says which).
 
 import io
 import json
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -118,24 +119,23 @@ def scaling_law() -> Figure:
 
 
 def benchmark() -> Figure:
-    """How many times as fast as the fastest PyTorch; the bar is the range over rounds."""
-    found = json.loads((RESULTS / "bench.json").read_text())
-    figure, ((axes,),) = new_figure(2.2)
-    rows = {
-        f"training, {n} parameters": r["tokens_per_second"] for n, r in found["training"].items()
-    }
-    for place, rates in enumerate(rows.values()):
-        ours = next(np.array(r) for n, r in rates.items() if n.startswith("tlite"))
-        others = {n: np.array(r) for n, r in rates.items() if not n.startswith("tlite")}
-        best = max(others.values(), key=np.median)
-        ratios = ours / best
-        axes.barh(place, np.median(ratios), color=COLOURS[0], height=0.6)
-        axes.plot([ratios.min(), ratios.max()], [place, place], color=COLOURS[3], lw=3)
-        axes.text(0.05, place, f"{np.median(ratios):.2f}", va="center", color="white")
-    axes.set_yticks(range(len(rows)), list(rows))
-    axes.axvline(1, color=COLOURS[1], lw=1)
-    axes.invert_yaxis()
-    axes.set(xlabel="times as many tokens per second as the fastest PyTorch (red: as many)")
+    """Tokens per second of a model of GPT-2's shape, beside transformers; and how often as many."""
+    log = (RESULTS / "bench-only-gpt2.log").read_text(encoding="utf-8")
+    works = re.findall(r"^GPT-2's shape, [^:]*: (.*?)\n(.*?)\(seconds", log, flags=re.S | re.M)
+    figure, grid = new_figure(2.1, len(works))
+    for axes, (what, rows) in zip(grid[0], works, strict=True):
+        rates = re.findall(r"^  ([\w ,]+?) {2,}([\d,]+) ", rows, flags=re.M)
+        names = [name.removeprefix("Hugging Face, ") for name, _ in rates]
+        numbers = [int(rate.replace(",", "")) for _, rate in rates]
+        axes.barh(names, numbers, color=[COLOURS[0], *[COLOURS[3]] * (len(names) - 1)])
+        for place, number in enumerate(numbers):
+            axes.text(number, place, f" {number:,}", va="center")
+        ratio = re.search(r"tlite / .*: ([\d.]+) ", rows)[1]
+        axes.set_title(f"{what.replace('(s)', 's')}\n{ratio} times as fast", fontsize=9)
+        axes.set(xlim=(0, 1.3 * max(numbers)), xticks=[])
+        axes.invert_yaxis()
+        axes.spines[:].set_visible(False)
+        axes.tick_params(left=False)
     return figure
 
 
@@ -230,8 +230,7 @@ def main() -> None:
     matplotlib.use("Agg")
     save("comparison", comparison)
     save("scaling-law", scaling_law)
-    if (RESULTS / "bench.json").is_file():
-        save("benchmark", benchmark)
+    save("benchmark", benchmark)
     found = train_induction()
     save("induction", lambda: induction(*found))
     with tempfile.TemporaryDirectory() as folder:

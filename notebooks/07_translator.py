@@ -167,11 +167,12 @@ looked_at = letters @ np.arange(letters.shape[1]) / letters.sum(1)
 correlation = np.corrcoef(np.arange(len(letters)), looked_at)[0, 1]
 print(f"correlation of the place written and the place looked at: {correlation:.2f}")
 assert correlation < -0.8
-plot_alignment(
+axes = plot_alignment(
     weights,
     [tokenizer.source.piece_of(t) for t in source],
     [tokenizer.target.piece_of(t) for t in target[1:]],
 )
+plt.show()
 
 # %% [markdown]
 # ## Exercise

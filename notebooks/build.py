@@ -41,15 +41,35 @@ def build(path: Path) -> Path:
         nbclient.exceptions.CellExecutionError: a cell fails; nothing is written.
     """
     from nbclient import NotebookClient  # reading sources, as the tests do, needs no kernel
-    from traitlets.config import Config
 
     notebook = read_source(path)
     NotebookClient(
         notebook,
         timeout=600,
         resources={"metadata": {"path": FOLDER}},
-        config=Config({"KernelManager": {"transport": "ipc"}}),  # no port that others can reach
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
     ).execute()
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for cell in notebook.cells:
+        digest, length = hashlib.sha256(cell.source.encode()).hexdigest(), 8
+        while digest[:length] in ids:
+            length += 1
+        cell.id, cell.metadata = digest[:length], {}
+        ids.add(cell.id)
+    return notebook
+
+
+def build(path: Path) -> Path:
+    """Execute a source and write its notebook.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell fails; nothing is written.
+    """
+    from nbclient import NotebookClient  # reading sources, as the tests do, needs no kernel
+
+    notebook = read_source(path)
+    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": FOLDER}})
+    client.execute(extra_arguments=["--IPKernelApp.log_level=ERROR"])
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         cell.metadata = {}
@@ -76,6 +96,7 @@ def _plain(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
 
 def main(names: list[str]) -> None:
     os.environ["PYTHONPATH"] = str(FOLDER.parent)
+    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # of a bar that nobody sees
     for path in map(Path, names or sorted(FOLDER.glob("[0-9]*.py"))):
         begun = time.perf_counter()
         to = build(path)
