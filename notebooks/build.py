@@ -51,27 +51,6 @@ def build(path: Path) -> Path:
     ).execute()
     notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
-        digest, length = hashlib.sha256(cell.source.encode()).hexdigest(), 8
-        while digest[:length] in ids:
-            length += 1
-        cell.id, cell.metadata = digest[:length], {}
-        ids.add(cell.id)
-    return notebook
-
-
-def build(path: Path) -> Path:
-    """Execute a source and write its notebook.
-
-    Raises:
-        nbclient.exceptions.CellExecutionError: a cell fails; nothing is written.
-    """
-    from nbclient import NotebookClient  # reading sources, as the tests do, needs no kernel
-
-    notebook = read_source(path)
-    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": FOLDER}})
-    client.execute(extra_arguments=["--IPKernelApp.log_level=ERROR"])
-    notebook.metadata = nbformat.from_dict(METADATA)
-    for cell in notebook.cells:
         cell.metadata = {}
         if cell.cell_type == "code":
             cell.execution_count = None
