@@ -68,7 +68,7 @@ frequencies = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
 np.testing.assert_allclose(table[7, 0::2], np.sin(7 * frequencies), atol=1e-5)
 np.testing.assert_allclose(table[7, 1::2], np.cos(7 * frequencies), atol=1e-5)
 
-_, panels = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+_, panels = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
 inspection.plot_positions(np.asarray(table), panels[0])
 inspection.plot_position_curves(np.asarray(table), (0, 4, 8, 12), panels[1])
 panels[1].set_ylim(-1.1, 2.0)  # room for the legend

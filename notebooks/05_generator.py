@@ -151,7 +151,7 @@ print("places whose logits change:", np.flatnonzero(changed))
 # `scan` makes one compiled call of many steps.
 
 # %%
-num_steps, batch_size = 400, 32
+num_steps, batch_size = 700, 32
 optimizer = optax.adam(optax.cosine_decay_schedule(5e-3, num_steps))
 
 
@@ -192,7 +192,7 @@ plt.show()
 final = float(measured[num_steps])
 print(f"held-out loss {final:.2f} nats; from the frequencies {blind:.2f}, ", end="")
 print(f"from the character before {after_one:.2f}")
-assert final < blind - 0.5
+assert final < after_one
 
 # %% [markdown]
 # ## Writing

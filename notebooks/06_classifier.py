@@ -59,7 +59,7 @@ print(f"weights {params['weights']}, bias {params['bias']:.2f}: the plane sum(x)
 
 # %%
 axes = plt.subplots(figsize=(6, 3), layout="constrained")[1]
-axes.plot(losses)
+axes.plot(np.arange(1, len(losses) + 1), losses)
 axes.set(xlabel="step", ylabel="loss (nats)", xscale="log")
 axes.grid(alpha=0.3)
 plt.show()

@@ -173,8 +173,9 @@ for name, by_seed in losses.items():
 print(*(sentence(*result) for result in results.items()), sep="\n")
 
 _, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
-for name, curve in curves.items():
-    axes[0].plot(np.arange(5, 150, 10), curve.mean(1).reshape(-1, 10).mean(1), label=name)
+for (name, curve), style in zip(curves.items(), ("-", "-", "--"), strict=True):
+    of_tens = curve.mean(1).reshape(-1, 10).mean(1)
+    axes[0].plot(np.arange(5, 150, 10), of_tens, style, label=name)
 axes[0].set(xlabel="step", ylabel="training loss (nats per character)")
 axes[0].legend()
 for row, (name, found) in enumerate(results.items()):

@@ -119,7 +119,7 @@ def trained_here():
         embedding_deviation=0.5,
     )
     training = TrainingConfig(
-        steps=400, batch_size=32, learning_rate=5e-3, schedule="cosine", warmup_steps=50
+        steps=600, batch_size=32, learning_rate=5e-3, schedule="cosine", warmup_steps=50
     )
     trainer = Trainer(generator_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
     members, history = trainer.train(trainer.init(), 0, training.steps)
@@ -281,8 +281,8 @@ np.testing.assert_allclose(logit_lens(model, text).max(-1), best[..., 0], atol=1
 # %% [markdown]
 # ## Exercise
 #
-# Silence the heads that look back by one (`previous > 0.3`) in place of those that copy. The model
-# still has its copying heads: does the second round suffer as much? Say first what the two steps
-# above let you expect.
+# Silence the two heads that look back by one most, in place of those that copy. The model still has
+# its copying heads: does the second round suffer as much? Say first what the two steps above let
+# you expect.
 #
 # Next: [a scaling law](11_scaling_law.ipynb), or how large your own model should be.

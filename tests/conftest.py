@@ -1,5 +1,7 @@
 """What all tests share: the real data's folder, four devices on whatever CPU, no network."""
 
+import contextlib
+import ctypes
 import gc
 import os
 from pathlib import Path
@@ -30,6 +32,24 @@ gc.set_threshold(50_000, 20, 50)
 
 # What takes longest comes first, so that all workers end together.
 SLOWEST = ["attack", "notebooks", "training", "models", "recipes", "cli"]
+
+
+# Programs stay in memory, gigabytes of them by the end; one is soon read from the cache again.
+MOST_MEMORY = 3 * 2**30  # bytes of a worker
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory():
+    """Forget the compiled programs after a file that leaves the process too large (on Linux)."""
+    yield
+    statistics = Path("/proc/self/statm")
+    if statistics.is_file():
+        pages = int(statistics.read_text().split()[1])
+        if pages * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
+            jax.clear_caches()
+            gc.collect()
+            with contextlib.suppress(OSError, AttributeError):  # glibc keeps what is freed
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")
