@@ -76,7 +76,7 @@ files = st.lists(readable, max_size=3).map(tuple)
 labelled = st.builds(
     LabelledText,
     training=files,
-    text=readable,
+    text_column=readable,
     labels=st.dictionaries(readable, readable, max_size=3),
     columns=files,
     validation_fraction=fractions,

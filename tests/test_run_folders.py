@@ -58,6 +58,7 @@ def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):
         "deep": "[" * 100_000,
         "lacks": {"experiment": {"kind": "GeneratorExperiment"}},
         "odd": {"experiment": {"kind": [], "name": 1, "training": {"steps": "x"}}},
+        "endless": '{"experiment": {"kind": "x", "name": "x", "training": {"steps": Infinity}}}',
     }.items():
         write(tmp_path / name / "config.json", content)
         assert describe(tmp_path / name).kind == "damaged"

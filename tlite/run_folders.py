@@ -77,7 +77,9 @@ def describe(folder: Path) -> Found:
     """What a folder's files say."""
     try:
         return _study(folder) if (folder / STUDY).is_file() else _run(folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError):
+        return Found(folder)
+    except RecursionError:
         return Found(folder)
 
 

@@ -112,3 +112,8 @@ def test_a_first_line_that_names_the_columns_is_left(lines):
 def test_classes_that_are_numbers_are_in_their_order():
     assert in_order(["10", "9", "-1"]) == ["-1", "9", "10"]
     assert in_order(["10", "9", "b"]) == ["10", "9", "b"]
+
+
+def test_a_column_is_not_translated_into_itself():
+    with pytest.raises(UserError, match="can't both be the column 'de'"):
+        pair_columns(rows(de="a b", en="c d"), "de", "de", "it")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tlite.data.files import KINDS, explain, kind_of
+from tlite.data.files import KINDS, explain, follow, kind_of, locate
 from tlite.errors import UserError
 
 
@@ -75,3 +75,28 @@ def test_quotes_mean_nothing_in_a_tsv_that_is_explained(tmp_path):
     path.write_text('text\tlabel\n"open\t1\nb\t2\t3\n')
     said = explain(path, "csv", "utf-8", ValueError("the reason"))
     assert f"{path} is not a table: line 3 has 3 columns" in said
+
+
+def test_what_is_gone_is_found_by_its_last_parts_but_never_where_the_run_lies(tmp_path):
+    run = tmp_path / "runs" / "saved" / "1"
+    run.mkdir(parents=True)
+    (tmp_path / "saved").mkdir()
+    around = tuple(run.resolve().parents)
+    assert locate("/gone/saved", around, in_data=False) == str(tmp_path / "saved")
+    assert locate("/gone/runs/saved", around, in_data=False) == str(tmp_path / "saved")
+    assert locate("saved", (tmp_path / "runs" / "saved", tmp_path), in_data=False) == str(
+        tmp_path / "saved"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "found"),
+    [
+        ("/a/test.csv", "/a/train.csv", "/b/train.csv", "/b/test.csv"),
+        ("/a/x/test.csv", "/a/y/train.csv", "/b/c/y/train.csv", "/b/c/x/test.csv"),
+        ("/z/test.csv", "/a/train.csv", "/b/train.csv", "/z/test.csv"),
+        ("/a/test.csv", "/a/train.csv", "/a/train.csv", "/a/test.csv"),
+    ],
+)
+def test_a_file_follows_another_that_has_moved(name, before, after, found):
+    assert follow(name, before, after) == found

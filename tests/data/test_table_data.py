@@ -250,3 +250,28 @@ def test_lines_of_a_class_and_a_text_have_no_columns(labels, capsys):
     assert data.classes == (["good", "bad"] if labels else ["neg", "pos"])
     told = "" if labels else "class: the first word of a line (neg, pos)"
     assert capsys.readouterr().out.split("\n")[0] == told
+
+
+def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path):
+    for name in ("train.csv", "elsewhere/test.csv", "test.csv"):
+        Path(name).parent.mkdir(exist_ok=True)
+        table(name)
+    data = LabelledText(path="train.csv", test=("elsewhere/test.csv",)).located().found()
+    Path("elsewhere/test.csv").unlink()
+    assert "no file" in complaint(lambda: list(data.located((tmp_path,)).examples("test")))
+
+
+def test_a_folder_of_tables_is_read_as_its_tables(tmp_path):
+    rows = [f"{chr(34) if n % 6 == 0 else ''}text {n}\t{('NA', 'no')[n % 2]}" for n in range(60)]
+    content = "\n".join(["review\tstars", *rows]) + "\n"
+    (tmp_path / "folder").mkdir()
+    for name in ("alone.tsv", "folder/train.tsv"):
+        Path(name).write_text(content)
+    alone, inside = (LabelledText(path=p).located().found() for p in ("alone.tsv", "folder"))
+    assert classes(inside) == classes(alone)
+    assert {label for _, label in classes(inside)} == {"NA", "no"}
+
+
+def test_an_old_run_of_a_table_read_as_text_reads_it_so():
+    table("notes.csv")
+    assert TextFile("notes.csv").load() == Path("notes.csv").read_text()

@@ -49,3 +49,8 @@ def test_overfitting_is_said_with_where_the_best_was_and_how_training_went_on():
 )
 def test_nothing_is_said_where_the_end_is_about_the_best(validations):
     assert overfitted(lines(validations)) == ""
+
+
+def test_what_diverges_does_not_overfit():
+    training = {50: 2.0, 100: 1.9, 150: 5.0, 200: 12.0}
+    assert overfitted(lines({100: 2.1, 200: 12.1}, training)) == ""

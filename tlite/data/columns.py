@@ -62,6 +62,8 @@ def pair_columns(rows: Rows, source: str, target: str, where: str) -> tuple[str,
     Raises:
         UserError: there are none, or more.
     """
+    if source and source == target:
+        raise UserError(f"the source and the target can't both be the column {source!r}")
     names = {_plain(name): name for name in rows[0]}
     if not source and not target:
         for left, right in SIDES:

@@ -64,9 +64,20 @@ def locate(name: str, folders: Sequence[Path] = (), *, in_data: bool = True) -> 
     places += [folder / end for end in ends for folder in (*folders, *data)]
     with contextlib.suppress(ValueError):  # a NUL in it; what reads it says so
         for place in places if name else ():
-            if os.path.lexists(place):
+            # A run's data is in none of the folders that the run itself lies in: runs/NAME, say.
+            if os.path.lexists(place) and Path(os.path.realpath(place)) not in folders:
                 return os.path.abspath(place)
     return name
+
+
+def follow(name: str, before: str, after: str) -> str:
+    """Where a file is if it has moved together with another, from `before` to `after`."""
+    old, new = list(Path(before).parts), list(Path(after).parts)
+    while old and new and old[-1] == new[-1]:
+        del old[-1], new[-1]
+    path = Path(name)
+    moved = bool(old) and path.is_relative_to(Path(*old))
+    return str(Path(*new) / path.relative_to(Path(*old))) if moved else name
 
 
 def describe(hub: str, names: Iterable[str]) -> list[str]:

@@ -78,8 +78,8 @@ class TextFile:
     def load(self) -> str:
         if not self.path:
             raise UserError("no text given: name a file with --path")
-        if not self._is_table:
-            return read_text(self.path, self.max_megabytes)
+        if not (self._is_table and self.text_column) and not is_saved(Path(self.path)):
+            return read_text(self.path, self.max_megabytes)  # runs of 0.1.0 read tables so, too
         table, column = self._table(), self.text_column or "text"
         rows, where = table.table_rows(table.training[0])
         texts = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tlite.data.columns import missing_names
-from tlite.data.files import describe, find, kind_of, locate
+from tlite.data.files import KINDS, describe, find, follow, kind_of, locate
 from tlite.data.reading import MAX_MEGABYTES, pieces
 from tlite.data.tables import (
     Part,
@@ -18,6 +18,7 @@ from tlite.data.tables import (
     file_rows,
     held_out,
     hub_rows,
+    is_saved,
     open_set,
     open_table,
     side_of,
@@ -73,8 +74,17 @@ class TableData:
         """
         if self.hub:  # a name on the hub may be that of something else in the data folder
             return dataclasses.replace(self, hub=locate(self.hub, folders, in_data=False))
+        path = locate(self.path, folders)
+        if path and os.path.isdir(path):  # the parts are its splits
+            return dataclasses.replace(self, path=path)
         parts = {name: tuple(locate(n, folders) for n in getattr(self, name)) for name in NAMES}
-        return dataclasses.replace(self, path=locate(self.path, folders), **parts)
+        # The run knows its other parts again, but not the test part: no other file of that name.
+        if self.training and os.path.isabs(self.training[0]):
+            moved = self.training[0], parts["training"][0]
+            parts["test"] = tuple(
+                name if os.path.lexists(name) else follow(name, *moved) for name in self.test
+            )
+        return dataclasses.replace(self, path=path, **parts)
 
     def with_path(self) -> "TableData":
         """The same, with parts instead of a path to all of it.
@@ -88,7 +98,17 @@ class TableData:
             raise UserError("give --path, or --training and --hub: not both")
         if not os.path.isdir(self.path):
             return dataclasses.replace(self, path="", training=(str(find(self.path)),))
+        given = {part: names for part in NAMES if (names := getattr(self, part))}
+        if not is_saved(self.path) and (files := self._files()):
+            given = {part: tuple(map(locate, names)) for part, names in given.items()}
+            return dataclasses.replace(self, path="", **(files | given))
         splits = splits_of(self.path)
+        for part, names in given.items():
+            if strange := [name for name in names if name not in splits]:
+                raise UserError(
+                    f"{self.path} has no split {strange[0]!r} for --{part}: it has "
+                    f"{', '.join(splits)}"
+                )
         parts = {
             part: next(((name,) for name in names if name in splits), ())
             for part, names in NAMES.items()
@@ -100,8 +120,16 @@ class TableData:
                 f"{self.path} has the splits {', '.join(splits)}: say --hub {self.path} --training "
                 "SPLIT --validation SPLIT"
             )
-        parts |= {part: given for part in NAMES if (given := getattr(self, part))}
-        return dataclasses.replace(self, path="", hub=self.path, **parts)
+        return dataclasses.replace(self, path="", hub=self.path, **(parts | given))
+
+    def _files(self) -> dict[str, tuple[str, ...]]:
+        """The tables of the folder that are named by their part: train.csv, test.csv; or none."""
+        found = {}
+        for part, names in NAMES.items():
+            ends = (name + end for name in names for end in KINDS if end != ".txt")
+            paths = (os.path.join(self.path, name) for name in ends)
+            found[part] = tuple(path for path in paths if os.path.isfile(path))[:1]
+        return found if found["training"] else {}
 
     def with_columns(self) -> "TableData":
         """The same, with names for the columns where the first table's first line has none."""

@@ -1,6 +1,7 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
 import dataclasses
+import shlex
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -244,8 +245,11 @@ class Recipe(ABC):
         return member == "all" and self.experiment.training.num_members > 1
 
     def advise_test(self) -> None:
+        if not getattr(self.experiment.data, "test", True):
+            print(f"saved in {self.run.folder}")
+            return
         print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(f"{program()} evaluate {self.run.folder} --split test")
+        print(f"{program()} evaluate {shlex.quote(str(self.run.folder))} --split test")
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""

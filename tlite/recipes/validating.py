@@ -29,8 +29,18 @@ def overfitted(lines: Sequence[dict]) -> str:
     best, last = min(validations, key=lambda line: line["loss"]), validations[-1]
     if best["step"] > 0.8 * last["step"] or last["loss"] < WORSE * best["loss"]:
         return ""
-    after, training = validations[-2]["step"], [n for n in known if n["split"] == "training"]
-    ends = [line["loss"] for line in training if after < line["step"] <= last["step"]]
+    training = [line for line in known if line["split"] == "training"]
+
+    def mean_before(index: int) -> float | None:
+        """The mean training loss between the validation before and this one."""
+        start = validations[index - 1]["step"] if index else 0
+        end = validations[index]["step"]
+        found = [line["loss"] for line in training if start < line["step"] <= end]
+        return fmean(found) if found else None
+
+    then, now = mean_before(validations.index(best)), mean_before(len(validations) - 1)
+    if then is not None and now is not None and now >= then:
+        return ""  # it diverges
     told = f"validation is best at step {best['step']:,} (loss {best['loss']:.2f})"
-    went_on = f"training went on to {fmean(ends):.2f}, " if ends else ""
+    went_on = "" if now is None else f"training went on to {now:.2f}, "
     return f"{told}; {went_on}validation to {last['loss']:.2f}: the model overfits"

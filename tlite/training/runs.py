@@ -16,6 +16,7 @@ from typing import Any
 
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, disk_errors, program, system_reason
+from tlite.run_folders import newest
 from tlite.terminal import printable
 from tlite.training.provenance import changed_since, made_with
 
@@ -265,6 +266,7 @@ def _inside(folder: Path) -> str:
 
 
 def _nearby(folder: Path) -> str:
-    found = (path.parent for path in Path("runs").glob("*/*/config.json"))
-    runs = [path for path in found if not path.name.startswith(".")]
-    return f"; the newest run is {max(runs, key=lambda p: p.name)}" if runs else ""
+    try:
+        return f"; the newest run is {newest()}"
+    except UserError:
+        return ""
