@@ -65,7 +65,7 @@ def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):
     write(tmp_path / "no config" / "metrics.jsonl", "")
     write(tmp_path / "study" / "study.json", {"variants": 3})
     assert {d.kind for d in map(describe, find_folders(tmp_path))} == {"damaged", "generator"}
-    assert len(find_folders(tmp_path)) == 8
+    assert len(find_folders(tmp_path)) == 9
     assert newest(tmp_path) == whole
 
 
