@@ -89,7 +89,7 @@ def main() -> int:
         for index, block in enumerate(blocks(text)):
             own = "my_experiment.py" in block
             path = folder / ("my_experiment.py" if own else f"block{index}.py")
-            path.write_text(block if own else f"import tlite\n{block}")
+            path.write_text(block)
         for command in commands(text):
             reason = next((why for part, why in NOT_RUN.items() if part in command), None)
             if command.startswith("make"):
