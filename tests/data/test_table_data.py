@@ -117,6 +117,16 @@ def test_a_table_without_names_has_them_made(capsys):
     assert len([*classes(data), *classes(data, "validation")]) == len(rows)
 
 
+def test_a_first_line_that_may_be_a_row_is_told(capsys):
+    data = LabelledText(path=table("a.csv", [*TEXTS, ("very nice", "pos")], "so fine,good")).found()
+    assert data.text_column == "so fine"
+    told = capsys.readouterr().out
+    assert "first line, 'so fine', 'good', is taken as the names of its columns" in told
+    assert "if it is a row, say --columns A B\n" in told
+    LabelledText(path=table("b.csv")).found()
+    assert "first line" not in capsys.readouterr().out
+
+
 def test_rows_without_a_text_or_a_class_are_left_out_and_told(capsys):
     rows = [*TEXTS, ("lost", ""), ("", "pos"), ("  ", "neg")]
     data = LabelledText(path=table("a.csv", rows), validation=(table("b.csv"),)).found()

@@ -55,6 +55,7 @@ COMMANDS = {
 }
 MODULES = dict.fromkeys(("generate", "classify", "translate"), "texts")
 MODULES |= dict.fromkeys(("experiments", "runs"), "listing")
+MODULES |= dict.fromkeys(("compare", "inspect"), "pages")
 """Where the function of a command lies, if not in `commands`."""
 USAGE = """tlite: transformers as short pure functions
 

@@ -1,22 +1,16 @@
-"""What the commands of `tlite` do that are not about a text: each is handed its options."""
+"""What the commands of `tlite` do that neither draw nor are about a text, handed their options."""
 
 from pathlib import Path
 
-import jax
-
-from tlite import comparison
-from tlite.cli.options import Compare, Export, Inspect, Prepare, Resume, ResumeStudy
+from tlite.cli.options import Export, Prepare, Resume, ResumeStudy
 from tlite.data.documents import Source
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.preparation import prepare_corpus
 from tlite.pretrained import is_pretrained
-from tlite.recipes import finetuning, study_training
-from tlite.recipes.inspect_pretrained import inspect_pretrained
-from tlite.recipes.inspect_run import inspect_run
+from tlite.recipes import finetuning
 from tlite.recipes.kinds import open_recipe, start
 from tlite.recipes.options import Evaluate, EvaluatePretrained
-from tlite.recipes.restoring import check_member
 from tlite.recipes.taking import take_member
 
 
@@ -27,12 +21,16 @@ def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) 
 
 def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
     """Train variants of an experiment, by name, in a new folder, and compare them."""
+    from tlite.recipes import study_training  # SciPy takes a third of a second to import
+
     study_training.train_study(experiments, folder)
 
 
 def resume(options: ResumeStudy) -> None:
     """Go on with a study or a run that was cut short, or with one member of it in a new folder."""
     if not isinstance(options, Resume):
+        from tlite.recipes import study_training
+
         study_training.resume_study(options.resume)
         return
     if is_pretrained(options.resume):
@@ -59,28 +57,9 @@ def evaluate(options: Evaluate | EvaluatePretrained) -> None:
         finetuning.evaluate_text(options.run, options.path)
 
 
-def compare(options: Compare) -> None:
-    """Print how runs differ from the first, and write tables, pictures and a page of it."""
-    jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with what is compared
-    comparison.compare(**vars(options))
-
-
 def export(options: Export) -> None:
     """Write the model of a run for transformers."""
     to = options.to
     settings = {"checkpoint": options.checkpoint, "member": options.member}
     family = finetuning.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
-
-
-def inspect(options: Inspect) -> None:
-    """Draw every picture of a run into its folder, and write one page with all of them."""
-    settings = options.checkpoint, options.member, options.text
-    if is_pretrained(options.run):
-        path = inspect_pretrained(options.run, *settings)
-    else:
-        recipe = open_recipe(options.run)
-        check_member(options.member, len(recipe.experiment.training.members))
-        path = inspect_run(recipe, *settings)
-    number = len(list(path.parent.glob("*.png")))
-    print(f"{number} pictures in {path.parent}; all of them on one page: {path}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.data.columns import missing_names
+from tlite.data.columns import has_known_names, missing_names, split_lines
 from tlite.data.files import KINDS, describe, find, follow, kind_of, locate
 from tlite.data.reading import MAX_MEGABYTES, pieces
 from tlite.data.tables import (
@@ -25,6 +25,7 @@ from tlite.data.tables import (
     splits_of,
 )
 from tlite.errors import UserError
+from tlite.terminal import printable
 
 SAMPLE = 1000  # rows that columns are found by
 NAMES = {  # of the splits of a set
@@ -141,7 +142,21 @@ class TableData:
         beginning = bytes(next(pieces(path), b""))[: 2**16]
         text = beginning.decode(self.encoding, "replace").removeprefix("\ufeff")
         lines = itertools.islice(io.StringIO(text, newline=""), SAMPLE)
-        return dataclasses.replace(self, columns=missing_names(lines, tabs=".tsv" in path.suffixes))
+        if not (rows := split_lines(lines, tabs=".tsv" in path.suffixes)):
+            return self
+        first, *rest = rows
+        columns = missing_names(first, rest)
+        if not columns and not has_known_names(first):
+            names = ", ".join(map(repr, first))
+            example = " ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(first)])
+            print(
+                printable(
+                    f"{path}: its first line, {names}, is taken as the names of its columns; "
+                    f"if it is a row, say --columns {example}"
+                ),
+                flush=True,
+            )
+        return dataclasses.replace(self, columns=columns)
 
     def sample(self) -> tuple[list[dict[str, Any]], str]:
         """Rows from the beginning of the training part, and where they are.

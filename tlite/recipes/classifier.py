@@ -14,7 +14,6 @@ from tlite.baseline import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
-from tlite.inspection import plot_curves
 from tlite.models import ClassifierConfig
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.evaluation import evaluate_classifier
@@ -143,6 +142,8 @@ class ClassifierRecipe(Recipe):
 
     def report(self, batches) -> None:
         """Accuracy beside the baseline's, and the curves, at the end of training."""
+        from tlite import inspection  # matplotlib is slow to import
+
         members, step = self.restore("best")
         means = validate(self.trainer, members, batches)
         print(f"best checkpoint: step {step:,}")
@@ -152,7 +153,10 @@ class ClassifierRecipe(Recipe):
         lines = read_metrics(self.run.metrics, most=1000)
         with disk_errors(self.run.plots):
             self.save_plots(
-                {name: lambda n=name: plot_curves(lines, n) for name in ("loss", "accuracy")}
+                {
+                    name: lambda n=name: inspection.plot_curves(lines, n)
+                    for name in ("loss", "accuracy")
+                }
             )
         self.advise_test()
 
@@ -241,4 +245,4 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
             f"leave it out, or give more texts"
         )
     if empty:
-        print(f"warning: {empty:,} of the training texts are empty", file=sys.stderr)
+        print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)

@@ -14,8 +14,6 @@ from tlite.data.corpus import Corpus
 from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import Characters, GeneratorExperiment
-from tlite.inspection import plot_curves, plot_loss_by_position, plot_next_token_probabilities
-from tlite.inspection.pieces import mark_of
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.options import EvaluateGenerator
@@ -200,18 +198,22 @@ class GeneratorRecipe(Recipe):
 
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
+        from tlite import inspection  # matplotlib is slow to import
+
         lines = read_metrics(self.run.metrics, most=1000)
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
         size = self.experiment.model.vocabulary_size
-        shown = [mark_of(self.tokenizer, token) for token in range(size)]
+        shown = [inspection.pieces.mark_of(self.tokenizer, token) for token in range(size)]
         self.save_plots(
             {
-                "loss": lambda: plot_curves(lines, "loss"),
-                "accuracy": lambda: plot_curves(lines, "accuracy"),
-                "loss-by-position": lambda: plot_loss_by_position(sums["loss"] / sums["count"]),
-                "next-character": lambda: plot_next_token_probabilities(
+                "loss": lambda: inspection.plot_curves(lines, "loss"),
+                "accuracy": lambda: inspection.plot_curves(lines, "accuracy"),
+                "loss-by-position": lambda: inspection.plot_loss_by_position(
+                    sums["loss"] / sums["count"]
+                ),
+                "next-character": lambda: inspection.plot_next_token_probabilities(
                     probabilities, [shown[token] for token in opening], shown
                 ),
             }

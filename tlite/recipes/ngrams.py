@@ -13,7 +13,6 @@ from tlite.recipes.recipe import Recipe
 from tlite.text import IndexTokenizer, NgramTokenizer, select_vocabulary
 from tlite.text.ngrams import is_of_words
 from tlite.training import TrainState
-from tlite.training.convex import fit_bags_of_words
 
 
 def learn_words(settings: Words, texts: Iterable[str]) -> IndexTokenizer:
@@ -51,6 +50,8 @@ def with_ngrams(
     recipe: Recipe, members: TrainState, tokens: np.ndarray, labels: np.ndarray
 ) -> TrainState:
     """A classifier run's members, all with the linear model that fits the training texts."""
+    from tlite.training.convex import fit_bags_of_words  # SciPy is slow to import
+
     experiment, model = recipe.experiment, recipe.experiment.model
     first = model.vocabulary_size + model.word_ngram_rows
     sizes = [size for size in (first, model.character_ngram_rows) if size]

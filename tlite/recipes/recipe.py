@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
-import matplotlib
 import numpy as np
 
 from tlite import processes
@@ -264,6 +263,8 @@ class Recipe(ABC):
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
         if not processes.is_first():
             return
+        import matplotlib  # half a second, which no other command needs
+
         matplotlib.use("Agg")
         self.run.plots.mkdir(exist_ok=True)
         for name, plot in plots.items():

@@ -15,13 +15,6 @@ from tlite.decoding.translate import translate
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import TranslatorExperiment
 from tlite.experiment_data import say_what_is_read
-from tlite.inspection import (
-    plot_alignment,
-    plot_bleu_by_length,
-    plot_curves,
-    plot_schedule,
-    run,
-)
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
 from tlite.recipes.options import EvaluateTranslator, Search
 from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
@@ -144,6 +137,8 @@ class TranslatorRecipe(Recipe):
 
     def report(self, batches) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
+        from tlite import inspection  # matplotlib is slow to import
+
         members, step = self.restore("best")
         print(f"best checkpoint: step {step:,}")
         pairs = self.data.validation
@@ -154,13 +149,18 @@ class TranslatorRecipe(Recipe):
         lines = read_metrics(self.run.metrics, most=1000)
         with disk_errors(self.run.plots):
             self.save_plots(
-                {n: lambda n=n: plot_curves(lines, n) for n in ("loss", "bleu", "exact_match")}
-                | {"schedule": lambda: plot_schedule(self.experiment.training)}
+                {
+                    n: lambda n=n: inspection.plot_curves(lines, n)
+                    for n in ("loss", "bleu", "exact_match")
+                }
+                | {"schedule": lambda: inspection.plot_schedule(self.experiment.training)}
             )
         self.advise_test()
 
     def evaluate(self, options: EvaluateTranslator) -> None:
         """Print the scores on a part, and draw BLEU by length and an alignment."""
+        from tlite import inspection  # matplotlib is slow to import
+
         split, together = options.split, self.is_together(options.member)
         experiment = with_search(self.experiment, options)
         self.run = dataclasses.replace(self.run, experiment=experiment)
@@ -175,7 +175,7 @@ class TranslatorRecipe(Recipe):
         references = self.references(pairs)
         if has_bleu(references):
             lengths = [len(pair.source.split()) for pair in pairs]
-            plots[f"{split}-bleu-by-length"] = lambda: plot_bleu_by_length(
+            plots[f"{split}-bleu-by-length"] = lambda: inspection.plot_bleu_by_length(
                 lengths, found, references
             )
         with disk_errors(self.run.plots):
@@ -191,14 +191,18 @@ class TranslatorRecipe(Recipe):
 
     def plot_alignment(self, model, text: str):
         """Where each piece of the translation of a text looks at it, by block."""
+        from tlite import inspection  # matplotlib is slow to import
+
         (source,) = encode_sources(self.experiment, self.tokenizer, [text])
         target = self.best_target(model, source)
         pattern = "decoder.blocks.*.cross_attention.weights"
-        _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=pattern)
+        _, captured = inspection.run(
+            model, jnp.asarray(source), jnp.asarray(target), capture=pattern
+        )
         weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
         pieces = [self.tokenizer.source.piece_of(t) for t in source]
         written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
-        return plot_alignment(weights[:, : len(written)], pieces, written)
+        return inspection.plot_alignment(weights[:, : len(written)], pieces, written)
 
     def print_scores(
         self, part: str, pairs: list[Pair], batches, members: TrainState, together: bool = False

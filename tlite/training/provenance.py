@@ -6,15 +6,18 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from tlite.version import find_version
+
 PACKAGE = Path(__file__).parents[1]
 ROOMS = ("functional", "modules", "models", "text", "data", "training")
 """Whose source decides a run's numbers."""
-LIBRARIES = ("tlite", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def made_with() -> dict[str, str]:
     """Versions of Python and the libraries, the commit, and a hash of each room's source."""
-    versions = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+    versions = {"python": platform.python_version(), "tlite": find_version()}
+    versions |= {name: _version(name) for name in LIBRARIES}
     sources = {f"tlite/{room}": _source_hash(PACKAGE / room) for room in ROOMS}
     return versions | {"commit": _commit()} | sources
 
