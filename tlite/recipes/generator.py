@@ -199,13 +199,14 @@ class GeneratorRecipe(Recipe):
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
         from tlite import inspection  # matplotlib is slow to import
+        from tlite.inspection.pieces import mark_of
 
         lines = read_metrics(self.run.metrics, most=1000)
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
         size = self.experiment.model.vocabulary_size
-        shown = [inspection.pieces.mark_of(self.tokenizer, token) for token in range(size)]
+        shown = [mark_of(self.tokenizer, token) for token in range(size)]
         self.save_plots(
             {
                 "loss": lambda: inspection.plot_curves(lines, "loss"),
