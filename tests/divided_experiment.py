@@ -10,6 +10,6 @@ placement.WHOLE_BELOW = 64
 experiment = GeneratorExperiment(
     "divided",
     BuiltinText(),
-    GeneratorConfig(context=16, width=16, num_heads=2, num_blocks=2, dropout=0.1),
+    GeneratorConfig(context=16, width=16, num_heads=2, num_blocks=1, dropout=0.1),
     TrainingConfig(steps=6, batch_size=8, clip_norm=1.0, evaluate_every=3),
 )

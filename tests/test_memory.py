@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from tlite import memory
+from tlite.data import BuiltinText
 from tlite.errors import UserError
+from tlite.experiment import GeneratorExperiment
 from tlite.memory import check_fits, free_memory, out_of_memory
 from tlite.models import GeneratorConfig
+from tlite.recipes import start
 from tlite.training import Trainer, TrainingConfig, generator_task
 
 MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
@@ -41,6 +44,15 @@ def test_a_model_that_cannot_fit_is_told_with_what_it_would_need(settings, words
 def test_a_batch_that_cannot_fit_is_told_before_it_is_computed(settings):
     with pytest.raises(UserError, match=r"training with a batch of [\d,]+ would need .* GiB"):
         trainer(**settings).compile()
+
+
+def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
+    model = dataclasses.replace(MODEL, vocabulary_size=0)
+    training = dataclasses.replace(TRAINING, batch_size=10**9)
+    experiment = GeneratorExperiment("large", BuiltinText(), model, training)
+    with pytest.raises(UserError, match=r"training with a batch of .* would need"):
+        start(experiment, tmp_path / "run")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_fits_is_compiled_once_and_trained(monkeypatch):

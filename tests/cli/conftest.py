@@ -10,19 +10,25 @@ from types import SimpleNamespace
 import pytest
 
 from tlite.cli import main
+from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
 
 ANNOUNCED = re.compile(r"^(experiment|the run reads): /.*\n", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    """`tlite train` with a line of options: the run it made, and what was printed."""
+    """`tlite train` with a line of options: the run it made, and what was printed.
 
-    def call(line):
+    What is told and drawn at the end takes longer than the training: only a `report` has it.
+    """
+
+    def call(line, *, report=False):
         run = tmp_path_factory.mktemp("commands") / "run"
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setattr("tlite.devices.prepare_devices", lambda: None)
+            for kind in () if report else (ClassifierRecipe, GeneratorRecipe, TranslatorRecipe):
+                patch.setattr(kind, "report", lambda *_: None)
             assert main(shlex.split(f"train {line} --run {run}")) == 0
         return SimpleNamespace(run=run, printed=printed.getvalue())
 

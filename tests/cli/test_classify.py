@@ -17,7 +17,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def trained(train):
-    return train(f"reviews_demo {TINY}")
+    return train(f"reviews_demo {TINY}", report=True)
 
 
 def records(out):

@@ -13,7 +13,7 @@ import pytest
 import tlite as package
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
+from tlite.recipes import ClassifierRecipe, GeneratorRecipe
 from tlite.recipes.ensemble import describe_ensemble
 from tlite.recipes.loading import load_model
 from tlite.recipes.recipe import Recipe
@@ -43,10 +43,7 @@ def trained(train, tmp_path_factory):
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text("The quick brown fox jumps over the läzy dog.\n" * 20)
     options = (line.format(text=text) + SMALL for line in KINDS.values())
-    with pytest.MonkeyPatch.context() as patch:
-        for kind in (ClassifierRecipe, GeneratorRecipe, TranslatorRecipe):
-            patch.setattr(kind, "report", lambda *_: None)  # nothing is looked at
-        runs = [train(line).run for line in options]
+    runs = [train(line).run for line in options]
     return SimpleNamespace(**dict(zip(KINDS, runs, strict=True)))
 
 
@@ -131,8 +128,9 @@ def test_translations_and_bleu_of_an_ensemble(works):
     assert best[0].split("\t")[2] == lines[0]
 
 
-def test_one_member_gives_its_own_numbers(works, trained):
+def test_one_member_gives_its_own_numbers(works, trained, monkeypatch):
     """Taken into a run of its own."""
+    monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)
     works("train --resume {generator} --member 1")
     alone = trained.generator.with_name(f"{trained.generator.name}-1")
     for line in ("evaluate {alone}", "generate {alone} --prompt The --tokens 9"):

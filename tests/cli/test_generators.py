@@ -31,7 +31,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(train, text):
-    return train(f"text --path {text} --tokenizer bpe:300 {TINY}{GPT2}")
+    return train(f"text --path {text} --tokenizer bpe:300 {TINY}{GPT2}", report=True)
 
 
 def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
@@ -45,12 +45,14 @@ def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
 
 def test_bytes_are_trained_and_asked_for_text(works, train, text):
     made = train(f"text --path {text} --tokenizer bytes {TINY}")
-    assert re.search(r"nats per byte, perplexity \S+, [\d.]+ bits per byte", made.printed)
+    told = works("evaluate {made}", made=made.run)
+    assert re.search(r"nats per byte, perplexity \S+, [\d.]+ bits per byte", told)
     out = works("generate {made} --prompt 'Öl <|endoftext|> 漢' --tokens 8", made=made.run)
     assert out.startswith("Öl <|endoftext|> 漢")
 
 
-def test_subwords_are_looked_into_and_exported(works, trained, tmp_path):
+def test_subwords_are_looked_into_and_exported(works, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, path, **__: path.touch())
     assert "pictures in" in works("inspect {run}")
     works(f"export {{run}} {tmp_path / 'theirs'}")
     line = "generate {place} --prompt 'The quick' --tokens 9 --greedy"
@@ -96,11 +98,11 @@ def corpus(tmp_path):
     return write_corpus(tmp_path / "folder")
 
 
-def test_a_corpus_is_trained_and_measured(works, corpus, tmp_path):
-    works(f"train corpus.py --folder {corpus} --run new --separate-documents {TINY}")
-    line = "evaluate new --split training"
+def test_a_corpus_is_trained_and_measured(train, works, corpus):
+    run = train(f"corpus.py --folder {corpus} --separate-documents {TINY}").run
+    line = f"evaluate {run} --split training"
     assert re.search(r"nats per byte, .* bits per byte, .* [\d,]+ bytes", works(line))
-    assert works("generate new --tokens 3 --prompt 12").startswith("12")
+    assert works(f"generate {run} --tokens 3 --prompt 12").startswith("12")
 
 
 @pytest.mark.parametrize(

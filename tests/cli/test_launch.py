@@ -78,10 +78,6 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if runs(pid)]
 
 
-def test_it_ends_as_its_processes_end(started):
-    assert started("end").end() == (0, PRINTED, "")
-
-
 def test_what_one_fails_of_is_said_once(started):
     assert started("fault-1").end() == (2, PRINTED, "tlite: the disk is full\n")
 

@@ -10,6 +10,7 @@ import pytest
 from tests.test_run_folders import make_run, write
 from tlite.cli.listing import kind_in, sentence_of
 from tlite.experiment_files import find_experiments, load_experiment
+from tlite.recipes import GeneratorRecipe
 
 MINE = '''"""Mine is the best.  It is long.
 
@@ -29,10 +30,12 @@ def trained():
     """No run is needed."""
     return SimpleNamespace()
 
+
+def test_experiments_are_listed_with_their_kind_and_whose_they_are(works, tmp_path):
     write(tmp_path / "experiments" / "mine.py", MINE)
     write(tmp_path / "experiments" / "demo.py", "from experiments.trec import experiment")
     write(tmp_path / "experiments" / "made.py", "experiment = make()")
-    write(tmp_path / "experiments" / "broken.py", "def (")
+    write(tmp_path / "experiments" / "broken.py", "experiment = (")
     write(tmp_path / "experiments" / "tool.py", '"""No experiment."""')
     found = {line.split()[0]: line.split()[1:] for line in works("experiments").splitlines()}
     assert found["mine"] == ["classifier", "yours", "Mine", "is", "the", "best."]
@@ -70,7 +73,10 @@ def test_runs_are_listed_newest_first_and_damaged_ones_named(works, fails, tmp_p
     assert works("runs runs/tiny").count("\n") == 2
 
 
-def test_latest_is_the_newest_run_whatever_lies_at_that_name(works, fails, train, tmp_path):
+def test_latest_is_the_newest_run_whatever_lies_at_that_name(
+    works, fails, train, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(GeneratorRecipe, "draw", lambda *_: None)
     assert "there is no latest run" in fails("generate latest")
     options = "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --steps 2"
     run = train(f"demo {options} --evaluate-every 1 --precision float32").run

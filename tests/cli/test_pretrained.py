@@ -87,7 +87,8 @@ def test_an_exported_generator_has_the_same_logits_and_writes_the_same(works, tr
     assert works(f"export {{run}} {folder}").startswith(f"saved in {folder} as a gpt2 model")
     (ours, letters), (theirs, pieces) = library.load(trained.run), library.load(folder)
     tokens = jnp.arange(12) % len(letters)
-    np.testing.assert_allclose(theirs(tokens), ours(tokens), atol=1e-6)
+    found, right = jax.jit(lambda *models: [model(tokens) for model in models])(theirs, ours)
+    np.testing.assert_allclose(found, right, atol=1e-6)
     assert pieces.encode("def f(x):").tolist() == letters.encode("def f(x):").tolist()
     options = "--prompt 'def f' --tokens 40 --greedy"
     assert works(f"generate {folder} {options}") == works(f"generate {{run}} {options}")
@@ -107,11 +108,18 @@ def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
     out = works(f"evaluate {exported} --path {path}")
     model, tokenizer = library.load(exported)
     tokens = jnp.asarray(tokenizer.encode(path.read_text(), marks=False))
-    total, context = 0.0, model.config.context
-    for start in range(0, len(tokens) - 1, context):
-        inputs, targets = tokens[start : start + context], tokens[start + 1 : start + context + 1]
-        total += float(F.token_cross_entropy(model(inputs[: len(targets)]), targets).sum())
-    loss = total / (len(tokens) - 1)
+    context = model.config.context
+
+    @jax.jit
+    def summed(model):
+        """Over the windows, of which the last may be shorter."""
+        total = 0.0
+        for start in range(0, len(tokens) - 1, context):
+            window = tokens[start : start + context + 1]
+            total += F.token_cross_entropy(model(window[:-1]), window[1:]).sum()
+        return total
+
+    loss = float(summed(model)) / (len(tokens) - 1)
     assert f"loss {loss:.4f} nats per token, perplexity {math.exp(loss):.3f}" in out
     assert f"{loss / math.log(2):.4f} bits per byte" in out  # a character here is a byte
     assert f"{len(tokens) - 1:,} tokens in windows of {context}" in out
@@ -168,7 +176,7 @@ def tuned(train, bert, tmp_path_factory):
     (folder / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
     source = CLASSIFIER.format(data=folder / "data.jsonl", folder=bert)
     (folder / "tuned.py").write_text(source)
-    return train(str(folder / "tuned.py"))
+    return train(str(folder / "tuned.py"), report=True)
 
 
 def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert, tmp_path):
@@ -221,9 +229,8 @@ def test_a_generator_starts_from_a_gpt2_and_learns(train, works, exported, tmp_p
     tuned = train(str(tmp_path / "tuned.py"))
     losses = [float(x) for x in re.findall(r"validation loss (\S+)", tuned.printed)]
     assert min(losses) < 0.1
-    assert "nats per token" in tuned.printed
     assert "abababababab" in works(f"generate {tuned.run} --tokens 10 --greedy")
-    assert "tokens" in works(f"evaluate {tuned.run}")
+    assert "nats per token" in works(f"evaluate {tuned.run}")
     works(f"export {tuned.run} {tmp_path / 'out'}")
     again = works(f"generate {tmp_path / 'out'} --prompt ab --tokens 10 --greedy")
     assert again == works(f"generate {tuned.run} --prompt ab --tokens 10 --greedy")
@@ -285,7 +292,7 @@ def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
 
 
 def test_what_has_no_counterpart_is_refused_with_the_reason(train, fails, tmp_path):
-    run = train(f"demo {GPT2} --positions alibi").run
+    run = train(f"demo {GPT2} --positions alibi --num-blocks 1 --steps 1 --evaluate-every 1").run
     assert "no family of transformers" in fails(f"export {run} {tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()
 

@@ -13,7 +13,7 @@ from tlite.decoding.generate import _capacity, _extend, align_left
 from tlite.models import GeneratorConfig, TransformerGenerator
 
 CONTEXT, V = 6, 11
-PROMPT = jnp.array([3, 1, 4, 1])
+PROMPT = np.array([3, 1, 4, 1])
 
 
 def make_model(positions="learned", context=CONTEXT, **fields):
@@ -28,12 +28,17 @@ def make_model(positions="learned", context=CONTEXT, **fields):
         positions=positions,
         **fields,
     )
-    model = jax.jit(lambda key: TransformerGenerator(config, key=key))(jax.random.key(2))
-    model = jax.tree.map(lambda a: 6 * a, model)
-    for block in model.blocks if config.convolution else ():
-        for taps in (block.attention_convolution, block.feed_forward_convolution):
-            taps[...] = 1 + jnp.arange(taps.size).reshape(taps.shape) % 3
-    return model
+
+    @jax.jit
+    def drawn(key):
+        model = TransformerGenerator(config, key=key)
+        model = jax.tree.map(lambda a: 6 * a, model)
+        for block in model.blocks if config.convolution else ():
+            for taps in (block.attention_convolution, block.feed_forward_convolution):
+                taps[...] = 1 + jnp.arange(taps.size).reshape(taps.shape) % 3
+        return model
+
+    return drawn(jax.random.key(2))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +46,10 @@ def model():
     return make_model()
 
 
-def draw(model, prompt=PROMPT, num_tokens=16, seed=0, **settings):
-    key = jax.random.key(seed)
-    return np.asarray(generate(model, prompt, num_tokens=num_tokens, key=key, **settings))
+def draw(model, prompt=PROMPT, num_tokens=16, seed=0, lengths=None, **settings):
+    settings |= {"num_tokens": num_tokens, "key": jax.random.key(seed)}
+    settings["lengths"] = None if lengths is None else jnp.asarray(lengths)
+    return np.asarray(generate(model, jnp.asarray(prompt), **settings))
 
 
 def test_the_same_key_gives_the_same_tokens_and_another_key_others(model):
@@ -57,7 +63,8 @@ def test_fewer_tokens_are_the_beginning_of_more(model):
 
 @pytest.mark.parametrize("part", [1, 5, 20])
 def test_the_parts_of_a_stream_are_what_generate_gives(model, part):
-    parts = list(stream(model, PROMPT, num_tokens=16, key=jax.random.key(0), part=part))
+    prompt, key = jnp.asarray(PROMPT), jax.random.key(0)
+    parts = list(stream(model, prompt, num_tokens=16, key=key, part=part))
     np.testing.assert_array_equal(np.concatenate(parts), draw(model))
     assert all(len(p) == part for p in parts[:-1])
 
@@ -73,14 +80,18 @@ def test_greedy_takes_the_largest_logit_over_a_window_that_slides(positions, sli
     assert len(set(expected)) > 1
 
 
+@jax.jit
+def most_probable(model, tokens, length):
+    return model(tokens)[length - 1].argmax()
+
+
 def uncached(model, prompt, num_tokens, slide):
     """The most probable tokens, each from a call on its whole window."""
     context = model.config.context
-    logits = jax.jit(lambda tokens, length: model(tokens)[length - 1])
     window, chosen = prompt.tolist()[-context:], []
     for _ in range(num_tokens):
-        padded = jnp.array(window + [0] * (context - len(window)))
-        chosen.append(int(logits(padded, len(window)).argmax()))
+        padded = np.array(window + [0] * (context - len(window)))
+        chosen.append(int(most_probable(model, padded, len(window))))
         window = (window[slide:] if len(window) == context else window) + chosen[-1:]
     return chosen
 
@@ -92,9 +103,9 @@ def uncached(model, prompt, num_tokens, slide):
 def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, fields):
     monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "AT_ONCE", 48)  # 16 of each sample
     model = make_model(context=150, **fields)
-    prompts = [jnp.arange(n) ** 2 % V for n in (41, 3, 100)]
-    padded = jnp.stack([jnp.pad(p, (0, 100 - len(p))) for p in prompts])
-    lengths = jnp.array([len(p) for p in prompts])
+    prompts = [np.arange(n) ** 2 % V for n in (41, 3, 100)]
+    padded = np.stack([np.pad(p, (0, 100 - len(p))) for p in prompts])
+    lengths = np.array([len(p) for p in prompts])
     settings = {"lengths": lengths, "num_tokens": 70, "greedy": True, "slide": 40}
     expected = [uncached(model, p, 70, slide=40) for p in prompts]
     for _ in range(2):  # nothing of the caller's has been given away
@@ -104,7 +115,7 @@ def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, 
 def test_a_batch_of_one_is_generated_as_without_a_batch(model):
     expected = draw(model)[None]
     np.testing.assert_array_equal(draw(model, PROMPT[None]), expected)
-    np.testing.assert_array_equal(draw(model, PROMPT[None], lengths=jnp.array([4])), expected)
+    np.testing.assert_array_equal(draw(model, PROMPT[None], lengths=np.array([4])), expected)
     assert draw(model, PROMPT[None, None], num_tokens=3).shape == (1, 1, 3)
 
 
@@ -119,7 +130,7 @@ def test_a_long_context_costs_what_the_text_needs():
     model = make_model(context=32_768, positions="rotary")
     model = jax.tree.map(lambda a: a, model)
     model.__class__ = Watched
-    draw(model, jnp.arange(40) % V, num_tokens=30)
+    draw(model, np.arange(40) % V, num_tokens=30)
     assert set(seen) == {(64, 64), (1, 64), (1, 128)}
 
 
@@ -153,25 +164,25 @@ def rooms(monkeypatch):
 
 
 def test_one_cache_size_serves_where_the_weights_dwarf_the_cache(rooms):
-    draw(make_model(context=300, hidden_width=100_000, norm="rms"), num_tokens=200)
+    draw(make_model(context=150, hidden_width=10_000, norm="rms"), num_tokens=140)
     assert len(set(rooms)) == 1
 
 
 def test_a_prompt_longer_than_the_context_counts_by_its_end(model):
-    long = jnp.concatenate([jnp.arange(V), PROMPT])
+    long = np.concatenate([np.arange(V), PROMPT])
     np.testing.assert_array_equal(draw(model, long), draw(model, long[-CONTEXT:]))
 
 
 def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model):
     """Padded on either side; the last prompt is longer than the context."""
-    prompts = [PROMPT, PROMPT[:1], jnp.arange(CONTEXT + 2)]
-    lengths = jnp.array([len(prompt) for prompt in prompts])
+    prompts = [PROMPT, PROMPT[:1], np.arange(CONTEXT + 2)]
+    lengths = np.array([len(prompt) for prompt in prompts])
     alone = [draw(model, prompt, greedy=True) for prompt in prompts]
     right, left = (
-        jnp.stack([jnp.pad(p, side(CONTEXT + 2 - len(p)), constant_values=9) for p in prompts])
+        np.stack([np.pad(p, side(CONTEXT + 2 - len(p)), constant_values=9) for p in prompts])
         for side in (lambda n: (0, n), lambda n: (n, 0))
     )
-    for padded in (right, align_left(left, lengths)):
+    for padded in (right, jax.jit(align_left)(left, lengths)):
         np.testing.assert_array_equal(draw(model, padded, lengths=lengths, greedy=True), alone)
 
 
@@ -179,7 +190,7 @@ def test_one_compilation_serves_all_prompts_and_temperatures(model, rooms):
     draw(model)
     compiled = len(rooms)
     assert compiled
-    prompts = [PROMPT, PROMPT + 1, PROMPT[:1], jnp.arange(V)]
+    prompts = [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)]
     for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
         draw(model, prompt, seed=seed, temperature=temperature)
     assert len(rooms) == compiled
@@ -193,7 +204,7 @@ def test_one_token_to_choose_from_is_greedy(model):
     ("wrong", "named"),
     [
         ({"prompt": PROMPT[:0]}, "prompt is empty"),
-        ({"lengths": jnp.int32(0)}, "prompt is empty"),
+        ({"lengths": np.int32(0)}, "prompt is empty"),
         ({"slide": 0}, "1 to 6"),
         ({"slide": CONTEXT + 1}, "1 to 6"),
         ({"num_tokens": 0}, "at least 1, not 0"),

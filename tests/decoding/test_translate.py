@@ -7,10 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.decoding.test_search import CONFIG, CONTEXT, END, SYMBOLS, V, make_model
+from tests.decoding.test_search import CONFIG, CONTEXT, END, SYMBOLS, V, initial, make_model
 from tlite.decoding.search import beam_search, greedy_search
 from tlite.decoding.translate import LENGTHS, check_search, translate
-from tlite.models import TransformerSeq2Seq
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
 each_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -25,7 +24,7 @@ def sentences(number, longest=CONTEXT, seed=0):
 
 def alone(source, beam, length_penalty=0.6, max_length=6):
     """Targets and scores of a search for one source that is padded to the context."""
-    tokens = jnp.asarray(np.pad(source, (0, CONTEXT - len(source))))[None]
+    tokens = np.pad(source, (0, CONTEXT - len(source)))[None]
     settings = {"max_length": max_length, **SYMBOLS}
     if beam == 1:
         found = greedy_search(make_model(1), tokens, **settings)
@@ -59,11 +58,11 @@ def test_the_size_of_the_batch_changes_nothing():
 
 
 @each_search
-def test_a_longer_neighbour_changes_nothing(search):
-    config = dataclasses.replace(CONFIG, context=60)
-    model = jax.jit(lambda key: TransformerSeq2Seq(config, key=key))(jax.random.key(0))
-    model.head.bias[...] = jnp.zeros(V).at[END].set(-20.0)  # so that targets are long
-    short, long = (np.r_[np.full(n, 4), END].astype(np.int32) for n in (2, 30))
+def test_a_longer_neighbour_changes_nothing(search, monkeypatch):
+    monkeypatch.setattr("tlite.decoding.search.ROOM", 32)  # fewer loops to compile
+    model = initial(dataclasses.replace(CONFIG, context=40))(0)
+    model.head.bias[...] = jnp.asarray([-20.0 * (v == END) for v in range(V)])  # long targets
+    short, long = (np.r_[np.full(n, 4), END].astype(np.int32) for n in (2, 12))
     (alone, *_), (long_alone, *_) = (translate(model, [x], **search)[0] for x in (short, long))
     (beside, *_), (long_beside, *_) = translate(model, [short, long], **search)
     for (tokens, score), (again, score_again) in ((beside, alone), (long_beside, long_alone)):

@@ -45,6 +45,15 @@ def drawn_for_heads(batch=()):
     return drawn(batch, width=D, values=D)
 
 
+scaled_dot_product_attention = jax.jit(
+    F.scaled_dot_product_attention, static_argnames=("scale", "softcap")
+)
+multi_head_attention = jax.jit(F.multi_head_attention, static_argnames="num_heads")
+compiled_attend = jax.jit(F.attend, static_argnames=("num_heads", "norm"))
+key_values = jax.jit(F.key_values, static_argnames=("num_heads", "norm"))
+write = jax.jit(F.write)
+
+
 # Attention
 
 
@@ -53,7 +62,7 @@ def drawn_for_heads(batch=()):
 def test_attention_is_its_formula(batch, masked):
     inputs = (*drawn(batch), some_mask(*batch, T, S)) if masked else drawn(batch)
     expected = over_batch(batch, reference.attention, *inputs)
-    assert_close(F.scaled_dot_product_attention(*inputs), expected)
+    assert_close(scaled_dot_product_attention(*inputs), expected)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -63,14 +72,14 @@ def test_attention_is_that_of_flax(masked):
     expected = nnx.dot_product_attention(
         *(jnp.swapaxes(x, 1, 2) for x in (query, key, value)), mask=mask
     )
-    output, _ = F.scaled_dot_product_attention(query, key, value, mask)
+    output, _ = scaled_dot_product_attention(query, key, value, mask)
     assert_close(output, jnp.swapaxes(expected, 1, 2))
 
 
 @settings(max_examples=30, deadline=None)
 @given(arrays(bool, (T, S)))
 def test_weights_sum_to_one_where_something_is_seen_and_to_zero_elsewhere(mask):
-    output, weights = F.scaled_dot_product_attention(*drawn(), jnp.asarray(mask))
+    output, weights = scaled_dot_product_attention(*drawn(), jnp.asarray(mask))
     assert_close(weights.sum(-1), mask.any(-1).astype(float))
     assert (np.asarray(weights)[~mask] == 0).all()
     assert (np.asarray(output)[~mask.any(-1)] == 0).all()
@@ -81,9 +90,9 @@ def test_queries_that_see_nothing_have_finite_gradients(blind):
     mask = jnp.tile(~jnp.array(blind)[:, None], (1, S))
 
     def total(inputs):
-        return sum((result**2).sum() for result in F.scaled_dot_product_attention(*inputs, mask))
+        return sum((result**2).sum() for result in scaled_dot_product_attention(*inputs, mask))
 
-    gradients = jax.grad(total)(drawn())
+    gradients = jax.jit(jax.grad(total))(drawn())
     assert_all_finite(gradients)
     assert (np.asarray(gradients[0])[blind] == 0).all()
 
@@ -91,11 +100,11 @@ def test_queries_that_see_nothing_have_finite_gradients(blind):
 @settings(max_examples=30, deadline=None)
 @given(arrays(bool, S), st.sampled_from([1e30, -1e30]))
 def test_hidden_keys_have_no_influence_whatever_their_values(seen, huge):
-    (query, key, value), seen = drawn(), jnp.asarray(seen)
-    noisy = (jnp.where(seen[:, None], x, huge) for x in (key, value))
+    query, key, value = drawn()
+    noisy = (np.where(seen[:, None], x, np.float32(huge)) for x in (key, value))
     assert_same(
-        F.scaled_dot_product_attention(query, *noisy, seen),
-        F.scaled_dot_product_attention(query, key, value, seen),
+        scaled_dot_product_attention(query, *noisy, seen),
+        scaled_dot_product_attention(query, key, value, seen),
     )
 
 
@@ -106,9 +115,9 @@ def test_gradients_of_hidden_keys_are_exactly_zero(huge):
     key, value = (jnp.where(~seen[:, None] & huge, 1e30, x) for x in (key, value))
 
     def total(key, value):
-        return (F.scaled_dot_product_attention(query, key, value, seen)[0] ** 2).sum()
+        return (scaled_dot_product_attention(query, key, value, seen)[0] ** 2).sum()
 
-    for gradient in jax.grad(total, argnums=(0, 1))(key, value):
+    for gradient in jax.jit(jax.grad(total, argnums=(0, 1)))(key, value):
         assert_all_finite(gradient)
         assert (np.asarray(gradient).any(-1) == seen).all()
 
@@ -118,7 +127,7 @@ def test_masks_broadcast(shape):
     inputs, mask = drawn((2, H)), some_mask(*shape)
     full = jnp.broadcast_to(mask, (2, H, T, S))
     assert_close(
-        F.scaled_dot_product_attention(*inputs, mask), F.scaled_dot_product_attention(*inputs, full)
+        scaled_dot_product_attention(*inputs, mask), scaled_dot_product_attention(*inputs, full)
     )
 
 
@@ -128,8 +137,7 @@ def test_padding_has_no_influence():
     noise = jnp.where((tokens == 0)[..., None], 100 * normal(2, 4, D, seed=5), x)
     mask = F.padding_mask(tokens, 0)
     plain, noisy = (
-        F.multi_head_attention(params, x, other, other, mask, num_heads=H)[0]
-        for other in (x, noise)
+        multi_head_attention(params, x, other, other, mask, num_heads=H)[0] for other in (x, noise)
     )
     assert_same(plain, noisy)
 
@@ -149,14 +157,14 @@ def test_scaled_bounded_and_biased_scores_are_their_formula(scores, masked):
     inputs = (*drawn((2,)), some_mask(2, T, S)) if masked else drawn((2,))
     formula = functools.partial(reference.attention, **scores)
     expected = over_batch((2,), formula, *inputs)
-    assert_close(F.scaled_dot_product_attention(*inputs, **scores), expected)
-    plain = F.scaled_dot_product_attention(*inputs)[0]
+    assert_close(scaled_dot_product_attention(*inputs, **scores), expected)
+    plain = scaled_dot_product_attention(*inputs)[0]
     assert np.abs(plain - expected[0]).max() > 1e-2
 
 
 def test_a_scale_of_one_over_the_root_of_the_width_is_the_default():
-    expected = F.scaled_dot_product_attention(*drawn(width=4))
-    assert_close(F.scaled_dot_product_attention(*drawn(width=4), scale=0.5), expected, 1e-6)
+    expected = scaled_dot_product_attention(*drawn(width=4))
+    assert_close(scaled_dot_product_attention(*drawn(width=4), scale=0.5), expected, 1e-6)
 
 
 # Multi-head attention
@@ -172,7 +180,7 @@ def test_multi_head_attention_is_its_formula(batch, masked, head_width):
         inputs = (*inputs, some_mask(*batch, H, T, S))
     formula = functools.partial(reference.multi_head_attention, num_heads=H)
     expected = over_batch(batch, formula, *inputs, params=params)
-    assert_close(F.multi_head_attention(params, *inputs, num_heads=H), expected)
+    assert_close(multi_head_attention(params, *inputs, num_heads=H), expected)
 
 
 def test_multi_head_attention_with_rotary_positions_is_its_formula():
@@ -181,7 +189,7 @@ def test_multi_head_attention_with_rotary_positions_is_its_formula():
         *exact((params, *inputs)), num_heads=H, angles=reference.rotary_angles(7, 4)
     )
     assert_close(
-        F.multi_head_attention(params, *inputs, num_heads=H, angles=F.rotary_angles(7, 4)), expected
+        multi_head_attention(params, *inputs, num_heads=H, angles=F.rotary_angles(7, 4)), expected
     )
 
 
@@ -200,7 +208,7 @@ def test_multi_head_attention_is_that_of_flax(masked, bias):
     params = F.AttentionParameters(*map(without_head_axes, layers))
     inputs = drawn_for_heads((2,))
     mask = some_mask(2, H, T, S) if masked else None
-    output, _ = F.multi_head_attention(params, *inputs, mask, num_heads=H)
+    output, _ = multi_head_attention(params, *inputs, mask, num_heads=H)
     assert_close(output, flax(*inputs, mask=mask))
 
 
@@ -208,20 +216,20 @@ def test_multi_head_attention_is_that_of_flax(masked, bias):
 def test_masks_broadcast_over_heads(shape):
     params, inputs, mask = attention_parameters(D, D), drawn_for_heads((2,)), some_mask(*shape)
     full = jnp.broadcast_to(mask, (2, H, T, S))
-    short, long = (F.multi_head_attention(params, *inputs, m, num_heads=H) for m in (mask, full))
+    short, long = (multi_head_attention(params, *inputs, m, num_heads=H) for m in (mask, full))
     assert_close(short, long)
 
 
 def test_heads_that_see_nothing_leave_the_output_bias():
     params, inputs = attention_parameters(D, D), drawn_for_heads()
-    output, weights = F.multi_head_attention(params, *inputs, jnp.zeros((T, S), bool), num_heads=H)
+    output, weights = multi_head_attention(params, *inputs, jnp.zeros((T, S), bool), num_heads=H)
     assert_same(output, np.tile(params.output.bias, (T, 1)))
     assert not weights.any()
 
 
 def test_a_width_that_heads_do_not_divide_is_named():
     with pytest.raises(ValueError, match=r"6 .* 4 heads"):
-        F.multi_head_attention(attention_parameters(D, D), *drawn_for_heads(), num_heads=4)
+        multi_head_attention(attention_parameters(D, D), *drawn_for_heads(), num_heads=4)
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -236,7 +244,7 @@ def test_attention_under_jit_and_vmap_is_the_batched_one():
     params, inputs, mask = attention_parameters(D, D), drawn_for_heads((2,)), some_mask(2, H, T, S)
 
     def attend(*inputs):
-        return F.multi_head_attention(params, *inputs, num_heads=H)
+        return multi_head_attention(params, *inputs, num_heads=H)
 
     assert_close(jax.jit(jax.vmap(attend))(*inputs, mask), attend(*inputs, mask))
 
@@ -247,16 +255,16 @@ def test_attention_under_jit_and_vmap_is_the_batched_one():
 def cached_attention(params, x, cache, start, mask=None, angles=None):
     """Attention of what comes at `start`, causal unless a mask is given; and the cache with it."""
     settings = {"num_heads": H, "angles": angles}
-    cache = F.write(cache, F.key_values(params, x, **settings), start)
+    cache = write(cache, key_values(params, x, **settings), start)
     if mask is None:
         mask = F.cache_mask(F.positions_from(start, x.shape[-2]), cache.key.shape[-2])
-    return F.attend(params, x, cache, mask, **settings)[0], cache
+    return compiled_attend(params, x, cache, mask, **settings)[0], cache
 
 
 @pytest.mark.parametrize("rotary", [False, True])
 def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
     params, x, angles = attention_parameters(D, H * 4), normal(2, 5, D), F.rotary_angles(8, 4)
-    whole, _ = F.multi_head_attention(
+    whole, _ = multi_head_attention(
         params, x, x, x, F.causal_mask(5), num_heads=H, angles=angles if rotary else None
     )
     cache = F.KeyValues(normal(2, H, 8, 4), normal(2, H, 8, 4))
@@ -273,7 +281,7 @@ def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
 def test_sequences_that_share_a_cache_see_their_own_places_by_the_mask():
     params, x = attention_parameters(D, D), normal(2, 3, 4, D)  # three sequences of four tokens
     causal = F.causal_mask(4)
-    whole, _ = F.multi_head_attention(params, x, x, x, causal, num_heads=H)
+    whole, _ = multi_head_attention(params, x, x, x, causal, num_heads=H)
     cache = F.KeyValues(*[jnp.zeros((2, H, 12, D // H))] * 2)
     for t in range(4):
         output, cache = cached_attention(
@@ -291,20 +299,20 @@ def test_attention_on_keys_and_values_made_before_is_attention_on_the_memory(
     params = attention_parameters(D, H * head_width)
     x, memory = normal(*batch, T, D), normal(*batch, S, D, seed=1)
     mask = some_mask(*batch, 1, 1, S) if masked else None
-    seen = F.key_values(params, memory, num_heads=H)
+    seen = key_values(params, memory, num_heads=H)
     assert seen.key.shape == seen.value.shape == (*batch, H, S, head_width)
-    expected = F.multi_head_attention(params, x, memory, memory, mask, num_heads=H)
-    assert_same(F.attend(params, x, seen, mask, num_heads=H), expected)
+    expected = multi_head_attention(params, x, memory, memory, mask, num_heads=H)
+    assert_same(compiled_attend(params, x, seen, mask, num_heads=H), expected)
 
 
 @settings(max_examples=20, deadline=None)
 @given(arrays(bool, S), st.sampled_from([1e30, -1e30]))
 def test_hidden_places_of_a_memory_have_no_influence_whatever_their_values(seen, huge):
     params, x, memory = attention_parameters(D, D), normal(T, D), normal(S, D, seed=1)
-    plain = F.key_values(params, memory, num_heads=H)
-    noisy = F.KeyValues(*(jnp.where(seen[:, None], a, huge) for a in plain))
+    plain = key_values(params, memory, num_heads=H)
+    noisy = F.KeyValues(*(np.where(seen[:, None], a, np.float32(huge)) for a in plain))
     assert_same(
-        *(F.attend(params, x, m, jnp.asarray(seen), num_heads=H)[0] for m in (plain, noisy))
+        *(compiled_attend(params, x, m, jnp.asarray(seen), num_heads=H)[0] for m in (plain, noisy))
     )
 
 
@@ -322,7 +330,7 @@ def repeated(params):
 
     def repeat(layer):
         kernel, bias = (
-            jnp.repeat(x.reshape(*x.shape[:-1], G, K), WIDE // G, axis=-2).reshape(
+            np.repeat(np.asarray(x).reshape(*x.shape[:-1], G, K), WIDE // G, axis=-2).reshape(
                 *x.shape[:-1], WIDE * K
             )
             for x in layer
@@ -337,6 +345,8 @@ def attend(params, x, mask=None, **settings):
     return F.attend(params, x, F.key_values(params, x, **heads), mask, num_heads=WIDE, **settings)
 
 
+shared_attend = jax.jit(attend)
+
 MASKS = {"open": None} | {
     str(shape): some_mask(*shape)
     for shape in [(T,), (T, T), (1, T), (T, 1), (WIDE, T, T), (2, 1, T, T), (2, WIDE, T, T)]
@@ -350,8 +360,8 @@ each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
 )
 def test_shared_keys_are_keys_repeated_for_each_query_head(mask, bias):
     params, x = grouped(), normal(2, T, D)
-    assert F.key_values(params, x, num_heads=WIDE).key.shape == (2, G, T, K)
-    shared, full = (attend(p, x, mask, bias=bias) for p in (params, repeated(params)))
+    assert key_values(params, x, num_heads=WIDE).key.shape == (2, G, T, K)
+    shared, full = (shared_attend(p, x, mask, bias=bias) for p in (params, repeated(params)))
     assert shared[1].shape == (2, WIDE, T, T)
     assert_close(shared, full, 1e-6)
 
@@ -363,7 +373,7 @@ def test_shared_keys_and_norms_of_heads_are_their_formula(rotary, normed):
     angles = F.rotary_angles(7, K) if rotary else None
     settings = {"num_heads": WIDE, "angles": angles}
     expected = reference.multi_head_attention(*exact((params, x, x, x)), mask, **settings)
-    assert_close(F.multi_head_attention(params, x, x, x, mask, **settings), expected)
+    assert_close(multi_head_attention(params, x, x, x, mask, **settings), expected)
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "zero_centred_rms_norm"])
@@ -371,17 +381,17 @@ def test_heads_are_normed_by_the_norm_that_is_given(name):
     params, x = grouped(normed=K), normal(T, D)
     norm = functools.partial(getattr(F, name), eps=0.1)
     formula = functools.partial(getattr(reference, name), eps=0.1)
-    seen = F.key_values(params, x, num_heads=WIDE, norm=norm)
+    seen = key_values(params, x, num_heads=WIDE, norm=norm)
     expected = reference.multi_head_attention(
         *exact((params, x, x, x)), num_heads=WIDE, norm=formula
     )
-    assert_close(F.attend(params, x, seen, num_heads=WIDE, norm=norm), expected)
+    assert_close(compiled_attend(params, x, seen, num_heads=WIDE, norm=norm), expected)
 
 
 def test_one_head_of_keys_serves_all_queries():
     params, x = attention_parameters(D, WIDE * K, of_keys=K), normal(T, D)
     expected = reference.multi_head_attention(*exact((params, x, x, x)), num_heads=WIDE)
-    assert_close(F.multi_head_attention(params, x, x, x, num_heads=WIDE), expected)
+    assert_close(multi_head_attention(params, x, x, x, num_heads=WIDE), expected)
 
 
 def test_shared_keys_show_and_take_values_by_query_head():
@@ -411,8 +421,8 @@ def test_shared_keys_in_a_cache_are_those_of_the_whole():
         start = jnp.array(starts)
         rows = F.positions_from(start, length)
         piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
-        cache = F.write(cache, F.key_values(params, piece, num_heads=WIDE), start)
-        output, _ = F.attend(params, piece, cache, F.cache_mask(rows, 8), num_heads=WIDE)
+        cache = write(cache, key_values(params, piece, num_heads=WIDE), start)
+        output, _ = compiled_attend(params, piece, cache, F.cache_mask(rows, 8), num_heads=WIDE)
         assert_close(output, expected)
 
 
@@ -421,7 +431,7 @@ def test_writing_puts_new_keys_and_values_at_the_places_of_each_sample(batch):
     cache = F.KeyValues(normal(*batch, H, 6, K), normal(*batch, H, 6, K, seed=1))
     new = F.KeyValues(normal(*batch, H, 2, K), normal(*batch, H, 2, K, seed=1))
     start = jnp.asarray(np.random.default_rng(0).integers(0, 5, batch))
-    for before, added, after in zip(cache, new, F.write(cache, new, start), strict=True):
+    for before, added, after in zip(cache, new, write(cache, new, start), strict=True):
         expected = np.array(before)
         for i in np.ndindex(*batch):
             expected[i][:, int(start[i]) : int(start[i]) + 2] = added[i]
@@ -430,7 +440,7 @@ def test_writing_puts_new_keys_and_values_at_the_places_of_each_sample(batch):
 
 def test_writing_at_one_place_is_for_all_samples():
     cache, new = (F.KeyValues(*[normal(2, H, n, K)] * 2) for n in (6, 2))
-    assert_same(F.write(cache, new, jnp.int32(3)), F.write(cache, new, jnp.array([3, 3])))
+    assert_same(write(cache, new, jnp.int32(3)), write(cache, new, jnp.array([3, 3])))
 
 
 class OwnAttention(NamedTuple):

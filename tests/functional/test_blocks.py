@@ -1,7 +1,7 @@
 """Both blocks: equal to their formulas in both orders of norm, causal, batched as single."""
 
 import functools
-from types import SimpleNamespace
+from collections import namedtuple
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def block_and_formula(norm="layer", **options):
     """The block and its formula; the parameters are for the norm."""
     ours, theirs = NORMS[norm]
     return (
-        functools.partial(F.encoder_block, num_heads=H, norm=ours, **options),
+        jax.jit(functools.partial(F.encoder_block, num_heads=H, norm=ours, **options)),
         functools.partial(reference.encoder_block, num_heads=H, norm=theirs, **options),
         block_parameters(D, 6, norm_bias=norm == "layer"),
     )
@@ -47,7 +47,7 @@ def decoder_and_formula(norm="layer", inner=None, **options):
     """The same for a decoder block."""
     ours, theirs = NORMS[norm]
     return (
-        functools.partial(F.decoder_block, num_heads=H, norm=ours, **options),
+        jax.jit(functools.partial(F.decoder_block, num_heads=H, norm=ours, **options)),
         functools.partial(reference.decoder_block, num_heads=H, norm=theirs, **options),
         decoder_block_parameters(D, 6, inner, norm_bias=norm == "layer"),
     )
@@ -98,9 +98,10 @@ def test_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm, dropout_rate):
 def test_dropout_in_a_block_is_that_of_its_key(pre_norm):
     block, _, params = block_and_formula(pre_norm=pre_norm, dropout_rate=0.5)
     x, (first, second) = normal(T, D), jax.random.split(jax.random.key(0))
-    assert_same(block(params, x, key=first), block(params, x, key=first))
-    assert np.abs(block(params, x, key=first) - block(params, x, key=second)).max() > 1e-3
-    assert_same(block(params, x), F.encoder_block(params, x, num_heads=H, pre_norm=pre_norm))
+    of_first = np.asarray(block(params, x, key=first))
+    assert_same(block(params, x, key=first), of_first)
+    assert np.abs(of_first - block(params, x, key=second)).max() > 1e-3
+    assert_same(block(params, x), block_and_formula(pre_norm=pre_norm)[0](params, x))
 
 
 def test_attention_and_feed_forward_meet_different_noise():
@@ -111,10 +112,8 @@ def test_attention_and_feed_forward_meet_different_noise():
 
     ones = jax.tree.map(jnp.ones_like, params)
     block = functools.partial(F.encoder_block, ones, x, num_heads=1, pre_norm=True, norm=constant)
-    dropped = block(dropout_rate=0.5, key=jax.random.key(0))
-    dropped_twice, kept_twice = (
-        (np.asarray(dropped) == value).mean() for value in (0.0, dropped.max())
-    )
+    dropped = np.asarray(jax.jit(lambda: block(dropout_rate=0.5, key=jax.random.key(0)))())
+    dropped_twice, kept_twice = ((dropped == value).mean() for value in (0.0, dropped.max()))
     assert 0.1 < dropped_twice < 0.4
     assert 0.1 < kept_twice < 0.4
 
@@ -145,13 +144,14 @@ def test_decoder_blocks_turn_only_their_own_queries_and_keys(pre_norm):
 
 @both_orders
 def test_gradients_of_decoder_blocks_are_their_differences(pre_norm):
-    block, formula, params = decoder_and_formula(pre_norm=pre_norm)
-    masks = jnp.tile(F.causal_mask(T), (H, 1, 1)), some_mask(H, T, S)
+    block, formula, _ = decoder_and_formula(pre_norm=pre_norm)
+    masks = jnp.asarray(np.tile(np.tri(2, dtype=bool), (H, 1, 1))), some_mask(H, 2, 3)
     assert_gradients_are_differences(
         lambda *inputs: block(*inputs, *masks),
         lambda *inputs: formula(*inputs, *masks),
-        params,
-        *x_and_memory(),
+        decoder_block_parameters(D, 3),
+        normal(2, D),
+        normal(3, D, seed=1),
         tolerance=1e-4,
     )
 
@@ -170,27 +170,24 @@ def test_gradients_reach_what_is_seen_of_the_memory_and_nothing_else(pre_norm):
     block, _, params = decoder_and_formula(pre_norm=pre_norm)
     (x, memory), seen = x_and_memory(), jnp.array([True, False, True, True, False])
     weights = normal(D)
-    gradients = jax.jacrev(lambda m: block(params, x, m, F.causal_mask(T), seen) @ weights)(memory)
-    assert_same(gradients.any(-1), jnp.tile(seen, (T, 1)))
+    rows = jax.jacrev(lambda m: block(params, x, m, F.causal_mask(T), seen) @ weights)
+    assert_same(np.asarray(jax.jit(rows)(memory)).any(-1), np.tile(seen, (T, 1)))
 
 
 @both_orders
 def test_what_is_hidden_of_target_or_memory_changes_no_other_row(pre_norm):
     block, _, params = decoder_and_formula(pre_norm=pre_norm)
     x, memory = x_and_memory(2)
-    lengths, seen = jnp.array([1, 3]), F.padding_mask(jnp.array([[1, 1, 0, 0, 0], [1] * 5]), 0)
-    mask = F.combine_masks(F.causal_mask(T), (jnp.arange(T) < lengths[:, None])[:, None, None])
-    noise = 100 * normal(2, S, D, seed=2)
-    real = (jnp.arange(T) < lengths[:, None])[..., None]
-    plain = block(params, x, memory, mask, seen)
-    noisy = block(
-        params,
-        jnp.where(real, x, noise[:, :T]),
-        jnp.where(seen[:, 0, 0, :, None], memory, noise),
-        mask,
-        seen,
+    real = np.arange(T) < np.array([1, 3])[:, None]
+    seen = np.array([[1, 1, 0, 0, 0], [1] * 5], bool)
+    masks = jnp.asarray((np.tri(T, dtype=bool) & real[:, None])[:, None]), seen[:, None, None]
+    noise = 100 * np.asarray(normal(2, S, D, seed=2))
+    noisy = (
+        np.where(given[..., None], values, noise[:, : values.shape[1]])
+        for given, values in ((real, x), (seen, memory))
     )
-    assert_same(jnp.where(real, plain, 0), jnp.where(real, noisy, 0))
+    plain, other = (np.asarray(block(params, *pair, *masks)) for pair in ((x, memory), noisy))
+    assert_same(other[real], plain[real])
 
 
 @pytest.mark.parametrize("rotary", [False, True])
@@ -201,18 +198,29 @@ def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm, 
     params = decoder_block_parameters(D, 6, H * 6)
     x, memory = normal(2, 5, D), normal(2, S, D, seed=1)
     seen = some_mask(2, 1, 1, S)
-    whole = F.decoder_block(params, x, memory, F.causal_mask(5), seen, angles=angles, **settings)
-    seen_across = F.key_values(params.cross_attention, memory, num_heads=H)
+
+    @jax.jit
+    def results():
+        mask = F.causal_mask(5)
+        whole = F.decoder_block(params, x, memory, mask, seen, angles=angles, **settings)
+        return whole, F.key_values(params.cross_attention, memory, num_heads=H)
+
+    @jax.jit
+    def extend(piece, cache, rows):
+        turned = angles[rows][:, None] if rotary else None
+        cached = {"cache": cache, "start": rows[:, 0], "angles": turned}
+        mask = F.cache_mask(rows, 8)
+        return F.block(params, piece, mask, seen_across, seen, **cached, **settings)
+
+    whole, seen_across = results()
     cache = F.KeyValues(normal(2, H, 8, 6), normal(2, H, 8, 6))
     # The last piece starts anew at another place for each sample.
     for starts, length in [((0, 0), 2), ((2, 2), 1), ((3, 3), 2), ((3, 1), 1)]:
-        start = jnp.array(starts)
-        rows = start[:, None] + jnp.arange(length)
-        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
-        turned = angles[rows][:, None] if rotary else None
-        mask = F.cache_mask(rows, 8)
-        cached = {"cache": cache, "start": start, "angles": turned}
-        output, cache = F.block(params, piece, mask, seen_across, seen, **cached, **settings)
+        rows = np.add.outer(starts, range(length))
+        piece, expected = (
+            np.take_along_axis(np.asarray(y), rows[..., None], 1) for y in (x, whole)
+        )
+        output, cache = extend(piece, cache, rows)
         assert_close(output, expected)
 
 
@@ -221,15 +229,24 @@ def test_sequences_in_a_decoder_block_share_a_memory_and_a_cache(pre_norm):
     params, number = decoder_block_parameters(D, 6), 3
     x, memory, seen = normal(2, number, T, D), normal(2, S, D, seed=1), some_mask(2, 1, 1, S)
     settings = {"num_heads": H, "pre_norm": pre_norm}
-    repeated, masks = (jnp.repeat(a[:, None], number, 1) for a in (memory, seen))
-    expected = F.decoder_block(params, x, repeated, F.causal_mask(T), masks, **settings)
-    seen_across = F.key_values(params.cross_attention, memory, num_heads=H)
-    cache = F.KeyValues(*[jnp.zeros((2, H, number * T, D // H))] * 2)
-    for t in range(T):
-        start, own = jnp.int32(number * t), own_places(number, T, t)
+
+    @jax.jit
+    def results():
+        repeated, masks = (jnp.repeat(a[:, None], number, 1) for a in (memory, seen))
+        expected = F.decoder_block(params, x, repeated, F.causal_mask(T), masks, **settings)
+        return expected, F.key_values(params.cross_attention, memory, num_heads=H)
+
+    @jax.jit
+    def extend(tokens, own, cache, start):
         cached = {"cache": cache, "start": start}
-        output, cache = F.block(params, x[:, :, t], own, seen_across, seen, **cached, **settings)
-        assert_close(output, expected[:, :, t])
+        return F.block(params, tokens, own, seen_across, seen, **cached, **settings)
+
+    expected, seen_across = results()
+    cache = F.KeyValues(*[normal(2, H, number * T, D // H)] * 2)
+    for t in range(T):
+        tokens, own = np.asarray(x)[:, :, t], own_places(number, T, t)
+        output, cache = extend(tokens, own, cache, number * t)
+        assert_close(output, np.asarray(expected)[:, :, t])
 
 
 @pytest.mark.parametrize("rates", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.3, 0.5)])
@@ -242,7 +259,7 @@ def test_decoder_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm, rates)
     def whole(x, memory, key):
         return block(params, x, memory, F.causal_mask(T), key=key)
 
-    assert_close(jax.jit(jax.vmap(whole))(x, memory, keys), whole(x, memory, keys))
+    assert_close(jax.jit(jax.vmap(whole))(x, memory, keys), jax.jit(whole)(x, memory, keys))
 
 
 @pytest.mark.parametrize("rate", ["dropout_rate", "hidden_dropout_rate"])
@@ -252,9 +269,10 @@ def test_each_rate_of_dropout_is_that_of_the_key(decoder, rate):
     block, _, params = make(**{rate: 0.5})
     inputs = x_and_memory()[: 1 + decoder]
     first, second = jax.random.split(jax.random.key(0))
-    assert_same(block(params, *inputs, key=first), block(params, *inputs, key=first))
+    of_first = np.asarray(block(params, *inputs, key=first))
+    assert_same(block(params, *inputs, key=first), of_first)
     for other in (block(params, *inputs, key=second), block(params, *inputs)):
-        assert np.abs(block(params, *inputs, key=first) - other).max() > 1e-3
+        assert np.abs(of_first - other).max() > 1e-3
     assert_same(block(params, *inputs), make()[0](params, *inputs))
 
 
@@ -262,13 +280,18 @@ def test_every_place_of_dropout_in_a_decoder_has_noise_of_its_own(monkeypatch):
     keys = []
 
     def random_bits(key, shape):
-        keys.append(tuple(jax.random.key_data(key).tolist()))
+        keys.append(jax.random.key_data(key))
         return F.random_bits(key, shape)
 
     monkeypatch.setattr(layers, "random_bits", random_bits)
-    block, _, params = decoder_and_formula(dropout_rate=0.5, hidden_dropout_rate=0.5)
-    block(params, *x_and_memory(), key=jax.random.key(0))
-    assert len(set(keys)) == len(keys) == 4
+    settings = {"dropout_rate": 0.5, "hidden_dropout_rate": 0.5, "key": jax.random.key(0)}
+
+    @jax.jit
+    def found():
+        F.decoder_block(decoder_block_parameters(D, 6), *x_and_memory(), num_heads=H, **settings)
+        return keys
+
+    assert len(np.unique(found(), axis=0)) == len(keys) == 4
 
 
 # Options: norms of outputs, norms left out, normed heads, functions of one's own
@@ -276,7 +299,8 @@ def test_every_place_of_dropout_in_a_decoder_has_noise_of_its_own(monkeypatch):
 
 def with_norms(params, **norms):
     """The parameters with other or further norms."""
-    return SimpleNamespace(**params._asdict() | norms)
+    fields = params._asdict() | norms
+    return namedtuple("Parameters", fields)(**fields)
 
 
 def with_output_norms(params):
@@ -285,10 +309,6 @@ def with_output_norms(params):
         attention_output_norm=norm_parameters(D, seed=11),
         feed_forward_output_norm=norm_parameters(D, seed=12),
     )
-
-
-def exactly(params):
-    return SimpleNamespace(**{name: exact(value) for name, value in vars(params).items()})
 
 
 @pytest.mark.parametrize("change", ["output norms", "no attention norm", "no feed-forward norm"])
@@ -301,8 +321,8 @@ def test_blocks_with_more_or_fewer_norms_are_their_formula(pre_norm, change):
     else:
         name = change.removeprefix("no ").replace(" ", "_").replace("-", "_")
         changed = with_norms(params, **{name: None})
-    output = block(changed, x)
-    assert_close(output, formula(exactly(changed), exact(x)))
+    output = np.asarray(block(changed, x))
+    assert_close(output, formula(exact(changed), exact(x)))
     assert np.abs(output - plain).max() > 1e-2
 
 
@@ -316,7 +336,7 @@ def test_decoder_blocks_with_more_and_fewer_norms_are_their_formula(pre_norm):
         feed_forward_output_norm=norm_parameters(D, seed=12),
     )
     inputs = x_and_memory()
-    assert_close(block(changed, *inputs), formula(exactly(changed), *exact(inputs)))
+    assert_close(block(changed, *inputs), formula(exact(changed), *exact(inputs)))
 
 
 @both_orders
@@ -341,7 +361,8 @@ def test_decoder_blocks_norm_heads_by_the_given_norm():
         num_heads=H,
         norm=functools.partial(reference.layer_norm, eps=0.1),
     )
-    assert_close(F.decoder_block(params, *inputs, num_heads=H, **norms), expected)
+    block = jax.jit(functools.partial(F.decoder_block, num_heads=H, **norms))
+    assert_close(block(params, *inputs), expected)
 
 
 @both_orders
@@ -359,16 +380,22 @@ def test_a_block_with_all_options_and_a_cache_is_the_whole_one_piece_by_piece(pr
         angles = rows[..., None, :, None] * F.rotary_frequencies(4)
         return {"mask": mask, "bias": F.alibi(rows, keys, 2 * H), "angles": angles}
 
-    rows = jnp.tile(jnp.arange(length), (2, 1))
-    whole, seen = F.block(params, x, **of_positions(rows, rows[0]), **settings)
+    @jax.jit
+    def extend(piece, rows, cache):
+        cached = of_positions(rows, jnp.arange(8)) | {"cache": cache, "start": rows[:, 0]}
+        return F.block(params, piece, **cached, **settings)
+
+    rows = np.tile(np.arange(length), (2, 1))
+    run = jax.jit(lambda rows: F.block(params, x, **of_positions(rows, rows[0]), **settings))
+    whole, seen = run(rows)
     assert seen.key.shape == (2, H, length, 4)
     cache = F.KeyValues(*[normal(2, H, 8, 4)] * 2)
-    for starts, size in [((0, 0), 3), ((3, 1), 2), ((4, 3), 1)]:
-        start = jnp.array(starts)
-        rows = F.positions_from(start, size)
-        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
-        cached = of_positions(rows, jnp.arange(8)) | {"cache": cache, "start": start}
-        output, cache = F.block(params, piece, **cached, **settings)
+    for starts, size in [((0, 0), 2), ((2, 1), 2), ((4, 3), 1)]:
+        rows = np.add.outer(starts, range(size))
+        piece, expected = (
+            np.take_along_axis(np.asarray(y), rows[..., None], 1) for y in (x, whole)
+        )
+        output, cache = extend(piece, rows, cache)
         assert_close(output, expected)
 
 
@@ -386,7 +413,13 @@ def test_a_feed_forward_of_ones_own_gets_what_it_takes(pre_norm):
         return plain(params, x)
 
     settings = {"num_heads": H, "pre_norm": pre_norm, "activation": jnp.tanh, "key": key}
-    expected = F.encoder_block(params, x, **settings)
-    for own in (plain, curious):
-        assert_close(F.encoder_block(params, x, feed_forward=own, **settings), expected)
+
+    @jax.jit
+    def results():
+        expected = F.encoder_block(params, x, **settings)
+        own = (plain, curious)
+        return expected, [F.encoder_block(params, x, feed_forward=f, **settings) for f in own]
+
+    expected, of_own = results()
+    assert_close(of_own, [expected] * 2)
     assert taken == [(jnp.tanh, False, True)]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.functional.helpers import assert_all_finite, assert_same, normal
+from tests.functional.helpers import assert_all_finite, assert_close, assert_same, normal
 from tlite.training.named import parameter_names
 
 
@@ -24,6 +24,21 @@ def draw(name, shape):
     return about + width * normal(*shape, seed=zlib.crc32(name.encode()))
 
 
+def begun(kind, config):
+    """A model as it begins, drawn by a key of 0."""
+    return jax.jit(lambda: kind(config, key=jax.random.key(0)))()
+
+
+@jax.jit
+def call(model, *inputs, **settings):
+    return model(*inputs, **settings)
+
+
+@jax.jit
+def extend(model, *inputs, **settings):
+    return model.extend(*inputs, **settings)
+
+
 def difference(x, y):
     return np.abs(np.asarray(x) - np.asarray(y)).max()
 
@@ -33,10 +48,14 @@ def slopes(logits, model, x):
 
     `logits` is a function of both.
     """
-    result, pull_back = jax.vjp(logits, model, x)
-    weights = normal(*result.shape)
-    by_row = jnp.eye(len(result))[:, :, None] * weights
-    return jax.vmap(pull_back)(by_row)
+
+    @jax.jit
+    def by_rows(model, x):
+        result, pull_back = jax.vjp(logits, model, x)
+        by_row = jnp.eye(len(result))[:, :, None] * normal(*result.shape)
+        return jax.vmap(pull_back)(by_row)
+
+    return by_rows(model, x)
 
 
 def assert_slopes_reach(by_model, ignored=(".key.bias", ".key_norm.bias")):
@@ -65,12 +84,16 @@ def reach(windows, blocks, length, *, causal=True, real=True):
     return seen
 
 
-def ragged(sequences):
-    """Starts, rows, tokens of pieces of two sequences, the last ones anew, each elsewhere."""
-    for starts, length in [((0, 0), 3), ((3, 1), 2), ((4, 3), 1), ((2, 3), 2)]:
-        start = jnp.array(starts)
-        rows = start[:, None] + jnp.arange(length)
-        yield start, rows[..., None], jnp.take_along_axis(sequences, rows, axis=1)
+def assert_pieces_give(whole, sequences, extend, caches):
+    """Two sequences in pieces, the last ones anew, each elsewhere, give the rows of the whole.
+
+    `extend` is a function of a piece, caches and starts.
+    """
+    for starts, length in [((0, 0), 2), ((2, 1), 2), ((4, 3), 1), ((2, 3), 2)]:
+        rows = np.add.outer(starts, range(length))
+        piece = np.take_along_axis(np.asarray(sequences), rows, axis=1)
+        logits, caches = extend(piece, caches, np.array(starts))
+        assert_close(logits, np.take_along_axis(np.asarray(whole), rows[..., None], axis=1), 3e-5)
 
 
 def moved(x, **places):

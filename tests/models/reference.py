@@ -28,7 +28,7 @@ def plain(node):
     """A module as a tree of names with NumPy arrays of float64."""
     if isinstance(node, nnx.Variable):
         return np.asarray(node[...], np.float64)
-    if isinstance(node, jax.Array):
+    if isinstance(node, jax.Array | np.ndarray):
         return np.asarray(node, np.float64)
     if isinstance(node, nnx.List):
         return [plain(child) for child in node]

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import pytest
 
 from tests.functional.helpers import assert_close, assert_same
-from tests.models.helpers import difference, drawn, ragged
+from tests.models.helpers import assert_pieces_give, begun, call, difference, drawn, extend
 from tlite import inspection
 from tlite.models import GeneratorConfig, Seq2SeqConfig, TransformerGenerator, TransformerSeq2Seq
 
-SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 3, "hidden_width": 6}
+SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "hidden_width": 6}
 SIZES |= {"vocabulary_size": 7, "dropout": 0.3, "hidden_dropout": 0.3}
 GENERATOR = GeneratorConfig(
     **SIZES,
@@ -23,10 +23,10 @@ GENERATOR = GeneratorConfig(
     positions="rotary",
     convolution=2,
 )
-SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7, positions="relative", decoder_blocks=2)
+SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7, positions="relative")
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
 SOURCE = jnp.array([[3, 1, 4, 1, 5, 2], [2, 6, 1, 0, 0, 0]])
-KEYS = jax.random.split(jax.random.key(1), 2)
+KEYS = jax.jit(lambda: jax.random.split(jax.random.key(1), 2))()
 WAYS = {"scan": {"scan": True}, "remat": {"remat": True}, "both": {"scan": True, "remat": True}}
 BOTH = WAYS["both"]
 MODELS = {
@@ -46,11 +46,15 @@ def make(model, **way):
 def value_and_gradients(model, **way):
     inputs = MODELS[model][2]
 
-    def total(parameters):
-        logits = parameters(*inputs, key=KEYS)
-        return (logits**2).sum(), logits
+    @jax.jit
+    def results(parameters):
+        def total(parameters):
+            logits = parameters(*inputs, key=KEYS)
+            return (logits**2).sum(), logits
 
-    (_, logits), gradients = jax.value_and_grad(total, has_aux=True)(make(model, **way))
+        return jax.value_and_grad(total, has_aux=True)(parameters)
+
+    (_, logits), gradients = results(make(model, **way))
     return logits, jax.tree.leaves(gradients)
 
 
@@ -61,7 +65,7 @@ def value_and_gradients(model, **way):
 )
 def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(model, way):
     expected = value_and_gradients(model)
-    assert difference(expected[0], make(model)(*MODELS[model][2])) > 1e-2
+    assert difference(expected[0], call(make(model), *MODELS[model][2])) > 1e-2
     assert_close(value_and_gradients(model, **way), expected, 1e-4)
 
 
@@ -70,11 +74,16 @@ def test_values_can_be_captured_and_edited(model):
     inputs = MODELS[model][2]
     place = {"generator": "blocks.1", "seq2seq": "decoder.blocks.1"}[model]
     edit = {f"{place}.residual": lambda x: 2 * x}
-    plain, other = (
-        inspection.run(make(model, **switch), *inputs, capture="*", edit=edit)
-        for switch in ({}, BOTH)
-    )
-    assert list(plain[1]) == list(other[1])
+
+    @jax.jit
+    def results(model):
+        logits, seen = inspection.run(model, *inputs, capture="*", edit=edit)
+        names.append(list(seen))
+        return logits, seen
+
+    names = []
+    plain, other = (results(make(model, **switch)) for switch in ({}, BOTH))
+    assert names[0] == names[1]
     assert_close(other, plain, 1e-4)
 
 
@@ -92,16 +101,14 @@ def test_values_can_be_captured_in_a_compiled_program():
     def weights(model):
         return inspection.run(model, TOKENS, capture="blocks.*.attention.weights")[1]
 
-    compiled = jax.jit(weights)(make("generator", **BOTH))
-    assert_close(compiled, weights(make("generator")), 1e-4)
+    compiled = jax.jit(weights)
+    assert_close(compiled(make("generator", **BOTH)), compiled(make("generator")), 1e-4)
 
 
 def test_a_generator_extended_piece_by_piece_is_the_whole():
-    model = make("generator", **BOTH)
-    whole, caches = make("generator")(TOKENS), model.empty_caches(2)
-    for start, rows, piece in ragged(TOKENS):
-        logits, caches = model.extend(piece, caches, start)
-        assert_close(logits, jnp.take_along_axis(whole, rows, axis=1), 3e-5)
+    model, whole = make("generator", **BOTH), call(make("generator"), TOKENS)
+    extended = functools.partial(extend, model)
+    assert_pieces_give(whole, TOKENS, extended, model.empty_caches(2))
 
 
 def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
@@ -119,7 +126,7 @@ def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
 
 def test_scanned_blocks_are_drawn_as_blocks_one_by_one():
     one, other = (
-        TransformerGenerator(dataclasses.replace(GENERATOR, scan=scan), key=jax.random.key(0))
+        begun(TransformerGenerator, dataclasses.replace(GENERATOR, scan=scan))
         for scan in (False, True)
     )
     assert_same(jax.tree.leaves(one), jax.tree.leaves(other))

@@ -13,6 +13,7 @@ from tests.functional.helpers import (
     assert_same,
     integers,
 )
+from tests.models.helpers import call, drawn
 from tlite import functional as F
 from tlite.functional import layers
 from tlite.models import GeneratorConfig, TransformerGenerator
@@ -62,7 +63,7 @@ some_switches = pytest.mark.parametrize("name", ["defaults", "norm_first", "rota
 
 @functools.cache
 def small(**switches):
-    return TransformerGenerator(dataclasses.replace(SMALL, **switches), key=KEY)
+    return drawn(TransformerGenerator, dataclasses.replace(SMALL, **switches))
 
 
 # Counts
@@ -109,7 +110,7 @@ def test_switches_change_the_count_as_by_hand_and_give_logits(switches, change):
 
 
 def test_the_text_of_a_model_names_the_total_and_the_count_of_every_layer():
-    model = TransformerGenerator(GeneratorConfig(vocabulary_size=71), key=KEY)
+    model = drawn(TransformerGenerator, GeneratorConfig(vocabulary_size=71))
     lines = [line.split() for line in str(model).splitlines()]
     assert lines[0] == ["TransformerGenerator", "44,487"]
     assert lines[-1] == ["total:", "44,487", "parameters", "in", "43", "arrays"]
@@ -126,75 +127,87 @@ def test_the_text_of_a_model_names_the_total_and_the_count_of_every_layer():
 @some_switches
 def test_later_tokens_do_not_change_earlier_logits_by_a_bit(name):
     model = small(**SWITCHES[name][0])
-    logits = model(TOKENS)
+    tokens, logits = np.asarray(TOKENS), np.asarray(call(model, TOKENS))
     for t in range(1, T):
-        changed = model(TOKENS.at[:, t:].set((TOKENS[:, t:] + 1) % V))
+        later = np.arange(T) >= t
+        changed = np.asarray(call(model, np.where(later, (tokens + 1) % V, tokens)))
         assert_same(changed[:, :t], logits[:, :t])
         assert (changed[:, t] != logits[:, t]).any()
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
 def test_the_order_of_earlier_tokens_matters(positions):
-    model, tokens = small(positions=positions), jnp.arange(T)
-    swapped = tokens.at[:2].set(tokens[1::-1])
-    assert np.abs(model(swapped)[-1] - model(tokens)[-1]).max() > 1e-4
+    model, tokens = small(positions=positions), np.arange(T)
+    swapped = np.array([1, 0, *tokens[2:]])
+    plain, other = (np.asarray(call(model, each)) for each in (tokens, swapped))
+    assert np.abs(other[-1] - plain[-1]).max() > 1e-4
 
 
 # Documents that are packed into one sequence
 
 END = 0
-PACKED = jnp.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
+PACKED = np.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
+NUMBERS = np.asarray(F.documents(jnp.asarray(PACKED), END))
 
 
 @some_switches
 def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
-    model, numbers = small(**SWITCHES[name][0]), F.documents(PACKED, END)
-    logits = model(PACKED, documents=numbers)
+    model = small(**SWITCHES[name][0])
+    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
     for t in range(T):
-        changed = model(PACKED.at[t].set((PACKED[t] + 1) % V), documents=numbers)
-        others = numbers != numbers[t]
+        tokens = np.where(np.arange(T) == t, (PACKED + 1) % V, PACKED)
+        changed = np.asarray(call(model, tokens, documents=NUMBERS))
+        others = NUMBERS[t] != NUMBERS
         assert_same(changed[others], logits[others])
         assert (changed[t] != logits[t]).any()
 
 
 def test_gradients_stay_within_documents():
-    model, numbers = small(positions="rotary"), F.documents(PACKED, END)
+    model = small(positions="rotary")
     table = model.embedding.table[...]
 
     def logits(rows):
         changed = jax.tree.map(lambda leaf: leaf, model)
         changed.embedding.table = type(model.embedding.table)(table.at[:T].set(rows))
-        return changed(jnp.arange(T), documents=numbers)
+        return changed(jnp.arange(T), documents=jnp.asarray(NUMBERS))
 
-    gradients = np.abs(jax.jacobian(lambda rows: logits(rows).sum(-1))(table[:T])).sum(-1)
+    by_rows = jax.jit(jax.jacobian(lambda rows: logits(rows).sum(-1)))
+    gradients = np.abs(by_rows(np.asarray(table)[:T])).sum(-1)
     t, s = np.indices((T, T))
-    reached = (s <= t) & (np.asarray(numbers)[s] == np.asarray(numbers)[t])
+    reached = (s <= t) & (NUMBERS[s] == NUMBERS[t])
     assert (gradients[~reached] == 0).all()
 
 
 @pytest.mark.parametrize("positions", ["rotary", "alibi", "relative"])
 def test_a_document_is_as_if_alone_where_only_distances_count(positions):
     model = small(positions=positions)
-    logits = model(PACKED, documents=F.documents(PACKED, END))
-    assert_close(logits[:2], model(PACKED[:2]))
-    assert_close(logits[2:], model(PACKED[2:]))
+    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
+    assert_close(logits[:2], call(model, PACKED[:2]))
+    assert_close(logits[2:], call(model, PACKED[2:]))
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
 def test_a_document_is_as_if_alone_at_its_place(positions):
     """Alone: the others' tokens are there, at the same places, but of another document."""
-    model, numbers = small(positions=positions), F.documents(PACKED, END)
-    logits = model(PACKED, documents=numbers)
-    assert_close(logits[:2], model(PACKED[:2]))
-    x = model.embed(PACKED[2:], jnp.arange(2, T))
-    x, _ = model.run_blocks(x, F.causal_mask(T - 2), positions=jnp.arange(2, T))
-    assert_close(logits[2:], model.logits(x))
+    model = small(positions=positions)
+
+    @jax.jit
+    def second(model, tokens):
+        x = model.embed(tokens, jnp.arange(2, T))
+        x, _ = model.run_blocks(x, F.causal_mask(T - 2), positions=jnp.arange(2, T))
+        return model.logits(x)
+
+    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
+    assert_close(logits[:2], call(model, PACKED[:2]))
+    assert_close(logits[2:], second(model, PACKED[2:]))
 
 
 def test_one_document_is_a_text():
-    assert_same(small()(TOKENS, documents=jnp.zeros(T, int)), small()(TOKENS))
-    batched = F.documents(TOKENS, END)
-    assert_close(small()(TOKENS, documents=batched)[1], small()(TOKENS[1], documents=batched[1]))
+    model = small()
+    assert_same(call(model, TOKENS, documents=np.zeros(T, int)), call(model, TOKENS))
+    tokens, batched = np.asarray(TOKENS), np.asarray(F.documents(TOKENS, END))
+    alone = call(model, tokens[1], documents=batched[1])
+    assert_close(np.asarray(call(model, tokens, documents=batched))[1], alone)
 
 
 # Batches, transformations, dropout
@@ -210,51 +223,61 @@ def test_a_sample_is_the_same_alone_batched_mapped_or_compiled(switches, dropout
     def logits(tokens, key):
         return model(tokens, key=key)
 
-    batched = logits(TOKENS, keys)
-    assert_close(jax.jit(jax.vmap(logits))(TOKENS, keys), batched)
+    tokens, compiled = np.asarray(TOKENS), jax.jit(logits)
+    batched = np.asarray(compiled(tokens, keys))
+    assert_close(logits(TOKENS, keys), batched)
+    assert_close(jax.jit(jax.vmap(logits))(tokens, keys), batched)
     for i in range(2):
-        assert_close(logits(TOKENS[i], keys[i] if dropout else None), batched[i])
-    assert_close(
-        logits(TOKENS[:1, None], None if keys is None else keys[:1, None])[0, 0], batched[0]
-    )
+        assert_close(compiled(tokens[i], keys[i] if dropout else None), batched[i])
+    nested = compiled(tokens[:1, None], keys[:1, None] if dropout else None)
+    assert_close(nested[0, 0], batched[0])
 
 
 def test_shorter_texts_get_the_logits_of_their_prefix():
-    assert_close(small()(TOKENS[:, :4]), small()(TOKENS)[:, :4])
+    whole = np.asarray(call(small(), TOKENS))
+    assert_close(call(small(), np.asarray(TOKENS)[:, :4]), whole[:, :4])
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
 def test_too_many_tokens_are_refused_with_both_lengths(positions):
     with pytest.raises(ValueError, match=r"length 7 .* length 6"):
-        small(positions=positions)(jnp.zeros(T + 1, int))
+        call(small(positions=positions), np.zeros(T + 1, int))
 
 
 def test_dropout_repeats_with_its_key_and_differs_without():
     model, (first, second) = small(), jax.random.split(KEY)
-    assert_same(model(TOKENS, key=first), model(TOKENS, key=first))
-    assert np.abs(model(TOKENS, key=first) - model(TOKENS, key=second)).max() > 1e-3
-    assert np.abs(model(TOKENS, key=first) - model(TOKENS)).max() > 1e-3
-    assert_same(small(dropout=0.0)(TOKENS, key=first), model(TOKENS))
+    of_first, plain = np.asarray(call(model, TOKENS, key=first)), call(model, TOKENS)
+    assert_same(call(model, TOKENS, key=first), of_first)
+    assert np.abs(of_first - call(model, TOKENS, key=second)).max() > 1e-3
+    assert np.abs(of_first - plain).max() > 1e-3
+    assert_same(call(small(dropout=0.0), TOKENS, key=first), plain)
 
 
 def test_every_dropout_of_a_call_has_a_key_of_its_own(monkeypatch):
     keys = []
 
     def random_bits(key, shape):
-        keys.append(tuple(jax.random.key_data(key).tolist()))
+        keys.append(jax.random.key_data(key))
         return F.random_bits(key, shape)
 
     monkeypatch.setattr(layers, "random_bits", random_bits)
-    small()(TOKENS, key=KEY)
-    assert len(set(keys)) == len(keys) == 1 + 2 * SMALL.num_blocks
+
+    @jax.jit
+    def found():
+        small()(TOKENS, key=KEY)
+        return keys
+
+    assert len(np.unique(found(), axis=0)) == len(keys) == 1 + 2 * SMALL.num_blocks
 
 
 def test_members_of_a_mapped_initialisation_are_those_built_alone():
-    keys = jax.random.split(KEY, 3)
-    members = jax.vmap(lambda key: TransformerGenerator(SMALL, key=key))(keys)
+    config = dataclasses.replace(SMALL, num_blocks=1)
+    keys, make = jax.random.split(KEY, 3), functools.partial(TransformerGenerator, config)
+    members = jax.jit(jax.vmap(lambda key: make(key=key)))(keys)
+    alone = jax.jit(lambda key: make(key=key))
     for i in range(3):
-        member = jax.tree.map(lambda leaf, i=i: leaf[i], members)
-        assert_close(member, TransformerGenerator(SMALL, key=keys[i]), 1e-6)
-    logits = jax.vmap(lambda model: model(TOKENS))(members)
+        member = jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[i], members)
+        assert_close(member, alone(keys[i]), 1e-6)
+    logits = np.asarray(jax.jit(jax.vmap(lambda model: model(TOKENS)))(members))
     assert np.abs(logits[0] - logits[1]).max() > 1e-3
-    assert_close(logits[2], TransformerGenerator(SMALL, key=keys[2])(TOKENS))
+    assert_close(logits[2], call(alone(keys[2]), TOKENS))

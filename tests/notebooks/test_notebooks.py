@@ -39,7 +39,7 @@ def run_source():
     # Some train for hundreds of steps: programs are compiled better than those of other tests, not
     # with all that XLA can do.
     del environment["JAX_DISABLE_MOST_OPTIMIZATIONS"]
-    environment["XLA_FLAGS"] = "--xla_backend_optimization_level=1"
+    environment["XLA_FLAGS"] += " --xla_backend_optimization_level=1"
     environment["JAX_COMPILATION_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "notebooks")
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     process = subprocess.Popen(

@@ -4,9 +4,11 @@ import functools
 import tempfile
 from pathlib import Path
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
+
+from tlite.pretrained import load_pretrained
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -14,22 +16,23 @@ load_file = pytest.importorskip("safetensors.numpy").load_file
 save_file = pytest.importorskip("safetensors.numpy").save_file
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
+torch.set_num_threads(1)  # of models this small
 
 FOLDER = tempfile.TemporaryDirectory()
 VOCABULARY, PAD = 50, 49
 EAGER = {"vocab_size": VOCABULARY, "attn_implementation": "eager", "pad_token_id": PAD}
 MARKS = EAGER | {"bos_token_id": 1, "eos_token_id": 2}
 LLAMA = MARKS | {
-    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 64,
 }  # fmt: skip
 BERT = MARKS | {
-    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 40, "num_labels": 3,
 }  # fmt: skip
 MODERN = BERT | {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}
 BART = EAGER | {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
     "max_position_embeddings": 40, "forced_eos_token_id": None, "eos_token_id": 0,
 }  # fmt: skip
@@ -50,15 +53,15 @@ LLAMA3 = rope(
 )  # fmt: skip
 YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=8.0)
 GEMMA3 = {
-    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "layer_types": ["sliding_attention", "full_attention"],
     "rope_parameters": {
         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 3000.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
     },
 }
-GPT2 = MARKS | {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+GPT2 = MARKS | {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 DISTILBERT = MARKS | {
-    "dim": 32, "hidden_dim": 40, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 40,
+    "dim": 32, "hidden_dim": 40, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40,
     "num_labels": 3,
 }  # fmt: skip
 BIASED = {"attention_bias": True, "mlp_bias": True}
@@ -165,16 +168,33 @@ def logits_of(model):
     return np.where(mask[..., None], logits, 0) if encoder else logits
 
 
+@jax.jit
+def called(model, *inputs):
+    return model(*inputs)
+
+
 def ours(model, pad=PAD):
     """The same of a model of tlite."""
     kind = type(model).__name__
     tokens, mask = batch(getattr(model.config, "pad_id", pad))
     if kind == "TransformerSeq2Seq":
-        return np.asarray(model(jnp.asarray(tokens), jnp.asarray(targets(model.config.start_id))))
+        return np.asarray(called(model, tokens, targets(model.config.start_id)))
     if kind != "TransformerGenerator":
         tokens = np.where(mask, tokens, -1)
-    logits = np.asarray(model(jnp.asarray(tokens)))
+    logits = np.asarray(called(model, tokens))
     return np.where(mask[..., None], logits, 0) if logits.ndim == 3 else logits
+
+
+@functools.cache
+def logits_of_saved(name):
+    return logits_of(saved(name)[0])
+
+
+@functools.cache
+def loaded(name):
+    """The model of tlite of a name and what is known of its folder; not to be changed."""
+    model, _, info = load_pretrained(saved(name)[1])
+    return model, info
 
 
 def targets(start):

@@ -52,9 +52,15 @@ def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
     return LabelledText(**{"labels": LABELS} | files | settings)
 
 
+def without_report(run):
+    """The run, at whose end nothing is drawn, which takes longer than all the rest."""
+    run.report = lambda batches: None
+    return run
+
+
 def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRecipe:
     """A run from its start to its end."""
-    run = start(experiment, folder)
+    run = without_report(start(experiment, folder))
     run.train()
     return run
 
@@ -80,7 +86,7 @@ def interrupt(monkeypatch, step: int, pretraining: bool = False) -> None:
 
 
 def resume(folder: Path) -> ClassifierRecipe:
-    run = open_recipe(folder)
+    run = without_report(open_recipe(folder))
     run.train()
     return run
 

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cli.launching import Launched
-from tests.recipes.helpers import LOGISTIC, complaint, interrupt, stopped
+from tests.recipes.helpers import LOGISTIC, complaint, interrupt, stopped, without_report
 from tests.recipes.test_translator import TINY as TRANSLATOR
 from tlite.cli import commands, main
 from tlite.cli.options import Profiled, Resume
@@ -61,8 +62,25 @@ def with_steps(experiment, steps):
 
 
 def trained(experiment, folder, steps):
-    start(with_steps(experiment, steps), folder).train()
+    without_report(start(with_steps(experiment, steps), folder)).train()
     return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A classifier that had all of the steps from the start."""
+    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "whole", AFTER)
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "before", BEFORE)
+
+
+@pytest.fixture
+def ended(before, tmp_path):
+    """A classifier of its own for each test, at its end."""
+    return shutil.copytree(before, tmp_path / "run")
 
 
 def records(folder):
@@ -91,13 +109,20 @@ def assert_same_runs(folder, whole, ended=()):
 
 
 @pytest.mark.parametrize("kind", ["generator", "classifier", "translator"])
-def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(kind, generator, tmp_path):
+def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
+    kind, generator, tmp_path, request
+):
     if kind == "translator":
         pytest.importorskip("tokenizers")
         pytest.importorskip("sacrebleu")
-    experiment = {"generator": generator, "classifier": LOGISTIC, "translator": TRANSLATOR}[kind]
-    whole = trained(experiment, tmp_path / "whole", AFTER)
-    folder = trained(experiment, tmp_path / "run", BEFORE)
+        one_seed = dataclasses.replace(TRANSLATOR.training, seeds=1)
+        translator = dataclasses.replace(TRANSLATOR, training=one_seed)
+    if kind == "classifier":
+        whole, folder = map(request.getfixturevalue, ("whole", "ended"))
+    else:
+        experiment = generator if kind == "generator" else translator
+        whole = trained(experiment, tmp_path / "whole", AFTER)
+        folder = trained(experiment, tmp_path / "run", BEFORE)
     assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
     assert_same_runs(folder, whole, ended=[BEFORE])
 
@@ -170,11 +195,10 @@ def test_patience_does_not_count_where_a_run_had_ended(fitted, tmp_path):
     assert records(run) == records(fitted(tmp_path / "whole", 9, [0.5, 0.1, 0.1], patience=2))
 
 
-def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(tmp_path):
+def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(ended, tmp_path):
     training = dataclasses.replace(LOGISTIC.training, schedule="cosine")
     cosine = trained(dataclasses.replace(LOGISTIC, training=training), tmp_path / "cosine", BEFORE)
-    folder = trained(LOGISTIC, tmp_path / "run", BEFORE)
-    before = config(cosine), config(folder)
+    folder, before = ended, (config(cosine), config(ended))
     assert "--steps can't be 9 where a run has 5 with a cosine" in complaint(
         resume, cosine, steps=AFTER
     )
@@ -190,8 +214,8 @@ def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(
     assert (config(cosine), config(folder)) == before
 
 
-def test_a_config_whose_writing_is_cut_short_is_the_one_before(tmp_path, monkeypatch):
-    folder = trained(LOGISTIC, tmp_path / "run", BEFORE)
+def test_a_config_whose_writing_is_cut_short_is_the_one_before(ended, whole, monkeypatch):
+    folder = ended
     before = (folder / "config.json").read_bytes()
     replace = Path.replace
 
@@ -206,12 +230,11 @@ def test_a_config_whose_writing_is_cut_short_is_the_one_before(tmp_path, monkeyp
             resume(folder, steps=AFTER)
     assert (folder / "config.json").read_bytes() == before
     resume(folder, steps=AFTER)
-    assert_same_runs(folder, trained(LOGISTIC, tmp_path / "whole", AFTER), ended=[BEFORE])
+    assert_same_runs(folder, whole, ended=[BEFORE])
 
 
-def test_several_processes_agree_on_the_steps(tmp_path):
-    training = dataclasses.replace(LOGISTIC.training, seeds=2)
-    folder = trained(dataclasses.replace(LOGISTIC, training=training), tmp_path / "run", BEFORE)
+def test_several_processes_agree_on_the_steps(ended, tmp_path):
+    folder = ended
     with Launched(f"train --resume {folder} --steps {AFTER}", tmp_path) as launched:
         code, _, err = launched.end()
     assert code == 0, err

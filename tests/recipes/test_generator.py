@@ -4,10 +4,10 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,7 +18,7 @@ from tlite.data import TextFile
 from tlite.data.corpus import Corpus
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.models import GeneratorConfig
-from tlite.recipes import GeneratorRecipe, open_recipe, start
+from tlite.recipes import open_recipe, start
 from tlite.recipes.loading import load
 from tlite.recipes.options import EvaluateGenerator
 from tlite.text import ByteTokenizer, CharTokenizer, learn_bpe
@@ -34,9 +34,7 @@ TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Without the pictures and the sample, which take longer than all the rest."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(GeneratorRecipe, "report", lambda self, batches: None)
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +56,49 @@ def experiment(data, tokenizer=Characters(), **changes):  # noqa: B008
     return dataclasses.replace(made, **changes)
 
 
+@pytest.fixture(scope="module")
+def of_text(text, tmp_path_factory):
+    """The run of a tokenizer on the text, trained when it is first asked for."""
+    runs = {}
+
+    def trained(name):
+        if name not in runs:
+            folder = tmp_path_factory.mktemp("runs") / name
+            runs[name] = train(experiment(text, TOKENIZERS[name]), folder)
+        return runs[name]
+
+    return trained
+
+
+@pytest.fixture(scope="module")
+def together(corpus, tmp_path_factory):
+    return train(experiment(corpus), tmp_path_factory.mktemp("runs") / "together")
+
+
+@pytest.fixture(scope="module")
+def apart(corpus, tmp_path_factory):
+    data = dataclasses.replace(corpus, separate_documents=True)
+    return train(experiment(data), tmp_path_factory.mktemp("runs") / "apart")
+
+
+@jax.jit
+def nats(model, inputs, targets):
+    return F.token_cross_entropy(model(inputs), targets)
+
+
 def total_nats(run, tokens):
     """Of every token but the first, in windows that follow each other."""
     members, _ = run.restore("last")
     model, context, total = run.trainer.models(members.parameters)[0], MODEL.context, 0.0
     for at in range(0, len(tokens) - 1, context):
         inputs, targets = tokens[at : at + context], tokens[at + 1 : at + context + 1]
-        logits = model(jnp.asarray(inputs[: len(targets)]))
-        total += float(F.token_cross_entropy(logits, jnp.asarray(targets)).sum())
+        total += float(np.asarray(nats(model, inputs[: len(targets)], targets)).sum())
     return total
 
 
-@pytest.mark.parametrize("tokenizer", TOKENIZERS.values(), ids=TOKENIZERS)
-def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, text, tmp_path, capsys):
-    run = train(experiment(text, tokenizer), tmp_path / "run")
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, of_text, capsys):
+    run = of_text(tokenizer)
     validation = TEXT[len(TEXT) - round(0.1 * len(TEXT)) :]
     tokens = run.tokenizer.encode(validation)
     assert run.tokenizer.decode(tokens) == validation
@@ -84,14 +111,14 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, text, tmp_path, ca
     assert float(told[1]) == pytest.approx(bits, abs=1e-4)
 
 
-def test_a_run_of_subwords_that_was_cut_goes_on_to_the_same_bits(text, tmp_path, monkeypatch):
-    subwords = experiment(text, BPE(280))
-    whole = train(subwords, tmp_path / "whole")
+def test_a_run_of_subwords_that_was_cut_goes_on_to_the_same_bits(
+    text, of_text, tmp_path, monkeypatch
+):
     with monkeypatch.context() as patch:
         interrupt(patch, 3, pretraining=True)
-        message = stopped(train, subwords, tmp_path / "cut")
+        message = stopped(train, experiment(text, TOKENIZERS["bpe"]), tmp_path / "cut")
     assert "--resume" in message
-    assert_same_state(resume(tmp_path / "cut"), whole)
+    assert_same_state(resume(tmp_path / "cut"), of_text("bpe"))
 
 
 def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
@@ -108,8 +135,9 @@ def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
     assert "bits_per_byte" in read_metrics(run.run.metrics)[-1]
 
 
-def test_a_config_without_a_tokenizer_is_of_characters(text, tmp_path):
-    run = train(experiment(text), tmp_path / "run")
+def test_a_config_without_a_tokenizer_is_of_characters(of_text, tmp_path):
+    run = of_text("characters")
+    shutil.copytree(run.run.folder, tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     del config["experiment"]["tokenizer"]
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
@@ -121,59 +149,58 @@ def test_a_config_without_a_tokenizer_is_of_characters(text, tmp_path):
 # Corpora
 
 
-def test_a_corpus_is_learned_and_resumed_to_the_same_bits(corpus, tmp_path, monkeypatch):
+def test_a_corpus_is_learned_and_resumed_to_the_same_bits(corpus, apart, tmp_path, monkeypatch):
     data = dataclasses.replace(corpus, separate_documents=True)
-    whole = train(experiment(data), tmp_path / "whole")
-    assert isinstance(whole.tokenizer, ByteTokenizer)
+    assert isinstance(apart.tokenizer, ByteTokenizer)
     with monkeypatch.context() as patch:
         interrupt(patch, 3, pretraining=True)
         stopped(train, experiment(data), tmp_path / "cut")
-    assert_same_state(resume(tmp_path / "cut"), whole)
+    assert_same_state(resume(tmp_path / "cut"), apart)
 
 
-def test_documents_apart_have_another_loss_than_together(corpus, tmp_path):
-    together = train(experiment(corpus), tmp_path / "together")
-    data = dataclasses.replace(corpus, separate_documents=True)
-    apart = train(experiment(data), tmp_path / "apart")
+def test_documents_apart_have_another_loss_than_together(together, apart):
     losses = [read_metrics(run.run.metrics)[-1]["loss"] for run in (together, apart)]
     assert losses[0] != losses[1]
     # What a validation finds is what the model says with the mask.
     members, _ = apart.restore("last")
     model = apart.trainer.models(members.parameters)[0]
     inputs, targets, weights = apart.parts["validation"].scored()
-    logits = model(jnp.asarray(inputs), documents=F.documents(jnp.asarray(inputs), 256))
-    nats = F.token_cross_entropy(logits, jnp.asarray(targets)) * weights
-    assert losses[1] == pytest.approx(float(nats.sum() / weights.sum()), rel=1e-5)
+
+    @jax.jit
+    def masked(model, inputs, targets):
+        logits = model(inputs, documents=F.documents(inputs, 256))
+        return F.token_cross_entropy(logits, targets)
+
+    found = np.asarray(masked(model, inputs, targets)) * weights
+    assert losses[1] == pytest.approx(float(found.sum() / weights.sum()), rel=1e-5)
 
 
-def test_the_first_loss_is_that_of_the_windows_that_were_drawn(corpus, tmp_path):
-    run = train(experiment(corpus), tmp_path / "run")
+def test_the_first_loss_is_that_of_the_windows_that_were_drawn(together):
+    run = together
     feed = run.parts["training"].fed()(TRAINING, run.trainer.mesh)
     windows = np.asarray(jax.device_get(feed.at(0, 1).batches))[0, 0, 0].astype(np.int32)
     feed.close()
     model = run.trainer.models(run.trainer.init().parameters)[0]
-    inputs, targets = jnp.asarray(windows[:, :-1]), jnp.asarray(windows[:, 1:])
-    losses = F.token_cross_entropy(model(inputs), targets)
+    losses = np.asarray(nats(model, windows[:, :-1], windows[:, 1:]))
     first = read_metrics(run.run.metrics)[0]["loss"]
     assert first == pytest.approx(float(losses.mean()), rel=1e-5)
 
 
-def test_a_corpus_of_nanogpt_is_learned_as_it_is(corpus, tmp_path):
+def test_a_corpus_of_nanogpt_is_learned_as_it_is(corpus, together, tmp_path):
     for name in ("train.bin", "val.bin"):
         data = tmp_path / "nano" / name
         data.parent.mkdir(exist_ok=True)
         data.write_bytes(Path(corpus.folder, name).read_bytes())
     nano = Corpus("nano", corpus_vocabulary=257)
     run = train(experiment(nano, prompt="1 2"), tmp_path / "run")
-    theirs = train(experiment(corpus), tmp_path / "same")
-    assert_same_state(run, theirs)
+    assert_same_state(run, together)
     assert "bits_per_byte" not in read_metrics(run.run.metrics)[-1]
     assert run.tokenizer.decode([3, 200]) == "3 200"
 
 
 def test_a_corpus_that_has_changed_is_told(corpus, tmp_path):
     folder = write_corpus(tmp_path / "corpus")
-    train(experiment(Corpus(str(folder))), tmp_path / "run")
+    start(experiment(Corpus(str(folder))), tmp_path / "run")
     content = bytearray((folder / "val.bin").read_bytes())
     content[0] ^= 1
     (folder / "val.bin").write_bytes(content)

@@ -2,14 +2,14 @@
 
 import json
 import re
+import shutil
+from functools import partial
 
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tests.functional.helpers import normal
 from tests.recipes.helpers import complaint
 from tlite import inspection
 from tlite.inspection.gallery import Gallery
@@ -112,9 +112,9 @@ def folders(tmp_path_factory):
     def folder(kind):
         if kind not in written:
             family, cls, config = MODELS[kind]
-            leaves, structure = jax.tree.flatten(cls(config, key=jax.random.key(0)))
-            leaves = [leaf + 0.1 * normal(*leaf.shape, seed=i) for i, leaf in enumerate(leaves)]
-            model = jax.tree.unflatten(structure, leaves)
+            made = jax.jit(lambda: cls(config, key=jax.random.key(0)))()
+            noise = np.random.default_rng(0)
+            model = jax.tree.map(lambda a: a + np.float32(0.1 * noise.normal(size=a.shape)), made)
             written[kind] = tmp_path_factory.mktemp(kind) / "model"
             labels = ["bad", "so so", "good"] if kind == "classifier" else None
             settings = {"family": family, "labels": labels}
@@ -125,7 +125,12 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
+def copy(folders, tmp_path):
+    """A folder of a kind that another text may be looked at in."""
+    return lambda kind: shutil.copytree(folders(kind), tmp_path / "model")
+
+
+def undrawn(patch) -> dict:
     """By name what would be drawn, without the time that it takes: (caption, what draws it)."""
     pictures = {}
 
@@ -133,9 +138,35 @@ def drawn(monkeypatch):
         (gallery.folder / f"{name}.png").touch()
         pictures[name] = caption, plot
 
-    monkeypatch.setattr(Gallery, "draw", draw)
-    yield pictures
+    patch.setattr(Gallery, "draw", draw)
+    return pictures
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    yield undrawn(monkeypatch)
     plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def looked(folders):
+    """The page of a kind on the text, and what would be drawn; made when first asked for."""
+    pages = {}
+
+    def page(kind):
+        if kind not in pages:
+            with pytest.MonkeyPatch.context() as patch:
+                pictures = undrawn(patch)
+                pages[kind] = inspect_pretrained(folders(kind), text=TEXT), pictures
+        return pages[kind]
+
+    yield page
+    plt.close("all")
+
+
+@jax.jit
+def probabilities_of(model, tokens):
+    return jax.nn.softmax(model(tokens))
 
 
 def head_view(page) -> list[dict]:
@@ -149,8 +180,8 @@ def facts_of(page) -> dict[str, str]:
 
 
 @each_kind
-def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, drawn, kind):
-    page = inspect_pretrained(folders(kind), text=TEXT)
+def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, looked, kind):
+    page, drawn = looked(kind)
     assert page == folders(kind) / "inspection" / "index.html"
     assert set(drawn) == set(PICTURES[kind])
     assert {path.stem for path in page.parent.glob("*.png")} == set(drawn)
@@ -177,23 +208,23 @@ def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, 
         assert data["queries"][0] == "[PAD]"  # which is where it starts
         return
     pattern = "blocks.*.attention.weights"
-    _, captured = inspection.run(model, jnp.asarray(tokens), capture=pattern)
+    _, captured = jax.jit(partial(inspection.run, capture=pattern))(model, tokens)
     np.testing.assert_allclose(weights, np.stack([*captured.values()]), atol=6e-4)
 
 
-def test_pictures_are_files(folders):
-    page = inspect_pretrained(folders("encoder"), text=TEXT)
+def test_pictures_are_files(copy):
+    page = inspect_pretrained(copy("encoder"), text=TEXT)
     assert {path.stem for path in page.parent.glob("*.png")} == set(PICTURES["encoder"])
     assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in page.parent.glob("*.png"))
     content = page.read_text(encoding="utf-8")
     assert content.count("<img") == content.count("<figcaption>") == len(PICTURES["encoder"])
 
 
-def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, drawn):
-    page = inspect_pretrained(folders("generator"), text=TEXT)
+def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, looked):
+    page, drawn = looked("generator")
     model, read, _ = load_pretrained(folders("generator"))
     tokens = read.encode(TEXT)
-    probabilities = np.asarray(jax.nn.softmax(model(jnp.asarray(tokens))))
+    probabilities = np.asarray(probabilities_of(model, tokens))
     cells = {text.get_position(): text.get_text() for text in drawn["next-token"][1]().texts}
     for position, row in enumerate(probabilities):
         assert cells[position, 0] == inspection.plots.visible(WORDS[row.argmax()])
@@ -205,10 +236,10 @@ def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, drawn)
     assert f"loss {loss:.4f} nats per token" in facts_of(page)["Score"]
 
 
-def test_a_classifier_is_asked_for_its_most_probable_class(folders, drawn):
-    page = inspect_pretrained(folders("classifier"), text=TEXT)
+def test_a_classifier_is_asked_for_its_most_probable_class(folders, looked):
+    page, drawn = looked("classifier")
     model, read, _ = load_pretrained(folders("classifier"))
-    probabilities = np.asarray(jax.nn.softmax(model(jnp.asarray(read.encode(TEXT)))))
+    probabilities = np.asarray(probabilities_of(model, read.encode(TEXT)))
     classes = ["bad", "so so", "good"]
     name, most = classes[probabilities.argmax()], probabilities.max()
     assert f"What speaks for {name!r}, which has probability {most:.3f}" in drawn["saliency"][0]
@@ -216,37 +247,39 @@ def test_a_classifier_is_asked_for_its_most_probable_class(folders, drawn):
         assert f"<span>{each}</span><span>{probability:.3f}</span>" in facts_of(page)["Sample"]
 
 
-def test_positions_are_those_of_the_model(folders, drawn):
-    inspect_pretrained(folders("seq2seq"), text=TEXT)
+def test_positions_are_those_of_the_model(folders, looked):
+    _, drawn = looked("seq2seq")
     model, _, _ = load_pretrained(folders("seq2seq"))
     for stack, name in ((model.encoder, "bias-relative"), (model.decoder, "bias-relative-decoder")):
-        at = jnp.arange(stack.config.context)
-        bias = stack.position_settings(at, at, None, 0)["bias"]
+        at = np.arange(stack.config.context)
+        bias = jax.jit(lambda stack, at: stack.position_settings(at, at, None, 0)["bias"])(
+            stack, at
+        )
         lines = drawn[name][1]().lines
         middle = len(at) // 2
         np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, middle])
 
 
-def test_a_long_text_is_cut_and_keeps_its_last_mark(folders, drawn, capsys):
-    (data,) = head_view(inspect_pretrained(folders("encoder"), text=f"{TEXT} " * 3))
+def test_a_long_text_is_cut_and_keeps_its_last_mark(copy, drawn, capsys):
+    (data,) = head_view(inspect_pretrained(copy("encoder"), text=f"{TEXT} " * 3))
     assert len(data["queries"]) == 16
     assert data["queries"][-1] == "[SEP]"
     assert capsys.readouterr().out == "looking at 16 of 32 tokens\n"
 
 
-def test_one_token_predicts_nothing_and_is_looked_at(folders, drawn):
-    page = inspect_pretrained(folders("generator"), text="cat")
+def test_one_token_predicts_nothing_and_is_looked_at(copy, drawn):
+    page = inspect_pretrained(copy("generator"), text="cat")
     assert head_view(page)[0]["queries"] == ["cat"]
     assert set(PICTURES["generator"]) - set(drawn) == {"ablation", "patching"}
 
 
-def test_a_text_of_nothing_known_is_looked_at(folders, drawn):
-    inspect_pretrained(folders("masked"), text="zzz $ zzz")
+def test_a_text_of_nothing_known_is_looked_at(copy, drawn):
+    inspect_pretrained(copy("masked"), text="zzz $ zzz")
     assert set(drawn) == set(PICTURES["masked"])
 
 
-def test_without_a_text_an_english_one_is_read(folders, drawn):
-    inspect_pretrained(folders("encoder"))
+def test_without_a_text_an_english_one_is_read(copy, drawn):
+    inspect_pretrained(copy("encoder"))
     assert "Mary" in module.TEXT
 
 

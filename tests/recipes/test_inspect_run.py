@@ -7,13 +7,14 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from tests.recipes.helpers import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
 from tlite import inspection
@@ -110,12 +111,16 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(trained):
-    """The page of a run, drawn when it is first asked for."""
-    drawn = {}
+    """The page of a run, drawn when it is first asked for, in pictures of few dots."""
+    drawn, save = {}, Figure.savefig
 
     def page(kind) -> Path:
         if kind not in drawn:
-            drawn[kind] = inspect_run(trained(kind))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    Figure, "savefig", lambda figure, path, **_: save(figure, path, dpi=20)
+                )
+                drawn[kind] = inspect_run(trained(kind))
         return drawn[kind]
 
     return page
@@ -235,8 +240,8 @@ def test_the_page_shows_the_weights_of_the_model_on_the_text(pages, trained, kin
         letters = [sum(map(str.isalpha, window)) for window in windows]
         shown = windows[letters.index(max(letters))]
         assert data["queries"] == data["keys"] == marks(shown)
-        tokens = jnp.asarray(run.tokenizer.encode(shown))
-        _, captured = inspection.run(model, tokens, capture="*.weights")
+        capture = jax.jit(partial(inspection.run, capture="*.weights"))
+        _, captured = capture(model, run.tokenizer.encode(shown))
         found = np.nan_to_num(weights_of(data)[0])
         np.testing.assert_allclose(found, *captured.values(), atol=6e-4)
     elif kind == "translator":
@@ -337,8 +342,9 @@ def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothi
 # Mistakes
 
 
-@each_kind
-@pytest.mark.parametrize("text", ["", " \n"])
+@pytest.mark.parametrize(
+    ("kind", "text"), [("learned", ""), ("classifier", " \n"), ("translator", "")]
+)
 def test_an_empty_text_is_told(trained, kind, text):
     assert "the text to look at is empty" in complaint(inspect_run, trained(kind), text=text)
 
@@ -412,12 +418,12 @@ def dumped(page: Path, folder: Path) -> str:
     return done.stdout
 
 
-def shown_by(page: Path, folder: Path, clicks: str) -> list[str]:
-    """What the page says, after clicks on what a selector finds, one after another."""
+def shown_by(page: Path, folder: Path, clicks: str) -> str:
+    """What the page says, after clicks or keys on what a selector finds, one after another."""
     script = (
-        f"<script>for (const [selector, index] of {clicks}) "
-        'document.querySelectorAll(".heads " + selector)[index]'
-        '.dispatchEvent(new MouseEvent("click"));</script>'
+        f"<script>for (const [selector, index, key] of {clicks}) "
+        'document.querySelectorAll(".heads " + selector)[index].dispatchEvent('
+        'key ? new KeyboardEvent("keydown", {key}) : new MouseEvent("click"));</script>'
     )
     clicked = folder / "clicked.html"
     content = page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>")
@@ -455,3 +461,18 @@ def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
     assert view.count('class="line"') == (np.nan_to_num(weights) >= 0.02).sum()
     assert view.count('class="query chosen"') == 1
     assert "Block 0, head 1: token 2, " in view
+
+
+@in_a_browser
+@pytest.mark.parametrize(
+    ("keys", "token"),
+    [(["ArrowDown"] * 3, 2), (["ArrowUp"], -1), (["ArrowUp", "ArrowDown"], 0)],
+    ids=str,
+)
+def test_the_arrow_keys_choose_a_token(pages, keys, token, tmp_path):
+    page = pages("learned")
+    moves = json.dumps([[".lines", 0, key] for key in keys])
+    queries = groups_of(page)[0]["queries"]
+    place = token % len(queries)
+    told = re.search(r'<p class="readout".*?>(.*?)</p>', shown_by(page, tmp_path, moves))[1]
+    assert html.unescape(told).startswith(f"Block 0, head 0: token {place}, {queries[place]}, ")

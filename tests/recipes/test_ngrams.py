@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,22 +52,30 @@ def test_the_linear_model_is_added_where_there_is_no_noise(run):
     model, tokenizer = tlite.load(run.run.folder)
     assert isinstance(tokenizer, NgramTokenizer)
     texts = [example.text for example in run.data.validation][:5]
-    tokens = jnp.asarray(encode_texts(run.experiment, tokenizer, texts))
+    tokens = encode_texts(run.experiment, tokenizer, texts)
     context = run.experiment.model.context
     with pytest.raises(ValueError, match="features are missing"):
-        model(tokens[:, :context])
-    alone = transformer_alone(model)(tokens[:, :context])
-    added = model.feature_logits(tokens[:, context:])
+        model(jnp.asarray(tokens[:, :context]))
+
+    @jax.jit
+    def logits(model, without, tokens):
+        added = model.feature_logits(tokens[:, context:])
+        return model(tokens), without(tokens[:, :context]), added
+
+    both, alone, added = map(np.asarray, logits(model, transformer_alone(model), tokens))
     assert abs(added).max() > 0.1
-    np.testing.assert_allclose(model(tokens), alone + added, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)
 
 
 def test_the_linear_model_knows_its_training_texts(run):
     model, tokenizer = tlite.load(run.run.folder)
     examples = list(run.data.training)
     tokens = encode_texts(run.experiment, tokenizer, [e.text for e in examples])
-    features = jnp.asarray(tokens[:, run.experiment.model.context :])
-    right = model.feature_logits(features).argmax(-1) == np.array([e.label for e in examples])
+    features = tokens[:, run.experiment.model.context :]
+    logits = np.asarray(
+        jax.jit(lambda model, features: model.feature_logits(features))(model, features)
+    )
+    right = logits.argmax(-1) == np.array([e.label for e in examples])
     assert right.mean() > 0.9
 
 

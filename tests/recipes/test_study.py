@@ -38,8 +38,9 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    """Without the comparison, which takes longer than all the rest."""
+    """Without the comparison, and the search for garbage, which take longer than all the rest."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(study_training, "gc", SimpleNamespace(collect=lambda: 0))
     monkeypatch.setattr("tlite.comparison.compare", lambda folders: print("compared", *folders))
 
 
@@ -323,6 +324,17 @@ def test_translators_that_could_not_be_compared_are_refused(base, tmp_path, name
     other = base if changes is None else dataclasses.replace(plain, **changes)
     told = complaint(train_study, {"this": plain, "that": other}, tmp_path / "study")
     assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+
+
+def test_variants_of_a_translator_are_trained(tmp_path, capsys):
+    pytest.importorskip("tokenizers")
+    plain = dataclasses.replace(
+        changed(TRANSLATOR, steps=1, evaluate_every=1, select="loss"), bleu_sentences=1
+    )
+    train_study({"this": plain, "that": changed(plain, norm="rms")}, tmp_path / "study")
+    study = read_study(tmp_path / "study")
+    assert [finished(study, variant) for variant in study.variants] == [True, True]
+    assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["validation_tokens", "context"])

@@ -42,15 +42,19 @@ ABSTRACT = jax.tree.map(
 )
 
 
+@pytest.fixture(scope="module")
+def saved_once(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "checkpoints"
+    with Checkpoints(folder, writing=True) as checkpoints:
+        for step, loss in enumerate([3.0, 1.0, 2.0, 2.5, 2.2], 1):
+            checkpoints.save(step, trees(step), loss)
+    return folder
+
+
 @pytest.fixture
-def saved(tmp_path) -> Path:
+def saved(saved_once, tmp_path) -> Path:
     """Checkpoints of steps 1 to 5, the second the best."""
-    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
-    for step, loss in enumerate([3.0, 1.0, 2.0, 2.5, 2.2], 1):
-        checkpoints.save(step, trees(step), loss)
-    checkpoints.wait()
-    checkpoints.close()
-    return tmp_path / "checkpoints"
+    return shutil.copytree(saved_once, tmp_path / "checkpoints")
 
 
 def largest_file(folder: Path) -> Path:
@@ -509,10 +513,9 @@ def test_another_exhausted_resource_is_not_called_a_full_disk(tmp_path, monkeypa
 # Checkpoints from before 22 November 2026, which Orbax's own manager wrote
 
 
-@pytest.fixture
-def old(tmp_path) -> Path:
-    """Steps 1 to 3, the second the best, as tlite wrote them then."""
-    folder = tmp_path / "checkpoints"
+@pytest.fixture(scope="module")
+def old_once(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("old") / "checkpoints"
     with ocp.training.Checkpointer(folder) as orbax:
         for step, score in ((1, 2.0), (2, 1.0), (3, 3.0)):
             digests = {name: tree_digest(tree) for name, tree in trees(step).items()}
@@ -520,6 +523,12 @@ def old(tmp_path) -> Path:
             metadata = {"sha256": digests}
             orbax.save_checkpointables(step, trees(step), metrics=metrics, custom_metadata=metadata)
     return folder
+
+
+@pytest.fixture
+def old(old_once, tmp_path) -> Path:
+    """Steps 1 to 3, the second the best, as tlite wrote them then."""
+    return shutil.copytree(old_once, tmp_path / "checkpoints")
 
 
 def test_old_checkpoints_load_and_are_gone_on_with(old):

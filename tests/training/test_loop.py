@@ -55,7 +55,8 @@ def test_the_least_score_is_the_best_of_what_is_selected():
 @pytest.fixture(scope="module")
 def trained():
     """Train in a folder; validations find the accuracies given, in turn."""
-    trainer = Trainer(generator_task(MODEL), TRAINING, jnp.asarray(TOKENS))
+    data, devices = jnp.asarray(TOKENS), jax.local_devices()[:1]
+    trainer = Trainer(generator_task(MODEL), TRAINING, data, devices)
 
     def train(folder, accuracies, **changes):
         trainer.config = dataclasses.replace(TRAINING, **changes)  # of none that is compiled

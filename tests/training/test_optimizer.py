@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import math
 import re
 
@@ -54,30 +55,41 @@ def test_the_inverse_square_root_without_a_warm_up_begins_at_its_peak():
     assert [rate(step, config) for step in (0, 3, 99)] == pytest.approx([1, 0.5, 0.1])
 
 
-def drawn(seed=0):
+@functools.cache
+def drawn():
     """A small generator's parameters by name."""
     config = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=1)
-    return by_name(TransformerGenerator(config, key=jax.random.key(seed)))
+    return jax.jit(lambda: by_name(TransformerGenerator(config, key=jax.random.key(0))))()
 
 
 def gradients(parameters, step):
-    keys = jax.random.split(jax.random.key(step), len(parameters))
-    pairs = zip(parameters.items(), keys, strict=True)
-    return {name: jax.random.normal(key, a.shape) for (name, a), key in pairs}
+    random = np.random.default_rng(step)
+    return {
+        name: jnp.asarray(random.normal(size=a.shape), jnp.float32)
+        for name, a in parameters.items()
+    }
 
 
 def assert_same_updates(config, theirs, rtol=1e-5):
     """Three updates of ours are those of a complete optimizer of optax's with the rate 0.1."""
     parameters = drawn()
     ours = make_optimizer(config)
-    our_state, their_state = ours.init(parameters), theirs.init(parameters)
+
+    @jax.jit
+    def updates(gradient, our_state, their_state, parameters):
+        return (
+            ours.update(gradient, our_state, parameters),
+            theirs.update(gradient, their_state, parameters),
+        )
+
+    our_state, their_state = jax.jit(lambda p: (ours.init(p), theirs.init(p)))(parameters)
     for step in range(3):
         gradient = gradients(parameters, step)
-        update, our_state = ours.update(gradient, our_state, parameters)
-        expected, their_state = theirs.update(gradient, their_state, parameters)
-        for name in parameters:
-            np.testing.assert_allclose(-0.1 * update[name], expected[name], rtol=rtol, atol=1e-6)
-        parameters = optax.apply_updates(parameters, expected)
+        found = jax.device_get(updates(gradient, our_state, their_state, parameters))
+        (update, our_state), (expected, their_state) = found
+        for name, a in expected.items():
+            np.testing.assert_allclose(-0.1 * update[name], a, rtol=rtol, atol=1e-6)
+        parameters = {name: np.asarray(a) + expected[name] for name, a in parameters.items()}
 
 
 def is_decayed(parameters):
@@ -97,12 +109,19 @@ def test_lion_is_that_of_optax():
     assert_same_updates(config, optax.lion(0.1, 0.9, 0.99, weight_decay=0.1, mask=is_decayed))
 
 
+def first_update(config):
+    optimizer, parameters = make_optimizer(config), drawn()
+
+    @jax.jit
+    def update(gradient):
+        return optimizer.update(gradient, optimizer.init(parameters), parameters)[0]
+
+    return jax.device_get(update(gradients(parameters, 1)))
+
+
 def test_muon_makes_the_updates_of_matrices_in_blocks_nearly_orthogonal():
     config = dataclasses.replace(CONFIG, optimizer="muon")
-    parameters = drawn()
-    optimizer = make_optimizer(config)
-    update, _ = optimizer.update(gradients(parameters, 1), optimizer.init(parameters), parameters)
-    for name, a in update.items():
+    for name, a in first_update(config).items():
         if not (name.endswith("kernel") and name.startswith("blocks")):
             continue
         values = np.linalg.svd(np.asarray(a) / (0.2 * max(a.shape) ** 0.5), compute_uv=False)
@@ -112,12 +131,11 @@ def test_muon_makes_the_updates_of_matrices_in_blocks_nearly_orthogonal():
 
 def test_muon_leaves_tables_the_head_biases_and_norms_to_adamw():
     parameters = drawn()
-    updates = []
-    for name in ("muon", "adamw"):
-        optimizer = make_optimizer(dataclasses.replace(CONFIG, optimizer=name, weight_decay=0.1))
-        state = optimizer.init(parameters)
-        updates.append(optimizer.update(gradients(parameters, 1), state, parameters)[0])
-    same = {n for n in parameters if np.array_equal(updates[0][n], updates[1][n])}
+    muon, adamw = (
+        first_update(dataclasses.replace(CONFIG, optimizer=name, weight_decay=0.1))
+        for name in ("muon", "adamw")
+    )
+    same = {name for name in parameters if np.array_equal(muon[name], adamw[name])}
     kernels = {n for n in parameters if n.endswith("kernel") and n.startswith("blocks")}
     assert kernels
     assert same == parameters.keys() - kernels

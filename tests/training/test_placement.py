@@ -15,9 +15,9 @@ from tlite.training.loop import validate
 from tlite.training.placement import make_mesh, partition, whole
 from tlite.training.program import exchanged
 
-TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (500,), 0, 16))
+TOKENS = np.random.default_rng(9).integers(0, 16, 500)
 MODEL = GeneratorConfig(
-    vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=2, norm_first=True
+    vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1, norm_first=True
 )
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, clip_norm=1.0)
 
@@ -55,7 +55,7 @@ def assert_close(one, other):
 SHARDED = [
     {"num_devices": 4, "model_devices": 2},
     {"num_devices": 4, "accumulate": 2, "batch_size": 4},
-    {"num_devices": 2, "model": dataclasses.replace(MODEL, scan=True, remat=True)},
+    {"num_devices": 2, "model": dataclasses.replace(MODEL, num_blocks=2, scan=True, remat=True)},
     {"num_devices": 4, "optimizer": "muon"},
 ]
 
@@ -73,12 +73,11 @@ def test_sharding_changes_no_number(how, small_is_large):
 
 
 def test_sharded_members_train_as_each_alone(small_is_large):
-    sharded = make_trainer(4, placement="sharded", seeds=2, seed=3)
+    sharded = make_trainer(4, placement="sharded", seeds=2)
     together, losses = run(sharded)
-    for member in range(2):
-        alone, own = run_alone(seed=3 + member)
+    for member, (alone, own) in enumerate((run_alone(), run_alone(seed=1))):
         one = together._replace(
-            parameters={n: a[member : member + 1] for n, a in together.parameters.items()}
+            parameters={n: np.asarray(a)[[member]] for n, a in together.parameters.items()}
         )
         assert_close(one, alone)
         np.testing.assert_allclose(losses[:, [member]], own, atol=1e-5)

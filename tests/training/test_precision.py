@@ -16,19 +16,25 @@ TEXT = jnp.asarray(np.tile(np.arange(5), 100))
 
 
 def train(**changes):
-    trainer = Trainer(generator_task(MODEL), dataclasses.replace(TRAINING, **changes), TEXT)
+    training, devices = dataclasses.replace(TRAINING, **changes), jax.local_devices()[:1]
+    trainer = Trainer(generator_task(MODEL), training, TEXT, devices)
     return trainer.train(trainer.init(), 0, 40)
 
 
 def test_only_the_matrices_of_linear_layers_become_bfloat16():
-    model = TransformerGenerator(MODEL, key=jax.random.key(0))
-    mixed = precision.with_precision(model, "mixed")
+    @jax.jit
+    def everything(key):
+        model = TransformerGenerator(MODEL, key=key)
+        mixed = precision.with_precision(model, "mixed")
+        back = precision.with_precision(mixed, "float32")
+        return mixed, mixed(jnp.arange(8)), back
+
+    mixed, logits, back = everything(jax.random.key(0))
     assert mixed.blocks[0].attention.query.kernel.dtype == jnp.bfloat16
     assert mixed.head.kernel.dtype == jnp.bfloat16
     others = mixed.embedding.table, mixed.head.bias, mixed.blocks[0].attention_norm.scale
     assert all(leaf.dtype == jnp.float32 for leaf in others)
-    assert mixed(jnp.arange(8)).dtype == jnp.float32
-    back = precision.with_precision(mixed, "float32")
+    assert logits.dtype == jnp.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(back)} == {jnp.dtype("float32")}
 
 
@@ -126,13 +132,15 @@ def test_a_model_without_attention_stays():
 
 @pytest.mark.parametrize("chosen", ["float32", "mixed"])
 def test_attention_is_the_one_that_is_named_in_every_precision(chosen):
-    tokens = jnp.arange(130) % 11
-    models = {}
-    for attention in ("exact", "mixed", "auto"):
+    def logits_of(attention):
         config = dataclasses.replace(MODEL, context=130, attention=attention)
         model = TransformerGenerator(config, key=jax.random.key(0))
-        models[attention] = precision.with_precision(model, chosen)
-    logits = {name: np.asarray(jax.jit(model)(tokens)) for name, model in models.items()}
+        return precision.with_precision(model, chosen)(jnp.arange(130) % 11)
+
+    logits = {
+        name: np.asarray(jax.jit(lambda name=name: logits_of(name))())
+        for name in ("exact", "mixed", "auto")
+    }
     np.testing.assert_array_equal(logits["exact"], logits["auto"])  # before a run decides it
     assert (logits["exact"] != logits["mixed"]).any()
     np.testing.assert_allclose(logits["exact"], logits["mixed"], atol=0.05)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 
+from tlite.cli import main
 from tlite.recipes import GeneratorRecipe
 from tlite.training.metrics import read_metrics
 
@@ -34,9 +35,13 @@ def text(tmp_path_factory) -> Path:
     return path
 
 
-def start(arguments: str) -> subprocess.Popen:
+# Several commands one after the other, and the exit code of each.
+COMMANDS = "import sys; from tlite.cli import main; print([main(c.split()) for c in sys.argv[1:]])"
+
+
+def start(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "tlite", *arguments.split()],
+        [sys.executable, *arguments],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -44,18 +49,8 @@ def start(arguments: str) -> subprocess.Popen:
     )
 
 
-def finish(arguments: str) -> str:
-    process = start(arguments)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return out
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(text, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "uninterrupted"
-    finish(f"{TRAIN} --path {text} --run {folder}")
-    return folder
+def tlite(arguments: str) -> subprocess.Popen:
+    return start("-m", "tlite", *arguments.split())
 
 
 def wait_for(condition, process: subprocess.Popen) -> None:
@@ -93,10 +88,11 @@ def assert_same_run(folder: Path, other: Path) -> None:
     assert lines[0] == lines[1]
 
 
-def test_a_run_killed_again_and_again_ends_as_one_that_never_was(text, uninterrupted, tmp_path):
-    """First before its first checkpoint."""
-    folder = tmp_path / "killed"
-    process = start(f"{TRAIN} --path {text} --run {folder}")
+@pytest.fixture(scope="module")
+def killed(text, tmp_path_factory) -> Path:
+    """A run that was killed before its first checkpoint, and again after some."""
+    folder = tmp_path_factory.mktemp("runs") / "killed"
+    process = tlite(f"{TRAIN} --path {text} --run {folder}")
     wait_for(folder.exists, process)
     assert (folder / "config.json").is_file()
     kill(process)
@@ -105,39 +101,38 @@ def test_a_run_killed_again_and_again_ends_as_one_that_never_was(text, uninterru
     def steps_done() -> int:
         return max((line["step"] for line in read_metrics(metrics)), default=0)
 
-    process = start(f"train --resume {folder}")
+    process = tlite(f"train --resume {folder}")
     wait_for(lambda: steps_done() >= 22, process)
     kill(process)
-    finish(f"train --resume {folder}")
-    assert_same_run(folder, uninterrupted)
+    return folder
 
 
-def test_a_run_killed_while_a_checkpoint_is_written_ends_the_same(text, uninterrupted, tmp_path):
-    folder = tmp_path / "killed"
-    process = start(f"{TRAIN} --path {text} --run {folder}")
+def half_written(folder: Path) -> list[str]:
+    names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").exists() else []
+    return [name for name in names if not name.isdigit()]
 
-    def half_written() -> list[str]:
-        names = os.listdir(folder / "checkpoints") if (folder / "checkpoints").exists() else []
-        return [name for name in names if not name.isdigit()]
 
+@pytest.fixture(scope="module")
+def killed_writing(text, tmp_path_factory) -> Path:
+    """A run that was killed while a checkpoint was written."""
+    folder = tmp_path_factory.mktemp("runs") / "killed-writing"
+    process = tlite(f"{TRAIN} --path {text} --run {folder}")
     for _ in range(20):  # a write takes about 10 ms: once seen, it may end before the kill does
-        wait_for(half_written, process)
+        wait_for(lambda: half_written(folder), process)
         process.send_signal(signal.SIGSTOP)
-        if half_written():
+        if half_written(folder):
             break
         process.send_signal(signal.SIGCONT)
     kill(process)
-    assert half_written()
-    finish(f"train --resume {folder}")
-    assert not half_written()
-    assert_same_run(folder, uninterrupted)
+    assert half_written(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def interrupted(text, tmp_path_factory) -> Path:
     """A run that Ctrl-C has stopped; its standard error is in the file `said`."""
     folder = tmp_path_factory.mktemp("runs") / "interrupted"
-    process = start(f"{TRAIN} --path {text} --run {folder}")
+    process = tlite(f"{TRAIN} --path {text} --run {folder}")
     wait_for(lambda: read_metrics(folder / "metrics.jsonl"), process)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -146,35 +141,58 @@ def interrupted(text, tmp_path_factory) -> Path:
     return folder
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(interrupted, uninterrupted, tmp_path):
+@pytest.fixture(scope="module")
+def ended(text, killed, killed_writing, interrupted, tmp_path_factory) -> Path:
+    """A folder of runs: one that never was stopped, and those that were, each gone on with; the
+    interrupted one's member 1 also alone."""
+    folder = tmp_path_factory.mktemp("runs") / "ended"
+    commands = [f"{TRAIN} --path {text} --run {folder / 'uninterrupted'}"]
+    for run in (killed, killed_writing, interrupted):
+        commands.append(f"train --resume {shutil.copytree(run, folder / run.name)}")
+    members = shutil.copytree(interrupted, folder / "members")
+    commands.append(f"train --resume {members} --member 1")
+    process = start("-c", COMMANDS, *commands)
+    out, err = process.communicate(timeout=300)
+    assert out.endswith("[0, 0, 0, 0, 0]\n"), err
+    return folder
+
+
+def test_a_run_killed_again_and_again_ends_as_one_that_never_was(ended):
+    assert_same_run(ended / "killed", ended / "uninterrupted")
+
+
+def test_a_run_killed_while_a_checkpoint_is_written_ends_the_same(ended):
+    assert not half_written(ended / "killed-writing")
+    assert_same_run(ended / "killed-writing", ended / "uninterrupted")
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(interrupted, ended):
     (line,) = (interrupted / "said").read_text().splitlines()
     assert line.endswith(f"tlite train --resume {interrupted}")
-    folder = shutil.copytree(interrupted, tmp_path / "run")
-    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    last = read_metrics(interrupted / "metrics.jsonl")[-1]["step"]
     assert last < STEPS
-    assert (folder / "checkpoints" / str(last)).is_dir()
-    finish(f"train --resume {folder}")
-    assert_same_state(folder, uninterrupted)
+    assert (interrupted / "checkpoints" / str(last)).is_dir()
+    assert_same_state(ended / "interrupted", ended / "uninterrupted")
 
 
-def test_one_member_goes_on_alone(interrupted, uninterrupted, tmp_path):
-    shutil.copytree(interrupted, tmp_path / "members")
-    finish(f"train --resume {tmp_path / 'members'} --member 1")
-    alone = [line for line in read_metrics(tmp_path / "members-1" / "metrics.jsonl")]
-    among = [line for line in read_metrics(uninterrupted / "metrics.jsonl")]
+def test_one_member_goes_on_alone(ended):
+    alone = read_metrics(ended / "members-1" / "metrics.jsonl")
+    among = read_metrics(ended / "uninterrupted" / "metrics.jsonl")
     assert [line["step"] for line in alone] == [line["step"] for line in among]
     for one, several in zip(alone, among, strict=True):
         assert one["loss"] == pytest.approx(several["loss_members"][1], abs=1e-5)
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_last_checkpoint(text, tmp_path):
+def test_a_loss_that_is_not_finite_stops_with_the_step_and_the_last_checkpoint(
+    text, tmp_path, capsys
+):
     folder = tmp_path / "diverged"
-    process = start(
+    arguments = (
         f"train text {SETTINGS} --steps 60 --evaluate-every 1 --path {text} --run {folder} "
         "--learning-rate 1e30 --norm-first --warmup-steps 3"
     )
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 2
+    assert main(arguments.split()) == 2
+    err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
     assert "loss of seed" in err
     assert "at step" in err

@@ -1,6 +1,7 @@
 """Variants that differ in numbers: side by side they are what each is alone, and harm none."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ from tlite.training.runs import open_run
 from tlite.training.side_by_side import failures, in_words, is_faster, merged
 from tlite.training.translator import translator_task
 
-TOKENS = np.asarray(jax.random.randint(jax.random.key(9), (300,), 0, 11))
+TOKENS = np.random.default_rng(9).integers(0, 11, 300)
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 PLAIN = TrainingConfig(steps=6, batch_size=4, learning_rate=1e-3, seeds=2, evaluate_every=3)
 OTHERS = {
@@ -63,30 +64,36 @@ def rows(arrays):
     return np.concatenate([np.asarray(a).reshape(len(a), -1) for a in arrays.values()], axis=1)
 
 
-def assert_each_as_alone(configs, **of_task):
-    together = trained(merged(configs), **of_task)
-    for index, config in enumerate(configs):
-        own = slice(index * config.seeds, (index + 1) * config.seeds)
-        parameters, losses = trained(config, **of_task)
-        np.testing.assert_allclose(together[0][own], parameters, rtol=1e-5, atol=2e-7)
-        np.testing.assert_allclose(together[1][:, own], losses, rtol=1e-6)
-    return together
+def assert_as_alone(together, member, config, **of_task):
+    parameters, losses = trained(config, **of_task)
+    np.testing.assert_allclose(together[0][[member]], parameters, rtol=1e-5, atol=2e-7)
+    np.testing.assert_allclose(together[1][:, [member]], losses, rtol=1e-6)
 
 
 def test_every_number_can_be_varied():
     assert OTHERS.keys() == set(VARIED)
 
 
-def test_variants_side_by_side_are_what_each_is_alone():
+def variants():
+    """One to compare with, one for each of the numbers, and one that differs in all of them."""
     plain = changed(optimizer="muon", schedule="cosine", seeds=1)
-    assert_each_as_alone([plain, dataclasses.replace(plain, **OTHERS)])
+    own = [{name: value} for name, value in OTHERS.items()]
+    return [dataclasses.replace(plain, **changes) for changes in ({}, *own, OTHERS)]
+
+
+@functools.cache
+def variants_together():
+    return trained(merged(variants()))
+
+
+def test_variants_side_by_side_are_what_each_is_alone():
+    for member in (0, len(OTHERS) + 1):
+        assert_as_alone(variants_together(), member, variants()[member])
 
 
 def test_every_number_that_is_varied_is_heeded():
-    plain = changed(optimizer="muon", schedule="cosine", seeds=1)
-    others = [dataclasses.replace(plain, **{name: value}) for name, value in OTHERS.items()]
-    together, _ = trained(merged([plain, *others]))
-    assert len(np.unique(together, axis=0)) == 1 + len(OTHERS)
+    together, _ = variants_together()
+    assert len(np.unique(together, axis=0)) == len(variants())
 
 
 def test_devices_do_not_change_the_numbers_of_variants(monkeypatch):
@@ -113,6 +120,8 @@ def test_members_taken_in_turn_have_their_own_numbers_too():
         width=8,
         num_heads=2,
         num_blocks=1,
+        dropout=0.0,
+        hidden_dropout=0.0,
     )
     sides = np.random.default_rng(0).integers(3, 13, (2, 12, 7))
     data = ((jnp.asarray(sides[0][:, :6]), jnp.asarray(sides[1])),)
@@ -121,25 +130,32 @@ def test_members_taken_in_turn_have_their_own_numbers_too():
         return translator_task(model, [(12, 6)], 24, label_smoothing=smoothing)
 
     configs = [changed(seeds=1), changed(seeds=1, label_smoothing=0.2, beta2=0.9)]
-    _, losses = assert_each_as_alone(configs, task=task, data=data)
-    assert losses[0, 0] != losses[0, 1]
+    together = trained(merged(configs), task, data)
+    assert together[1][0, 0] != together[1][0, 1]
+    assert_as_alone(together, 1, configs[1], task=task, data=data)
 
 
 @pytest.mark.parametrize("kind", ["language", "classification", "sentences"])
 def test_a_member_s_label_smoothing_takes_the_place_of_the_task_s(kind):
     sizes = {"vocabulary_size": 7, "context": 6, "width": 8, "num_heads": 2, "num_blocks": 1}
     generator = np.random.default_rng(0)
-    tokens = jnp.asarray(generator.integers(0, 7, (4, 2, 6) if kind == "sentences" else (4, 6)))
-    batch, keys = (tokens, tokens), jax.random.split(jax.random.key(0), 4)
+    tokens = generator.integers(0, 7, (4, 2, 6) if kind == "sentences" else (4, 6))
+    batch = tokens, tokens
     make, config = generator_task, GeneratorConfig(**sizes, dropout=0.0)
     if kind != "language":
-        batch = tokens, jnp.asarray(generator.integers(0, 2, 4))
+        batch = tokens, generator.integers(0, 2, 4)
         make, config = classifier_task, ClassifierConfig(**sizes, num_classes=2, dropout=0.0)
-    model = make(config).init(jax.random.key(1))
-    given = jax.jit(make(config, 0.1).loss)(model, batch, keys, label_smoothing=jnp.array(0.3))
-    own, none = (make(config, smoothing).loss(model, batch, keys) for smoothing in (0.3, 0.0))
-    np.testing.assert_allclose(given["loss"], own["loss"], rtol=1e-6)
-    assert abs(given["loss"][0] - none["loss"][0]) > 1e-3
+
+    @jax.jit
+    def losses(batch, smoothing):
+        model, keys = make(config).init(jax.random.key(1)), jax.random.split(jax.random.key(0), 4)
+        given = make(config, 0.1).loss(model, batch, keys, label_smoothing=smoothing)
+        own, none = (make(config, value).loss(model, batch, keys) for value in (0.3, 0.0))
+        return given["loss"], own["loss"], none["loss"]
+
+    given, own, none = losses(jax.tree.map(jnp.asarray, batch), 0.3)
+    np.testing.assert_allclose(given, own, rtol=1e-6)
+    assert abs(given[0] - none[0]) > 1e-3
 
 
 def test_only_what_differs_is_data_of_the_program():
@@ -194,12 +210,19 @@ def test_a_variant_of_numbers_that_can_t_be_is_refused():
 
 
 DIVERGING = [PLAIN, changed(learning_rate=1e30), changed(beta1=0.8)]
+TAME = [DIVERGING[0], changed(learning_rate=2e-3), DIVERGING[2]]
+
+
+@functools.cache
+def compiled(config):
+    """A trainer that is compiled once for all of its runs."""
+    return Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.devices()[:1])
 
 
 def fitted(folder, config, steps=PLAIN.steps):
     """Train in a folder up to a step of it."""
     folder.mkdir(exist_ok=True)
-    trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.devices()[:1])
+    trainer = compiled(config)
     trainer.config = dataclasses.replace(config, steps=steps)
     batches = validation_batches(TOKENS, MODEL.context, 8, 1)
     return fit(trainer, folder, batches, MODEL.context)
@@ -213,13 +236,12 @@ def lines(folder):
 def test_a_variant_that_diverges_is_out_and_changes_no_bit_of_the_others(tmp_path, capsys):
     diverged = fitted(tmp_path / "diverged", merged(DIVERGING))
     said = capsys.readouterr().out
-    tame = [DIVERGING[0], changed(learning_rate=2e-3), DIVERGING[2]]
-    members = fitted(tmp_path / "tame", merged(tame))
+    members = fitted(tmp_path / "tame", merged(TAME))
     others = [0, 1, 4, 5]
     for part in ("parameters", "optimizer"):
         found, expected = (jax.tree.leaves(getattr(m, part)) for m in (diverged, members))
         for a, b in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(a[jnp.array(others)], b[jnp.array(others)])
+            np.testing.assert_array_equal(np.asarray(a)[others], np.asarray(b)[others])
     failed = failures(tmp_path / "diverged" / "metrics.jsonl")
     assert failed.keys() == {2, 3}
     for seed in range(2):
@@ -248,7 +270,7 @@ def test_a_run_that_a_variant_has_left_goes_on_to_the_same_bits(tmp_path, capsys
 
 @pytest.mark.parametrize("members", [[1], range(6)])
 def test_a_validation_where_a_run_was_cut_fails_nobody(tmp_path, monkeypatch, members):
-    config = merged([PLAIN, changed(beta1=0.8), changed(beta1=0.7)])
+    config = merged(TAME)
     fitted(tmp_path / "whole", config)
 
     def not_finite(*arguments):
@@ -290,7 +312,7 @@ def test_a_run_s_variants_are_told_and_taken_out_and_one_that_has_failed_is_not(
         alone = take_member(open_recipe(tmp_path / "run"), member)
         config = dataclasses.replace(variants[member // 2], seed=member % 2, seeds=1)
         assert alone.experiment.training == config
-        alone.train()
+    alone.train()
     with pytest.raises(UserError, match=r"member 2, seed 0 with learning rate 1e\+38 and "):
         take_member(open_recipe(tmp_path / "run"), 2)
     load_model(open_run(tmp_path / "run", Experiment), member=5)

@@ -1,6 +1,7 @@
 """The task of a translator: how pairs are put in buckets, drawn, and what is summed over them."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -27,6 +28,7 @@ V = 9
 MODEL = Seq2SeqConfig(
     vocabulary_size=V, source_vocabulary_size=V, context=8, width=8, num_heads=2, num_blocks=1
 )
+QUIET = dataclasses.replace(MODEL, dropout=0.0, hidden_dropout=0.0)
 # Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
 quick = settings(max_examples=50, deadline=None)
@@ -104,22 +106,29 @@ def task_of(buckets, batch_tokens=16, **options):
     return translator_task(MODEL, [b.source.shape for b in buckets], batch_tokens, **options)
 
 
+@functools.cache
+def drawing(batch_tokens, num_buckets, num_pairs):
+    """The buckets, and two compiled functions of a key and the number of a batch."""
+    data = make_buckets(*pairs(num_pairs), num_buckets)
+    on_device = jax.tree.map(jnp.asarray, data)
+    buckets = task_of(data, batch_tokens).buckets
+    draws = [jax.jit(functools.partial(draw, on_device)) for draw in buckets.draws]
+    return data, jax.jit(functools.partial(buckets.choose, on_device)), draws
+
+
 def epochs(number, *, seed=0, batch_tokens=16, num_buckets=3, num_pairs=25):
     """For each epoch the targets that are drawn, batch by batch, and those there are."""
-    data = jax.tree.map(jnp.asarray, make_buckets(*pairs(num_pairs), num_buckets))
-    task = task_of(data, batch_tokens)
+    data, choose, draws = drawing(batch_tokens, num_buckets, num_pairs)
     key = jax.random.key(seed)
     shapes = [bucket.source.shape for bucket in data]
     total = sum(-(-rows // (batch_tokens // length)) for rows, length in shapes)
-    choose = jax.jit(lambda number: task.buckets.choose(data, key, number))
-    draws = [jax.jit(lambda n, draw=draw: draw(data, key, n)) for draw in task.buckets.draws]
     drawn = []
     for index in range(number * total):
-        bucket = int(choose(index))
-        source, target = draws[bucket](index)
+        bucket = int(choose(key, index))
+        source, target = map(np.asarray, draws[bucket](key, index))
         assert source.shape == (batch_tokens // shapes[bucket][1], shapes[bucket][1])
         assert target.shape == (source.shape[0], source.shape[1] + 1)
-        is_pair = np.asarray(target).any(-1)
+        is_pair = target.any(-1)
         drawn.append(list(zip(rows_of(source[is_pair]), rows_of(target[is_pair]), strict=True)))
     every = [pair for b in data for pair in zip(*map(rows_of, b), strict=True)]
     return [drawn[i * total : (i + 1) * total] for i in range(number)], every
@@ -159,7 +168,10 @@ def test_a_batch_that_would_hold_no_sentence_is_refused():
 
 @pytest.fixture(scope="module")
 def model():
-    return TransformerSeq2Seq(MODEL, key=jax.random.key(3))
+    return jax.jit(lambda: TransformerSeq2Seq(MODEL, key=jax.random.key(3)))()
+
+
+logits_of = jax.jit(lambda model, source, target: model(source, target))
 
 
 def losses_by_hand(model, sources, targets, smoothing=0.0):
@@ -167,7 +179,7 @@ def losses_by_hand(model, sources, targets, smoothing=0.0):
     values, hits = [], []
     for source, target in zip(sources, targets, strict=True):
         padded = np.pad(source, (0, 8 - len(source))), np.pad(target, (0, 9 - len(target)))
-        logits = np.asarray(model(*map(jnp.asarray, (padded[0], padded[1][:-1]))), np.float64)
+        logits = np.asarray(logits_of(model, padded[0], padded[1][:-1]), np.float64)
         log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         for row, token in zip(log_p, target[1:], strict=False):
             values.append(-(1 - smoothing) * row[token] - smoothing * row.mean())
@@ -183,7 +195,7 @@ def test_the_loss_is_summed_over_tokens_and_not_over_padding(model, smoothing):
     batch = jax.tree.map(jnp.asarray, tuple(empty))
     expected, _ = losses_by_hand(model, *given, smoothing)
     task = task_of((bucket,), 100, label_smoothing=smoothing)
-    total, count = task.loss(model, batch, None)["loss"]
+    total, count = jax.jit(task.loss)(model, batch, None)["loss"]
     assert float(total) == pytest.approx(sum(expected), rel=1e-5)
     assert float(count) == len(expected) == sum(len(target) - 1 for target in given[1])
 
@@ -232,14 +244,18 @@ def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
     assert np.abs(together[0][0] - together[0][1]).max() > 0.1
 
 
+@functools.cache
+def whole():
+    """Each of eight updates sees all 24 pairs in a batch of 25 rows."""
+    return run(8, num_buckets=1, model=QUIET, batch_size=8 * 25)
+
+
 def test_the_number_of_devices_changes_nothing():
-    # 10 pairs of a length of 8: not a multiple of 3.
-    assert_same(run(8, devices=3, batch_size=80), run(8, batch_size=80))
+    # 25 rows: not a multiple of 3.
+    assert_same(run(8, devices=3, num_buckets=1, model=QUIET, batch_size=8 * 25), whole())
 
 
 def test_accumulated_batches_are_one_update_by_their_sum():
-    quiet = dataclasses.replace(MODEL, dropout=0.0, hidden_dropout=0.0)
-    # Batches of 2 make 12 of the bucket, batches of 24 one: an update sees every pair once.
-    whole = run(2, num_buckets=1, model=quiet, batch_size=8 * 24)
-    accumulated = run(2, num_buckets=1, model=quiet, batch_size=8 * 2, accumulate=12)
-    assert_same(accumulated, whole)
+    # Batches of 2 make 12 of the bucket: an update sees every pair once.
+    accumulated = run(8, num_buckets=1, model=QUIET, batch_size=8 * 2, accumulate=12)
+    assert_same(accumulated, whole())

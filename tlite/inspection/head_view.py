@@ -111,7 +111,9 @@ for (const view of document.querySelectorAll(".heads")) {
   groups.forEach((group, index) => add(lists.group, "option", {value: index}, group.name));
   const thumbs = add(view, "div", {class: "thumbs"});
   const readout = add(view, "p", {class: "readout", "aria-live": "polite"});
-  const lines = add(view, "div", {class: "lines"}), map = add(view, "div", {class: "map"});
+  const lines = add(view, "div", {class: "lines", tabindex: 0, role: "group",
+    "aria-label": "lines from queries to keys; the arrow keys choose a query"});
+  const map = add(view, "div", {class: "map"});
 
   const thumbnail = (canvas, table) => {
     const [height, width] = [table.length, table[0].length];
@@ -201,6 +203,14 @@ for (const view of document.querySelectorAll(".heads")) {
     });
   };
   lines.addEventListener("mouseleave", () => state.pinned || choose({query: null}));
+  lines.addEventListener("keydown", event => {
+    const step = {ArrowDown: 1, ArrowUp: -1}[event.key], {queries} = groups[state.group];
+    if (event.key === "Escape") return choose({query: null, pinned: false});
+    if (!step) return;
+    event.preventDefault();  // the page does not move
+    const next = state.query === null ? (step > 0 ? 0 : -1) : state.query + step;
+    choose({query: (next + queries.length) % queries.length, pinned: true});
+  });
 
   const drawMap = () => {
     const {queries, keys} = groups[state.group], table = tableOf();
@@ -238,7 +248,8 @@ for (const view of document.querySelectorAll(".heads")) {
     if (state.query === null) {
       const most = shown(largest(tableOf()));
       readout.textContent = `${place}: a line for each weight of 0.02 or more, the stronger the ` +
-        "larger. Point at a token on the left to see its weights alone; click to hold it. " +
+        "larger. Point at a token on the left, or choose it with the arrow keys, to see its " +
+        "weights alone; click to hold it. " +
         `In the map rows are queries, columns are keys, and the strongest colour is ${most}.`;
       return;
     }

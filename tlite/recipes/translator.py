@@ -106,11 +106,11 @@ class TranslatorRecipe(Recipe):
     def tokens_per_example(self) -> int:
         return 1  # a batch is counted in tokens
 
-    def train(self, profile: int = 0) -> None:
+    def train(self, profile: int = 0, *, report: bool = True) -> None:
         share = padding_share(self.buckets, self.experiment.model.pad_id)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
-        super().train(profile)
+        super().train(profile, report=report)
 
     def measure(self, members, means) -> dict[str, np.ndarray]:
         """Of the greedy translations of the first validation sentences, by member."""
