@@ -328,9 +328,8 @@ def test_translators_that_could_not_be_compared_are_refused(base, tmp_path, name
 
 def test_variants_of_a_translator_are_trained(tmp_path, capsys):
     pytest.importorskip("tokenizers")
-    plain = dataclasses.replace(
-        changed(TRANSLATOR, steps=1, evaluate_every=1, select="loss"), bleu_sentences=1
-    )
+    plain = changed(TRANSLATOR, steps=1, evaluate_every=1, seeds=1, select="loss")
+    plain = dataclasses.replace(plain, bleu_sentences=1)
     train_study({"this": plain, "that": changed(plain, norm="rms")}, tmp_path / "study")
     study = read_study(tmp_path / "study")
     assert [finished(study, variant) for variant in study.variants] == [True, True]
