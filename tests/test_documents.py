@@ -1,5 +1,7 @@
 """README and RESULTS hold: links, commands and figures; and the check finds what is wrong."""
 
+import re
+
 from tests import documents
 
 
@@ -19,6 +21,11 @@ def test_pictures_are_small():
     pictures = list((documents.ROOT / "experiments" / "pictures").glob("*.png"))
     assert len(pictures) >= 10
     assert sum(path.stat().st_size for path in pictures) < 400_000
+
+
+def test_kept_output_names_no_folder_of_a_machine():
+    for path in documents.RESULTS.iterdir():
+        assert not re.search(r"(?<![\w.:/])/\w+/", path.read_text(encoding="utf-8")), path
 
 
 def write(tmp_path, text):

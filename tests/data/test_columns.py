@@ -2,14 +2,7 @@
 
 import pytest
 
-from tlite.data.columns import (
-    class_column,
-    in_order,
-    missing_names,
-    pair_columns,
-    split_lines,
-    text_column,
-)
+from tlite.data.columns import class_column, in_order, missing_names, pair_columns, text_column
 from tlite.errors import UserError
 
 LONG = "a good one, and not dear"
@@ -97,8 +90,7 @@ def test_sides_that_are_not_clear_are_asked_for(columns, given, option):
     ids=str,
 )
 def test_a_first_line_that_is_a_row_gets_names(lines):
-    first, *rest = split_lines(lines, tabs=True)
-    assert missing_names(first, rest) == ("column 1", "column 2")
+    assert missing_names(lines, tabs=True) == ("column 1", "column 2")
 
 
 @pytest.mark.parametrize(
@@ -108,13 +100,13 @@ def test_a_first_line_that_is_a_row_gets_names(lines):
         [",said,who\n", "0,x,y\n"],
         ["en,de\n"],
         ["id,a b c d\n"],
+        [],
         ["\n"],
     ],
     ids=str,
 )
 def test_a_first_line_that_names_the_columns_is_left(lines):
-    first, *rest = split_lines(lines, tabs=False)
-    assert missing_names(first, rest) == ()
+    assert missing_names(lines, tabs=False) == ()
 
 
 def test_classes_that_are_numbers_are_in_their_order():

@@ -122,9 +122,13 @@ def test_a_first_line_that_may_be_a_row_is_told(capsys):
     assert data.text_column == "so fine"
     told = capsys.readouterr().out
     assert "first line, 'so fine', 'good', is taken as the names of its columns" in told
-    assert "if it is a row, say --columns A B\n" in told
+    assert "if it is a row, name them with --columns\n" in told
     LabelledText(path=table("b.csv")).found()
+    TextFile(path="a.csv").found().load()  # it has no --columns
     assert "first line" not in capsys.readouterr().out
+    Path("a.tsv").write_text("hello\tbonjour\n" + "one day\tun jour\n" * 9)
+    ParallelText(path="a.tsv").found()
+    assert "first line, 'hello', 'bonjour', is taken" in capsys.readouterr().out
 
 
 def test_rows_without_a_text_or_a_class_are_left_out_and_told(capsys):

@@ -21,7 +21,7 @@ def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) 
 
 def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
     """Train variants of an experiment, by name, in a new folder, and compare them."""
-    from tlite.recipes import study_training  # SciPy takes a third of a second to import
+    from tlite.recipes import study_training  # SciPy is slow to import
 
     study_training.train_study(experiments, folder)
 

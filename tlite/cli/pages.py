@@ -1,4 +1,4 @@
-"""The commands that draw a page: what they import takes a second, and no other command needs it."""
+"""The commands that draw a page: no other command needs what these import."""
 
 import jax
 

@@ -87,34 +87,30 @@ def pair_columns(rows: Rows, source: str, target: str, where: str) -> tuple[str,
     return source or next(left), target or next(left)
 
 
-def split_lines(lines: Iterable[str], *, tabs: bool) -> list[list[str]]:
-    """The cells of a table's lines; none where it is no table."""
-    dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
-    try:
-        return list(csv.reader(lines, **dialect))
-    except csv.Error:
-        return []
-
-
-def has_known_names(first: Sequence[str]) -> bool:
-    """Whether one of a line's words is a column's known name, or all are languages."""
-    known = {*TEXT, *CLASS, "id", *(name for pair in SIDES for name in pair)}
-    words = [_plain(cell) for cell in first]
-    return bool(known & {*words}) or all(map(LANGUAGE.fullmatch, words))
-
-
-def missing_names(first: Sequence[str], rest: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def missing_names(lines: Iterable[str], *, tabs: bool) -> tuple[str, ...]:
     """Names for the columns of a table, if its first line is a row and does not name them.
 
-    A line without a known name is a row where a part of it is empty, a number or a sentence, or
-    stands below it again, as a class does.
+    A line names columns if one of its words is a column's known name. Else it does not where a
+    part of it is empty, a number or a sentence, or stands below it again, as a class does.
     """
+    dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
+    try:
+        first, *rest = csv.reader(lines, **dialect)
+    except (ValueError, csv.Error):  # it is empty, or no table
+        return ()
     if has_known_names(first):
         return ()
     below = [{row[place] for row in rest if place < len(row)} for place in range(len(first))]
     named = [_may_be_name(cell) and cell not in b for cell, b in zip(first, below, strict=True)]
     named[0] |= not first[0]  # pandas leaves it empty over the numbers of rows
     return () if all(named) else tuple(f"column {n}" for n in range(1, len(first) + 1))
+
+
+def has_known_names(names: Iterable[str]) -> bool:
+    """Whether one is a column's known name, or all are languages."""
+    known = {*TEXT, *CLASS, "id", *(name for pair in SIDES for name in pair)}
+    words = [_plain(name) for name in names]
+    return bool(known & {*words}) or all(map(LANGUAGE.fullmatch, words))
 
 
 def in_order(values: Iterable[str]) -> list[str]:

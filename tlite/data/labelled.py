@@ -74,6 +74,7 @@ class LabelledText(TableData):
         if data.hub or kind_of(find(data.training[0])) != "text":
             data = data.with_columns()
             rows, where = data.sample()
+            data.tell_guess(rows[0], where)
             given = tuple(filter(None, (data.text_column, data.label_column)))
             need_columns(rows[0], given, where)
             text = data.text_column or text_column(rows, where)

@@ -50,6 +50,7 @@ class ParallelText(TableData):
             return data
         data = data.with_columns()
         rows, where = data.sample()
+        data.tell_guess(rows[0], where)
         rows = [*map(_flat, rows)]
         need_columns(rows[0], tuple(filter(None, (data.source_column, data.target_column))), where)
         source, target = pair_columns(rows, data.source_column, data.target_column, where)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.data.columns import has_known_names, missing_names, split_lines
+from tlite.data.columns import has_known_names, missing_names
 from tlite.data.files import KINDS, describe, find, follow, kind_of, locate
 from tlite.data.reading import MAX_MEGABYTES, pieces
 from tlite.data.tables import (
@@ -142,21 +142,7 @@ class TableData:
         beginning = bytes(next(pieces(path), b""))[: 2**16]
         text = beginning.decode(self.encoding, "replace").removeprefix("\ufeff")
         lines = itertools.islice(io.StringIO(text, newline=""), SAMPLE)
-        if not (rows := split_lines(lines, tabs=".tsv" in path.suffixes)):
-            return self
-        first, *rest = rows
-        columns = missing_names(first, rest)
-        if not columns and not has_known_names(first):
-            names = ", ".join(map(repr, first))
-            example = " ".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ"[: len(first)])
-            print(
-                printable(
-                    f"{path}: its first line, {names}, is taken as the names of its columns; "
-                    f"if it is a row, say --columns {example}"
-                ),
-                flush=True,
-            )
-        return dataclasses.replace(self, columns=columns)
+        return dataclasses.replace(self, columns=missing_names(lines, tabs=".tsv" in path.suffixes))
 
     def sample(self) -> tuple[list[dict[str, Any]], str]:
         """Rows from the beginning of the training part, and where they are.
@@ -168,6 +154,14 @@ class TableData:
         if not (found := list(itertools.islice(rows, SAMPLE))):
             raise UserError("the training part has no rows")
         return found, where
+
+    def tell_guess(self, names: Iterable[str], where: str) -> None:
+        """Print that the first line is taken as the names of columns, where it may be a row."""
+        of_first_line = not (self.columns or self.hub) and kind_of(find(self.training[0])) == "csv"
+        if of_first_line and not has_known_names(names):
+            line = f"its first line, {', '.join(map(repr, names))}, is taken as the names of"
+            told = f"{where}: {line} its columns; if it is a row, name them with --columns"
+            print(printable(told), flush=True)
 
     def opened(self) -> Callable[[], Any]:
         """What opens the first of the training tables as `datasets` has it."""

@@ -263,7 +263,7 @@ class Recipe(ABC):
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
         if not processes.is_first():
             return
-        import matplotlib  # half a second, which no other command needs
+        import matplotlib  # slow to import
 
         matplotlib.use("Agg")
         self.run.plots.mkdir(exist_ok=True)
