@@ -6,8 +6,14 @@ import gc
 import os
 from pathlib import Path
 
+import hypothesis
 import jax
 import pytest
+
+# Few examples while one works, more where nobody waits; no deadline, as what is new is compiled.
+hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=200)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 jax.config.update("jax_num_cpu_devices", 4)

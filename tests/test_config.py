@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.config import from_dict, to_dict
@@ -118,7 +118,6 @@ def through_json(config, change=lambda values: None, kind=None):
 
 # beartype draws the element of a tuple that it checks
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-@settings(max_examples=80, deadline=None)
 @given(experiments)
 def test_an_experiment_comes_back_from_json(experiment):
     assert through_json(experiment) == experiment

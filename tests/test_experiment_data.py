@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.corpora import write_corpus
+from tests.helpers.corpora import write_corpus
 from tlite.data import Corpus, LabelledText, Shakespeare, TextFile
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained, Pretraining

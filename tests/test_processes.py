@@ -19,7 +19,7 @@ from tlite.launch import free_port
 from tlite.processes import LOST, Crew, agree, exchange, join, leave, lost_peer, told
 from tlite.surroundings import Place
 
-EXPERIMENT = Path(__file__).parent / "joined_experiment.py"
+EXPERIMENT = Path(__file__).parent / "helpers/joined_experiment.py"
 SECONDS = 60
 
 

@@ -1,6 +1,5 @@
 """Runs as folders: which are found, which is the newest, and what their small files say."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,25 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.folders import make_run, write
 from tlite.errors import UserError
 from tlite.run_folders import describe, find_folders, kind_of, newest
-
-
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
-
-
-def make_run(folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9):
-    """A run that began `age` seconds ago, with checkpoints (step, score, interrupted)."""
-    training = {"steps": steps, "select": select}
-    experiment = {"kind": kind, "name": "tiny", "training": training}
-    write(folder / "config.json", {"experiment": experiment, "data": {}})
-    for step, score, interrupted in scores:
-        content = {"step": step, "score": score, "interrupted": interrupted}
-        write(folder / "checkpoints" / str(step) / "checkpoint.json", content)
-    os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
-    return folder
 
 
 def make_study(folder, runs, age):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.recipes.corpora import write_corpus
+from tests.helpers.corpora import write_corpus
 
 pytest.importorskip("tokenizers")
 TEXT = "The quick brown fox jumps over the läzy dog.\n" * 60

@@ -16,7 +16,7 @@ from tlite.errors import UserError
 from tlite.launch import Voices, devices, visible_gpus
 from tlite.processes import LOST
 
-EXPERIMENT = Path(__file__).parents[1] / "joined_experiment.py"
+EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
 SECONDS = 60
 PRINTED = f"experiment: {EXPERIMENT}\nprinted once\n"
 

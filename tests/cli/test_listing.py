@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.test_run_folders import make_run, write
+from tests.helpers.folders import make_run, write
 from tlite.cli.listing import kind_in, sentence_of
 from tlite.experiment_files import find_experiments, load_experiment
 from tlite.recipes import GeneratorRecipe

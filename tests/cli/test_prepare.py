@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.data.preparing import documents, ids, write_lines
+from tests.helpers.preparing import documents, ids, write_lines
 from tlite.data import Corpus
 
 TEXTS = [f"This is text number {number}, and it ends here." for number in range(40)]

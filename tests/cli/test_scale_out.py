@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.cli.launching import Launched, launched
+from tests.helpers.launching import Launched, launched
 from tlite.cli import main
 
 HEARTBEAT = 5

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import pytest
 
-from tests.cli.launching import Launched, launched
+from tests.helpers.launching import Launched, launched
 from tlite.recipes import open_recipe
 from tlite.training import placement
 from tlite.training.checkpoints import Checkpoints
 
-EXPERIMENT = Path(__file__).parents[1] / "divided_experiment.py"
+EXPERIMENT = Path(__file__).parents[1] / "helpers/divided_experiment.py"
 MEMBERS = "--seeds 2 --learning-rates 0.001 0.003"
 
 

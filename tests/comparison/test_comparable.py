@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.comparison.helpers import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run, varied
 from tlite.comparison.comparable import MEASURES, common_measure, warnings
 from tlite.comparison.entries import find_entries
 from tlite.data import LabelledText, TextFile

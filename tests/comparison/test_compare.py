@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import GENERATOR, fake_run, fake_study, varied
+from tests.helpers.fake_runs import GENERATOR, fake_run, fake_study, varied
 from tlite.comparison import compare
 from tlite.errors import UserError
 

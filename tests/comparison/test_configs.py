@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.comparison.helpers import CLASSIFIER, GENERATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
 from tlite.comparison.configs import differing_fields, shown
 from tlite.comparison.entries import find_entries
 from tlite.data import TextFile

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, varied
 from tlite.comparison.cost import cost
 from tlite.comparison.entries import find_entries
 from tlite.flops import flops_of_generator

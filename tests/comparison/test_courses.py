@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import GENERATOR, RATE, fake_run, varied
+from tests.helpers.fake_runs import GENERATOR, RATE, fake_run, varied
 from tlite.comparison.courses import Course, read_log
 from tlite.comparison.entries import find_entries
 from tlite.training.metrics import summarise

@@ -8,7 +8,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import CLASSIFIER, GENERATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
 from tlite.comparison.curves import (
     draw,
     flops,

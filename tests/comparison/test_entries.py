@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.comparison.helpers import (
+from tests.helpers.fake_runs import (
     CLASSIFIER,
     GENERATOR,
     TRANSLATOR,

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import GENERATOR, fake_run
+from tests.helpers.fake_runs import GENERATOR, fake_run
 from tlite.comparison.entries import find_entries
 from tlite.comparison.page import page
 from tlite.comparison.results import find_results

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
 from tlite.comparison.courses import read_log
 from tlite.comparison.entries import find_entries
 from tlite.comparison.results import decimals, find_results, with_error

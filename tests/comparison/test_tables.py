@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.comparison.helpers import CLASSIFIER, GENERATOR, fake_run, varied
+from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
 from tlite.comparison.entries import find_entries
 from tlite.comparison.results import find_results
 from tlite.comparison.tables import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.config import from_dict, to_dict
@@ -67,7 +67,6 @@ def complaint(action, *arguments, **settings) -> str:
 # What is read
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=6),
     st.sampled_from(["uint16", "uint32"]),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.data.preparing import (
+from tests.helpers.preparing import (
     BYTES,
     END,
     both,
@@ -67,7 +67,6 @@ def sorted_texts(texts=TEXTS) -> list[str]:
 # What comes out
 
 
-@settings(deadline=None, max_examples=60)
 @given(WORDS, st.integers(1, 40), st.sampled_from([0.0, 0.1, 0.5]))
 def test_a_text_is_one_document_however_it_is_cut(tmp_path_factory, words, size, fraction):
     text, path = "".join(words), tmp_path_factory.mktemp("text") / "a.txt"
@@ -85,7 +84,6 @@ def test_a_text_is_one_document_however_it_is_cut(tmp_path_factory, words, size,
         assert set(sides) == {"training"}
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(st.text(LETTERS), max_size=20), st.integers(1, 60), st.floats(0, 0.9))
 def test_json_lines_give_every_document_once(tmp_path_factory, texts, size, fraction):
     path = write_lines(tmp_path_factory.mktemp("json") / "a.jsonl", texts)
@@ -108,7 +106,6 @@ def test_a_long_document_is_cut_and_stays_whole(text, longest):
 LINES = st.lists(st.sampled_from(["a", "ab .", "a  b", "ä,", "x\n", " y", "\tz "]), min_size=1)
 
 
-@settings(deadline=None)
 @given(LINES.map("\n".join), st.integers(15, 40))
 def test_where_a_document_is_cut_gpt2_s_tokens_stay_the_same(text, longest):
     tokenizer = gpt2_like()

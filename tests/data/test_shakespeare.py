@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.data.shakespeare import plays, prepare
@@ -278,7 +278,6 @@ LINES = ["", " ", "\r\n", "ACT II", "SCENE 2. Room", "EPILOGUE", "  ROWAN. Ay- m
 PIECES = st.one_of(st.sampled_from(LINES), st.text(max_size=12))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES, max_size=25))
 def test_output_has_only_plain_characters_and_no_stray_space(pieces):
     text = prepare(SMALL.format("\n".join(pieces)))

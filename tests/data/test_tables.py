@@ -4,7 +4,7 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.data.tables import check_fraction, held_out, need_columns
@@ -13,7 +13,6 @@ from tlite.errors import UserError
 shares = st.integers(1, 99).map(lambda percent: percent / 100)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 300), shares)
 def test_the_rows_held_out_and_the_others_are_all_rows_in_their_order(number, fraction):
     held, others = (list(held_out(range(number), fraction, held=h)) for h in (True, False))
@@ -23,7 +22,6 @@ def test_the_rows_held_out_and_the_others_are_all_rows_in_their_order(number, fr
     assert len(held) == int(number * Fraction(str(fraction)))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 300), shares)
 def test_rows_are_held_out_at_even_distances(number, fraction):
     held = list(held_out(range(number), fraction, held=True))

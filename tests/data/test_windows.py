@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.data import draw_windows, every_window, split_tokens
@@ -31,7 +31,6 @@ def test_drawn_windows_are_a_function_of_the_key():
     assert (first != other).any()
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 20), st.integers(1, 7))
 def test_every_token_but_the_first_is_a_target_once(num_tokens, context, multiple_of):
     tokens = np.arange(num_tokens, dtype=np.int32)
@@ -45,7 +44,6 @@ def test_every_token_but_the_first_is_a_target_once(num_tokens, context, multipl
     assert counted.any(1).sum() > len(inputs) - multiple_of
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 1000), st.floats(0, 1))
 def test_the_parts_of_a_split_are_the_whole_in_order(num_tokens, fraction):
     tokens = np.arange(num_tokens)

@@ -5,28 +5,23 @@ import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, normal
+from tests.helpers.arrays import assert_close
+from tests.helpers.searches import (
+    CONTEXT,
+    END,
+    SEED_OF_RELATIVE,
+    SOURCES,
+    START,
+    SYMBOLS,
+    V,
+    make_model,
+    numbers,
+)
 from tlite.decoding import search
 from tlite.decoding.search import beam_search, continuations, greedy_search, length_normaliser
-from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
-
-V, CONTEXT, START, END = 8, 12, 2, 3
-CONFIG = Seq2SeqConfig(
-    vocabulary_size=V,
-    source_vocabulary_size=V,
-    context=CONTEXT,
-    width=8,
-    num_heads=2,
-    num_blocks=1,
-    embeddings="separate",
-    positions="learned",
-)
-SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]])
-SYMBOLS = {"start_id": START, "end_id": END}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -34,35 +29,6 @@ def caches_that_grow_within_the_context():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "ROOM", 5)
         yield
-
-
-# Biases by distances, and a decoder of two blocks, the first of which sees three tokens.
-RELATIVE = {"positions": "relative", "windows": (3, 0), "decoder_blocks": 2}
-SEED_OF_RELATIVE = 70  # a seed from this one on is that of a model with these
-
-
-@functools.cache
-def initial(config):
-    return jax.jit(lambda seed: TransformerSeq2Seq(config, key=jax.random.key(seed)))
-
-
-@functools.cache
-def make_model(seed):
-    """Far from 0, so that what is written depends on all of the source and the target."""
-    relative = seed >= SEED_OF_RELATIVE
-    config = dataclasses.replace(CONFIG, **RELATIVE) if relative else CONFIG
-    arrays, structure = jax.tree.flatten(initial(config)(seed))
-    noise = (numbers(*a.shape, seed=100 * seed + i) for i, a in enumerate(arrays))
-    arrays = [jnp.asarray(2 * (a + 0.3 * n)) for a, n in zip(arrays, noise, strict=True)]
-    model = jax.tree.unflatten(structure, arrays)
-    positions = model.decoder.relative if relative else model.decoder.positions
-    positions.table[...] = jnp.asarray(4 * numbers(*positions.table.shape, seed=seed))
-    model.head.bias[...] = jnp.asarray([-20.0] + [0.0] * (V - 1))  # padding is not written
-    return model
-
-
-def numbers(*shape, seed=0):
-    return np.asarray(normal(*shape, seed=seed))
 
 
 @jax.jit

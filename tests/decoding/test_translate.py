@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.decoding.test_search import CONFIG, CONTEXT, END, SYMBOLS, V, initial, make_model
+from tests.helpers.searches import CONFIG, CONTEXT, END, SYMBOLS, V, initial, make_model
 from tlite.decoding.search import beam_search, greedy_search
 from tlite.decoding.translate import LENGTHS, check_search, translate
 

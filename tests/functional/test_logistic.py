@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.functional import reference
-from tests.functional.helpers import (
+from tests.helpers import reference
+from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
@@ -111,7 +111,6 @@ def test_whether_four_numbers_sum_to_less_than_1_is_learned(seed):
 some_tokens = st.lists(st.integers(-3, V - 1), min_size=T, max_size=T).map(jnp.array)
 
 
-@settings(max_examples=100, deadline=None)
 @given(some_tokens)
 def test_a_bag_of_words_is_the_vector_of_what_occurs_scaled_to_length_1(tokens):
     expected = reference.bag_of_words(*exact((WEIGHTS, BIAS, tokens)))
@@ -132,7 +131,6 @@ def test_bags_of_a_batch_are_those_of_each_text(batch):
     assert_close(mapped, expected)
 
 
-@settings(max_examples=40, deadline=None)
 @given(some_tokens, st.permutations(range(T)).map(np.array))
 def test_order_repetition_and_padding_do_not_matter_in_a_bag(tokens, order):
     bag = F.bag_of_words(WEIGHTS, BIAS, tokens)

@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.functional.helpers import integers
+from tests.helpers.arrays import integers
 from tlite import functional as F
 
 
@@ -26,7 +26,6 @@ def test_padding_mask_hides_padding_from_all_heads_and_queries(batch):
     assert (mask[..., 0, 0, :] == (tokens != 0)).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.none() | arrays(bool, (2, 3)), max_size=4))
 def test_combined_masks_allow_what_all_allow(masks):
     combined = F.combine_masks(*(None if mask is None else jnp.asarray(mask) for mask in masks))
@@ -74,7 +73,6 @@ def test_a_window_and_causality_leave_as_many_keys_as_the_window_is_long():
     assert (mask.sum(-1) == np.minimum(np.arange(7) + 1, 3)).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(arrays(int, (2, 7), elements=st.integers(0, 2)))
 def test_documents_are_counted_and_an_end_is_the_first_that_the_next_one_sees(tokens):
     numbers = F.documents(jnp.asarray(tokens), 0)
@@ -82,7 +80,6 @@ def test_documents_are_counted_and_an_end_is_the_first_that_the_next_one_sees(to
         assert found == [row[: t + 1].count(0) for t in range(7)]
 
 
-@settings(max_examples=30, deadline=None)
 @given(arrays(int, (2, 5), elements=st.integers(0, 2)))
 def test_document_mask_shows_the_present_and_the_past_of_a_document(numbers):
     mask = F.document_mask(jnp.asarray(numbers))

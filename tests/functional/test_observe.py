@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.functional.helpers import (
+from tests.helpers.arrays import (
     assert_close,
     assert_same,
     attention_parameters,

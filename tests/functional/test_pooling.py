@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.functional import reference
-from tests.functional.helpers import (
+from tests.helpers import reference
+from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
@@ -32,7 +32,6 @@ POOLS = {
     "attention": (F.attention_pool, reference.attention_pool),
 }
 each_pool = pytest.mark.parametrize(("pool", "formula"), POOLS.values(), ids=POOLS)
-quick = settings(max_examples=40, deadline=None)
 masks = arrays(bool, (T,)).map(jnp.asarray)
 
 
@@ -51,7 +50,6 @@ def test_pools_without_bias_are_their_formulas(pool, formula):
 
 
 @each_pool
-@quick
 @given(masks, st.sampled_from([0.0, 1.0, -100.0, 1e30]))
 def test_padding_cannot_change_the_result_by_a_bit_and_has_no_gradient(pool, formula, mask, size):
     x = normal(T, D)
@@ -68,7 +66,6 @@ def test_padding_cannot_change_the_result_by_a_bit_and_has_no_gradient(pool, for
     assert_same(by_x[~mask], jnp.zeros_like(x)[~mask])
 
 
-@quick
 @given(masks)
 def test_a_text_with_padding_pools_as_its_words_alone(mask):
     x, words = normal(T, D), normal(T, D)[mask]
@@ -90,7 +87,6 @@ def test_no_words_pool_to_zeros_with_finite_gradients(pool, formula, words):
     assert_same(gradients, jax.tree.map(jnp.zeros_like, (PARAMS, x)))
 
 
-@quick
 @given(masks, st.permutations(range(T)).map(np.array))
 def test_the_order_of_words_is_kept_by_the_dense_pool_alone(mask, order):
     x = normal(T, D)
@@ -120,7 +116,6 @@ def test_pools_under_jit_and_vmap_are_those_of_each_text(pool, formula):
 probabilities = arrays(np.float32, (T,), elements=st.floats(0, 1, width=32)).map(jnp.asarray)
 
 
-@quick
 @given(probabilities, masks)
 def test_the_parabolic_average_is_its_formula(p, mask):
     average = F.parabolic_average(p, mask)
@@ -135,7 +130,6 @@ def test_the_parabolic_average_of_a_batch_is_its_formula_for_each_text(batch):
     assert_close(jax.jit(F.parabolic_average)(p, mask), expected)
 
 
-@quick
 @given(probabilities, masks)
 def test_the_parabolic_average_has_finite_gradients_and_none_where_no_sentence_is(p, mask):
     gradient = jax.grad(F.parabolic_average)(p, mask)
@@ -143,14 +137,12 @@ def test_the_parabolic_average_has_finite_gradients_and_none_where_no_sentence_i
     assert_same(gradient[~mask], jnp.zeros(T)[~mask])
 
 
-@quick
 @given(probabilities, probabilities, masks)
 def test_what_stands_in_place_of_no_sentence_does_not_count(p, other, mask):
     changed = jnp.where(mask, p, other)
     assert_same(F.parabolic_average(changed, mask), F.parabolic_average(p, mask))
 
 
-@quick
 @given(probabilities)
 def test_the_parabolic_average_is_an_average_and_treats_both_classes_alike(p):
     everything = jnp.ones(T, bool)

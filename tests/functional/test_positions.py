@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional import reference
-from tests.functional.helpers import (
+from tests.helpers import reference
+from tests.helpers.arrays import (
     assert_close,
     assert_same,
     exact,

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same, integers, normal
-from tests.inspection.helpers import drawn
+from tests.helpers.arrays import assert_close, assert_same, integers, normal
+from tests.helpers.inspection import drawn
 from tlite import functional as F
 from tlite.inspection import names, run
 from tlite.inspection.capture import matching

@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.inspection import (
@@ -56,7 +56,6 @@ def test_lengths_are_counted_with_their_median():
     assert axes.lines[0].get_xdata()[0] == 4
 
 
-@settings(max_examples=20, deadline=None)  # each draws a picture
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30))
 def test_all_lengths_but_the_longest_hundredth_are_counted(lengths):
     axes = plot_lengths(lengths, "text", "word")

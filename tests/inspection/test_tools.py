@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend.core import jaxprs_in_params
 
-from tests.functional.helpers import assert_close, assert_same, exact, integers, normal
-from tests.inspection.helpers import drawn
+from tests.helpers.arrays import assert_close, assert_same, exact, integers, normal
+from tests.helpers.inspection import drawn
 from tlite import functional as F
 from tlite.inspection import (
     ablate_heads,
@@ -163,7 +163,6 @@ def repeated(seed, length, size, batch):
 
 
 @given(st.sampled_from([1, 4]), st.sampled_from([1, 5]), st.just(2), st.integers(0, 99))
-@settings(deadline=None, max_examples=10)
 def test_repeated_tokens_are_written_twice(length, size, batch, seed):
     tokens = np.asarray(repeated(seed, length, size, batch))
     assert tokens.shape == (batch, 2 * length)
@@ -219,7 +218,6 @@ def scored(weights, tokens):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4))
-@settings(deadline=None, max_examples=25)
 def test_scores_are_those_that_loops_find(seed, alphabet):
     draw = np.random.default_rng(seed)
     weights, tokens = causal_weights(draw, 2, H, T, T), draw.integers(0, alphabet, (2, T))

@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.bleu import bleu
@@ -76,7 +76,6 @@ def test_bleu_of_each_group_is_sacrebleus_with_the_number_of_sentences():
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
-@settings(deadline=None, max_examples=25)
 def test_every_sentence_is_in_one_group_of_its_length(lengths):
     pytest.importorskip("sacrebleu")
     text = ["one two three four five"] * len(lengths)

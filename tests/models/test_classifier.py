@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import (
+from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
@@ -17,7 +17,7 @@ from tests.functional.helpers import (
     normal,
     some_mask,
 )
-from tests.models.helpers import call, drawn
+from tests.helpers.models import call, drawn
 from tlite import functional as F
 from tlite.functional import layers
 from tlite.models import ClassifierConfig, TransformerClassifier

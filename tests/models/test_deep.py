@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same
-from tests.models.helpers import assert_pieces_give, begun, call, difference, drawn, extend
+from tests.helpers.arrays import assert_close, assert_same
+from tests.helpers.models import assert_pieces_give, begun, call, difference, drawn, extend
 from tlite import inspection
 from tlite.models import GeneratorConfig, Seq2SeqConfig, TransformerGenerator, TransformerSeq2Seq
 

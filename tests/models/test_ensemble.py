@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same, integers, normal
+from tests.helpers.arrays import assert_close, assert_same, integers, normal
 from tlite.decoding import generate
 from tlite.decoding.search import beam_search, greedy_search
 from tlite.decoding.translate import translate

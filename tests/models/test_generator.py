@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import (
+from tests.helpers.arrays import (
     assert_close,
     assert_same,
     integers,
 )
-from tests.models.helpers import call, drawn
+from tests.helpers.models import call, drawn
 from tlite import functional as F
 from tlite.functional import layers
 from tlite.models import GeneratorConfig, TransformerGenerator

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same, integers, normal
+from tests.helpers.arrays import assert_close, assert_same, integers, normal
 from tlite import functional as F
 from tlite.models import LogisticConfig, LogisticRegression
 from tlite.modules import count_parameters

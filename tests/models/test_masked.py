@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same
-from tests.models.helpers import difference, drawn
+from tests.helpers.arrays import assert_close, assert_same
+from tests.helpers.models import difference, drawn
 from tlite import inspection
 from tlite.models import Encoder, MaskedConfig, TransformerMasked
 from tlite.modules import count_parameters

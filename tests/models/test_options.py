@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same
-from tests.models import reference
-from tests.models.helpers import (
+from tests.helpers import reference_models as reference
+from tests.helpers.arrays import assert_close, assert_same
+from tests.helpers.models import (
     assert_pieces_give,
     assert_rows_reach,
     assert_slopes_reach,

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same
-from tests.models.helpers import (
+from tests.helpers.arrays import assert_close, assert_same
+from tests.helpers.models import (
     assert_pieces_give,
     assert_slopes_reach,
     begun,

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional import reference
-from tests.functional.helpers import (
+from tests.helpers import reference
+from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
     own_places,
 )
-from tests.models.helpers import call, drawn, extend
+from tests.helpers.models import call, drawn, extend
 from tlite import functional as F
 from tlite.functional import layers
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq

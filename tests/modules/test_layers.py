@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.functional.helpers import assert_close, assert_same, integers, normal
+from tests.helpers.arrays import assert_close, assert_same, integers, normal
 from tlite import functional as F
 from tlite import modules
 from tlite.models import GeneratorConfig

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.pretrained.tiny import (
+from tests.helpers.transformers_models import (
     ALL,
     SEQ2SEQ,
     batch,

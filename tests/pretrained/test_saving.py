@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.inspection.helpers import drawn
-from tests.pretrained.tiny import (
+from tests.helpers.inspection import drawn
+from tests.helpers.transformers_models import (
     ALL,
     batch,
     load_file,

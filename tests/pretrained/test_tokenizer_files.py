@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -116,7 +116,6 @@ def test_tokenizers_are_the_same_where_their_pieces_are():
     assert not same_pieces(PIECES, learn_bpe([TEXT], 280))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text(st.sampled_from("a \n.漢")))
 def test_a_long_text_is_encoded_in_parts_as_if_it_were_whole(text):
     with pytest.MonkeyPatch.context() as patch:
@@ -125,7 +124,6 @@ def test_a_long_text_is_encoded_in_parts_as_if_it_were_whole(text):
     assert encode_long(with_marks(), "a a").tolist() == [2, 2]
 
 
-@settings(max_examples=50, deadline=None)
 @given(readable)
 def test_sizes_of_pieces_add_up_to_the_bytes_of_the_text(text):
     assert byte_sizes(PIECES)[PIECES.encode(text)].sum() == len(text.encode())
@@ -133,7 +131,6 @@ def test_sizes_of_pieces_add_up_to_the_bytes_of_the_text(text):
     assert byte_sizes(with_marks()) is None
 
 
-@settings(max_examples=50, deadline=None)
 @given(readable)
 def test_bytes_have_the_same_ids_for_transformers(text):
     ours, theirs = ByteTokenizer(), from_bytes(ByteTokenizer())

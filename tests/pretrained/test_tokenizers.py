@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -91,7 +91,6 @@ def test_saved_and_opened(tmp_path):
     assert theirs.eos_token == "</s>"
 
 
-@settings(max_examples=200, deadline=None)
 @given(ids=st.lists(st.integers(0, 280), max_size=30), part=st.integers(1, 4))
 def test_streams(ids, part):
     """All pieces together are the text, and no piece ends within a character."""
@@ -186,7 +185,6 @@ def test_a_stream_after_a_prompt():
     assert tokenizer.stream([0]).push([5]) == "a"
 
 
-@settings(max_examples=300, deadline=None)
 @given(ids=st.lists(st.integers(0, 9), max_size=12), first=st.integers(0, 12))
 def test_streams_of_sentence_pieces(ids, first):
     """Of bytes that are no character, ever more of them are told as such: that comes too late."""

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import (
+from tests.helpers.recipes import (
     LABELS,
     LOGISTIC,
     STEPS,

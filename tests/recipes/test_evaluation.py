@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import LOGISTIC, TEXTS, complaint, labelled, train
+from tests.helpers.recipes import LOGISTIC, TEXTS, complaint, labelled, train
 from tlite.recipes import ClassifierRecipe
 from tlite.recipes.options import EvaluateClassifier
 

@@ -11,9 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.cli.launching import Launched
-from tests.recipes.helpers import LOGISTIC, complaint, interrupt, stopped, without_report
-from tests.recipes.test_translator import TINY as TRANSLATOR
+from tests.helpers.launching import Launched
+from tests.helpers.recipes import (
+    LOGISTIC,
+    TRANSLATOR,
+    complaint,
+    interrupt,
+    stopped,
+    without_report,
+)
 from tlite.cli import commands, main
 from tlite.cli.options import Profiled, Resume
 from tlite.data import TextFile

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.recipes.corpora import DOCUMENTS, write_corpus
-from tests.recipes.helpers import assert_same_state, complaint, interrupt, resume, stopped, train
+from tests.helpers.corpora import DOCUMENTS, write_corpus
+from tests.helpers.recipes import assert_same_state, complaint, interrupt, resume, stopped, train
 from tlite import functional as F
 from tlite.data import TextFile
 from tlite.data.corpus import Corpus

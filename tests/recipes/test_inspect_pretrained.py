@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import complaint
+from tests.helpers.recipes import complaint
 from tlite import inspection
 from tlite.inspection.gallery import Gallery
 from tlite.inspection.head_view import MASKED

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tests.recipes.helpers import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
 from tlite import inspection
 from tlite.data import CopyTask
 from tlite.data.sources import TextFile

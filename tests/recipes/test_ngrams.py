@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tlite
-from tests.recipes.helpers import (
+from tests.helpers.recipes import (
     LOGISTIC,
     TRANSFORMER,
     complaint,

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.recipes.corpora import DOCUMENTS, write_corpus
+from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.recipes.parts import (

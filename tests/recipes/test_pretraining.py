@@ -8,7 +8,7 @@ import signal
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import (
+from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
     TRANSFORMER,

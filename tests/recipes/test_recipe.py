@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import (
+from tests.helpers.recipes import (
     LOGISTIC,
     STEPS,
     TEXTS,

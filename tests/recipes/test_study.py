@@ -13,9 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.recipes.corpora import write_corpus
-from tests.recipes.helpers import LOGISTIC, TEXTS, complaint, labelled
-from tests.recipes.test_translator import TINY as TRANSLATOR
+from tests.helpers.corpora import write_corpus
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -107,7 +107,6 @@ def test_a_prompt_without_a_token_is_refused():
 
 
 @pytest.mark.parametrize("name", ["characters", "bytes", "bpe"])
-@settings(max_examples=50, deadline=None)
 @given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
 def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
     tokenizer = EACH[name]

@@ -9,44 +9,31 @@ import jax
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import assert_same_state, complaint, interrupt, resume, stopped
-from tlite.data import CopyTask, ParallelText
-from tlite.experiment import PairSubwords, TranslatorExperiment
-from tlite.models import Seq2SeqConfig
+from tests.helpers.recipes import (
+    TRANSLATOR,
+    assert_same_state,
+    complaint,
+    interrupt,
+    resume,
+    stopped,
+)
+from tlite.data import ParallelText
+from tlite.experiment import PairSubwords
 from tlite.recipes import TranslatorRecipe, open_recipe, start
 from tlite.recipes.loading import load_model
 from tlite.recipes.options import EvaluateTranslator
 from tlite.recipes.pairs import encode_sources
 from tlite.text.pairs import END_ID
-from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 
 STEPS = 6
-TINY = TranslatorExperiment(
-    "tiny",
-    CopyTask(letters=4, longest=5, sequences=60),
-    PairSubwords(pieces=20),
-    Seq2SeqConfig(context=8, width=8, num_heads=2, num_blocks=1),
-    TrainingConfig(
-        steps=STEPS,
-        batch_size=128,
-        learning_rate=1e-2,
-        evaluate_every=2,
-        seeds=2,
-        keep=3,
-        precision="float32",
-    ),
-    buckets=1,
-    beam=2,
-    bleu_sentences=2,
-)
 
 
 def train(folder) -> TranslatorRecipe:
-    run = start(TINY, folder)
+    run = start(TRANSLATOR, folder)
     run.train()
     return run
 
@@ -63,7 +50,7 @@ def sentences(tmp_path):
     for side in ("a.en", "a.de"):
         (tmp_path / side).write_text("".join(f"{line}\n" for line in lines))
     names = (str(tmp_path / "a.en"), str(tmp_path / "a.de"))
-    return dataclasses.replace(TINY, data=ParallelText(training=names, validation=names))
+    return dataclasses.replace(TRANSLATOR, data=ParallelText(training=names, validation=names))
 
 
 # What is settled from the data
@@ -79,17 +66,17 @@ def test_the_sizes_of_the_model_are_the_tokenizers(trained):
 
 @pytest.mark.parametrize("name", ["vocabulary_size", "source_vocabulary_size"])
 def test_a_size_that_the_tokenizer_does_not_have_is_told(tmp_path, name):
-    model = dataclasses.replace(TINY.model, embeddings="separate", **{name: 7})
-    experiment = dataclasses.replace(TINY, model=model)
+    model = dataclasses.replace(TRANSLATOR.model, embeddings="separate", **{name: 7})
+    experiment = dataclasses.replace(TRANSLATOR, model=model)
     assert f"{name} is 7, but the tokenizer has" in complaint(start, experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_separate_subwords_need_separate_embeddings(tmp_path):
-    experiment = dataclasses.replace(TINY, tokenizer=PairSubwords(pieces=20, joint=False))
+    experiment = dataclasses.replace(TRANSLATOR, tokenizer=PairSubwords(pieces=20, joint=False))
     message = complaint(start, experiment, tmp_path / "run")
     assert "--embeddings separate" in message
-    model = dataclasses.replace(TINY.model, embeddings="separate")
+    model = dataclasses.replace(TRANSLATOR.model, embeddings="separate")
     run = start(dataclasses.replace(experiment, model=model), tmp_path / "run")
     assert not run.tokenizer.joint
 
@@ -119,8 +106,8 @@ def test_truncated_sentences_keep_their_beginning_and_their_end(sentences, tmp_p
 
 
 def test_a_batch_smaller_than_a_sentence_is_refused(tmp_path):
-    training = dataclasses.replace(TINY.training, batch_size=3)
-    experiment = dataclasses.replace(TINY, training=training)
+    training = dataclasses.replace(TRANSLATOR.training, batch_size=3)
+    experiment = dataclasses.replace(TRANSLATOR, training=training)
     assert "batch_size must be larger" in complaint(start, experiment, tmp_path / "run")
 
 
@@ -218,7 +205,7 @@ def test_a_model_is_loaded_without_its_data(trained):
 
 
 def test_another_tokenizer_than_the_one_it_was_trained_with_is_refused(tmp_path):
-    start(TINY, tmp_path / "run")
+    start(TRANSLATOR, tmp_path / "run")
     path = tmp_path / "run" / "subwords.json"
     path.write_text(path.read_text().replace("[UNK]", "[unk]"))
     message = complaint(open_recipe, tmp_path / "run")

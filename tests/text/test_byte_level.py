@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -16,14 +16,12 @@ from tlite.text.byte_level import END, parts
 pytest.importorskip("tokenizers")
 readable = st.text(st.characters(codec="utf-8"))
 ids = st.lists(st.integers(0, 256), max_size=30)
-quick = settings(max_examples=100, deadline=None)
 TEXT = "It's the theory, then: 12 thes\n\n  the Straße, 漢字 and the 🎉.\n" * 5
 BYTES, PIECES = ByteTokenizer(), learn_bpe([TEXT], 280)
 both = pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bytes", "bpe"])
 
 
 @both
-@quick
 @given(text=readable)
 def test_every_text_comes_back(tokenizer, text):
     tokens = tokenizer.encode(text)
@@ -39,7 +37,6 @@ def test_marks_that_are_typed_and_odd_spaces_come_back_too(tokenizer, text):
     assert tokenizer.eos_id not in tokenizer.encode(text).tolist()
 
 
-@quick
 @given(text=readable)
 def test_bytes_are_those_of_utf_8(text):
     assert bytes(BYTES.encode(text).tolist()) == text.encode()
@@ -47,7 +44,6 @@ def test_bytes_are_those_of_utf_8(text):
 
 
 @both
-@quick
 @given(ids=ids, part=st.integers(1, 4))
 def test_pieces_of_a_stream_are_the_text_and_end_with_a_character(tokenizer, ids, part):
     stream = tokenizer.stream()
@@ -108,7 +104,6 @@ def test_pieces_are_the_same_in_every_process():
     assert json.loads(done.stdout) == here
 
 
-@quick
 @given(st.lists(st.sampled_from(["a", "'s", " ", "\n", "\r", "\t", "\u2009", "12", "!", "漢"])))
 def test_parts_of_a_long_text_have_the_pieces_of_the_whole(words):
     text = "".join(words)

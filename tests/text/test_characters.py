@@ -1,7 +1,7 @@
 """CharTokenizer: text to ids and back, for all of Unicode."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -9,17 +9,14 @@ from tlite.text import CharTokenizer
 
 readable = st.text(st.characters(codec="utf-8"))  # what a UTF-8 file can hold: astral too
 any_text = st.text(st.characters(exclude_categories=()))  # lone surrogates as well
-quick = settings(max_examples=60, deadline=None)
 
 
-@quick
 @given(any_text, any_text)
 def test_decoding_gives_known_text_back(text, more):
     tokenizer = CharTokenizer(text + more)
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@quick
 @given(any_text, any_text)
 def test_unknown_characters_become_the_unknown_symbol(known, text):
     tokenizer = CharTokenizer(known)
@@ -28,7 +25,6 @@ def test_unknown_characters_become_the_unknown_symbol(known, text):
     assert set(tokenizer.unknown_in(text)) == set(text) - (set(known) - {tokenizer.unknown})
 
 
-@quick
 @given(st.lists(st.characters(exclude_categories=())), st.randoms())
 def test_ids_follow_code_points_whatever_the_order(characters, random):
     shuffled = random.sample(characters, len(characters))
@@ -50,7 +46,6 @@ def test_the_unknown_symbol_is_one_character(unknown):
         CharTokenizer("abc", unknown)
 
 
-@quick
 @given(readable, st.characters(codec="utf-8"))
 def test_a_saved_tokenizer_comes_back(tmp_path_factory, text, unknown):
     path = tmp_path_factory.getbasetemp() / "tokenizer.json"

@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.text import PADDING, pad
 
 some_rows = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), max_size=5)
-quick = settings(max_examples=60, deadline=None)
 
 
-@quick
 @given(some_rows, st.none() | st.integers(0, 8), st.sampled_from([PADDING, 0, 7]))
 def test_rows_come_first_then_padding_up_to_the_length_or_the_longest(rows, length, pad_id):
     padded = pad(rows, length, pad_id)
@@ -22,7 +20,6 @@ def test_rows_come_first_then_padding_up_to_the_length_or_the_longest(rows, leng
         assert filled == (row + [pad_id] * width)[:width]
 
 
-@quick
 @given(some_rows)
 def test_rows_come_back_when_padding_is_left_out(rows):
     assert [row[row != PADDING].tolist() for row in pad(rows, None, PADDING)] == rows

@@ -4,7 +4,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -20,7 +20,6 @@ each_tokenizer = pytest.mark.parametrize("tokenizer", [JOINT, SEPARATE], ids=["j
 source_text = st.text("".join(sorted(set("".join(SOURCES)))), max_size=20)
 target_text = st.text("".join(sorted(set("".join(TARGETS)))), max_size=20)
 any_text = st.text(st.characters(codec="utf-8"), max_size=20)
-quick = settings(max_examples=100, deadline=None)
 
 
 # Pieces
@@ -62,7 +61,6 @@ def test_lower_case_is_made_where_asked_for():
 
 
 @each_tokenizer
-@quick
 @given(target_text)
 def test_a_target_of_known_characters_comes_back(tokenizer, text):
     (tokens,) = tokenizer.encode_targets([text])
@@ -73,7 +71,6 @@ def test_a_target_of_known_characters_comes_back(tokenizer, text):
 
 
 @each_tokenizer
-@quick
 @given(source_text)
 def test_a_source_of_known_characters_has_its_pieces_and_an_end(tokenizer, text):
     (tokens,) = tokenizer.encode_sources([text])
@@ -85,7 +82,6 @@ def test_a_source_of_known_characters_has_its_pieces_and_an_end(tokenizer, text)
 
 
 @each_tokenizer
-@quick
 @given(st.lists(any_text, max_size=3))
 def test_each_sentence_is_encoded_alone_as_among_others(tokenizer, texts):
     for encode, side in (
@@ -106,7 +102,6 @@ def test_special_pieces_that_are_typed_are_no_special_pieces(tokenizer):
 
 
 @each_tokenizer
-@quick
 @given(target_text, target_text)
 def test_a_decoded_sentence_ends_at_its_first_end(tokenizer, text, rest):
     first, second = tokenizer.encode_targets([text, rest])
@@ -170,7 +165,6 @@ def test_a_missing_file_is_a_user_error(tmp_path):
 # One side
 
 
-@quick
 @given(st.lists(any_text, max_size=4))
 def test_ids_of_texts_are_those_of_each(texts):
     ids = JOINT.source.encode_ids(iter(texts))

@@ -4,7 +4,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -23,26 +23,22 @@ each_tokenizer = pytest.mark.parametrize("tokenizer", [BPE, WORDPIECE], ids=KIND
 each_kind = pytest.mark.parametrize("kind", KINDS)
 known_text = st.text(KNOWN, max_size=20) | st.sampled_from(TEXTS)
 any_text = st.text(st.characters(codec="utf-8"), max_size=20)
-quick = settings(max_examples=100, deadline=None)
 
 # There and back
 
 
-@quick
 @given(known_text)
 @example("  two spaces")
 def test_bpe_gives_text_of_known_characters_back_in_lower_case(text):
     assert BPE.decode(BPE.encode(text)) == text.lower().lstrip(" ")
 
 
-@quick
 @given(st.text(KNOWN.upper() + KNOWN, max_size=20).filter(lambda text: not text.startswith(" ")))
 def test_capitals_stay_where_they_are_asked_for(text):
     tokenizer = SubwordTokenizer.train([KNOWN, KNOWN.upper()], vocabulary_size=100, lowercase=False)
     assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
 
 
-@quick
 @given(st.lists(st.sampled_from(" ".join(TEXTS).split()), min_size=1).map(" ".join))
 def test_wordpiece_gives_the_letters_of_known_words_back(text):
     decoded = WORDPIECE.decode(WORDPIECE.encode(text))
@@ -58,7 +54,6 @@ def test_composed_and_decomposed_letters_have_the_same_ids(tokenizer):
 
 
 @each_tokenizer
-@quick
 @given(any_text)
 def test_any_text_has_ids_of_the_vocabulary_one_for_each_piece(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -91,7 +86,6 @@ def test_an_empty_text_has_no_pieces(tokenizer):
 
 
 @each_tokenizer
-@quick
 @given(st.lists(any_text | known_text, max_size=4), st.none() | st.integers(0, 6))
 def test_ids_of_texts_are_those_of_each_cut_and_filled_up(tokenizer, texts, max_length):
     rows = [tokenizer.encode(text).tolist() for text in texts]

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -18,19 +18,15 @@ plain_texts = st.lists(st.lists(plain_words | st.just("!"), max_size=6).map(" ".
 # Whatever stands on one line of a UTF-8 file may be a word of a vocabulary.
 line = st.text(st.characters(codec="utf-8"), min_size=1).filter(lambda x: x.splitlines() == [x])
 vocabularies = st.lists(line, unique=True, max_size=12)
-quick = settings(max_examples=60, deadline=None)
-thorough = settings(max_examples=300, deadline=None)
 
 # Simple texts
 
 
-@thorough
 @given(any_text)
 def test_a_simple_text_stays_as_it_is(text):
     assert simplify(simplify(text)) == simplify(text)
 
 
-@thorough
 @given(any_text)
 def test_a_simple_text_has_no_capitals_marks_apostrophes_or_line_ends(text):
     simple = simplify(text)
@@ -39,14 +35,12 @@ def test_a_simple_text_has_no_capitals_marks_apostrophes_or_line_ends(text):
     assert not any(unicodedata.category(character) == "Mn" for character in simple)
 
 
-@thorough
 @given(ascii_text)
 def test_plain_ascii_is_only_made_lower_case_without_apostrophes_and_line_ends(text):
     expected = text.lower().replace("'", "").replace("`", "")
     assert simplify(text) == expected.replace("\n", " ").replace("\r", " ")
 
 
-@thorough
 @given(st.text(st.sampled_from("aeouAEOUnc'’ \n\u0301\u0308\u0327éÖüÇÅñ")))
 def test_composed_and_decomposed_letters_are_simplified_alike(text):
     forms = {simplify(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")}
@@ -105,14 +99,12 @@ def test_an_apostrophe_of_any_kind_is_removed(name):
 # Words
 
 
-@thorough
 @given(any_text)
 def test_words_are_the_runs_of_two_or_more_letters_digits_and_underscores(text):
     spaced = "".join(c if c.isalnum() or c == "_" else " " for c in simplify(text))
     assert words(text) == [word for word in spaced.split() if len(word) > 1]
 
 
-@thorough
 @given(any_text)
 def test_words_joined_by_spaces_have_the_same_words(text):
     assert words(" ".join(words(text))) == words(text)
@@ -132,7 +124,6 @@ def test_texts_have_the_words(text, joined):
     assert " ".join(words(text)) == joined
 
 
-@thorough
 @given(any_text)
 def test_words_with_marks_leave_out_nothing_but_white_space(text):
     pieces = words(text, marks=True)
@@ -150,13 +141,11 @@ def test_every_mark_and_every_word_of_one_letter_is_a_piece_with_marks():
 prose = st.text(st.sampled_from("ab AB.!?,\n\r\t1"))
 
 
-@thorough
 @given(prose | any_text)
 def test_sentences_lose_nothing_but_white_space(text):
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
 
 
-@thorough
 @given(prose | any_text)
 def test_sentences_are_not_blank_have_no_line_end_and_cannot_be_cut_further(text):
     for sentence in sentences(text):
@@ -185,7 +174,6 @@ def test_texts_are_cut_into_sentences(text, expected):
 # Vocabularies
 
 
-@quick
 @given(plain_texts, st.integers(1, 4))
 def test_a_vocabulary_is_ordered_by_the_number_of_texts_then_by_alphabet(corpus, least):
     frequencies = Counter(word for text in corpus for word in set(words(text)))
@@ -194,7 +182,6 @@ def test_a_vocabulary_is_ordered_by_the_number_of_texts_then_by_alphabet(corpus,
     assert select_vocabulary(corpus, least) == expected
 
 
-@quick
 @given(plain_texts, st.randoms())
 def test_a_vocabulary_does_not_depend_on_the_order_of_texts_or_words(corpus, random):
     texts = [" ".join(random.sample(text.split(), len(text.split()))) for text in corpus]
@@ -209,7 +196,6 @@ def test_a_word_counts_once_a_text():
     assert select_vocabulary(corpus, 4) == select_vocabulary([]) == []
 
 
-@quick
 @given(st.lists(any_text, max_size=6), st.booleans())
 def test_every_vocabulary_that_is_selected_can_be_a_tokenizers(corpus, marks):
     vocabulary = select_vocabulary(corpus, marks=marks)
@@ -233,7 +219,6 @@ def test_a_frequency_below_1_is_refused(frequency):
 # Ids
 
 
-@quick
 @given(vocabularies)
 def test_the_unknown_word_is_added_in_front_unless_it_is_there(vocabulary):
     tokenizer = IndexTokenizer(vocabulary)
@@ -253,7 +238,6 @@ def test_an_unknown_word_in_the_vocabulary_keeps_its_place():
     assert other.decode(other.encode("cc")) == "?"
 
 
-@quick
 @given(vocabularies, st.data())
 def test_decoding_gives_known_words_back(vocabulary, data):
     tokenizer = IndexTokenizer(vocabulary)
@@ -267,7 +251,6 @@ def test_decoding_gives_known_words_back(vocabulary, data):
     assert tokenizer.decode(tokenizer.encode(batch, max_length=9, pad_id=PADDING)) == batch
 
 
-@quick
 @given(st.lists(plain_words, unique=True), st.lists(plain_words))
 def test_words_that_are_not_in_the_vocabulary_become_the_unknown_word(vocabulary, sequence):
     tokenizer = IndexTokenizer(vocabulary)
@@ -276,7 +259,6 @@ def test_words_that_are_not_in_the_vocabulary_become_the_unknown_word(vocabulary
     assert [tokenizer.encode(word) for word in sequence] == tokenizer.encode(sequence).tolist()
 
 
-@quick
 @given(
     st.lists(st.lists(plain_words, max_size=5), min_size=1, max_size=4),
     st.none() | st.integers(0, 7),
@@ -321,7 +303,6 @@ def test_padding_alone_is_no_word():
     assert tokenizer.decode(PADDING) not in tokenizer.vocabulary
 
 
-@quick
 @given(plain_texts, st.none() | st.integers(0, 4), st.booleans())
 def test_texts_become_the_ids_of_their_words_filled_up_with_padding(texts, max_length, marks):
     tokenizer = IndexTokenizer(select_vocabulary(texts, 2, marks), marks=marks)
@@ -357,7 +338,6 @@ def test_a_word_that_cannot_be_a_line_is_refused(word):
 # Files
 
 
-@quick
 @given(vocabularies)
 def test_a_saved_tokenizer_comes_back_from_one_word_a_line(tmp_path_factory, vocabulary):
     path = tmp_path_factory.getbasetemp() / "vocabulary.txt"

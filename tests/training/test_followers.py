@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import TRANSFORMER
+from tests.helpers.recipes import TRANSFORMER
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.recipes import start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
@@ -118,7 +118,6 @@ line_of_text = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.lists(line_of_text, max_size=12),
     st.binary(max_size=5).filter(lambda rest: b"\n" not in rest),
@@ -223,7 +222,6 @@ members = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(members)
 def test_a_member_of_a_summary_is_the_summary_of_the_member(losses):
     line = {"step": 3, "split": "validation"}

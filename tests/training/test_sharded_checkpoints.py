@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from tests.training import sharded_program
+from tests.helpers import sharded_program
 from tlite.training.checkpoints import Checkpoints
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ def start(folder: Path, *command: object, processes: int = 2, devices: int = 1) 
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
-    program = [sys.executable, "-m", "tests.training.sharded_program", folder, f"localhost:{port}"]
+    program = [sys.executable, "-m", "tests.helpers.sharded_program", folder, f"localhost:{port}"]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)}
     return [
         subprocess.Popen(

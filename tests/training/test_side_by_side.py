@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.recipes.helpers import LOGISTIC, interrupt, stopped
+from tests.helpers.recipes import LOGISTIC, interrupt, stopped
 from tlite.config import from_dict, to_dict
 from tlite.errors import RunFailed, UserError
 from tlite.experiment import Experiment

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
@@ -31,7 +31,6 @@ MODEL = Seq2SeqConfig(
 QUIET = dataclasses.replace(MODEL, dropout=0.0, hidden_dropout=0.0)
 # Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
-quick = settings(max_examples=50, deadline=None)
 
 
 def pairs(number, longest=8, seed=0):
@@ -58,7 +57,6 @@ def padding(lengths, bounds):
     return sum(min(b for b in bounds if b >= length) - length for length in lengths)
 
 
-@quick
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 4))
 def test_no_other_lengths_of_buckets_need_less_padding(lengths, number):
     found = best_lengths(np.array(lengths), number)
@@ -71,7 +69,6 @@ def test_no_other_lengths_of_buckets_need_less_padding(lengths, number):
     assert found[-1] == longest
 
 
-@quick
 @given(st.integers(1, 30), st.integers(1, 6), st.integers(0, 5))
 def test_buckets_hold_every_pair_once_and_padding_after_it(number, buckets, seed):
     sources, targets = pairs(number, seed=seed)

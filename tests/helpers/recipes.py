@@ -1,4 +1,4 @@
-"""Tiny runs of classifiers, and how they are cut short and compared."""
+"""Tiny runs of classifiers and translators, and how they are cut short and compared."""
 
 import dataclasses
 import json
@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from tlite.data import LabelledText, SyntheticReviews
+from tlite.data import CopyTask, LabelledText, SyntheticReviews
 from tlite.errors import Interrupted, UserError
-from tlite.experiment import ClassifierExperiment, Words
-from tlite.models import ClassifierConfig, LogisticConfig
+from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
+from tlite.models import ClassifierConfig, LogisticConfig, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, start
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.metrics import read_metrics
@@ -34,6 +34,24 @@ TRANSFORMER = ClassifierExperiment(
     TRAINING,
 )
 LOGISTIC = dataclasses.replace(TRANSFORMER, model=LogisticConfig(context=12))
+TRANSLATOR = TranslatorExperiment(
+    "tiny",
+    CopyTask(letters=4, longest=5, sequences=60),
+    PairSubwords(pieces=20),
+    Seq2SeqConfig(context=8, width=8, num_heads=2, num_blocks=1),
+    TrainingConfig(
+        steps=STEPS,
+        batch_size=128,
+        learning_rate=1e-2,
+        evaluate_every=2,
+        seeds=2,
+        keep=3,
+        precision="float32",
+    ),
+    buckets=1,
+    beam=2,
+    bleu_sentences=2,
+)
 LABELS = {"1": "negative", "3": "", "5": "positive"}
 TEXTS = [
     ("It is good. I like it! Very good sound", "5"),

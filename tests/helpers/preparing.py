@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
 import sys
-from tests.data.preparing import made
+from tests.helpers.preparing import made
 if __name__ == "__main__":
     made(*sys.argv[1:3], processes=int(sys.argv[3]), piece_size=int(sys.argv[4]))
 """

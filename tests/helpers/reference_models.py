@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from flax import nnx
 
-from tests.functional import reference
+from tests.helpers import reference
 
 NORMS = {
     "layer": reference.layer_norm,

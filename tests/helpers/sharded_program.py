@@ -1,6 +1,6 @@
 """What `test_sharded_checkpoints` starts as processes: they save and load arrays that are divided.
 
-python -m tests.training.sharded_program FOLDER COORDINATOR PROCESSES PROCESS COMMAND STEP...
+python -m tests.helpers.sharded_program FOLDER COORDINATOR PROCESSES PROCESS COMMAND STEP...
 """
 
 import sys

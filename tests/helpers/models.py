@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.functional.helpers import assert_all_finite, assert_close, assert_same, normal
+from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal
 from tlite.training.named import parameter_names
 
 

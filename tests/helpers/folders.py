@@ -1,0 +1,21 @@
+"""Run folders with nothing in them but what `tlite runs` reads."""
+
+import json
+import os
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def make_run(folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9):
+    """A run that began `age` seconds ago, with checkpoints (step, score, interrupted)."""
+    training = {"steps": steps, "select": select}
+    experiment = {"kind": kind, "name": "tiny", "training": training}
+    write(folder / "config.json", {"experiment": experiment, "data": {}})
+    for step, score, interrupted in scores:
+        content = {"step": step, "score": score, "interrupted": interrupted}
+        write(folder / "checkpoints" / str(step) / "checkpoint.json", content)
+    os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
+    return folder
