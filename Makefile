@@ -6,7 +6,8 @@ TLITE := .venv/bin/tlite
 # machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test attack lint bench notebooks pictures readme
+.PHONY: help setup demo test test-all test-programs test-versions attack lint bench notebooks
+.PHONY: pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
@@ -15,7 +16,8 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
-	@echo "make test               run every test"
+	@echo "make test               the tests that a change needs; make test-all: every one"
+	@echo "make test-versions      them with other versions of Python and of packages"
 	@echo "make attack             kill, fill, damage and mistype for MINUTES=15, from SEED=0"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
 	@echo "make tiny-shakespeare   nanoGPT's CPU setting on tiny Shakespeare, five seeds"
@@ -54,6 +56,11 @@ setup: .venv/core
 	.venv/bin/pip install -qq -e ".[test,text]"
 	@touch $@
 
+# With PyTorch and transformers, to compare with. A browser is the machine's: chromium.
+.venv/system: .venv/test
+	.venv/bin/pip install -qq -e ".[bench]"
+	@touch $@
+
 .venv/text: .venv/core
 	.venv/bin/pip install -qq -e ".[text]"
 	@touch $@
@@ -78,8 +85,22 @@ notebooks: .venv/notebooks
 demo: .venv/core
 	$(TLITE) train demo
 
+# Files are handed to as many processes as there are cores; WORKERS=0 for one, that can be debugged.
+WORKERS ?= auto
+PYTEST = .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile
+
 test: .venv/test
-	.venv/bin/python -m pytest
+	$(PYTEST) --ignore=tests/system
+
+test-all: .venv/system
+	$(PYTEST)
+
+test-programs: .venv/system
+	$(PYTEST) --write-programs
+
+# The lowest versions of pyproject.toml, and each Python that is here. Hours: run by hand.
+test-versions:
+	$(PYTHON) tests/versions.py $(OPTIONS)
 
 MINUTES ?= 15
 SEED ?= 0

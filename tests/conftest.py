@@ -10,6 +10,8 @@ import hypothesis
 import jax
 import pytest
 
+from tests.helpers import programs, skips
+
 # Few examples while one works, more where nobody waits; no deadline, as what is new is compiled.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=200)
@@ -37,7 +39,7 @@ for name, value in SETTINGS.items():
 gc.set_threshold(50_000, 20, 50)
 
 # What takes longest comes first, so that all workers end together.
-SLOWEST = ["attack", "notebooks", "training", "models", "recipes", "cli"]
+SLOWEST = ["system", "tests", "cli", "recipes", "training", "models"]
 
 
 # Programs stay in memory, gigabytes of them by the end; one is soon read from the cache again.
@@ -74,3 +76,80 @@ def pytest_collection_modifyitems(items) -> None:
         return SLOWEST.index(folder) if folder in SLOWEST else len(SLOWEST)
 
     items.sort(key=rank)
+
+
+# Skips: in CI a fault
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    return failed_if_skipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    return failed_if_skipped((yield))
+
+
+def failed_if_skipped(report):
+    if report.skipped and skips.is_fault(report.nodeid):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI: {report.longrepr}"
+    return report
+
+
+# Programs: how many each file compiles
+
+counting = programs.Counting()
+
+
+def pytest_addoption(parser) -> None:
+    help_ = "write how many programs each file compiles to tests/programs.json"
+    parser.addoption("--write-programs", action="store_true", help=help_)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    file = item.nodeid.partition("::")[0]
+    if file != counting.file and item.config.getoption("write_programs"):
+        jax.clear_caches()
+    counting.file = file
+    yield
+    counting.file = ""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error) -> None:
+    """What a worker has counted."""
+    programs.counts.update(getattr(node, "workeroutput", {}).get("programs", {}))
+
+
+def is_whole(config) -> bool:
+    """Whether all of a folder of tests was asked for, and not some of them by name."""
+    narrowed = config.option.keyword or config.option.markexpr or config.option.lf
+    return not narrowed and all(Path(argument).is_dir() for argument in config.args)
+
+
+def pytest_sessionfinish(session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["programs"] = dict(programs.counts)
+    elif session.config.getoption("write_programs"):
+        programs.write(programs.counts)
+    elif is_whole(session.config):
+        version, kept = programs.read()
+        faults = programs.too_many(programs.counts, kept) if version == jax.__version__ else []
+        session.config.stash[FAULTS] = faults
+        if faults and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+FAULTS = pytest.StashKey[list[str]]()
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    for fault in config.stash.get(FAULTS, []):
+        terminalreporter.line(f"FAILED budget: {fault} (make test-programs writes them anew)")
+    if is_whole(config) and config.getoption("ignore"):
+        names = sorted(path.stem for path in (Path(__file__).parent / "system").glob("test_*.py"))
+        names = ", ".join(name.removeprefix("test_").replace("_", " ") for name in names)
+        terminalreporter.line(f"left out, make test-all has them: {names}")

@@ -1,6 +1,5 @@
 """Positions: tables equal to their formulas, rotations that know distances only."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from tests.helpers.arrays import (
     normal,
     over_batch,
 )
+from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tlite import functional as F
 
 LENGTHS = [1, 3, 13]
@@ -38,16 +38,6 @@ def test_split_sinusoidal_positions_have_all_sines_first(length, dim):
     plain = F.sinusoidal_positions(length, dim)
     assert_same(table, jnp.concatenate([plain[:, 0::2], plain[:, 1::2]], axis=1))
     assert_same(table[0], np.arange(dim) >= sines)
-
-
-@pytest.mark.parametrize("dim", [6, 5])
-def test_split_sinusoidal_positions_are_those_of_marian(dim):
-    torch = pytest.importorskip("torch")
-    marian = pytest.importorskip("transformers.models.marian.modeling_marian")
-    theirs = marian.MarianSinusoidalPositionalEmbedding(9, dim)
-    theirs.weight = torch.nn.Parameter(theirs.create_weight())
-    expected = theirs(torch.Size([1, 9])).detach().numpy()
-    assert_close(F.sinusoidal_positions(9, dim, split=True), expected)
 
 
 @pytest.mark.parametrize("dim", [1, 4, 5])
@@ -143,11 +133,6 @@ def test_rotary_frequencies_are_the_angles_of_position_1():
     assert_close(F.rotary_frequencies(6, 100.0), reference.rotary_angles(2, 6, 100.0)[1])
 
 
-LLAMA3 = [(8.0, 8192, 1.0, 4.0, 500_000.0), (32.0, 64, 1.0, 4.0, 1e4), (4.0, 100, 2.0, 3.0, 50.0)]
-YARN = [(4.0, 4096, 32.0, 1.0, 1e4), (40.0, 128, 16.0, 2.0, 1e6), (8.0, 8192, 32.0, 1.0, 150.0)]
-each_dim = pytest.mark.parametrize("dim", [2, 16, 128])
-
-
 @pytest.mark.parametrize("settings", LLAMA3)
 @each_dim
 def test_llama3_frequencies_are_their_formula(dim, settings):
@@ -174,63 +159,7 @@ def test_scaled_frequencies_are_all_of_slowed_kept_and_between():
             assert part.sum() > 5
 
 
-def frequencies_of_transformers(kind, dim, base, **settings):
-    """What its function for this kind of scaling gives, and what attention is multiplied by."""
-    pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    utils = pytest.importorskip("transformers.modeling_rope_utils")
-    config = transformers.LlamaConfig(
-        hidden_size=2 * dim,
-        num_attention_heads=2,
-        max_position_embeddings=settings.pop("context", 2048),
-        rope_parameters={"rope_type": kind, "rope_theta": base, **settings},
-    )
-    frequencies, factor = utils.ROPE_INIT_FUNCTIONS[kind](config, device="cpu")
-    return frequencies.numpy(), factor
-
-
-@pytest.mark.parametrize("settings", LLAMA3)
-@each_dim
-def test_llama3_frequencies_are_those_of_transformers(dim, settings):
-    factor, original, low, high, base = settings
-    theirs, magnitude = frequencies_of_transformers(
-        "llama3",
-        dim,
-        base,
-        factor=factor,
-        original_max_position_embeddings=original,
-        low_freq_factor=low,
-        high_freq_factor=high,
-    )
-    plain = F.rotary_frequencies(dim, base)
-    assert_close(F.llama3_frequencies(plain, factor, original, low, high) / plain, theirs / plain)
-    assert magnitude == 1
-
-
-@pytest.mark.parametrize("settings", YARN)
-@each_dim
-def test_yarn_frequencies_are_those_of_transformers(dim, settings):
-    factor, original, fast, slow, base = settings
-    theirs, _ = frequencies_of_transformers(
-        "yarn",
-        dim,
-        base,
-        factor=factor,
-        original_max_position_embeddings=original,
-        context=int(factor * original),
-        beta_fast=fast,
-        beta_slow=slow,
-    )
-    plain = F.rotary_frequencies(dim, base)
-    assert_close(
-        F.yarn_frequencies(plain, factor, original, fast, slow, base) / plain, theirs / plain
-    )
-
-
 # Relative positions
-
-DISTANCES = np.concatenate([np.arange(-700, 701), [-(10**6), 10**6]])
-BUCKETS = [(32, 128), (8, 20), (16, 100), (64, 256), (4, 3)]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -240,23 +169,6 @@ def test_relative_buckets_are_their_formula(buckets, longest, causal):
     expected = [reference.relative_bucket(int(d), buckets, longest, causal) for d in DISTANCES]
     assert_same(found, np.array(expected))
     assert set(np.unique(found)) <= set(range(buckets))
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("buckets", "longest"), BUCKETS)
-def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
-    torch = pytest.importorskip("torch")
-    t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
-    theirs = t5.T5Attention._relative_position_bucket(
-        torch.tensor(DISTANCES), not causal, buckets, longest
-    )
-
-    def of_ours(distances):
-        return F.relative_buckets(distances, buckets, longest, causal=causal)
-
-    ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
-    assert_same(ours, theirs.numpy())
 
 
 def test_relative_buckets_know_directions_unless_they_are_causal():

@@ -2,10 +2,9 @@
 
 import math
 
-import numpy as np
 import pytest
 
-from tlite.functional import rotary_frequencies, scaled_dot_product_attention
+from tlite.functional import scaled_dot_product_attention
 from tlite.models import (
     ClassifierConfig,
     GeneratorConfig,
@@ -191,22 +190,3 @@ def test_only_yarn_multiplies_queries_and_keys(scaling, magnitude):
     assert config.score_scale == (None if expected is None else pytest.approx(expected))
     given = GeneratorConfig(positions="rotary", rotary_scaling=scaling, attention_scale=0.3)
     assert given.score_scale == pytest.approx(0.3 * magnitude**2)
-
-
-@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
-def test_the_scaling_of_a_config_is_that_of_transformers(kind):
-    pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    utils = pytest.importorskip("transformers.modeling_rope_utils")
-    theirs = {"rope_type": kind, "rope_theta": 1e6, "factor": 4.0, "low_freq_factor": 1.0}
-    theirs |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 512}
-    if kind == "linear":
-        theirs = {name: theirs[name] for name in ("rope_type", "rope_theta", "factor")}
-    config = transformers.LlamaConfig(
-        hidden_size=64, num_attention_heads=2, max_position_embeddings=2048, rope_parameters=theirs
-    )
-    frequencies, factor = utils.ROPE_INIT_FUNCTIONS[kind](config, device="cpu")
-    scaling = RotaryScaling(kind, 4.0, 512)
-    ours = scaling.frequencies(rotary_frequencies(32, 1e6), 1e6)
-    np.testing.assert_allclose(ours, frequencies.numpy(), rtol=1e-5)
-    assert scaling.magnitude == pytest.approx(factor)

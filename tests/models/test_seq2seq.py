@@ -1,48 +1,40 @@
 """The encoder-decoder: counted by hand, PyTorch's, causal; test_options.py has its formula."""
 
 import dataclasses
-import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import reference
 from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
     own_places,
 )
-from tests.helpers.models import call, drawn, extend
+from tests.helpers.models import call, extend
+from tests.helpers.seq2seq import (
+    SMALL,
+    SOURCE,
+    TARGET,
+    D,
+    S,
+    T,
+    V,
+    small,
+)
 from tlite import functional as F
 from tlite.functional import layers
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 from tlite.modules import count_parameters
 
 KEY = jax.random.key(0)
-V, S, T, D = 9, 7, 5, 8
-SMALL = Seq2SeqConfig(
-    vocabulary_size=V,
-    source_vocabulary_size=V,
-    context=S,
-    width=D,
-    num_heads=2,
-    num_blocks=2,
-    decoder_blocks=1,
-    dropout=0.5,
-    hidden_dropout=0.3,
-)
 ENCODER_BLOCK = 4 * D * D + D + 2 * 2 * D + (2 * 4 * D * D + 5 * D)
 DECODER_BLOCK = ENCODER_BLOCK + 4 * D * D + D + 2 * D
 SMALL_COUNT = V * D + 2 * ENCODER_BLOCK + DECODER_BLOCK
 
 # Sources and targets of different lengths, filled up with 0.
-SOURCE = jnp.array([[3, 1, 4, 1, 5, 8, 2], [2, 7, 1, 8, 0, 0, 0]])
-WHOLE = jnp.array([[2, 6, 5, 3, 5, 8], [2, 7, 4, 0, 0, 0]])
-TARGET, EXPECTED = WHOLE[:, :-1], WHOLE[:, 1:]
 
 # Each switch, and by how many parameters it changes the small model.
 SWITCHES = {
@@ -76,21 +68,6 @@ SWITCHES = {
     ),
 }
 each_switch = pytest.mark.parametrize(("switches", "change"), SWITCHES.values(), ids=SWITCHES)
-
-
-@functools.cache
-def small(**switches):
-    return drawn(TransformerSeq2Seq, dataclasses.replace(SMALL, **switches))
-
-
-def loss_and_logits(model):
-    """The mean over the targets' tokens, with label smoothing."""
-    logits = model(SOURCE, TARGET)
-    total, count = F.cross_entropy(logits, EXPECTED, (EXPECTED != 0).astype(float), 0.1)
-    return total / count, logits
-
-
-gradients_and_logits = jax.jit(jax.grad(loss_and_logits, has_aux=True))
 
 
 # Counts
@@ -135,118 +112,6 @@ def test_scaled_embeddings_begin_with_the_deviation_of_positions(width):
     assert float(table(config).std() * config.embedding_scale) == pytest.approx(1, abs=0.05)
     given = dataclasses.replace(config, embedding_deviation=0.02)
     assert float(table(given).std()) == pytest.approx(0.02, abs=0.001)
-
-
-# PyTorch
-
-
-def of_attention(name, params):
-    inward = [params.query, params.key, params.value]
-    return {
-        f"{name}.in_proj_weight": np.concatenate([np.asarray(p.kernel[...]).T for p in inward]),
-        f"{name}.in_proj_bias": np.concatenate([np.asarray(p.bias[...]) for p in inward]),
-        **of_linear(f"{name}.out_proj", params.output),
-    }
-
-
-def of_linear(name, params):
-    kernel, bias = np.asarray(params.kernel[...]), np.asarray(params.bias[...])
-    return {f"{name}.weight": kernel.T, f"{name}.bias": bias}
-
-
-def of_norm(name, params):
-    return {f"{name}.weight": params.scale[...], f"{name}.bias": params.bias[...]}
-
-
-def of_stacks(model):
-    """Our parameters (or their gradients) under the names of `torch.nn.Transformer`'s."""
-    arrays = {}
-    for side in ("encoder", "decoder"):
-        stack = getattr(model, side)
-        for index, block in enumerate(stack.blocks):
-            name, norms = f"{side}.layers.{index}", [block.attention_norm, block.feed_forward_norm]
-            arrays |= of_attention(f"{name}.self_attn", block.attention)
-            if side == "decoder":
-                arrays |= of_attention(f"{name}.multihead_attn", block.cross_attention)
-                norms.insert(1, block.cross_attention_norm)
-            arrays |= of_linear(f"{name}.linear1", block.feed_forward.hidden)
-            arrays |= of_linear(f"{name}.linear2", block.feed_forward.output)
-            for number, norm in enumerate(norms, 1):
-                arrays |= of_norm(f"{name}.norm{number}", norm)
-        if stack.config.norm_first:
-            arrays |= of_norm(f"{side}.norm", stack.norm)
-    return arrays
-
-
-def of_ends(model):
-    """The embeddings and the output layer, as they are called here."""
-    arrays = {"source table": model.encoder.embedding.table[...]}
-    if model.config.embeddings == "separate":
-        arrays["target table"] = model.decoder.embedding.table[...]
-    if model.config.embeddings != "tied":
-        arrays |= of_linear("head", model.head)
-    return arrays
-
-
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-@pytest.mark.parametrize(
-    ("embeddings", "norm_first"), [("tied", False), ("shared", True), ("separate", True)]
-)
-def test_logits_and_gradients_are_those_of_pytorch(embeddings, norm_first):
-    torch = pytest.importorskip("torch")
-    changes = {"qkv_bias": True, "decoder_blocks": 2, "embeddings": embeddings}
-    model = small(norm_first=norm_first, **changes)
-    gradients, logits = jax.tree.map(np.asarray, gradients_and_logits(model))
-    model = jax.tree.map(np.asarray, model)
-
-    def tensor(array):
-        return torch.tensor(np.asarray(array, np.float64), requires_grad=True)
-
-    transformer = torch.nn.Transformer(
-        D,
-        SMALL.num_heads,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        dim_feedforward=4 * D,
-        dropout=0.0,
-        batch_first=True,
-        norm_first=norm_first,
-        dtype=torch.float64,
-    )
-    if not norm_first:  # PyTorch puts a norm after the stacks there too
-        transformer.encoder.norm = transformer.decoder.norm = None
-    carried = {name: torch.tensor(np.asarray(a)) for name, a in of_stacks(model).items()}
-    transformer.load_state_dict(carried)
-    ends = {name: tensor(array) for name, array in of_ends(model).items()}
-    source, target, expected = (
-        torch.tensor(np.asarray(side), dtype=torch.int64) for side in (SOURCE, TARGET, EXPECTED)
-    )
-    table = ends["source table"]
-    positions = tensor(reference.sinusoidal_positions(S, D))
-
-    def embed(table, tokens):
-        return math.sqrt(D) * table[tokens] + positions[: tokens.shape[1]]
-
-    x = transformer(
-        embed(table, source),
-        embed(ends.get("target table", table), target),
-        tgt_mask=torch.triu(torch.ones(T, T, dtype=torch.bool), diagonal=1),
-        src_key_padding_mask=source == 0,
-        tgt_key_padding_mask=target == 0,
-        memory_key_padding_mask=source == 0,
-    )
-    if embeddings == "tied":
-        theirs = x @ table.T
-    else:
-        theirs = torch.nn.functional.linear(x, ends["head.weight"], ends["head.bias"])
-    torch.nn.functional.cross_entropy(
-        theirs.flatten(0, 1), expected.flatten(), ignore_index=0, label_smoothing=0.1
-    ).backward()
-    is_token = np.asarray(TARGET) != 0
-    assert_close(logits[is_token], theirs.detach().numpy()[is_token])
-    slopes = {name: p.grad.numpy() for name, p in transformer.named_parameters()}
-    slopes |= {name: end.grad.numpy() for name, end in ends.items()}
-    assert_close(of_stacks(gradients) | of_ends(gradients), slopes)
 
 
 # Causality and padding

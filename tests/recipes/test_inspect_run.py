@@ -3,10 +3,7 @@
 import base64
 import dataclasses
 import html
-import json
 import re
-import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -16,29 +13,24 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from tests.helpers.inspected import (
+    TRAINING,
+    experiment,
+    groups_of,
+    weights_of,
+)
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
 from tlite import inspection
-from tlite.data import CopyTask
-from tlite.data.sources import TextFile
-from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
 from tlite.inspection.gallery import Gallery
-from tlite.inspection.head_view import MASKED
-from tlite.models import GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import inspect_run as module
 from tlite.recipes import start
 from tlite.recipes.inspect_run import inspect_run, word_weights
-from tlite.training import TrainingConfig
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 pytest.importorskip("sklearn")
 
-TRAINING = TrainingConfig(
-    steps=2, batch_size=4, learning_rate=1e-2, evaluate_every=1, seeds=2, precision="float32"
-)
-SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
-TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
 EMBEDDING = ["embedding-pca", "embedding-tsne"]
 TRAINED = ["schedule", "curve-loss", "curve-accuracy"]
 TABLE = "positions-{}", "position-curves-{}", "similarity-{}"
@@ -68,31 +60,6 @@ PICTURES = {
 }
 LOOKED_AT = ["induction-by-step", "head-induction", "loss-by-position", "saliency"]
 each_kind = pytest.mark.parametrize("kind", ["learned", "classifier", "translator"])
-
-
-def generator(folder, **switches) -> GeneratorExperiment:
-    (folder / "text.txt").write_text(TEXT)
-    data = TextFile(str(folder / "text.txt"), validation_fraction=0.2)
-    config = GeneratorConfig(context=16, **SMALL | switches)
-    return GeneratorExperiment("tiny", data, config, TRAINING, prompt="The ")
-
-
-def experiment(kind, folder):
-    if kind in ("learned", "rotary"):
-        return generator(folder, positions=kind, norm_first=kind == "rotary")
-    if kind == "classifier":
-        data = labelled(folder / "texts.jsonl", 4 * TEXTS)
-        return dataclasses.replace(TRANSFORMER, data=data, training=TRAINING)
-    return TranslatorExperiment(
-        "tiny",
-        CopyTask(letters=4, longest=5, sequences=40),
-        PairSubwords(pieces=20),
-        Seq2SeqConfig(context=8, **SMALL),
-        dataclasses.replace(TRAINING, batch_size=128),
-        buckets=1,
-        beam=2,
-        bleu_sentences=2,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -139,19 +106,6 @@ def drawn(monkeypatch):
     monkeypatch.setattr(Gallery, "draw", draw)
     yield pictures
     plt.close("all")
-
-
-def groups_of(page: Path) -> list[dict]:
-    """The data of the head view."""
-    content = page.read_text(encoding="utf-8")
-    (view,) = re.findall(r'<script type="application/json">(.*?)</script>', content)
-    return json.loads(view)
-
-
-def weights_of(group: dict) -> np.ndarray:
-    """What is masked is NaN."""
-    found = np.array(group["weights"], float)
-    return np.where(found == MASKED, np.nan, found / 1000)
 
 
 def marks(text) -> list[str]:
@@ -396,83 +350,3 @@ def test_a_logistic_regression_has_nothing_to_look_at(untrained):
 def test_a_run_that_reads_sentence_by_sentence_is_told(untrained):
     look, _ = untrained(TRANSFORMER, sentences=2)
     assert "sentence by sentence" in complaint(look, "good")
-
-
-# In a browser
-
-
-CHROMIUM = shutil.which("chromium")
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--virtual-time-budget=2000", "--dump-dom"),
-]
-
-
-def dumped(page: Path, folder: Path) -> str:
-    """The document after the page's scripts have run."""
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", page.resolve().as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def shown_by(page: Path, folder: Path, clicks: str) -> str:
-    """What the page says, after clicks or keys on what a selector finds, one after another."""
-    script = (
-        f"<script>for (const [selector, index, key] of {clicks}) "
-        'document.querySelectorAll(".heads " + selector)[index].dispatchEvent('
-        'key ? new KeyboardEvent("keydown", {key}) : new MouseEvent("click"));</script>'
-    )
-    clicked = folder / "clicked.html"
-    content = page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>")
-    clicked.write_text(content, encoding="utf-8")
-    return dumped(clicked, folder / "profile")
-
-
-@in_a_browser
-@pytest.mark.parametrize("kind", ["learned", "translator"])
-def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
-    pages, kind, tmp_path
-):
-    page = pages(kind)
-    group = groups_of(page)[0]
-    dom = shown_by(page, tmp_path, '[[".thumbs button", 1], [".query", 2]]')
-    (view,) = re.findall(r'<div class="heads">(.*?)</div><script>', dom, re.S)
-    layers, heads = np.shape(group["weights"])[:2]
-    names = [f"block {layer}, head {head}" for layer, head in np.ndindex(layers, heads)]
-    assert re.findall(r'<button[^>]* title="(.*?)"', view) == names
-    for key, number in (("layer", layers), ("head", heads)):
-        (options,) = re.findall(rf'<select data-of="{key}">(.*?)</select>', view)
-        assert re.findall(r"<option[^>]*>(\d+)<", options) == [str(i) for i in range(number)]
-    pressed = re.findall(r'aria-pressed="(\w+)"', view)
-    assert pressed == ["false", "true", *["false"] * (len(names) - 2)]
-
-    weights = weights_of(group)[0, 1, 2]
-    keys = re.findall(r'<g class="key">(.*?)</g>', view)
-    found = [re.search(r'data-weight="(.*?)"', key)[1] for key in keys]
-    assert found == ["masked" if np.isnan(w) else f"{w:.3f}" for w in weights]
-    hatched = ['class="masked"' in key for key in keys]
-    assert hatched == list(np.isnan(weights))
-    assert [html.unescape(re.findall(r"<text[^>]*>(.*?)</text>", key)[-1]) for key in keys] == (
-        group["keys"]
-    )
-    assert view.count('class="line"') == (np.nan_to_num(weights) >= 0.02).sum()
-    assert view.count('class="query chosen"') == 1
-    assert "Block 0, head 1: token 2, " in view
-
-
-@in_a_browser
-@pytest.mark.parametrize(
-    ("keys", "token"),
-    [(["ArrowDown"] * 3, 2), (["ArrowUp"], -1), (["ArrowUp", "ArrowDown"], 0)],
-    ids=str,
-)
-def test_the_arrow_keys_choose_a_token(pages, keys, token, tmp_path):
-    page = pages("learned")
-    moves = json.dumps([[".lines", 0, key] for key in keys])
-    queries = groups_of(page)[0]["queries"]
-    place = token % len(queries)
-    told = re.search(r'<p class="readout".*?>(.*?)</p>', shown_by(page, tmp_path, moves))[1]
-    assert html.unescape(told).startswith(f"Block 0, head 0: token {place}, {queries[place]}, ")

@@ -15,7 +15,7 @@ import pytest
 import tlite
 from tlite.experiment_files import find_experiments
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TINY = (
     "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
     "--batch-size 4 --precision float32"

@@ -27,7 +27,7 @@ OF_TESTS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
 def start(arguments: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "tlite", *arguments.split()],
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         env={name: value for name, value in os.environ.items() if name not in OF_TESTS},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -1,0 +1,122 @@
+"""Positions and tokens are those of transformers, number by number."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.helpers.arrays import (
+    assert_close,
+    assert_same,
+)
+from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
+from tests.helpers.tokenizers import TEXT, byte_level
+from tlite import functional as F
+from tlite.functional import rotary_frequencies
+from tlite.models import (
+    RotaryScaling,
+)
+from tlite.pretrained.tokenizers import PretrainedTokenizer
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+marian = pytest.importorskip("transformers.models.marian.modeling_marian")
+t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
+utils = pytest.importorskip("transformers.modeling_rope_utils")
+
+
+@pytest.mark.parametrize("dim", [6, 5])
+def test_split_sinusoidal_positions_are_those_of_marian(dim):
+    theirs = marian.MarianSinusoidalPositionalEmbedding(9, dim)
+    theirs.weight = torch.nn.Parameter(theirs.create_weight())
+    expected = theirs(torch.Size([1, 9])).detach().numpy()
+    assert_close(F.sinusoidal_positions(9, dim, split=True), expected)
+
+
+def frequencies_of_transformers(kind, dim, base, **settings):
+    """What its function for this kind of scaling gives, and what attention is multiplied by."""
+    config = transformers.LlamaConfig(
+        hidden_size=2 * dim,
+        num_attention_heads=2,
+        max_position_embeddings=settings.pop("context", 2048),
+        rope_parameters={"rope_type": kind, "rope_theta": base, **settings},
+    )
+    frequencies, factor = utils.ROPE_INIT_FUNCTIONS[kind](config, device="cpu")
+    return frequencies.numpy(), factor
+
+
+@pytest.mark.parametrize("settings", LLAMA3)
+@each_dim
+def test_llama3_frequencies_are_those_of_transformers(dim, settings):
+    factor, original, low, high, base = settings
+    theirs, magnitude = frequencies_of_transformers(
+        "llama3",
+        dim,
+        base,
+        factor=factor,
+        original_max_position_embeddings=original,
+        low_freq_factor=low,
+        high_freq_factor=high,
+    )
+    plain = F.rotary_frequencies(dim, base)
+    assert_close(F.llama3_frequencies(plain, factor, original, low, high) / plain, theirs / plain)
+    assert magnitude == 1
+
+
+@pytest.mark.parametrize("settings", YARN)
+@each_dim
+def test_yarn_frequencies_are_those_of_transformers(dim, settings):
+    factor, original, fast, slow, base = settings
+    theirs, _ = frequencies_of_transformers(
+        "yarn",
+        dim,
+        base,
+        factor=factor,
+        original_max_position_embeddings=original,
+        context=int(factor * original),
+        beta_fast=fast,
+        beta_slow=slow,
+    )
+    plain = F.rotary_frequencies(dim, base)
+    assert_close(
+        F.yarn_frequencies(plain, factor, original, fast, slow, base) / plain, theirs / plain
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("buckets", "longest"), BUCKETS)
+def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
+    theirs = t5.T5Attention._relative_position_bucket(
+        torch.tensor(DISTANCES), not causal, buckets, longest
+    )
+
+    def of_ours(distances):
+        return F.relative_buckets(distances, buckets, longest, causal=causal)
+
+    ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
+    assert_same(ours, theirs.numpy())
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
+def test_the_scaling_of_a_config_is_that_of_transformers(kind):
+    theirs = {"rope_type": kind, "rope_theta": 1e6, "factor": 4.0, "low_freq_factor": 1.0}
+    theirs |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 512}
+    if kind == "linear":
+        theirs = {name: theirs[name] for name in ("rope_type", "rope_theta", "factor")}
+    config = transformers.LlamaConfig(
+        hidden_size=64, num_attention_heads=2, max_position_embeddings=2048, rope_parameters=theirs
+    )
+    frequencies, factor = utils.ROPE_INIT_FUNCTIONS[kind](config, device="cpu")
+    scaling = RotaryScaling(kind, 4.0, 512)
+    ours = scaling.frequencies(rotary_frequencies(32, 1e6), 1e6)
+    np.testing.assert_allclose(ours, frequencies.numpy(), rtol=1e-5)
+    assert scaling.magnitude == pytest.approx(factor)
+
+
+def test_a_saved_tokenizer_is_opened_by_transformers(tmp_path):
+    tokenizer = PretrainedTokenizer(byte_level(), {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}, {})
+    tokenizer.save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.encode(TEXT) == tokenizer.encode(TEXT).tolist()
+    assert theirs.eos_token == "</s>"

@@ -1,0 +1,63 @@
+"""Runs the tests with other versions: `make test-versions`, for those who change a lower bound.
+
+    python tests/versions.py [--only lowest python3.12] [-- pytest's arguments]
+
+Each Python from 3.11 on that is here, with the newest packages; and with the lowest ones that
+pyproject.toml names. Each has a virtual environment of its own in a temporary folder.
+"""
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PYTHONS = ["python3.11", "python3.12", "python3.13"]
+EXTRAS = "test", "text"
+
+
+def lowest() -> list[str]:
+    """What pyproject.toml needs, each at the lowest version that it allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [one for extra in EXTRAS for one in project["optional-dependencies"][extra]]
+    pinned = []
+    for requirement in project["dependencies"] + extras:
+        name, version = re.fullmatch(r"([\w.-]+)>=([\d.]+)", requirement).groups()
+        pinned.append(f"{name}=={version}" + (".0" if version.count(".") == 0 else ""))
+    return pinned
+
+
+def tried(name: str, arguments: list[str]) -> str:
+    """How the tests end with these versions: pytest's closing line, or why they can't run."""
+    python = PYTHONS[0] if name == "lowest" else name
+    if not shutil.which(python) or subprocess.run([python, "-V"], capture_output=True).returncode:
+        return "not here"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([python, "-m", "venv", folder], check=True)
+        pip = [f"{folder}/bin/pip", "install", "-qq", "-e", f".[{','.join(EXTRAS)}]"]
+        pip += lowest() if name == "lowest" else []
+        done = subprocess.run(pip, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            return f"can't be installed: {done.stderr.strip().splitlines()[-1]}"
+        pytest = [f"{folder}/bin/python", "-m", "pytest", "-n", "auto", "--dist", "loadfile"]
+        done = subprocess.run([*pytest, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        print(done.stdout[-4000:], flush=True)
+        return done.stdout.strip().splitlines()[-1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[*PYTHONS, "lowest"])
+    parser.add_argument("arguments", nargs="*", default=["--ignore=tests/system"])
+    options = parser.parse_args()
+    outcomes = {name: tried(name, options.arguments) for name in options.only}
+    print("\n".join(f"{name}: {outcome}" for name, outcome in outcomes.items()))
+    return any("failed" in end or "error" in end for end in outcomes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
