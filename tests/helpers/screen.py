@@ -1,0 +1,139 @@
+"""What commands print, as a user sees it: the list of them, how they are run, what is masked.
+
+The demo trains on the text of LICENSE here: the one that a Python carries differs between versions.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "screen.txt"
+QUICK = "--steps 20 --evaluate-every 10 --precision float32"
+COMMANDS = [
+    f"train demo {QUICK} --run runs/one",
+    f"train demo {QUICK} --run runs/two --seeds 2 --num-blocks 1 --learning-rate 0.01",
+    "evaluate runs/one",
+    "compare runs/one runs/two",
+    "experiments",
+    "runs",
+]
+"""Each a process of its own."""
+MISTAKES = [
+    "",
+    "trian demo",
+    "train shakespear",
+    "train demo --learning-rat 0.01",
+    "train demo --width wide",
+    "train demo --width 64 --num-heads 5",
+    "train text --path nowhere.txt",
+    "train demo --run runs/one",
+    "train --resume runs",
+    "evaluate runs/three",
+    "evaluate runs/one --checkpoint 7",
+    "evaluate runs/one --split test",
+    "generate runs/one --prompt 'Où est-il?'",
+    "generate runs/one --temperature 0",
+    "classify runs/one 'Superb sound, superb price!'",
+    "compare runs/one runs/three",
+]
+"""Quick ones, in one process after the other."""
+IN_TURN = """
+import contextlib, io, json, shlex, sys
+from tlite.cli import main
+for line in sys.argv[1:]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(shlex.split(line))
+    print(json.dumps([out.getvalue(), err.getvalue(), code]))
+"""
+MASKS = {
+    re.escape(str(ROOT)): "<tlite>",
+    r"\S+ tokens/s": "# tokens/s",
+    r" {2,}[\d,]+ +\d+\.\d\d$": "  # tokens/s  # minutes",  # the last columns of a comparison
+    r"\d{4}-\d\d-\d\d \d\d:\d\d": "<date>",
+    r"\d{8}-\d{6}": "<date>",
+    r"on \d+ \S+ device\(s\)": "on # device(s)",
+}
+NUMBER = re.compile(r"\d[\d,]*\.\d+(?:e\d+)?")
+
+
+def screens(folder: Path) -> Iterator[tuple[str, str]]:
+    """Every command and what it prints in a folder where nothing is yet, masked."""
+    write_topics(folder / "python" / "pydoc_data")
+    work = folder / "work"
+    work.mkdir()
+    search = os.pathsep.join([str(folder / "python"), str(ROOT)])
+    settings = {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | settings | {"PYTHONPATH": search}
+
+    def python(*words: str) -> tuple[str, str, int]:
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+            encoding="utf-8", timeout=300,
+        )  # fmt: skip
+        return done.stdout, done.stderr, done.returncode
+
+    for line in COMMANDS:
+        yield f"tlite {line}", screen(*python("-m", "tlite", *shlex.split(line)))
+    out, err, code = python("-c", IN_TURN, *MISTAKES)
+    assert code == 0, err
+    for line, told in zip(MISTAKES, out.splitlines(), strict=True):
+        yield f"tlite {line}".strip(), screen(*json.loads(told))
+
+
+def write_topics(package: Path) -> None:
+    """The package that the demo's text is read from, with a text that never changes."""
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    (package / "topics.py").write_text(f"topics = {{'LICENSE': {text!r}}}\n", encoding="utf-8")
+
+
+def screen(out: str, err: str, code: int) -> str:
+    """Both streams and the exit code, without what changes from one time to the next."""
+    told = "".join(f"stderr: {line}\n" for line in err.splitlines())
+    text = f"{out}{told}exit code: {code}\n"
+    for pattern, mask in MASKS.items():
+        text = re.sub(pattern, mask, text, flags=re.MULTILINE)
+    return "".join(f"{line.rstrip()}\n" for line in text.split("\n")[:-1])
+
+
+def are_near(text: str, golden: str) -> bool:
+    """Whether the texts are the same but for the last digits of numbers with decimals.
+
+    XLA adds in another order where a processor has other instructions.
+    """
+    if NUMBER.sub("#", text) != NUMBER.sub("#", golden):
+        return False
+    pairs = zip(NUMBER.findall(text), NUMBER.findall(golden), strict=True)
+    return all(is_near(one, other) for one, other in pairs)
+
+
+def is_near(one: str, golden: str) -> bool:
+    """Within 1e-4 of itself; the last digit of four or more may be rounded to the next."""
+    a, b = (float(number.replace(",", "")) for number in (one, golden))
+    decimals = len(golden.partition(".")[2])
+    of_results = decimals >= 4 or len(re.sub(r"\D", "", golden).lstrip("0")) >= 4
+    return abs(a - b) <= max(1e-4 * b, 1.01 * 10**-decimals if of_results else 0)
+
+
+def write(screens: Iterator[tuple[str, str]]) -> None:
+    cases = (f"$ {command}\n{printed}" for command, printed in screens)
+    GOLDEN.write_text("\n".join(cases), encoding="utf-8")
+
+
+def read() -> dict[str, str]:
+    """What was written, by command."""
+    text = GOLDEN.read_text(encoding="utf-8")
+    cases = re.split(r"^\$ (tlite.*)\n", text, flags=re.MULTILINE)[1:]
+    return {
+        command: printed.rstrip("\n") + "\n"
+        for command, printed in zip(cases[::2], cases[1::2], strict=True)
+    }

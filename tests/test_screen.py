@@ -1,0 +1,27 @@
+"""What the commands print is what they have printed before: golden/screen.txt."""
+
+import difflib
+
+import pytest
+
+from tests.helpers import screen
+
+ADVICE = "If it is meant: say so in CHANGELOG.md, and edit tests/golden/screen.txt by hand with it."
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory) -> dict[str, str]:
+    return dict(screen.screens(tmp_path_factory.mktemp("screen")))
+
+
+@pytest.mark.parametrize("command", screen.read())
+def test_a_command_prints_what_it_has_printed(printed, command):
+    before, now = screen.read()[command], printed[command]
+    if not screen.are_near(now, before):
+        lines = (text.splitlines(keepends=True) for text in (before, now))
+        changes = "".join(difflib.unified_diff(*lines, "before", "now"))
+        pytest.fail(f"$ {command}\n{changes}{ADVICE}", pytrace=False)
+
+
+def test_every_command_has_its_screen(printed):
+    assert list(printed) == list(screen.read())
