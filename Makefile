@@ -107,10 +107,10 @@ SEED ?= 0
 attack: .venv/test
 	.venv/bin/python -m tests.attack --minutes $(MINUTES) --seed $(SEED)
 
-# Links, commands, Python and figures of README and RESULTS; in a quarter of an hour of two cores.
+# Links, commands, Python and figures of README and RESULTS; in a few minutes.
 readme: .venv/test
 	.venv/bin/python -m tests.documents
-	.venv/bin/python -m tests.run_documents
+	.venv/bin/python -m pytest -n 0 tests/system/test_readme.py
 
 pictures: .venv/test
 	.venv/bin/python -m experiments.pictures $(OPTIONS)
