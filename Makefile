@@ -7,7 +7,7 @@ TLITE := .venv/bin/tlite
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 .PHONY: help setup demo test test-all test-programs test-versions attack lint bench notebooks
-.PHONY: pictures readme
+.PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
 .PHONY: logistic reviews reviews-post reviews-binary reviews-sentences reviews-pretrained
@@ -35,6 +35,7 @@ help:
 	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"
 	@echo "make notebooks          run the notebooks, and write what they show into their .ipynb"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
+	@echo "make gpu-check          hold a GPU to what a CPU has shown, in 8 minutes (installs CUDA's JAX)"
 	@echo "make pictures           draw the README's pictures (trains the demo)"
 	@echo "make readme             check links, commands and figures of README and RESULTS"
 	@echo "make lint               check style"
@@ -71,6 +72,13 @@ setup: .venv/core
 
 bench: .venv/bench
 	.venv/bin/python -m experiments.benchmarks.bench $(OPTIONS)
+
+.venv/gpu: .venv/core
+	.venv/bin/pip install -qq -e ".[gpu]"
+	@touch $@
+
+gpu-check: .venv/gpu
+	.venv/bin/python -m experiments.benchmarks.gpu_check $(OPTIONS)
 
 .venv/notebooks: .venv/core
 	.venv/bin/pip install -qq -e ".[notebooks,text]"

@@ -1,0 +1,63 @@
+"""The check of a GPU, where there is none: its comparisons, tiny and on a CPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+
+from experiments.benchmarks import gpu_check
+from experiments.benchmarks.settings import CPU_TRAINING
+from tlite.functional import fused_attention
+from tlite.training import TrainingConfig
+
+CPU = jax.devices("cpu")[0]
+TINY = {"batch": 2, "heads": 2, "length": 8, "width": 8}
+
+
+def test_without_a_gpu_one_sentence_says_so():
+    process = subprocess.run(
+        [sys.executable, "-m", "experiments.benchmarks.gpu_check"],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 2
+    assert process.stderr == "gpu-check: JAX sees no GPU here: nothing is checked\n"
+    assert not process.stdout
+
+
+def test_attention_is_held_to_its_definition():
+    rows = list(gpu_check.attention_rows(CPU, **TINY))
+    assert len(rows) == 6
+    assert all(row.ok for row in rows), rows
+
+
+def test_an_attention_that_does_not_heed_its_mask_is_found():
+    def blind(query, key, value, mask):
+        return fused_attention(query, key, value)
+
+    no_mask, *masked, kernel = gpu_check.attention_rows(CPU, **TINY, attention=blind)
+    assert no_mask.ok
+    assert kernel.ok
+    assert not any(row.ok for row in masked), masked
+
+
+def test_courses_of_two_devices_are_compared():
+    tiny = {"width": 8, "num_heads": 1, "num_blocks": 1, "context": 8}
+    rows = list(gpu_check.course_rows(CPU, jax.devices("cpu")[1], 5, **tiny))
+    assert all(row.ok for row in rows), rows
+
+
+def test_memory_is_held_to_what_the_plan_foretells():
+    held = (gpu_check.memory_row("", 2**30, 0, int(part * 2**30)) for part in (1, 0.5, 1.5))
+    assert [row.ok for row in held] == [True, False, False]
+
+
+def test_a_step_is_planned_and_timed():
+    model, training = CPU_TRAINING[0].config(attention="auto"), TrainingConfig(batch_size=4)
+    memory, speed = gpu_check.training_rows(CPU, "44k", model, training)
+    assert (memory.found, memory.ok) == ("the device does not tell", None)
+    assert "tokens/s" in speed.found
