@@ -10,7 +10,7 @@ import hypothesis
 import jax
 import pytest
 
-from tests.helpers import programs, skips
+from tests.helpers import guarantees, programs, skips
 
 # Few examples while one works, more where nobody waits; no deadline, as what is new is compiled.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
@@ -68,6 +68,11 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: TLITE_DATA is not set and {shared} does not exist")
     return folder
+
+
+def pytest_configure(config) -> None:
+    if guarantees.asked_for_all(config, folder := Path(__file__).parent):
+        config.pluginmanager.register(guarantees.Guarantees(config, folder))
 
 
 def pytest_collection_modifyitems(items) -> None:
