@@ -1,4 +1,7 @@
-"""A generator so small that it trains in a moment, of which `--placement sharded` divides all."""
+"""A generator so small that it trains in a moment, of which `--placement sharded` divides all.
+
+With that epsilon Adam's steps are 0.1 of the gradient, and a sum in place of a mean is noticed.
+"""
 
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
@@ -11,5 +14,5 @@ experiment = GeneratorExperiment(
     "divided",
     BuiltinText(),
     GeneratorConfig(context=16, width=16, num_heads=2, num_blocks=1, dropout=0.1),
-    TrainingConfig(steps=6, batch_size=8, clip_norm=1.0, evaluate_every=3),
+    TrainingConfig(steps=6, batch_size=8, learning_rate=1e2, adam_epsilon=1e3, evaluate_every=3),
 )

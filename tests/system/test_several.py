@@ -15,7 +15,7 @@ from tlite.training import placement
 from tlite.training.checkpoints import Checkpoints
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/divided_experiment.py"
-MEMBERS = "--seeds 2 --learning-rates 0.001 0.003"
+MEMBERS = "--seeds 2 --learning-rates 100 300"
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,10 @@ def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
     assert_close({name: a[member : member + 1] for name, a in found.parameters.items()}, right)
 
 
-SMALL = "--width 8 --num-heads 2 --num-blocks 1 --steps 6 --evaluate-every 3 --precision float32 "
+SMALL = (
+    "--width 8 --num-heads 2 --num-blocks 1 --steps 6 --evaluate-every 3 --precision float32 "
+    "--learning-rate 100 --adam-epsilon 1000 --warmup-steps 0 --clip-norm None "
+)
 OTHERS = {
     "classifier": f"reviews_demo --reviews 60 --context 8 --batch-size 4 {SMALL}",
     "translator": "copy_task --sequences 200 --bleu-sentences 1 --beam 1 --buckets 2 --pieces 40 "

@@ -19,7 +19,10 @@ TOKENS = np.random.default_rng(9).integers(0, 16, 500)
 MODEL = GeneratorConfig(
     vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1, norm_first=True
 )
-TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, clip_norm=1.0)
+# With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
+# gradient that is a sum in place of a mean; and what is clipped hides that, too.
+TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
+MUON = {"optimizer": "muon", "learning_rate": 1e-4, "adam_epsilon": 1e-8, "clip_norm": 1.0}
 
 
 @pytest.fixture
@@ -56,17 +59,17 @@ SHARDED = [
     {"num_devices": 4, "model_devices": 2},
     {"num_devices": 4, "accumulate": 2, "batch_size": 4},
     {"num_devices": 2, "model": dataclasses.replace(MODEL, num_blocks=2, scan=True, remat=True)},
-    {"num_devices": 4, "optimizer": "muon"},
+    {"num_devices": 4} | MUON,
 ]
 
 
-@pytest.mark.parametrize("how", SHARDED, ids=lambda how: "-".join(how))
+@pytest.mark.parametrize("how", SHARDED, ids=lambda how: "-".join(how)[:40])
 def test_sharding_changes_no_number(how, small_is_large):
     sharded = make_trainer(placement="sharded", **how)
     members, losses = run(sharded)
     parts = [a.addressable_shards[0].data.size / a.size for a in members.parameters.values()]
     assert min(parts) == pytest.approx(1 / how["num_devices"])
-    alone = {name: value for name, value in how.items() if name in ("optimizer", "model")}
+    alone = {name: value for name, value in how.items() if name in ("model", *MUON)}
     expected, expected_losses = run_alone(**alone)
     assert_close(members, expected)
     np.testing.assert_allclose(losses, expected_losses, atol=1e-5)

@@ -11,9 +11,10 @@ from tlite.training import Trainer, TrainingConfig, generator_task, validation_b
 from tlite.training.loop import validate
 
 TOKENS = np.random.default_rng(9).integers(0, 11, 500)
-# Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
-TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-4, weight_decay=0.1, clip_norm=1.0)
+# With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
+# gradient that is a sum in place of a mean; and what is clipped hides that, too.
+TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
 
 
 def make_trainer(num_devices=1, model=MODEL, **changes):
@@ -55,7 +56,7 @@ def assert_same(one, other):
 
 def test_training_lowers_the_loss():
     text = np.tile(np.arange(5), 100)
-    training = dataclasses.replace(TRAINING, learning_rate=1e-2)
+    training = dataclasses.replace(TRAINING, learning_rate=1e-2, adam_epsilon=1e-8)
     _, losses = run(Trainer(generator_task(MODEL), training, jnp.asarray(text)), 60)
     assert losses[-1] < 0.5 * losses[0]
 
@@ -65,9 +66,9 @@ def test_devices_do_not_change_the_numbers():
 
 
 def test_devices_do_not_change_the_numbers_of_several_seeds():
-    trainer = make_trainer(4, seeds=2)
+    trainer = make_trainer(4, seeds=2, clip_norm=0.5)
     assert trainer.mesh.shape["member"] == 2
-    assert_same(run(trainer, 10), run_alone(seeds=2))
+    assert_same(run(trainer, 10), run_alone(seeds=2, clip_norm=0.5))
 
 
 def test_accumulated_batches_train_as_one_large_batch():
@@ -91,7 +92,7 @@ def test_a_seed_alone_trains_as_among_five():
 
 
 def test_a_learning_rate_alone_trains_as_among_several():
-    rates = (TRAINING.learning_rate, 3e-4)
+    rates = (TRAINING.learning_rate, 3e2)
     together = run(make_trainer(learning_rates=rates), 10)
     for index, alone in enumerate((run_alone(), run_alone(learning_rate=rates[1]))):
         assert_same(alone, (together[0][[index]], together[1][:, [index]]))
