@@ -1,6 +1,7 @@
 """What can't fit is told before it is allocated, with what it would need."""
 
 import dataclasses
+import os
 from types import SimpleNamespace
 
 import jax
@@ -80,9 +81,25 @@ def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
     check_fits("it", 2**60, [SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
 
 
-def test_the_free_memory_is_that_of_the_machine():
-    free = free_memory()
-    assert free is None or 2**20 < free < 2**50
+def test_the_free_memory_is_that_of_the_machine_or_of_its_control_group(monkeypatch, tmp_path):
+    real = free_memory()
+    monkeypatch.setattr(memory, "Path", lambda path: tmp_path / path.removeprefix("/"))
+    assert free_memory() is None
+
+    def write(path, content):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+
+    write("proc/meminfo", "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 500 kB\n")
+    assert free_memory() == 500 * 1024
+    write("sys/fs/cgroup/memory.max", "max\n")  # no limit
+    write("sys/fs/cgroup/memory.current", "300000\n")
+    write("sys/fs/cgroup/memory.stat", "anon 200000\ninactive_file 60000\nactive_file 40000\n")
+    assert free_memory() == 500 * 1024
+    write("sys/fs/cgroup/memory.max", "400000\n")
+    assert free_memory() == 400000 - 300000 + 60000 + 40000
+    if real is not None:
+        assert 0 < real <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_a_lack_that_only_the_allocation_shows_is_told_and_other_faults_are_not_hidden():

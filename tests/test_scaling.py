@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
+from scipy.stats import binom, chi2
 
 from tlite.errors import UserError
 from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
@@ -47,21 +48,25 @@ def test_a_start_at_the_law_ends_there():
 
 
 def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
-    studies, held = 12, np.zeros(4)
+    studies, held, errors = 24, np.zeros(4), np.zeros(4)
     for study in range(studies):
         noisy = runs(noise=2e-3, seed=study)
         law = fit(noisy, start=TRUE)
-        laws = bootstrap(noisy, law, resamples=60, seed=study)
+        laws = bootstrap(noisy, law, resamples=24, seed=study)
         new = TRUE.loss(LARGEST, 4e6) * np.exp(
             2e-3 * np.random.default_rng(99 + study).standard_normal()
         )
         drawn = predictions(noisy, law, laws, np.array([LARGEST]), np.array([4e6]))
-        assert drawn.shape == (60, 1)
+        assert drawn.shape == (24, 1)
         pairs = [(laws.E, TRUE.E), (laws.alpha, TRUE.alpha), (laws.beta, TRUE.beta), (drawn, new)]
         for place, (values, true) in enumerate(pairs):
             lower, upper = interval(values)[:, 0]
             held[place] += lower <= true <= upper
-    assert (held >= studies - 3).all(), held
+            errors[place] += ((np.mean(values) - true) / np.std(values)) ** 2
+    assert (held >= binom.ppf(0.001, studies, 0.95)).all(), held
+    # Nor are they wider: errors are as large as what is resampled is wide.
+    lowest, highest = chi2.ppf([0.001, 0.999], studies)
+    assert ((lowest < errors) & (errors < highest)).all(), errors
 
 
 def test_intervals_are_no_wider_than_they_need_be():

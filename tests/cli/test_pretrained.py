@@ -14,6 +14,7 @@ import pytest
 import tlite as library
 from tlite import functional as F
 from tlite.cli.texts import encode_prompt
+from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Pretrained
 from tlite.models import (
@@ -246,10 +247,16 @@ def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
         positions="relative", attention_scale=1.0, scale_embedding=False, head_scale=8**-0.5,
         start_id=0, end_id=3,
     )  # fmt: skip
-    model = TransformerSeq2Seq(config, key=jax.random.key(0))
+    model, noise = TransformerSeq2Seq(config, key=jax.random.key(0)), np.random.default_rng(5)
+    model = jax.tree.map(lambda a: a + np.float32(0.5 * noise.normal(size=a.shape)), model)
     save_pretrained(tmp_path / "t5", model, word_tokenizer())
-    out = works(f"translate {tmp_path / 't5'} 'it was a good film' 'so bad' --beam 2")
-    assert len(out.splitlines()) == 2
+    texts, tokenizer = ["it was a good film", "so bad"], word_tokenizer()
+    found = translate(model, [tokenizer.encode(text) for text in texts], beam=2)
+    first, second = (tokenizer.decode(tokens) for (tokens, _), *_ in found)
+    assert first != second
+    texts = " ".join(map(repr, texts))
+    out = works(f"translate {tmp_path / 't5'} {texts} --beam 2")
+    assert out == f"{first}\n{second}\n"
 
 
 # Mistakes

@@ -252,11 +252,15 @@ def test_of_texts_the_last_part_is_for_validation(tmp_path):
     np.testing.assert_array_equal(ids(again, "validation"), validation)
 
 
-@given(st.text(LETTERS), st.floats(0, 1))
-def test_copies_of_a_document_stay_on_one_side(text, fraction):
-    assert side_of(text, fraction) == side_of(text, fraction)
-    if side_of(text, fraction) == "validation":
-        assert side_of(text, min(1.0, fraction * 1.5)) == "validation"
+@given(st.lists(st.text(LETTERS, min_size=1)), st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_copies_of_a_document_stay_on_one_side(texts, fractions):
+    """And a larger part for validation has all of a smaller one."""
+    smaller, larger = (
+        {(found.text, found.side) for found in fragments([*texts, *texts], fraction)}
+        for fraction in sorted(fractions)
+    )
+    assert len(smaller) == len(larger) == len(set(texts))
+    assert {(text, side) for text, side in smaller if side == "validation"} <= larger
 
 
 def test_the_share_for_validation_is_what_was_asked_for():

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers import reference
+from tests.helpers.arrays import assert_close, over_batch
 from tlite.functional import causal_mask, scaled_dot_product_attention
 from tlite.functional.fast_attention import fused_attention, mixed_attention
 
@@ -33,7 +35,7 @@ def output_of(request):
     return jax.jit(lambda *inputs: request.param(*inputs)[0])
 
 
-def reference(query, key, value, mask):
+def definition(query, key, value, mask):
     return scaled_dot_product_attention(query, key, value, mask)[0]
 
 
@@ -48,10 +50,11 @@ def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, 
         output, pull_back = jax.vjp(lambda *x: attention(*x, mask), *inputs)
         return output, *pull_back(gradient)
 
-    results = (of(attention, query, key, value) for attention in (output_of, reference))
+    results = (of(attention, query, key, value) for attention in (output_of, definition))
     for ours, expected in zip(*results, strict=True):
         assert ours.dtype == jnp.float32
         scale = np.abs(np.asarray(expected)).max()
+        # 0.008 was measured: several operands are rounded by up to 0.002 of each (8 bits) in turn.
         np.testing.assert_allclose(ours, expected, atol=0.02 * scale)
 
 
@@ -92,12 +95,13 @@ def test_it_works_under_vmap_and_in_a_loop(output_of):
 
 
 @pytest.mark.parametrize("attention", [mixed_attention, fused_attention])
-def test_weights_are_those_of_the_definition(attention):
+def test_weights_are_their_formula_and_times_the_values_the_output(attention):
     query, key, value, _ = draw((2, 3, 8, 4))
-    inputs = query, key, value, causal_mask(8)
-    weights = jax.jit(attention)(*inputs)[1]
-    expected = jax.jit(scaled_dot_product_attention)(*inputs)[1]
-    np.testing.assert_allclose(weights, expected, atol=1e-6)
+    output, weights = jax.jit(attention)(query, key, value, causal_mask(8))
+    formula = functools.partial(reference.attention, mask=np.tri(8))
+    _, expected = over_batch((2, 3), formula, query, key, value)
+    assert_close(weights, expected, 1e-6)
+    np.testing.assert_allclose(output, expected @ np.asarray(value), atol=0.01)
 
 
 def test_masks_of_each_example_and_of_each_head_are_heeded_by_the_kernel():
@@ -105,5 +109,5 @@ def test_masks_of_each_example_and_of_each_head_are_heeded_by_the_kernel():
     for shape in ((2, 1, 1, 6), (2, 3, 6, 6), (1, 1, 6, 6)):
         mask = np.random.default_rng(5).random(shape) < 0.6
         output = jax.jit(fused_attention)(query, key, value, mask)[0]
-        expected = jax.jit(reference)(query, key, value, mask)
-        np.testing.assert_allclose(output, expected, atol=0.05)
+        expected = np.asarray(jax.jit(definition)(query, key, value, mask))
+        np.testing.assert_allclose(output, expected, atol=0.01 * np.abs(expected).max())
