@@ -17,20 +17,28 @@ ANNOUNCED = re.compile(r"^(experiment|the run reads): /.*\n", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    """`tlite train` with a line of options: the run it made, and what was printed.
+    """`tlite train` with a line of options: the run it made, and what was printed."""
 
-    What is told and drawn at the end takes longer than the training: only a `report` has it.
-    """
-
-    def call(line, *, report=False):
+    def call(line):
         run = tmp_path_factory.mktemp("commands") / "run"
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
             patch.setattr("tlite.devices.prepare_devices", lambda: None)
-            for kind in () if report else (ClassifierRecipe, GeneratorRecipe, TranslatorRecipe):
-                patch.setattr(kind, "report", lambda *_: None)
             assert main(shlex.split(f"train {line} --run {run}")) == 0
         return SimpleNamespace(run=run, printed=printed.getvalue())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def train_without_report(train):
+    """The same but for what is told and drawn at the end, which takes longer than the training."""
+
+    def call(line):
+        with pytest.MonkeyPatch.context() as patch:
+            for kind in (ClassifierRecipe, GeneratorRecipe, TranslatorRecipe):
+                patch.setattr(kind, "report", lambda *_: None)
+            return train(line)
 
     return call
 

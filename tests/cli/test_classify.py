@@ -17,7 +17,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def trained(train):
-    return train(f"reviews_demo {TINY}", report=True)
+    return train(f"reviews_demo {TINY}")
 
 
 def records(out):

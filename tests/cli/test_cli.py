@@ -21,7 +21,7 @@ def trained(train, tmp_path_factory):
     """A text, the run that `tlite train` made of it, and what was printed."""
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text(TEXT)
-    trained = train(f"text --path {text} {TINY}", report=True)
+    trained = train(f"text --path {text} {TINY}")
     trained.text = text
     return trained
 

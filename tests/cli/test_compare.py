@@ -14,8 +14,8 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def trained(train):
-    return train(f"demo {TINY} --learning-rates 0.001 0.03")
+def trained(train_without_report):
+    return train_without_report(f"demo {TINY} --learning-rates 0.001 0.03")
 
 
 def test_the_values_of_a_run_are_compared(works, trained, tmp_path):

@@ -38,12 +38,12 @@ TEXTS = "'The sound is superb.' 'The price is awful. The lamp is weak.'"
 
 
 @pytest.fixture(scope="module")
-def trained(train, tmp_path_factory):
+def trained(train_without_report, tmp_path_factory):
     """A run of each kind."""
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text("The quick brown fox jumps over the läzy dog.\n" * 20)
     options = (line.format(text=text) + SMALL for line in KINDS.values())
-    runs = [train(line).run for line in options]
+    runs = [train_without_report(line).run for line in options]
     return SimpleNamespace(**dict(zip(KINDS, runs, strict=True)))
 
 

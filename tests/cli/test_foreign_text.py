@@ -29,14 +29,14 @@ STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @pytest.fixture(scope="module")
-def trained(train, tmp_path_factory):
+def trained(train_without_report, tmp_path_factory):
     folder = tmp_path_factory.mktemp("foreign")
     rows = "".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in ROWS)
     (folder / "rows.jsonl").write_text(rows)
     labels = dict(zip("12", CLASSES, strict=True))
     code = EXPERIMENT.format(labels=labels, path=str(folder / "rows.jsonl"))
     (folder / "foreign.py").write_text(code)
-    return train(f"{folder / 'foreign.py'} {TINY}")
+    return train_without_report(f"{folder / 'foreign.py'} {TINY}")
 
 
 @pytest.fixture

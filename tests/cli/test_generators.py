@@ -31,7 +31,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(train, text):
-    return train(f"text --path {text} --tokenizer bpe:300 {TINY}{GPT2}", report=True)
+    return train(f"text --path {text} --tokenizer bpe:300 {TINY}{GPT2}")
 
 
 def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
@@ -43,8 +43,8 @@ def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
     assert works("generate {run} --tokens 5 --greedy").startswith("The ")
 
 
-def test_bytes_are_trained_and_asked_for_text(works, train, text):
-    made = train(f"text --path {text} --tokenizer bytes {TINY}")
+def test_bytes_are_trained_and_asked_for_text(works, train_without_report, text):
+    made = train_without_report(f"text --path {text} --tokenizer bytes {TINY}")
     told = works("evaluate {made}", made=made.run)
     assert re.search(r"nats per byte, perplexity \S+, [\d.]+ bits per byte", told)
     out = works("generate {made} --prompt 'Öl <|endoftext|> 漢' --tokens 8", made=made.run)
@@ -98,8 +98,8 @@ def corpus(tmp_path):
     return write_corpus(tmp_path / "folder")
 
 
-def test_a_corpus_is_trained_and_measured(train, works, corpus):
-    run = train(f"corpus.py --folder {corpus} --separate-documents {TINY}").run
+def test_a_corpus_is_trained_and_measured(train_without_report, works, corpus):
+    run = train_without_report(f"corpus.py --folder {corpus} --separate-documents {TINY}").run
     line = f"evaluate {run} --split training"
     assert re.search(r"nats per byte, .* bits per byte, .* [\d,]+ bytes", works(line))
     assert works(f"generate {run} --tokens 3 --prompt 12").startswith("12")

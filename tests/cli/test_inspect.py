@@ -22,8 +22,8 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def trained(train):
-    return train(f"reviews_demo {TINY}")
+def trained(train_without_report):
+    return train_without_report(f"reviews_demo {TINY}")
 
 
 @pytest.fixture(autouse=True)

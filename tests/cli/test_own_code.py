@@ -79,7 +79,7 @@ def another(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def make(train, tmp_path_factory):
+def make(train_without_report, tmp_path_factory):
     """Trains an experiment of a kind: its run, its file, and what `then` prints in that process."""
 
     def call(kind, then):
@@ -94,7 +94,7 @@ def make(train, tmp_path_factory):
         ):
             for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
                 patch.setattr(own_code, name, empty)
-            trained = train(str(file))
+            trained = train_without_report(str(file))
             patch.setattr("tlite.devices.prepare_devices", lambda: None)
             assert main(shlex.split(then.format(run=trained.run))) == 0
         return SimpleNamespace(file=file, then=out.getvalue(), **vars(trained))
@@ -223,8 +223,8 @@ def test_on_the_command_line_a_function_is_only_replaced(fails, trained, line, s
     assert sentence in fails(f"train {trained.file} {line} --run x")
 
 
-def test_on_the_command_line_a_function_is_replaced(train, works, trained):
-    run = train(f"{trained.file} --activation gelu --attention exact").run
+def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):
+    run = train_without_report(f"{trained.file} --activation gelu --attention exact").run
     saved = json.loads((run / "config.json").read_text())["experiment"]["model"]
     assert (saved["activation"], saved["attention"]) == ("gelu", "exact")
     own_code._references.clear()

@@ -55,9 +55,9 @@ def word_tokenizer() -> PretrainedTokenizer:
 
 
 @pytest.fixture(scope="module")
-def trained(train):
+def trained(train_without_report):
     """A generator of GPT-2's architecture."""
-    return train(f"demo {GPT2}")
+    return train_without_report(f"demo {GPT2}")
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def tuned(train, bert, tmp_path_factory):
     (folder / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
     source = CLASSIFIER.format(data=folder / "data.jsonl", folder=bert)
     (folder / "tuned.py").write_text(source)
-    return train(str(folder / "tuned.py"), report=True)
+    return train(str(folder / "tuned.py"))
 
 
 def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert, tmp_path):
@@ -223,11 +223,11 @@ experiment = GeneratorExperiment(
 """
 
 
-def test_a_generator_starts_from_a_gpt2_and_learns(train, works, exported, tmp_path):
+def test_a_generator_starts_from_a_gpt2_and_learns(train_without_report, works, exported, tmp_path):
     (tmp_path / "data.txt").write_text("abab" * 200)
     source = GENERATOR.format(data=tmp_path / "data.txt", folder=exported, steps=800)
     (tmp_path / "tuned.py").write_text(source)
-    tuned = train(str(tmp_path / "tuned.py"))
+    tuned = train_without_report(str(tmp_path / "tuned.py"))
     losses = [float(x) for x in re.findall(r"validation loss (\S+)", tuned.printed)]
     assert min(losses) < 0.1
     assert "abababababab" in works(f"generate {tuned.run} --tokens 10 --greedy")
@@ -298,8 +298,10 @@ def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
         taken_from(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
 
 
-def test_what_has_no_counterpart_is_refused_with_the_reason(train, fails, tmp_path):
-    run = train(f"demo {GPT2} --positions alibi --num-blocks 1 --steps 1 --evaluate-every 1").run
+def test_what_has_no_counterpart_is_refused_with_the_reason(train_without_report, fails, tmp_path):
+    run = train_without_report(
+        f"demo {GPT2} --positions alibi --num-blocks 1 --steps 1 --evaluate-every 1"
+    ).run
     assert "no family of transformers" in fails(f"export {run} {tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()
 

@@ -21,8 +21,8 @@ LONG = "a b c d a b c d a b c d"
 
 
 @pytest.fixture(scope="module")
-def trained(train):
-    return train(f"copy_task {TINY}")
+def trained(train_without_report):
+    return train_without_report(f"copy_task {TINY}")
 
 
 def records(out):

@@ -5,9 +5,9 @@ import pytest
 from tlite.training import Trainer
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def compiled_when_trained(monkeypatch):
-    """What is only started is not compiled (that it is, to fit, `test_memory.py` looks at)."""
+    """To save time: what is only started is not compiled (`test_memory.py` looks at that it is)."""
     compile_now = Trainer.compile
 
     def compile_then(trainer, placed=None):

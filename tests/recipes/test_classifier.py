@@ -28,6 +28,8 @@ from tlite.recipes.recipe import spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+
 SUBWORDS = {"bpe": Subwords("bpe", 80), "wordpiece": Subwords("wordpiece", 80)}
 
 

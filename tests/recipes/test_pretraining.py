@@ -38,6 +38,8 @@ from tlite.training.loop import host_copy, restore
 from tlite.training.metrics import read_metrics
 from tlite.training.named import to_named
 
+pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+
 SETTINGS = Pretraining(pretraining_steps=4, pretraining_batch_size=4, pretraining_learning_rate=0.1)
 EXPERIMENT = dataclasses.replace(TRANSFORMER, pretraining=SETTINGS)
 

@@ -29,6 +29,8 @@ from tlite.recipes import ClassifierRecipe, GeneratorRecipe, open_recipe, start
 from tlite.recipes.taking import take_member
 from tlite.training.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):

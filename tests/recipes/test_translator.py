@@ -29,6 +29,8 @@ from tlite.training.metrics import read_metrics
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 
+pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+
 STEPS = 6
 
 

@@ -31,7 +31,9 @@ def corpus(tmp_path_factory):
     return folder / "made"
 
 
-def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, train, tmp_path, capsys):
+def test_four_train_one_is_killed_two_go_on_and_one_generates(
+    corpus, train_without_report, tmp_path, capsys
+):
     line = f"gpt2 --folder {corpus} {TINY}"
     run = tmp_path / "run"
     with Launched(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
@@ -46,7 +48,7 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, train, tmp
     assert losses(run, "validation").keys() < {5, 10, 15, 20, 25, 30}
 
     assert "on 2 cpu device(s)" in launched("train --resume run", tmp_path, 2)
-    alone = train(line).run
+    alone = train_without_report(line).run
     for split, steps in (("training", range(1, 31)), ("validation", range(5, 31, 5))):
         found, right = losses(run, split), losses(alone, split)
         assert list(found) == list(right) == [*steps]

@@ -106,9 +106,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_other_kinds_train_over_processes_as_in_one(several, train, kind):
+def test_other_kinds_train_over_processes_as_in_one(several, train_without_report, kind):
     name, options = OTHERS[kind].split(" ", 1)
-    ours, right = several(2, 1, options, name), open_recipe(train(OTHERS[kind]).run)
+    ours, right = several(2, 1, options, name), open_recipe(train_without_report(OTHERS[kind]).run)
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
