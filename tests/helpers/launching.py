@@ -1,5 +1,6 @@
 """Real processes of `tlite launch`, for the tests of what several of them do together."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
+import numpy as np
 
+EXPERIMENT = Path(__file__).parent / "divided_experiment.py"
 SECONDS = 120  # for whatever is waited for, on a busy machine
 
 
@@ -74,3 +77,15 @@ def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -
         code, out, err = run.end()
     assert (code, err) == (0, "")
     return out
+
+
+def assert_close(found, right):
+    """Within 1e-5, which is a hundredth of what a step changes."""
+    assert found.keys() == right.keys()
+    for name in right:
+        np.testing.assert_allclose(found[name], right[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+def losses_of(recipe, split):
+    lines = map(json.loads, recipe.run.metrics.read_text().splitlines())
+    return [line["loss"] for line in lines if line["split"] == split]
