@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -238,19 +239,24 @@ def show_part(part: str) -> int:
     return 0
 
 
-def run_part(part: str, seconds: float) -> tuple[int | str, list[Row], str]:
-    """How it ended, in a process of its own, at the latest after so many seconds; rows; stderr."""
+def run_part(part: str, seconds: float) -> tuple[int, list[Row], str]:
+    """Exit code, rows and stderr of a process of its own, killed after so many seconds."""
     asked = os.environ.get("JAX_PLATFORMS")
-    environment = os.environ | ({"JAX_PLATFORMS": f"{asked},cpu"} if asked else {})
-    command = [sys.executable, "-m", "experiments.benchmarks.gpu_check", part]
-    settings = {"capture_output": True, "text": True, "cwd": ROOT, "timeout": seconds}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.benchmarks.gpu_check", part],
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT},
+        env=os.environ | ({"JAX_PLATFORMS": f"{asked},cpu"} if asked else {}),
+        start_new_session=True,
+    )
     try:
-        ended = subprocess.run(command, env=environment, **settings)
-        code, out, err = ended.returncode, ended.stdout, ended.stderr
-    except subprocess.TimeoutExpired as late:
-        code, out, err = f"the limit, {seconds:.0f} s", (late.stdout or b"").decode(), ""
-    lines = [line for line in out.splitlines() if line.startswith("{")]
-    return code, [Row(**json.loads(line)) for line in lines], err
+        out, err = process.communicate(timeout=seconds)
+    except BaseException as reason:  # Ctrl-C too
+        os.killpg(process.pid, signal.SIGKILL)  # with the workers that it has started
+        out, err = process.communicate()
+        if not isinstance(reason, subprocess.TimeoutExpired):
+            raise
+    rows = [Row(**json.loads(line)) for line in out.splitlines() if line.startswith("{")]
+    return process.returncode, rows, err
 
 
 def main() -> int:
@@ -269,7 +275,8 @@ def main() -> int:
                 print(err.splitlines()[-1], file=sys.stderr)
                 return 2
             if code:
-                found.append(Row(part, f"ended by {code}", "to end well", False))
+                wanted = f"0, within {END - spent:.0f} s"
+                found.append(Row(part, f"ended with {code}", wanted, False))
                 print(err[-2000:], file=sys.stderr)
         rows += found
         for row in found:
