@@ -38,6 +38,7 @@ for name, value in SETTINGS.items():
 # Programs are long lists of small objects, few of them ever garbage: look for it more rarely.
 gc.set_threshold(50_000, 20, 50)
 
+TESTS = Path(__file__).parent
 # What takes longest comes first, so that all workers end together.
 SLOWEST = ["system", "tests", "cli", "recipes", "training", "models"]
 
@@ -70,9 +71,23 @@ def data_folder() -> Path:
     return folder
 
 
+def pytest_addoption(parser) -> None:
+    help_ = "write to tests/programs.json how many programs each file compiles"
+    parser.addoption("--write-programs", action="store_true", help=help_)
+
+
 def pytest_configure(config) -> None:
-    if guarantees.asked_for_all(config, folder := Path(__file__).parent):
-        config.pluginmanager.register(guarantees.Guarantees(config, folder))
+    if guarantees.asked_for_all(config, TESTS):
+        config.pluginmanager.register(guarantees.Guarantees(config, TESTS))
+        writes = config.getoption("write_programs")
+        config.pluginmanager.register(programs.Programs(config, writes))
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    if guarantees.asked_for_all(config, TESTS) and config.option.ignore:
+        names = sorted(path.stem for path in (TESTS / "system").glob("test_*.py"))
+        names = ", ".join(name.removeprefix("test_").replace("_", " ") for name in names)
+        terminalreporter.write_line(f"left out, make test-all has them: {names}")
 
 
 def pytest_collection_modifyitems(items) -> None:
@@ -101,60 +116,3 @@ def failed_if_skipped(report):
         report.outcome = "failed"
         report.longrepr = f"skipped in CI: {report.longrepr}"
     return report
-
-
-# Programs: how many each file compiles
-
-counting = programs.Counting()
-
-
-def pytest_addoption(parser) -> None:
-    help_ = "write how many programs each file compiles to tests/programs.json"
-    parser.addoption("--write-programs", action="store_true", help=help_)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item, nextitem):
-    file = item.nodeid.partition("::")[0]
-    if file != counting.file and item.config.getoption("write_programs"):
-        jax.clear_caches()
-    counting.file = file
-    yield
-    counting.file = ""
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node, error) -> None:
-    """What a worker has counted."""
-    programs.counts.update(getattr(node, "workeroutput", {}).get("programs", {}))
-
-
-def is_whole(config) -> bool:
-    """Whether all of a folder of tests was asked for, and not some of them by name."""
-    narrowed = config.option.keyword or config.option.markexpr or config.option.lf
-    return not narrowed and all(Path(argument).is_dir() for argument in config.args)
-
-
-def pytest_sessionfinish(session) -> None:
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["programs"] = dict(programs.counts)
-    elif session.config.getoption("write_programs"):
-        programs.write(programs.counts)
-    elif is_whole(session.config):
-        version, kept = programs.read()
-        faults = programs.too_many(programs.counts, kept) if version == jax.__version__ else []
-        session.config.stash[FAULTS] = faults
-        if faults and not session.exitstatus:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-FAULTS = pytest.StashKey[list[str]]()
-
-
-def pytest_terminal_summary(terminalreporter, config) -> None:
-    for fault in config.stash.get(FAULTS, []):
-        terminalreporter.line(f"FAILED budget: {fault} (make test-programs writes them anew)")
-    if is_whole(config) and config.getoption("ignore"):
-        names = sorted(path.stem for path in (Path(__file__).parent / "system").glob("test_*.py"))
-        names = ", ".join(name.removeprefix("test_").replace("_", " ") for name in names)
-        terminalreporter.line(f"left out, make test-all has them: {names}")

@@ -1,8 +1,8 @@
 """How many programs each test file compiles: most of a suite's minutes are compilations.
 
 `make test-programs` writes `tests/programs.json`, with JAX's memory of programs emptied before each
-file, so that a count is the largest there can be: whatever ran before only lowers it. A run of all
-tests fails where a file compiles a quarter more than what is kept.
+file, so that a count is the largest there can be: what ran before only lowers it. A run of all
+tests fails where a file compiles a quarter more than is kept.
 """
 
 import json
@@ -10,43 +10,64 @@ from collections import Counter
 from pathlib import Path
 
 import jax
+import pytest
 
 KEPT = Path(__file__).parents[1] / "programs.json"
-ALLOWED = 1.25
-FEW = 8  # programs more than kept that are let pass in a small file
-
-counts: Counter[str] = Counter()
-"""Programs that this process has compiled, by test file."""
+ALLOWED, FEW = 1.25, 10
+"""Times what is kept, or so many programs more where that is little."""
 
 
-class Counting:
-    """Adds each compilation of this process to the file that is being tested."""
+def over(found: dict[str, int], kept: dict[str, int]) -> list[str]:
+    """A line for each file that compiles more than it may; one that is not kept may compile few."""
+    most = {file: max(ALLOWED * kept.get(file, 0), kept.get(file, 0) + FEW) for file in found}
+    return [
+        f"{file} compiles {count} programs, and may {most[file]:.0f}: make test-programs"
+        for file, count in sorted(found.items())
+        if count > most[file]
+    ]
 
-    def __init__(self):
-        self.file = ""
-        jax.monitoring.register_event_duration_secs_listener(self._note)
 
-    def _note(self, event: str, *_, **__) -> None:
+class Programs:
+    """A plugin that counts the compilations of this process, by test file.
+
+    Args:
+        writes: what is counted is kept, and not compared.
+    """
+
+    def __init__(self, config: pytest.Config, writes: bool):
+        self.output = getattr(config, "workeroutput", None)  # of one of several processes
+        self.writes, self.file, self.counts, self.faults = writes, "", Counter(), []
+        jax.monitoring.register_event_duration_secs_listener(self.note)
+
+    def note(self, event: str, *_, **__) -> None:
         if self.file and event.endswith("backend_compile_duration"):
-            counts[self.file] += 1
+            self.counts[self.file] += 1
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        file = item.nodeid.partition("::")[0]
+        if self.writes and file != self.file:
+            jax.clear_caches()
+        self.file = file
+        return (yield)
 
-def too_many(found: dict[str, int], kept: dict[str, int]) -> list[str]:
-    """What is wrong: a line for each file that is over its budget, or has none."""
-    faults = []
-    for file, count in sorted(found.items()):
-        most = max(ALLOWED * kept.get(file, 0), kept.get(file, 0) + FEW)
-        if count > most:
-            faults.append(f"{file} compiles {count} programs, {most:.0f} are allowed")
-    return faults
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.counts.update(getattr(node, "workeroutput", {}).get("programs", {}))
 
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.output is not None:
+            self.output["programs"] = dict(self.counts)
+        elif self.writes:
+            content = {"jax": jax.__version__, "programs": dict(sorted(self.counts.items()))}
+            KEPT.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        else:
+            kept = json.loads(KEPT.read_text(encoding="utf-8"))
+            if kept["jax"] == jax.__version__:
+                self.faults = over(self.counts, kept["programs"])
+            if self.faults and not session.exitstatus:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-def read() -> tuple[str, dict[str, int]]:
-    """The version of JAX that was counted with, and the counts."""
-    content = json.loads(KEPT.read_text(encoding="utf-8"))
-    return content["jax"], content["programs"]
-
-
-def write(found: dict[str, int]) -> None:
-    content = {"jax": jax.__version__, "programs": dict(sorted(found.items()))}
-    KEPT.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    def pytest_terminal_summary(self, terminalreporter) -> None:
+        for fault in self.faults:
+            terminalreporter.write_line(fault)

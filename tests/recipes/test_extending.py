@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.launching import Launched
 from tests.helpers.recipes import (
     LOGISTIC,
     TRANSLATOR,
@@ -237,15 +236,6 @@ def test_a_config_whose_writing_is_cut_short_is_the_one_before(ended, whole, mon
     assert (folder / "config.json").read_bytes() == before
     resume(folder, steps=AFTER)
     assert_same_runs(folder, whole, ended=[BEFORE])
-
-
-def test_several_processes_agree_on_the_steps(ended, tmp_path):
-    folder = ended
-    with Launched(f"train --resume {folder} --steps {AFTER}", tmp_path) as launched:
-        code, _, err = launched.end()
-    assert code == 0, err
-    assert config(folder)["experiment"]["training"]["steps"] == AFTER
-    assert max(records(folder)) == AFTER
 
 
 def test_a_profile_opens_and_changes_no_bit(tmp_path, capsys):

@@ -31,9 +31,7 @@ def corpus(tmp_path_factory):
     return folder / "made"
 
 
-def test_four_train_one_is_killed_two_go_on_and_one_generates(
-    corpus, train_without_report, tmp_path, capsys
-):
+def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, capsys):
     line = f"gpt2 --folder {corpus} {TINY}"
     run = tmp_path / "run"
     with Launched(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
@@ -48,7 +46,8 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(
     assert losses(run, "validation").keys() < {5, 10, 15, 20, 25, 30}
 
     assert "on 2 cpu device(s)" in launched("train --resume run", tmp_path, 2)
-    alone = train_without_report(line).run
+    launched(f"train {line} --run alone", tmp_path, 1)
+    alone = tmp_path / "alone"
     for split, steps in (("training", range(1, 31)), ("validation", range(5, 31, 5))):
         found, right = losses(run, split), losses(alone, split)
         assert list(found) == list(right) == [*steps]

@@ -1,12 +1,14 @@
 """Several processes train the same as one: real ones, by `tlite launch`."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
 import pytest
 
-from tests.helpers.launching import EXPERIMENT, Launched, assert_close, losses_of
+from tests.helpers.launching import EXPERIMENT, Launched, assert_close, launched, losses_of
+from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
 
 pytest_plugins = "tests.helpers.several"
@@ -57,6 +59,13 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind):
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
+
+
+def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
+    run = shutil.copytree(several(2, 1).run.folder, tmp_path / "run")
+    launched("train --resume run --steps 9", tmp_path)
+    assert json.loads((run / "config.json").read_text())["experiment"]["training"]["steps"] == 9
+    assert len(losses_of(open_recipe(run), "training")) == 9
 
 
 def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path):
