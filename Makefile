@@ -103,8 +103,9 @@ test: .venv/test
 test-all: .venv/system
 	$(PYTEST)
 
+FILES ?= tests
 test-programs: .venv/system
-	$(PYTEST) --write-programs
+	$(PYTEST) --write-programs $(FILES)
 
 # The lowest versions of pyproject.toml, and each Python that is here. Hours: run by hand.
 test-versions:

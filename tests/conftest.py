@@ -77,9 +77,11 @@ def pytest_addoption(parser) -> None:
 
 
 def pytest_configure(config) -> None:
-    if guarantees.asked_for_all(config, TESTS):
+    config.pluginmanager.register(skips)
+    whole, writes = guarantees.asked_for_all(config, TESTS), config.option.write_programs
+    if whole:
         config.pluginmanager.register(guarantees.Guarantees(config, TESTS))
-        writes = config.getoption("write_programs")
+    if whole or writes:
         config.pluginmanager.register(programs.Programs(config, writes))
 
 
@@ -96,23 +98,3 @@ def pytest_collection_modifyitems(items) -> None:
         return SLOWEST.index(folder) if folder in SLOWEST else len(SLOWEST)
 
     items.sort(key=rank)
-
-
-# Skips: in CI a fault
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    return failed_if_skipped((yield))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector):
-    return failed_if_skipped((yield))
-
-
-def failed_if_skipped(report):
-    if report.skipped and skips.is_fault(report.nodeid):
-        report.outcome = "failed"
-        report.longrepr = f"skipped in CI: {report.longrepr}"
-    return report
