@@ -149,22 +149,15 @@ def devices(number: int):
         yield
 
 
-def evaluated(run: Path) -> dict[str, list[float]]:
-    """The means over the validation part at the best checkpoint, of each member."""
-    with devices(1):
-        recipe = open_recipe(run)
-    members, _ = recipe.restore("best")
-    means = validate(recipe.trainer, members, recipe.validation())
-    recipe.trainer.feed.close()
-    return {name: values.tolist() for name, values in means.items()}
-
-
-def gone_on(run: Path) -> list[list[float]]:
-    """The losses of a run that is trained to step `MORE`, of each step and member."""
+def gone_on(run: Path) -> tuple[dict[str, list[float]], list[list[float]]]:
+    """The means over the validation part at the best checkpoint, of each member; and the losses of
+    the run, by step and member, once it has gone on to step `MORE`."""
     with devices(1):
         recipe = open_recipe(run, MORE)
+        members, _ = recipe.restore("best")
+        means = validate(recipe.trainer, members, recipe.validation())
         recipe.train(report=False)
-    return losses_of(run)
+    return {name: values.tolist() for name, values in means.items()}, losses_of(run)
 
 
 def course(run: Path, folder: Path, number: int, **changes) -> tuple[list, list[list[float]]]:
