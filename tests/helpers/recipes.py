@@ -1,5 +1,6 @@
 """Tiny runs of classifiers and translators, and how they are cut short and compared."""
 
+import copy
 import dataclasses
 import json
 import signal
@@ -81,6 +82,21 @@ def train(experiment: ClassifierExperiment, folder: Path) -> ClassifierRecipe:
     run = without_report(start(experiment, folder))
     run.train()
     return run
+
+
+def start_like(run, folder: Path, **training):
+    """Another run of the experiment, on the programs that were compiled for this one.
+
+    A number of steps does not change them. What is opened again later compiles its own.
+    """
+    training = dataclasses.replace(run.experiment.training, **training)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "compile", lambda *_: None)
+        new = start(dataclasses.replace(run.experiment, training=training), folder)
+    trainer = copy.copy(run.trainer)
+    trainer.config, trainer.feed = new.trainer.config, new.trainer.feed
+    new.trainer = trainer
+    return without_report(new)
 
 
 def stopped(train, *arguments) -> str:

@@ -1,5 +1,6 @@
 """What the tests of runs share."""
 
+import jax
 import pytest
 
 from tlite.training import Trainer
@@ -15,3 +16,13 @@ def compiled_when_trained(monkeypatch):
             compile_now(trainer, placed)
 
     monkeypatch.setattr(Trainer, "compile", compile_then)
+
+
+@pytest.fixture(scope="module")
+def one_device():
+    """To save time, where devices are not the point: runs of all are those of `test_recipe.py`."""
+    first = jax.devices()[:1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "devices", lambda *_: first)
+        patch.setattr(jax, "device_count", lambda *_: 1)
+        yield

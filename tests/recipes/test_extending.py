@@ -1,13 +1,12 @@
 """More steps for a run: it ends as one that had them from the start, or it is said why it can't."""
 
+import copy
 import dataclasses
 import gzip
 import json
 import shutil
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,20 +15,23 @@ from tests.helpers.recipes import (
     TRANSLATOR,
     complaint,
     interrupt,
+    start_like,
     stopped,
-    without_report,
+    train,
 )
 from tlite.cli import commands, main
 from tlite.cli.options import Profiled, Resume
 from tlite.data import TextFile
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
-from tlite.recipes import RECIPES, start
-from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.recipes import RECIPES
+from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoint_file import read_checkpoint_file
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit
 from tlite.training.metrics import MetricsFile, read_metrics
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 BEFORE, AFTER = 5, 9  # no multiples of evaluate_every, which is 2
 MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
@@ -67,14 +69,23 @@ def with_steps(experiment, steps):
 
 
 def trained(experiment, folder, steps):
-    without_report(start(with_steps(experiment, steps), folder)).train()
+    return train(with_steps(experiment, steps), folder).run.folder
+
+
+def trained_like(run, folder, steps):
+    start_like(run, folder, steps=steps).train()
     return folder
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A classifier that had all of the steps from the start."""
-    return trained(LOGISTIC, tmp_path_factory.mktemp("runs") / "whole", AFTER)
+def classifier(tmp_path_factory):
+    """A run that had all of the steps from the start."""
+    return train(with_steps(LOGISTIC, AFTER), tmp_path_factory.mktemp("runs") / "whole")
+
+
+@pytest.fixture(scope="module")
+def whole(classifier):
+    return classifier.run.folder
 
 
 @pytest.fixture(scope="module")
@@ -120,44 +131,42 @@ def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
     if kind == "translator":
         pytest.importorskip("tokenizers")
         pytest.importorskip("sacrebleu")
-        one_seed = dataclasses.replace(TRANSLATOR.training, seeds=1)
-        translator = dataclasses.replace(TRANSLATOR, training=one_seed)
-    if kind == "classifier":
+        model = dataclasses.replace(TRANSLATOR.model, dropout=0.0, hidden_dropout=0.0)
+        translator = dataclasses.replace(TRANSLATOR, model=model, bleu_sentences=0)
+        run = train(with_steps(translator, AFTER), tmp_path / "whole")
+        whole, folder = run.run.folder, trained_like(run, tmp_path / "run", BEFORE)
+    elif kind == "classifier":
         whole, folder = map(request.getfixturevalue, ("whole", "ended"))
     else:
-        experiment = generator if kind == "generator" else translator
-        whole = trained(experiment, tmp_path / "whole", AFTER)
-        folder = trained(experiment, tmp_path / "run", BEFORE)
+        whole = trained(generator, tmp_path / "whole", AFTER)
+        folder = trained(generator, tmp_path / "run", BEFORE)
     assert main(["train", "--resume", str(folder), "--steps", str(AFTER)]) == 0
     assert_same_runs(folder, whole, ended=[BEFORE])
 
 
-def test_an_unfinished_run_may_get_more_steps_or_fewer_that_are_not_done(tmp_path):
-    whole = trained(LOGISTIC, tmp_path / "whole", 8)
+def test_an_unfinished_run_may_get_more_steps_or_fewer_that_are_not_done(classifier, tmp_path):
+    whole = trained_like(classifier, tmp_path / "whole", 8)
     for name, steps in (("more", 6), ("fewer", 50)):
         with pytest.MonkeyPatch.context() as patch:
             interrupt(patch, 3)
-            stopped(trained, LOGISTIC, tmp_path / name, steps)
+            stopped(trained_like, classifier, tmp_path / name, steps)
         resume(tmp_path / name, steps=8)
         done = [line["step"] for line in lines(tmp_path / name) if line["split"] != "training"]
         assert_same_runs(tmp_path / name, whole, ended={*done} - {2, 4, 6, 8})
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def fitted(classifier):
     """Train in a folder; validations find the accuracies given, in turn."""
-    model = dataclasses.replace(MODEL, vocabulary_size=5)
-    training = dataclasses.replace(TRAINING, select="accuracy")
-    tokens = np.tile(np.arange(5), 20)
-    trainer = Trainer(generator_task(model), training, jnp.asarray(tokens), jax.devices()[:1])
-    batches = validation_batches(tokens, 8, 4, 1)
+    trainer, batches = copy.copy(classifier.trainer), classifier.validation()
 
     def fit_to(folder, steps, accuracies, **changes):
         # None of what changes is compiled.
-        trainer.config = dataclasses.replace(training, steps=steps, **changes)
+        changes |= {"steps": steps, "select": "accuracy"}
+        trainer.config = dataclasses.replace(classifier.trainer.config, **changes)
         folder.mkdir(exist_ok=True)
         found = iter(accuracies)
-        fit(trainer, folder, batches, 8, measure=lambda *_: {"accuracy": np.array([next(found)])})
+        fit(trainer, folder, batches, 8, measure=lambda *_: {"accuracy": np.full(2, next(found))})
         return folder
 
     return fit_to
@@ -238,12 +247,10 @@ def test_a_config_whose_writing_is_cut_short_is_the_one_before(ended, whole, mon
     assert_same_runs(folder, whole, ended=[BEFORE])
 
 
-def test_a_profile_opens_and_changes_no_bit(tmp_path, capsys):
-    start(LOGISTIC, tmp_path / "plain").train()
-    capsys.readouterr()
-    start(LOGISTIC, tmp_path / "profiled").train(profile=2)
+def test_a_profile_opens_and_changes_no_bit(classifier, whole, tmp_path, capsys):
+    start_like(classifier, tmp_path / "profiled").train(profile=2)
     said = capsys.readouterr().out
-    assert_same_runs(tmp_path / "profiled", tmp_path / "plain")
+    assert_same_runs(tmp_path / "profiled", whole)
     (trace,) = (tmp_path / "profiled" / "profile").rglob("perfetto_trace.json.gz")
     assert f"profile of 2 steps: xprof {tmp_path / 'profiled' / 'profile'}" in said
     assert str(trace) in said

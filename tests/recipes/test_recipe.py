@@ -1,8 +1,10 @@
 """What all runs do alike: they go on after an interruption, give up a member, know their data."""
 
 import dataclasses
+import functools
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -18,11 +20,13 @@ from tests.helpers.recipes import (
     interrupt,
     labelled,
     resume,
+    start_like,
     stopped,
     train,
     without_report,
 )
 from tlite.data import TextFile
+from tlite.errors import Interrupted
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe, open_recipe, start
@@ -46,12 +50,27 @@ def binary(tmp_path):
 # Interruption
 
 
+@pytest.fixture(scope="module")
+def halfway(uninterrupted, tmp_path_factory):
+    """Runs of two seeds that were interrupted at a step, each made when it is first asked for."""
+
+    @functools.cache
+    def run(step):
+        folder = tmp_path_factory.mktemp("runs") / "halfway"
+        run = start_like(uninterrupted, folder)
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, step)
+            assert f"tlite train --resume {folder}" in stopped(run.train)
+        return run
+
+    return run
+
+
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tmp_path, step):
-    folder = tmp_path / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, step)
-        assert f"tlite train --resume {folder}" in stopped(train, TRANSFORMER, folder)
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(
+    halfway, uninterrupted, tmp_path, step
+):
+    folder = shutil.copytree(halfway(step).run.folder, tmp_path / "run")
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert step <= last < STEPS
     assert_same_state(resume(folder), uninterrupted)
@@ -74,17 +93,8 @@ def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
 # One of the members
 
 
-@pytest.fixture(scope="module")
-def halfway(tmp_path_factory):
-    """A run of two seeds that was interrupted."""
-    run = start(TRANSFORMER, tmp_path_factory.mktemp("runs") / "halfway")
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, 3)
-        stopped(run.train)
-    return run
-
-
 def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupted):
+    halfway = halfway(3)
     alone = take_member(halfway, 1)
     assert alone.run.folder.name == "halfway-1"
     assert alone.experiment.training.members == [TRAINING.members[1]]
@@ -110,7 +120,9 @@ def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupt
 
 @pytest.mark.parametrize("member", [-1, 2])
 def test_a_member_that_there_is_none_of_is_told(halfway, member):
-    assert f"there is no member {member}: the run has 2" in complaint(take_member, halfway, member)
+    assert f"there is no member {member}: the run has 2" in complaint(
+        take_member, halfway(3), member
+    )
 
 
 def test_a_run_without_a_checkpoint_has_no_member_to_take(binary, tmp_path):
@@ -217,8 +229,14 @@ def test_auto_is_decided_once_and_kept(
     found = lambda name: asked.append(name) or (precision, "it was measured")  # noqa: E731
     monkeypatch.setattr("tlite.recipes.prepared.choose_precision", found)
     model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=context)
-    training = dataclasses.replace(TRAINING, precision="auto", steps=2, seeds=1)
-    run = train(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")
+    training = dataclasses.replace(TRAINING, precision="auto")
+    run = start(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")
+
+    def stop(*_, **__):
+        raise Interrupted("stopped", signal.SIGINT)
+
+    monkeypatch.setattr("tlite.recipes.recipe.fit", stop)
+    stopped(run.train)
     printed = capsys.readouterr().out
     assert "precision: it was measured" in printed
     assert f"in {precision} precision, attention {attention} on" in printed

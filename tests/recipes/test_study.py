@@ -30,6 +30,8 @@ from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TRAINING = TrainingConfig(steps=4, batch_size=8, evaluate_every=2, learning_rate=1e-2)
 
 
@@ -158,7 +160,7 @@ def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
 def test_a_study_whose_process_is_killed_ends_with_the_same_bits(base, whole, tmp_path):
     """Really: by SIGKILL, where all is lost that the process had not written yet."""
     study = start_study(sizes(base), tmp_path / "study", Preparing()).folder
-    moments = "2", "2", "3"  # both checkpoints of the first run, and the first of the second
+    moments = "2", "4"  # the first checkpoint of each run
     arguments = "-m", "tests.helpers.killed_study", str(study), str(jax.device_count()), *moments
     folder = Path(__file__).parents[2]
     subprocess.run([sys.executable, *arguments], cwd=folder, check=True, timeout=300)
@@ -340,9 +342,9 @@ def test_translators_that_could_not_be_compared_are_refused(base, tmp_path, name
 
 def test_variants_of_a_translator_are_trained(tmp_path, capsys):
     pytest.importorskip("tokenizers")
-    plain = changed(TRANSLATOR, steps=1, evaluate_every=1, seeds=1, select="loss")
-    plain = dataclasses.replace(plain, bleu_sentences=1)
-    train_study({"this": plain, "that": changed(plain, norm="rms")}, tmp_path / "study")
+    plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", dropout=0.0, hidden_dropout=0.0)
+    plain = dataclasses.replace(plain, bleu_sentences=0)
+    train_study({"this": plain, "that": changed(plain, batch_size=256)}, tmp_path / "study")
     study = read_study(tmp_path / "study")
     assert [finished(study, variant) for variant in study.variants] == [True, True]
     assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
