@@ -9,6 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
+import datasets  # noqa: F401 - which takes seconds, of the parent's and not of every child's
 import jax
 
 from tlite.recipes.study_training import resume_study

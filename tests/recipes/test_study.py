@@ -344,7 +344,7 @@ def test_variants_of_a_translator_are_trained(tmp_path, capsys):
     pytest.importorskip("tokenizers")
     plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", dropout=0.0, hidden_dropout=0.0)
     plain = dataclasses.replace(plain, bleu_sentences=0)
-    train_study({"this": plain, "that": changed(plain, batch_size=256)}, tmp_path / "study")
+    train_study({"this": plain, "that": changed(plain, keep=2)}, tmp_path / "study")
     study = read_study(tmp_path / "study")
     assert [finished(study, variant) for variant in study.variants] == [True, True]
     assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
