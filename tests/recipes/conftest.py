@@ -6,8 +6,8 @@ import pytest
 from tlite.training import Trainer
 
 
-@pytest.fixture
-def compiled_when_trained(monkeypatch):
+@pytest.fixture(scope="module")
+def compiled_when_trained():
     """To save time: what is only started is not compiled (`test_memory.py` looks at that it is)."""
     compile_now = Trainer.compile
 
@@ -15,7 +15,9 @@ def compiled_when_trained(monkeypatch):
         if placed is not None:
             compile_now(trainer, placed)
 
-    monkeypatch.setattr(Trainer, "compile", compile_then)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "compile", compile_then)
+        yield
 
 
 @pytest.fixture(scope="module")

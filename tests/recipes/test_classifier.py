@@ -28,7 +28,7 @@ from tlite.recipes.recipe import spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 
-pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
 SUBWORDS = {"bpe": Subwords("bpe", 80), "wordpiece": Subwords("wordpiece", 80)}
 
@@ -218,10 +218,11 @@ def trained(tmp_path_factory):
     """Runs that were trained, each once."""
     folder = tmp_path_factory.mktemp("trained")
     reviews = labelled(folder / "texts.jsonl", 4 * TEXTS)
+    model = dataclasses.replace(TRANSFORMER.model, dropout=0.0, word_dropout=0.0)
     experiments = {
         "words": LOGISTIC,
         "bpe": dataclasses.replace(LOGISTIC, tokenizer=SUBWORDS["bpe"]),
-        "transformer": dataclasses.replace(TRANSFORMER, padding="unknown"),
+        "transformer": dataclasses.replace(TRANSFORMER, model=model, padding="unknown"),
         "sentences": dataclasses.replace(LOGISTIC, data=reviews, sentences=3),
     }
     runs = {}

@@ -14,6 +14,7 @@ from tests.helpers.recipes import (
     complaint,
     interrupt,
     resume,
+    start_like,
     stopped,
     train,
 )
@@ -23,6 +24,8 @@ from tlite.recipes import start
 from tlite.recipes.classifier import encode_texts
 from tlite.recipes.inspect_run import transformer_alone
 from tlite.text import NgramTokenizer
+
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
 WORDS = Words(min_document_frequency=2, word_ngrams=2, character_ngrams=3)
 TRAINING = dataclasses.replace(TRANSFORMER.training, weight_decay=0.1, clip_norm=1.0)
@@ -96,7 +99,7 @@ def test_the_transformer_is_trained_as_without_them(run, tmp_path, capsys):
 def test_a_run_resumes_to_the_same_bits(run, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         interrupt(patched, 3)
-        stopped(train, NGRAMS, tmp_path / "cut")
+        stopped(start_like(run, tmp_path / "cut").train)
     again = resume(tmp_path / "cut")
     expected = run.restore("last")[0].parameters
     for name, array in again.restore("last")[0].parameters.items():

@@ -17,6 +17,7 @@ from tests.helpers.recipes import (
     interrupt,
     labelled,
     resume,
+    start_like,
     stopped,
     train,
 )
@@ -38,10 +39,11 @@ from tlite.training.loop import host_copy, restore
 from tlite.training.metrics import read_metrics
 from tlite.training.named import to_named
 
-pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
 SETTINGS = Pretraining(pretraining_steps=4, pretraining_batch_size=4, pretraining_learning_rate=0.1)
-EXPERIMENT = dataclasses.replace(TRANSFORMER, pretraining=SETTINGS)
+MODEL = dataclasses.replace(TRANSFORMER.model, dropout=0.0, word_dropout=0.0)
+EXPERIMENT = dataclasses.replace(TRANSFORMER, model=MODEL, pretraining=SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -104,26 +106,21 @@ def test_the_generator_is_one_and_has_the_classifiers_first_seed():
 # Interruption
 
 
-@pytest.mark.parametrize(("step", "in_pretraining"), [(3, True), (3, False)])
-def test_a_run_interrupted_in_or_after_pre_training_ends_as_one_that_was_not(
-    uninterrupted, tmp_path, step, in_pretraining
+@pytest.mark.parametrize("in_pretraining", [True, False])
+def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that_was_not(
+    uninterrupted, tmp_path, in_pretraining
 ):
     folder = tmp_path / "run"
+    run = start_like(uninterrupted, folder)
     with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, step, in_pretraining)
-        stopped(train, EXPERIMENT, folder)
+        interrupt(patch, 3, in_pretraining)
+        assert stopped(run.train).endswith(f"tlite train --resume {folder}")
     assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
+    if in_pretraining:
+        assert "no checkpoint yet" in complaint(run.restore, "best")
+        assert "no checkpoint yet" in complaint(take_member, run, 0)
+        assert not (tmp_path / "run-0").exists()
     assert_same_state(resume(folder), uninterrupted)
-
-
-def test_a_run_interrupted_in_pre_training_says_so_and_cannot_be_asked(tmp_path):
-    run = start(EXPERIMENT, tmp_path / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(patch, 2, pretraining=True)
-        assert stopped(run.train).endswith(f"tlite train --resume {tmp_path / 'run'}")
-    assert "no checkpoint yet" in complaint(run.restore, "best")
-    assert "no checkpoint yet" in complaint(take_member, run, 0)
-    assert not (tmp_path / "run-0").exists()
 
 
 # What is read
@@ -203,7 +200,7 @@ def test_a_text_that_is_there_twice_is_read_once(make, tmp_path, capsys):
 
 
 def test_no_steps_of_pre_training_are_none_and_fewer_are_refused(make, tmp_path):
-    train(make(pretraining_steps=0), tmp_path / "run")
+    start(make(pretraining_steps=0), tmp_path / "run").start_members()
     assert not (tmp_path / "run" / "pretraining").exists()
     with pytest.raises(ValueError, match="pretraining_steps must be at least 0"):
         make(pretraining_steps=-1)

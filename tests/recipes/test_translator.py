@@ -15,6 +15,7 @@ from tests.helpers.recipes import (
     complaint,
     interrupt,
     resume,
+    start_like,
     stopped,
 )
 from tlite.data import ParallelText
@@ -29,20 +30,16 @@ from tlite.training.metrics import read_metrics
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 
-pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
+pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
 STEPS = 6
 
 
-def train(folder) -> TranslatorRecipe:
-    run = start(TRANSLATOR, folder)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> TranslatorRecipe:
+    run = start(TRANSLATOR, tmp_path_factory.mktemp("runs") / "trained")
     run.train()
     return run
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("runs") / "trained")
 
 
 @pytest.fixture
@@ -133,7 +130,7 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3, pretraining=True)  # a translator's task has a perplexity, as that
-        assert f"tlite train --resume {folder}" in stopped(train, folder)
+        assert f"tlite train --resume {folder}" in stopped(start_like(trained, folder).train)
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert 3 <= last < STEPS
     resumed = resume(folder)
