@@ -1,5 +1,6 @@
 """A stream feeds what a resident set would, whatever the devices and wherever calls are cut."""
 
+import copy
 import dataclasses
 import functools
 
@@ -11,6 +12,7 @@ from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import StreamedFeed
+from tlite.training.loop import host_copy
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
@@ -51,8 +53,10 @@ def resident(**changes):
     return Trainer(task._replace(draw=draw), training, data, jax.local_devices()[:1])
 
 
-def run(trainer, *parts):
-    members, step, losses = trainer.init(), 0, []
+def run(trainer, *parts, members=None):
+    """From the start of seed 0, which is compiled once, unless from these members."""
+    members = trainer.place(start()) if members is None else members
+    step, losses = 0, []
     for num_steps in parts:
         members, history = trainer.train(members, step, num_steps)
         losses.append(history["loss"])
@@ -63,12 +67,27 @@ def run(trainer, *parts):
 @functools.cache
 def alone():
     """A trainer on one device, compiled once for all of its runs."""
-    return streamed()
+    trainer = streamed()
+    trainer.compile()
+    return trainer
+
+
+@functools.cache
+def start():
+    return host_copy(alone().init())
 
 
 @functools.cache
 def run_alone():
     return run(alone(), 12)
+
+
+def like_alone(**changes):
+    """With a feed of its own, and with seeds and learning rates, which are the program's data."""
+    trainer = copy.copy(alone())
+    trainer.config = dataclasses.replace(TRAINING, **changes)
+    trainer.feed = StreamedFeed(read, trainer.config, trainer.mesh)
+    return trainer
 
 
 def test_streamed_is_resident_bit_for_bit():
@@ -83,9 +102,9 @@ def test_where_calls_are_cut_changes_no_bit():
 
 def test_a_run_goes_on_in_the_middle():
     trainer = alone()
-    members, _ = trainer.train(trainer.init(), 0, 5)
-    host = jax.tree.map(np.array, members._replace(key=None))
-    again = streamed()
+    members, _ = trainer.train(trainer.place(start()), 0, 5)
+    host = host_copy(members)
+    again = like_alone()
     members, _ = trainer.train(members, 5, 7)
     resumed, _ = again.train(again.place(host), 5, 7)
     jax.tree.map(np.testing.assert_array_equal, resumed.parameters, members.parameters)
@@ -95,26 +114,22 @@ def test_a_run_goes_on_in_the_middle():
     ("num_devices", "changes"),
     [(2, {"examples_per_device": 2}), (4, {"placement": "sharded"})],
 )
-def test_devices_do_not_change_what_is_fed(num_devices, changes, monkeypatch):
+def test_devices_and_small_buffers_do_not_change_what_is_fed(num_devices, changes, monkeypatch):
     monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
-    one, other = run(streamed(num_devices, **changes), 12), run_alone()
-    np.testing.assert_allclose(one[1], other[1], atol=1e-5)
+    monkeypatch.setattr("tlite.training.feed.BUFFER_BYTES", 3 * 8 * 9 * 2)
+    trainer = streamed(num_devices, **changes)
+    assert trainer.feed.most_steps == 3  # of a call
+    np.testing.assert_allclose(run(trainer, 3, 3, 2, 3, 1)[1], run_alone()[1], atol=1e-5)
 
 
 def test_each_member_has_the_batches_of_its_seed():
-    together = run(streamed(4, seeds=2, learning_rates=(1e-3, 1e-2)), 6)[1]
+    trainer = streamed(4, seeds=2, learning_rates=(1e-3, 1e-2))
+    together = run(trainer, 6, members=trainer.init())[1]
     assert together.shape == (6, 4)
-    last = run(streamed(seed=1, learning_rate=1e-2), 6)[1]
+    last = like_alone(seed=1, learning_rate=1e-2)
+    last = run(last, 6, members=last.init())[1]
     for member, expected in ((0, run_alone()[1][:6]), (3, last)):
         np.testing.assert_allclose(together[:, [member]], expected, atol=1e-5)
-
-
-def test_a_call_is_no_longer_than_its_buffer(monkeypatch):
-    whole = run_alone()
-    monkeypatch.setattr("tlite.training.feed.BUFFER_BYTES", 3 * 8 * 9 * 2)
-    trainer = streamed()
-    assert trainer.feed.most_steps == 3
-    jax.tree.map(np.testing.assert_array_equal, run(trainer, 3, 3, 2, 3, 1), whole)
 
 
 def test_a_file_that_can_no_longer_be_read_is_told():

@@ -14,7 +14,7 @@ from tlite.errors import Interrupted, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import Interrupt, fit, out_of, selection_scores
+from tlite.training.loop import Interrupt, fit, host_copy, out_of, selection_scores
 from tlite.training.metrics import read_metrics
 
 TOKENS = np.tile(np.arange(5), 20)
@@ -57,6 +57,7 @@ def trained():
     """Train in a folder; validations find the accuracies given, in turn."""
     data, devices = jnp.asarray(TOKENS), jax.local_devices()[:1]
     trainer = Trainer(generator_task(MODEL), TRAINING, data, devices)
+    start = host_copy(trainer.init())  # compiled once
 
     def train(folder, accuracies, **changes):
         trainer.config = dataclasses.replace(TRAINING, **changes)  # of none that is compiled
@@ -67,7 +68,8 @@ def trained():
             return {"accuracy": np.array([next(found)])}
 
         folder.mkdir(exist_ok=True)
-        return fit(trainer, folder, batches, MODEL.context, measure=measure)
+        begin = lambda: trainer.place(start)  # noqa: E731
+        return fit(trainer, folder, batches, MODEL.context, begin, measure)
 
     return train
 

@@ -10,7 +10,7 @@ import pytest
 
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.loop import fit
+from tlite.training.loop import fit, host_copy
 from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
 
@@ -20,7 +20,13 @@ MODEL = GeneratorConfig(
     vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0
 )
 TRAINING = TrainingConfig(
-    steps=4, batch_size=8, learning_rate=1e-2, seeds=2, evaluate_every=4, norms=True
+    steps=4,
+    batch_size=8,
+    learning_rate=1e-2,
+    learning_rates=(1e-2, 2e-2),
+    clip_norm=1e-3,
+    evaluate_every=4,
+    norms=True,
 )
 
 
@@ -36,18 +42,24 @@ def length(arrays):
     return np.sqrt(sum(squares))
 
 
-def stepped(trainer, num_steps=3):
-    members, found = trainer.init(), []
+def stepped(trainer, members, num_steps=3):
+    found = []
     for step in range(num_steps):
         members, history = trainer.train(members, step, 1)
         found.append({name: values[0] for name, values in history.items()})
     return members, found
 
 
+@functools.cache
+def plain():
+    """A trainer that is compiled once, and its members at the start."""
+    trainer = make_trainer()
+    return trainer, host_copy(trainer.init())
+
+
 def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
-    trainer = make_trainer(clip_norm=1e-3, learning_rates=(1e-2, 2e-2), seeds=1)
-    members = trainer.init()
-    before = jax.tree.map(np.asarray, members.parameters)
+    trainer, start = plain()
+    before = start.parameters
 
     @jax.jit
     @jax.grad
@@ -57,49 +69,47 @@ def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
         return total / count
 
     gradient = gradient_of({name: a[0] for name, a in before.items()})
-    members, history = trainer.train(members, 0, 1)
+    members, (history,) = stepped(trainer, trainer.place(start), 1)
     moved = [np.asarray(members.parameters[n], np.float64) - a for n, a in before.items()]
-    assert history["gradient_norm"][0, 0] == pytest.approx(
+    assert history["gradient_norm"][0] == pytest.approx(
         length(a[None] for a in gradient.values())[0], rel=1e-4
     )
-    np.testing.assert_allclose(history["parameter_norm"][0], length(before.values()), rtol=1e-5)
+    np.testing.assert_allclose(history["parameter_norm"], length(before.values()), rtol=1e-5)
     ratio = length(moved) / length(before.values())
-    np.testing.assert_allclose(history["update_ratio"][0], ratio, rtol=1e-3)
-    assert history["update_ratio"][0, 1] == pytest.approx(2 * history["update_ratio"][0, 0])
-
-
-@functools.cache
-def plainly_stepped():
-    return stepped(make_trainer())
+    np.testing.assert_allclose(history["update_ratio"], ratio, rtol=1e-3)
+    assert history["update_ratio"][1] == pytest.approx(2 * history["update_ratio"][0])
 
 
 @pytest.mark.parametrize(
-    ("num_devices", "changes"),
+    "changes",
     [
-        (2, {"batch_size": 2, "accumulate": 4}),
-        (4, {"placement": "sharded", "model_devices": 2, "seeds": 1}),
-        (1, {"precision": "mixed"}),
+        {"batch_size": 2, "accumulate": 4},
+        {"placement": "sharded", "model_devices": 2, "learning_rates": ()},
     ],
 )
-def test_norms_do_not_depend_on_how_it_is_computed(num_devices, changes, monkeypatch):
+def test_norms_do_not_depend_on_how_it_is_computed(changes, monkeypatch):
     monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)  # so that arrays are divided
-    _, expected = plainly_stepped()
-    _, found = stepped(make_trainer(num_devices, **changes))
-    close = 0.05 if "precision" in changes else 1e-3
+    trainer, start = plain()
+    _, expected = stepped(trainer, trainer.place(start))
+    divided = make_trainer(4, **changes)
+    assert divided.num_shards == 4 // divided.mesh.shape["member"] > 1
+    start = jax.tree.map(lambda a: a[: divided.config.num_members], start)
+    _, found = stepped(divided, divided.place(start))
     for one, other in zip(found, expected, strict=True):
         for name in NORMS:
-            seeds = len(one[name])
-            np.testing.assert_allclose(one[name], other[name][:seeds], rtol=close)
+            members = len(one[name])
+            np.testing.assert_allclose(one[name], other[name][:members], rtol=1e-3)
 
 
 def test_training_lines_have_norms_where_asked_and_training_is_the_same(tmp_path):
     states = []
-    for asked in (True, False):
+    for trainer in (plain()[0], make_trainer(norms=False)):
+        asked = trainer.config.norms
         folder = tmp_path / str(asked)
         folder.mkdir()
-        trainer = make_trainer(norms=asked)
         batches = validation_batches(TOKENS, MODEL.context, 8, 1)
-        states.append(fit(trainer, folder, batches, MODEL.context).parameters)
+        start = trainer.place(plain()[1])
+        states.append(fit(trainer, folder, batches, MODEL.context, lambda at=start: at).parameters)
         for line in read_metrics(folder / "metrics.jsonl"):
             expected = NORMS if asked and line["split"] == "training" else set()
             assert NORMS & line.keys() == expected

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from experiments.benchmarks.settings import CPU_TRAINING
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
@@ -19,6 +18,7 @@ TOKENS = np.random.default_rng(9).integers(0, 16, 500)
 MODEL = GeneratorConfig(
     vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1, norm_first=True
 )
+SCANNED = dataclasses.replace(MODEL, num_blocks=2, scan=True, remat=True)
 # With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
 # gradient that is a sum in place of a mean; and what is clipped hides that, too.
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
@@ -31,20 +31,18 @@ def small_is_large(monkeypatch):
     monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
 
 
+@functools.cache
 def make_trainer(num_devices=1, model=MODEL, **changes):
+    """Compiled once for all of its runs."""
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
     return Trainer(generator_task(model), training, jnp.asarray(TOKENS), devices)
 
 
+@functools.cache
 def run(trainer, num_steps=4):
     members, history = trainer.train(trainer.init(), 0, num_steps)
     return members, history["loss"]
-
-
-@functools.cache
-def run_alone(**changes):
-    return run(make_trainer(1, **changes))
 
 
 def assert_close(one, other):
@@ -55,30 +53,20 @@ def assert_close(one, other):
     )
 
 
-SHARDED = [
-    {"num_devices": 4, "model_devices": 2},
-    {"num_devices": 4, "accumulate": 2, "batch_size": 4},
-    {"num_devices": 2, "model": dataclasses.replace(MODEL, num_blocks=2, scan=True, remat=True)},
-    {"num_devices": 4} | MUON,
-]
-
-
-@pytest.mark.parametrize("how", SHARDED, ids=lambda how: "-".join(how)[:40])
-def test_sharding_changes_no_number(how, small_is_large):
-    sharded = make_trainer(placement="sharded", **how)
-    members, losses = run(sharded)
+def test_sharding_changes_no_number(small_is_large):
+    shared = {"accumulate": 2, "batch_size": 4, "model_devices": 2, "placement": "sharded"}
+    members, losses = run(make_trainer(4, SCANNED, **shared))
     parts = [a.addressable_shards[0].data.size / a.size for a in members.parameters.values()]
-    assert min(parts) == pytest.approx(1 / how["num_devices"])
-    alone = {name: value for name, value in how.items() if name in ("model", *MUON)}
-    expected, expected_losses = run_alone(**alone)
+    assert min(parts) == pytest.approx(1 / 4)
+    expected, expected_losses = run(make_trainer(1, SCANNED))
     assert_close(members, expected)
     np.testing.assert_allclose(losses, expected_losses, atol=1e-5)
 
 
 def test_sharded_members_train_as_each_alone(small_is_large):
-    sharded = make_trainer(4, placement="sharded", seeds=2)
-    together, losses = run(sharded)
-    for member, (alone, own) in enumerate((run_alone(), run_alone(seed=1))):
+    together, losses = run(make_trainer(4, placement="sharded", seeds=2, **MUON))
+    for member in range(2):
+        alone, own = run(make_trainer(seed=member, **MUON))
         one = together._replace(
             parameters={n: np.asarray(a)[[member]] for n, a in together.parameters.items()}
         )
@@ -86,20 +74,22 @@ def test_sharded_members_train_as_each_alone(small_is_large):
         np.testing.assert_allclose(losses[:, [member]], own, atol=1e-5)
 
 
-@pytest.mark.parametrize("placement", ["replicated", "sharded"])
-def test_validation_is_that_of_one_device(placement, small_is_large):
-    trainer, alone = make_trainer(4, placement=placement), make_trainer(1)
-    for one in (trainer, alone):
-        one.means = validate(
-            one, one.init(), validation_batches(TOKENS, MODEL.context, 4, one.num_shards)
+def test_validation_of_a_sharded_model_is_that_of_one_device(small_is_large):
+    sharded = make_trainer(4, placement="sharded", seeds=2, **MUON)
+    found, expected = (
+        validate(
+            trainer,
+            run(trainer)[0],
+            validation_batches(TOKENS, MODEL.context, 4, trainer.num_shards),
         )
-    assert trainer.means["loss"] == pytest.approx(alone.means["loss"], abs=1e-5)
+        for trainer in (sharded, make_trainer(seed=0, **MUON))
+    )
+    assert found["loss"][0] == pytest.approx(expected["loss"][0], abs=1e-5)
 
 
 def test_a_replicated_model_has_one_exchange_and_gathers_nothing():
-    """The benchmark's 44k: the gradient of all, the loss, the accuracy and their counts."""
-    model = CPU_TRAINING[0].config()
-    trainer = make_trainer(2, model, batch_size=32)
+    """The gradient of all, the loss, the accuracy and their counts."""
+    trainer = make_trainer(2)
     expected = {"all-reduce": (1, 4 * (trainer.num_parameters + 4))}
     assert exchanged(trainer.lower().compile().as_text()) == expected
 
