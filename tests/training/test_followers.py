@@ -17,7 +17,7 @@ from tlite.models import GeneratorConfig
 from tlite.recipes import start
 from tlite.training import Trainer, TrainingConfig, followers, generator_task, validation_batches
 from tlite.training.followers import FollowedMetrics, check_followers
-from tlite.training.loop import fit
+from tlite.training.loop import fit, host_copy
 from tlite.training.metrics import MetricsFile, read_metrics
 
 
@@ -301,13 +301,15 @@ def fitted(tmp_path_factory):
     tokens = np.tile(np.arange(5), 20)
     model = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
     config = TrainingConfig(steps=6, batch_size=4, evaluate_every=3, seeds=2)
+    trainer = Trainer(generator_task(model), config, jnp.asarray(tokens), jax.devices()[:1])
+    batches = validation_batches(tokens, model.context, 4, 1)
+    start = host_copy(trainer.init())
 
     def call(follow=()):
         folder = tmp_path_factory.mktemp("fitted")
-        settings = dataclasses.replace(config, follow=follow)
-        trainer = Trainer(generator_task(model), settings, jnp.asarray(tokens))
-        batches = validation_batches(tokens, model.context, 4, trainer.num_shards)
-        members = fit(trainer, folder, batches, model.context)
+        trainer.config = dataclasses.replace(config, follow=follow)
+        begin = lambda: trainer.place(start)  # noqa: E731
+        members = fit(trainer, folder, batches, model.context, begin)
         return folder, members.parameters, read_metrics(folder / "metrics.jsonl")
 
     return call

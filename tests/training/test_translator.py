@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 from tlite.text.pairs import END_ID, START_ID
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.loop import validate
+from tlite.training.loop import host_copy, validate
 from tlite.training.translator import (
     Bucket,
     best_lengths,
@@ -184,39 +184,24 @@ def losses_by_hand(model, sources, targets, smoothing=0.0):
     return values, hits
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_the_loss_is_summed_over_tokens_and_not_over_padding(model, smoothing):
+def test_the_loss_is_summed_over_tokens_and_not_over_padding(model):
     given = pairs(6)
     (bucket,) = make_buckets(*given, 1)
     empty = Bucket(*(np.pad(side, [(0, 2), (0, 0)]) for side in bucket))
     batch = jax.tree.map(jnp.asarray, tuple(empty))
-    expected, _ = losses_by_hand(model, *given, smoothing)
-    task = task_of((bucket,), 100, label_smoothing=smoothing)
+    expected, _ = losses_by_hand(model, *given, 0.2)
+    task = task_of((bucket,), 100, label_smoothing=0.2)
     total, count = jax.jit(task.loss)(model, batch, None)["loss"]
     assert float(total) == pytest.approx(sum(expected), rel=1e-5)
     assert float(count) == len(expected) == sum(len(target) - 1 for target in given[1])
 
 
-@pytest.mark.parametrize(("size", "num_devices"), [(64, 1), (3, 2)])
-def test_means_over_batches_are_computed_by_hand(size, num_devices):
-    given = pairs(11)
-    data = make_buckets(*given, 2)
-    task = task_of(data, 32, num_devices=2, label_smoothing=0.3)  # which only training has
-    training = dataclasses.replace(TRAINING, batch_size=32, seeds=2)
-    trainer = Trainer(task, training, data, jax.local_devices()[:num_devices])
-    members = trainer.init()
-    means = validate(trainer, members, pair_batches(*given, size, trainer.num_shards))
-    for member, one in enumerate(trainer.models(members.parameters)):
-        losses, hits = losses_by_hand(one, *given)
-        assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
-        assert means["accuracy"][member] == pytest.approx(np.mean(hits))
-
-
 # Training
 
 
-def run(steps, devices=1, num_buckets=2, model=MODEL, **changes):
-    """Parameters after the steps, and the losses of each."""
+@functools.cache
+def make_trainer(devices=1, num_buckets=2, model=MODEL, **changes):
+    """Compiled once for all of its runs."""
     data = jax.tree.map(jnp.asarray, make_buckets(*pairs(24), num_buckets))
     training = dataclasses.replace(TRAINING, **changes)
     sizes = [bucket.source.shape for bucket in data]
@@ -224,8 +209,12 @@ def run(steps, devices=1, num_buckets=2, model=MODEL, **changes):
     task = translator_task(
         model, sizes, training.batch_size, num_devices=devices, label_smoothing=smoothing
     )
-    trainer = Trainer(task, training, data, jax.local_devices()[:devices])
-    members, losses = trainer.train(trainer.init(), 0, steps)
+    return Trainer(task, training, data, jax.local_devices()[:devices])
+
+
+def run(trainer, start=None):
+    """Parameters after eight steps, and the losses of each."""
+    members, losses = trainer.train(start or trainer.init(), 0, 8)
     rows = [np.asarray(a).reshape(len(a), -1) for a in members.parameters.values()]
     return np.concatenate(rows, axis=1), losses["loss"]
 
@@ -235,24 +224,33 @@ def assert_same(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+TOGETHER = {"devices": 4, "seeds": 2, "label_smoothing": 0.3}
+
+
 def test_a_seed_alone_on_one_device_trains_as_among_two_on_two_each():
-    together, alone = run(8, devices=4, seeds=2), run(8, seed=1)
+    together = run(make_trainer(**TOGETHER))
+    alone = run(make_trainer(seed=1, label_smoothing=0.3))
     assert_same(alone, (together[0][[1]], together[1][:, [1]]))
     assert np.abs(together[0][0] - together[0][1]).max() > 0.1
 
 
-@functools.cache
-def whole():
-    """Each of eight updates sees all 24 pairs in a batch of 25 rows."""
-    return run(8, num_buckets=1, model=QUIET, batch_size=8 * 25)
+@pytest.mark.parametrize("size", [64, 3])
+def test_means_over_batches_are_computed_by_hand(size):
+    """Without the label smoothing, which only training has."""
+    given, trainer = pairs(11), make_trainer(**TOGETHER)
+    members = trainer.init()
+    means = validate(trainer, members, pair_batches(*given, size, trainer.num_shards))
+    for member, one in enumerate(trainer.models(members.parameters)):
+        losses, hits = losses_by_hand(one, *given)
+        assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
+        assert means["accuracy"][member] == pytest.approx(np.mean(hits))
 
 
-def test_the_number_of_devices_changes_nothing():
-    # 25 rows: not a multiple of 3.
-    assert_same(run(8, devices=3, num_buckets=1, model=QUIET, batch_size=8 * 25), whole())
-
-
-def test_accumulated_batches_are_one_update_by_their_sum():
-    # Batches of 2 make 12 of the bucket: an update sees every pair once.
-    accumulated = run(8, num_buckets=1, model=QUIET, batch_size=8 * 2, accumulate=12)
-    assert_same(accumulated, whole())
+def test_devices_and_accumulated_batches_change_nothing():
+    """Each of eight updates sees all 24 pairs: in one batch; or in twelve of two pairs each, which
+    four devices have filled up to four."""
+    whole = make_trainer(num_buckets=1, model=QUIET, batch_size=8 * 24)
+    parts = make_trainer(4, num_buckets=1, model=QUIET, batch_size=8 * 2, accumulate=12)
+    assert parts.num_shards == 4
+    start = host_copy(whole.init())
+    assert_same(*(run(trainer, trainer.place(start)) for trainer in (whole, parts)))
