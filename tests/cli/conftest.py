@@ -1,4 +1,7 @@
-"""What the tests of commands share: a run that a command has trained, and command lines on it."""
+"""What the tests of commands share: runs that commands have trained, and command lines on them.
+
+A run of a whole session is never changed: a test that writes into it takes a copy, `copied`.
+"""
 
 import contextlib
 import io
@@ -7,6 +10,7 @@ import shlex
 import shutil
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from tlite.cli import main
@@ -15,7 +19,30 @@ from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
 ANNOUNCED = re.compile(r"^(experiment|the run reads): /.*\n", re.MULTILINE)
 
 
+TINY = (
+    " --width 8 --num-heads 2 --num-blocks 1 --steps 4 --evaluate-every 2 --seeds 2 "
+    "--precision float32"
+)
+TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
+
+
+@contextlib.contextmanager
+def over_one_device():
+    found = jax.devices()[:1]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("devices", "local_devices"):
+            patch.setattr(jax, name, lambda *_, **__: found)
+        yield
+
+
 @pytest.fixture(scope="module")
+def one_device():
+    """Where devices are not the point: a program over one compiles in a third of the time."""
+    with over_one_device():
+        yield
+
+
+@pytest.fixture(scope="session")
 def train(tmp_path_factory):
     """`tlite train` with a line of options: the run it made, and what was printed."""
 
@@ -30,7 +57,7 @@ def train(tmp_path_factory):
     return call
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def train_without_report(train):
     """The same but for what is told and drawn at the end, which takes longer than the training."""
 
@@ -41,6 +68,35 @@ def train_without_report(train):
             return train(line)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def generator(train, tmp_path_factory):
+    """A text, the run that `tlite train` made of it over all devices, and what was printed."""
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text(TEXT)
+    options = f"--context 16 --batch-size 4 --learning-rate 0.03 {TINY}"
+    made = train(f"text --path {text} {options}")
+    return SimpleNamespace(text=text, **vars(made))
+
+
+@pytest.fixture(scope="session")
+def classifier(train):
+    """A run of synthetic reviews, and what was printed."""
+    options = f"--reviews 60 --context 16 --batch-size 8 --learning-rate 0.03 {TINY}"
+    with over_one_device():
+        return train(f"reviews_demo {options}")
+
+
+@pytest.fixture(scope="session")
+def translator(train_without_report):
+    """A run that copies a few letters."""
+    options = (
+        "--letters 4 --longest 5 --sequences 60 --pieces 20 --context 8 --batch-size 128 "
+        f"--buckets 1 --beam 3 --bleu-sentences 2 --schedule constant {TINY}"
+    )
+    with over_one_device():
+        return train_without_report(f"copy_task {options}")
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +129,23 @@ def works(tlite):
         code, out, err = tlite(line, given, **names)
         assert (code, err) == (0, "")
         return ANNOUNCED.sub("", out)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return {}
+
+
+@pytest.fixture
+def said(works, kept):
+    """The same of a line on the run, which is asked once for all tests of a file."""
+
+    def call(line):
+        if line not in kept:
+            kept[line] = works(line)
+        return kept[line]
 
     return call
 

@@ -9,21 +9,10 @@ import pytest
 
 from tlite.training.metrics import read_metrics
 
-TEXT = "The quick brown fox jumps over the lazy dog.\n" * 60
-TINY = (
-    "--steps 4 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 "
-    "--context 16 --batch-size 4 --seeds 2 --precision float32"
-)
 
-
-@pytest.fixture(scope="module")
-def trained(train, tmp_path_factory):
-    """A text, the run that `tlite train` made of it, and what was printed."""
-    text = tmp_path_factory.mktemp("text") / "text.txt"
-    text.write_text(TEXT)
-    trained = train(f"text --path {text} {TINY}")
-    trained.text = text
-    return trained
+@pytest.fixture
+def trained(generator):
+    return generator
 
 
 TRAIN = "train text --path {text} "
@@ -116,11 +105,11 @@ def test_a_run_without_checkpoints_says_so(fails, copied, command):
     assert "has no checkpoint yet" in fails("{command} {copied}", command=command, copied=copied)
 
 
-def test_a_text_that_has_changed_is_told(fails, copied, tmp_path):
+def test_a_text_that_has_changed_is_told(fails, trained, copied, tmp_path):
     config = json.loads((copied / "config.json").read_text())
     config["experiment"]["data"]["path"] = str(tmp_path / "other.txt")
     (copied / "config.json").write_text(json.dumps(config))
-    (tmp_path / "other.txt").write_text(TEXT.replace("fox", "ox"))
+    (tmp_path / "other.txt").write_text(trained.text.read_text().replace("fox", "ox"))
     message = fails("evaluate {copied}", copied=copied)
     assert re.search(r"changed.* characters: 2700 then, 2640 now", message)
 

@@ -7,6 +7,8 @@ import pytest
 
 from tlite.training.metrics import read_metrics
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 TINY = (
     "--steps 4 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
     "--batch-size 4 --precision float32 --seeds 2"

@@ -9,7 +9,10 @@ from tlite.inspection.gallery import Gallery
 from tlite.recipes.recipe import Recipe
 
 pytest.importorskip("sklearn")
-pytestmark = pytest.mark.filterwarnings("ignore:Glyph")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Glyph"),
+    pytest.mark.usefixtures("one_device"),
+]
 
 CLASSES = ["$x_{$", "\x1b[31mred"]
 ROWS = [("It is \x1b[2J good. \x9b1m", "1"), ("It is \x07 bad \r now", "2")] * 4

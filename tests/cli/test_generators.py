@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.corpora import write_corpus
 
 pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.usefixtures("one_device")
 TEXT = "The quick brown fox jumps over the läzy dog.\n" * 60
 TINY = (
     "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "

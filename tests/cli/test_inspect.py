@@ -3,6 +3,7 @@ tests/recipes/test_inspect_run.py.)"""
 
 import re
 import shutil
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -15,15 +16,12 @@ from tlite.text import CharTokenizer
 pytest.importorskip("sklearn")
 pytest.importorskip("tokenizers")
 
-TINY = (
-    "--reviews 60 --context 12 --width 8 --num-heads 2 --num-blocks 1 --steps 2 --batch-size 8 "
-    "--evaluate-every 1 --seeds 2 --precision float32"
-)
-
 
 @pytest.fixture(scope="module")
-def trained(train_without_report):
-    return train_without_report(f"reviews_demo {TINY}")
+def trained(classifier, tmp_path_factory):
+    """A copy: pictures go into the run."""
+    copy = tmp_path_factory.mktemp("inspected") / "run"
+    return SimpleNamespace(run=shutil.copytree(classifier.run, copy))
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +35,7 @@ def empty_pictures(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", ["", " --text 'The sound is superb.'", " --member 1", " --checkpoint 1"]
+    "options", ["", " --text 'The sound is superb.'", " --member 1", " --checkpoint 2"]
 )
 def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, trained, options):
     code, out, err = tlite("inspect {run}" + options)
@@ -107,7 +105,7 @@ MISTAKES = {
     "inspect {run} --text ☕": "no word in it",
     "inspect {run} --member 2": "no member 2: the run has 2",
     "inspect {run} --member -1": "no member -1",
-    "inspect {run} --checkpoint 3": "no checkpoint 3: .*1, 2",
+    "inspect {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
     "inspect {run} --txt good": "--txt: did you mean --text?",
 }
 

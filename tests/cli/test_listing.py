@@ -74,13 +74,11 @@ def test_runs_are_listed_newest_first_and_damaged_ones_named(works, fails, tmp_p
 
 
 def test_latest_is_the_newest_run_whatever_lies_at_that_name(
-    works, fails, train_without_report, tmp_path, monkeypatch
+    works, fails, generator, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(GeneratorRecipe, "draw", lambda *_: None)
     assert "there is no latest run" in fails("generate latest")
-    options = "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --steps 2"
-    run = train_without_report(f"demo {options} --evaluate-every 1 --precision float32").run
-    shutil.copytree(run, tmp_path / "runs" / "new")
+    shutil.copytree(generator.run, tmp_path / "runs" / "new")
     make_run(tmp_path / "runs" / "old", 10)
     make_run(tmp_path / "latest", 0)
     assert works("generate latest --tokens 3") == works("generate runs/new --tokens 3")

@@ -25,6 +25,7 @@ from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
+pytestmark = pytest.mark.usefixtures("one_device")
 
 ROOT = Path(__file__).parents[2]
 TEXT = "The quick brown fox jumps over the lazy dog.\n" * 40

@@ -29,9 +29,10 @@ from tlite.pretrained.files import stored_arrays
 from tlite.recipes.finetuning import taken_from
 
 pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.usefixtures("one_device")
 GPT2 = (
     "--positions learned --norm layer --activation gelu --bias --qkv-bias --tied-head --norm-first "
-    "--context 16 --width 8 --num-heads 2 --num-blocks 2 --steps 4 --evaluate-every 2 "
+    "--context 16 --width 8 --num-heads 2 --num-blocks 1 --steps 4 --evaluate-every 2 "
     "--batch-size 4 --precision float32"
 )
 TEXTS = ["it was a good film", "the film was bad", "so good a good film", "bad bad film it was"]
@@ -105,7 +106,7 @@ def test_a_folder_is_written_anew_with_the_same_bits(works, exported, tmp_path):
 
 def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
     path = tmp_path / "text.txt"
-    path.write_text("def f(x):\n    return x + 1\n" * 3)
+    path.write_text("def f(x):\n    return x + 1\n" + "f(2)\n")
     out = works(f"evaluate {exported} --path {path}")
     model, tokenizer = library.load(exported)
     tokens = jnp.asarray(tokenizer.encode(path.read_text(), marks=False))

@@ -9,20 +9,15 @@ import pytest
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
 
-TINY = (
-    "--letters 4 --longest 5 --sequences 60 --pieces 20 --context 8 --width 8 --num-heads 2 "
-    "--num-blocks 1 --steps 4 --batch-size 128 --evaluate-every 2 --seeds 2 --buckets 1 --beam 3 "
-    "--bleu-sentences 2 --schedule constant --precision float32"
-)
 TEXTS = ["a b c d", "d c b", "a a a a a", "b"]
 QUOTED = " ".join(map(shlex.quote, TEXTS))
 GIVEN = "\n".join(TEXTS)
 LONG = "a b c d a b c d a b c d"
 
 
-@pytest.fixture(scope="module")
-def trained(train_without_report):
-    return train_without_report(f"copy_task {TINY}")
+@pytest.fixture
+def trained(translator):
+    return translator
 
 
 def records(out):
@@ -35,16 +30,16 @@ def records(out):
 # What is printed
 
 
-def test_a_translation_is_printed_for_each_text_in_its_order(works):
-    lines = works(f"translate {{run}} {QUOTED}").splitlines()
+def test_a_translation_is_printed_for_each_text_in_its_order(works, said):
+    lines = said(f"translate {{run}} {QUOTED}").splitlines()
     assert len(lines) == len(TEXTS)
     assert set("".join(lines)) <= set("abcd ")
     for text, line in zip(TEXTS[::-1], lines[::-1], strict=True):
         assert works(f"translate {{run}} '{text}'") == f"{line}\n"
 
 
-def test_arguments_a_file_and_standard_input_are_read_alike(works, tmp_path):
-    expected = works(f"translate {{run}} {QUOTED}")
+def test_arguments_a_file_and_standard_input_are_read_alike(works, said, tmp_path):
+    expected = said(f"translate {{run}} {QUOTED}")
     for end in ("", "\n", "\r\n"):
         content = GIVEN.replace("\n", end or "\n").encode() + end.encode()
         (tmp_path / "input.txt").write_bytes(content)
@@ -63,10 +58,10 @@ def test_only_line_ends_divide_the_texts(works):
     assert len(records(works("translate {run} --format jsonl", given))) == 3
 
 
-def test_json_lines_have_the_text_and_its_best_translations(works):
-    lines = records(works(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
+def test_json_lines_have_the_text_and_its_best_translations(said):
+    lines = records(said(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
     assert [line["text"] for line in lines] == TEXTS
-    plain = works(f"translate {{run}} {QUOTED}").splitlines()
+    plain = said(f"translate {{run}} {QUOTED}").splitlines()
     for line, best in zip(lines, plain, strict=True):
         assert list(line) == ["text", "translations"]
         assert [list(t) for t in line["translations"]] == [["translation", "score"]] * 3
@@ -76,9 +71,9 @@ def test_json_lines_have_the_text_and_its_best_translations(works):
         assert line["translations"][0]["translation"] == best
 
 
-def test_the_lines_of_the_n_best_say_the_same_as_the_json_lines(works):
-    lines = works(f"translate {{run}} {QUOTED} --n-best 2").splitlines()
-    expected = records(works(f"translate {{run}} {QUOTED} --n-best 2 --format jsonl"))
+def test_the_lines_of_the_n_best_say_the_same_as_the_json_lines(works, said):
+    lines = works(f"translate {{run}} {QUOTED} --n-best 3").splitlines()
+    expected = records(said(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
     assert [line.split("\t") for line in lines] == [
         [str(place), f"{found['score']:.4f}", found["translation"]]
         for record in expected
@@ -143,6 +138,7 @@ def test_help_names_the_options(works):
 # Mistakes
 
 
+TRAIN = "train copy_task --sequences 60 "
 MISTAKES = {
     "translate {run}": "nothing to translate: give texts, or lines on standard input",
     "translate {run} a ''": "line 2 is empty",
@@ -158,10 +154,10 @@ MISTAKES = {
     "translate {run} a --length-penalty -1": "length penalty must be .*-1",
     "translate {run} a --max-length 9": "between 1 and the context of 8, not 9",
     "translate {run} a --format xml": "'xml'.*text.*jsonl",
-    "train copy_task --beam 200": "a beam of 200 is not between 1 and the vocabulary's",
-    "train copy_task --length-penalty -1": "length penalty must be .*-1",
-    "train copy_task --pad-id 5": "pad_id is the tokenizer's, 0",
-    "train copy_task --bleu-sentences 0": "exact_match needs bleu_sentences",
+    TRAIN + "--beam 200": "a beam of 200 is not between 1 and the vocabulary's",
+    TRAIN + "--length-penalty -1": "length penalty must be .*-1",
+    TRAIN + "--pad-id 5": "pad_id is the tokenizer's, 0",
+    TRAIN + "--bleu-sentences 0": "exact_match needs bleu_sentences",
     "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
 }
 
