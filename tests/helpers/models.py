@@ -84,12 +84,12 @@ def reach(windows, blocks, length, *, causal=True, real=True):
     return seen
 
 
-def assert_pieces_give(whole, sequences, extend, caches):
+def assert_pieces_give(whole, sequences, extend, caches, last=2):
     """Two sequences in pieces, the last ones anew, each elsewhere, give the rows of the whole.
 
-    `extend` is a function of a piece, caches and starts.
+    `extend` is a function of a piece, caches and starts; the sequences' `last` tokens are a piece.
     """
-    for starts, length in [((0, 0), 2), ((2, 1), 2), ((4, 3), 1), ((2, 3), 2)]:
+    for starts, length in [((0, 0), 2), ((2, 1), 2), ((5 - last, 3), last), ((2, 3), 2)]:
         rows = np.add.outer(starts, range(length))
         piece = np.take_along_axis(np.asarray(sequences), rows, axis=1)
         logits, caches = extend(piece, caches, np.array(starts))

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite.models import (
     BlocksConfig,
@@ -29,7 +30,7 @@ WHOLE = GeneratorConfig(**SIZES), Seq2SeqConfig(source_vocabulary_size=11, **SIZ
 
 def calls(config):
     """What is called with tokens: a translator with its source, and with its target."""
-    model = make_model(config, key=jax.random.key(0))
+    model = drawn(make_model, config)
     if isinstance(config, Seq2SeqConfig):
         return [lambda t: model(t, jnp.ones_like(t)), lambda t: model(jnp.ones_like(t), t)]
     return [model]
