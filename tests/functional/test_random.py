@@ -30,9 +30,13 @@ each_pair = pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 each_key = pytest.mark.parametrize("key", KEYS)
 
 
+random_bits = jax.jit(F.random_bits, static_argnames="shape")
+shuffled = jax.jit(F.shuffled, static_argnames="size")
+
+
 @functools.cache
 def words(key):
-    return np.asarray(F.random_bits(KEYS[key], (N,)))
+    return np.asarray(random_bits(KEYS[key], (N,)))
 
 
 @functools.cache
@@ -47,7 +51,7 @@ def uniforms(key):
 
 
 def correlations(first, second):
-    return np.einsum("ni,nj->ij", first, second) / N
+    return first.T @ second / N
 
 
 def deviations(products):
@@ -106,7 +110,7 @@ def test_bytes_are_uniform_by_their_chi_square(key):
 
 def test_many_keys_for_one_element_are_uniform_too():
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), np.arange(N))
-    first = np.asarray(F.random_bits(keys, (1,)))[:, 0] / 2.0**32 - 0.5
+    first = np.asarray(random_bits(keys, (1,)))[:, 0] / 2.0**32 - 0.5
     assert deviations(first.mean() * np.sqrt(12)) < 5
     assert deviations((first * np.roll(first, 1)).mean() * 12) < 5
 
@@ -114,17 +118,22 @@ def test_many_keys_for_one_element_are_uniform_too():
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
 @pytest.mark.parametrize("shape", [(), (2, 5)])
 def test_words_of_many_keys_are_those_of_each(batch, shape):
-    keys = jax.random.split(jax.random.key(0), batch) if batch else jax.random.key(0)
-    together = F.random_bits(keys, shape)
+    @jax.jit
+    def results():
+        keys = jax.random.split(jax.random.key(0), batch) if batch else jax.random.key(0)
+        each = {i: F.random_bits(keys[i], shape) for i in np.ndindex(*batch)}
+        return F.random_bits(keys, shape), each
+
+    together, each = results()
     assert together.shape == batch + shape
     assert together.dtype == np.uint32
-    for i in np.ndindex(*batch):
-        assert_same(together[i], F.random_bits(keys[i], shape))
+    for i, alone in each.items():
+        assert_same(np.asarray(together)[i], alone)
 
 
 def test_words_depend_on_the_index_alone_not_on_the_shape():
     key = jax.random.key(0)
-    assert_same(F.random_bits(key, (4, 6)).reshape(-1), F.random_bits(key, (24,)))
+    assert_same(np.ravel(random_bits(key, (4, 6))), random_bits(key, (24,)))
 
 
 @each_key
@@ -141,7 +150,7 @@ def test_fold_in_is_that_of_jax_for_each_key():
 
 # Orders
 
-SIZES = [2, 3, 4, 5, 8, 10, 17, 100, 1000]
+SIZES = [2, 3, 4, 5, 10, 17, 1000]
 each_size = pytest.mark.parametrize("size", SIZES)
 
 
@@ -158,7 +167,8 @@ def many_orders(size):
     return np.asarray(jax.jit(jax.vmap(lambda key: F.shuffled(key, places, size)))(keys))
 
 
-@given(st.integers(1, 300) | st.sampled_from([4095, 4096, 4097, 65_537]), st.integers(0, 2**31))
+# On either side of powers of four: each size has a program of its own.
+@given(st.sampled_from([1, 2, 4, 5, 16, 17, 300, 4097, 65_537]), st.integers(0, 2**31))
 def test_an_order_has_every_element_once(size, seed):
     assert_same(np.sort(order(jax.random.key(seed), size)), np.arange(size))
 
@@ -171,10 +181,10 @@ def test_an_order_repeats_with_its_key_and_differs_without():
 
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3)])
 def test_elements_depend_on_their_places_alone(shape):
-    places = jnp.asarray(np.random.default_rng(0).integers(0, 50, shape))
-    elements = F.shuffled(KEYS["1"], places, 50)
+    places = np.random.default_rng(0).integers(0, 50, shape)
+    elements = shuffled(KEYS["1"], places, 50)
     assert elements.shape == shape
-    assert_same(elements, order(KEYS["1"], 50)[places])
+    assert_same(elements, np.asarray(order(KEYS["1"], 50))[places])
 
 
 def test_orders_mapped_over_keys_are_those_of_each_key():
@@ -186,7 +196,7 @@ def test_orders_mapped_over_keys_are_those_of_each_key():
 
 def test_keys_and_places_can_be_mapped_together():
     keys, places = jax.random.split(jax.random.key(0), 5), jnp.array([3, 0, 3, 36, 1])
-    together = jax.vmap(lambda key, place: F.shuffled(key, place, 37))(keys, places)
+    together = jax.vmap(lambda key, place: shuffled(key, place, 37))(keys, places)
     for key, place, element in zip(keys, places, together, strict=True):
         assert element == order(key, 37)[place]
 

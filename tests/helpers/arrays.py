@@ -9,25 +9,31 @@ import numpy as np
 from tlite import functional as F
 
 
+def numbers(*shape, seed=0):
+    """As `normal`, in NumPy, where no shape has a program."""
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
 def normal(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng([seed, *shape]).normal(size=shape), jnp.float32)
+    return jax.device_put(numbers(*shape, seed=seed))
 
 
 def some_mask(*shape, seed=0):
     """About two in three True, and every query sees its first key."""
     mask = np.random.default_rng([seed, *shape]).random(shape) < 2 / 3
     mask[..., 0] = True
-    return jnp.asarray(mask)
+    return jax.device_put(mask)
 
 
 def linear_parameters(inputs, outputs, bias=True, seed=0):
-    kernel = normal(inputs, outputs, seed=seed) / np.sqrt(inputs)
-    return F.LinearParameters(kernel, normal(outputs, seed=seed) if bias else None)
+    kernel = numbers(inputs, outputs, seed=seed) / np.sqrt(np.float32(inputs))
+    return F.LinearParameters(jax.device_put(kernel), normal(outputs, seed=seed) if bias else None)
 
 
 def norm_parameters(width, bias=True, seed=0):
     return F.NormParameters(
-        1 + normal(width, seed=seed) / 4, normal(width, seed=seed + 1) if bias else None
+        jax.device_put(1 + numbers(width, seed=seed) / 4),
+        normal(width, seed=seed + 1) if bias else None,
     )
 
 
@@ -67,7 +73,8 @@ def decoder_block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
 
 
 def integers(high, *shape):
-    return jnp.asarray(np.random.default_rng([high, *shape]).integers(0, high, shape))
+    drawn = np.random.default_rng([high, *shape]).integers(0, high, shape)
+    return jax.device_put(drawn.astype(np.int32))
 
 
 def exact(tree):
@@ -141,4 +148,4 @@ def assert_gradients_are_differences(function, formula, *inputs, step=1e-5, tole
 def own_places(sequences, length, t):
     """Which places of a cache that sequences share each of them sees at step t: its own so far."""
     written = np.arange(sequences * length) < sequences * (t + 1)
-    return jnp.asarray(np.tile(np.eye(sequences, dtype=bool), length) & written)
+    return jax.device_put(np.tile(np.eye(sequences, dtype=bool), length) & written)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal
+from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, numbers
 from tlite.training.named import parameter_names
 
 
@@ -21,7 +21,7 @@ def drawn(kind, config):
 def draw(name, shape):
     about = 1.0 if name.endswith("norm.scale") else 0.0
     width = 0.4 if name.endswith(("norm.scale", ".kernel")) else 0.7
-    return about + width * normal(*shape, seed=zlib.crc32(name.encode()))
+    return jax.device_put(about + width * numbers(*shape, seed=zlib.crc32(name.encode())))
 
 
 def begun(kind, config):

@@ -28,7 +28,7 @@ CONFIGS = {
     "logistic": LogisticConfig(vocabulary_size=V, num_classes=3, context=T),
     "translator": Seq2SeqConfig(source_vocabulary_size=V, **SIZES),
 }
-TOKENS = 1 + integers(V - 1, 2, T)  # no padding
+TOKENS = jax.device_put(1 + np.asarray(integers(V - 1, 2, T)))  # no padding
 START, END = 2, 3
 SYMBOLS = {"start_id": START, "end_id": END}
 
@@ -47,7 +47,7 @@ def members(config, number=M):
 
 
 def stacked(models):
-    return Ensemble(jax.tree.map(lambda *arrays: jnp.stack(arrays), *models))
+    return Ensemble(jax.tree.map(lambda *arrays: jax.device_put(np.stack(arrays)), *models))
 
 
 def inputs(kind):
