@@ -18,14 +18,17 @@ from tlite.models import GeneratorConfig
 from tlite.recipes import start
 from tlite.training import Trainer, TrainingConfig, generator_task
 
-MODEL = GeneratorConfig(vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1)
+MODEL = GeneratorConfig(
+    vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0
+)
 TRAINING = TrainingConfig(steps=2, batch_size=4, precision="float32")
 TOKENS = jnp.asarray(np.tile(np.arange(5), 20))
 
 
-def trainer(model=None, **training):
+def trainer(model=None, devices=None, **training):
     model = dataclasses.replace(MODEL, **(model or {}))
-    return Trainer(generator_task(model), dataclasses.replace(TRAINING, **training), TOKENS)
+    training = dataclasses.replace(TRAINING, **training)
+    return Trainer(generator_task(model), training, TOKENS, devices)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
 
 
 def test_what_fits_is_compiled_once_and_trained(monkeypatch):
-    small = trainer()
+    small = trainer(devices=jax.local_devices()[:1])
     small.compile()
     compiled = small._compiled_train
     members, losses = small.train(small.init(), 0, 2)

@@ -24,7 +24,13 @@ from tlite.training.feed import StreamedFeed
 EXPERIMENT = GeneratorExperiment(
     "small",
     model=GeneratorConfig(
-        vocabulary_size=64, context=16, width=32, num_heads=2, num_blocks=1, tied_head=True
+        vocabulary_size=64,
+        context=16,
+        width=32,
+        num_heads=2,
+        num_blocks=1,
+        dropout=0.0,
+        tied_head=True,
     ),
     training=TrainingConfig(batch_size=16, examples_per_device=2, steps=10),
 )

@@ -79,7 +79,7 @@ def parabolic_average(probabilities):
 # Batches of training
 
 
-@pytest.mark.parametrize(("number", "size"), [(7, 3), (8, 8), (10, 4), (5, 16), (1, 2), (33, 10)])
+@pytest.mark.parametrize(("number", "size"), [(7, 3), (8, 8), (5, 16), (1, 2), (33, 10)])
 def test_every_example_comes_once_an_epoch(number, size):
     data = np.arange(number)[:, None], 100 + np.arange(number)
     epochs = 3
@@ -139,7 +139,7 @@ def test_labelled_batches_hold_every_text_once_and_weigh_the_rest_zero(
     np.testing.assert_array_equal(weights.ravel(), np.arange(labels.size) < number)
 
 
-@pytest.mark.parametrize(("size", "num_devices"), [(1, 1), (3, 2), (7, 4), (64, 1)])
+@pytest.mark.parametrize(("size", "num_devices"), [(1, 1), (7, 4)])
 @pytest.mark.parametrize("sentences", [None, 3])
 def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devices):
     classes = 2 if sentences else 3

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import time
 
 import jax
@@ -10,16 +11,18 @@ from tlite import functional as F
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig, LogisticConfig, TransformerGenerator
 from tlite.training import Trainer, TrainingConfig, generator_task, precision
+from tlite.training.loop import host_copy
 
-MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=16, num_heads=2, num_blocks=1)
+MODEL = GeneratorConfig(
+    vocabulary_size=11, context=8, width=16, num_heads=2, num_blocks=1, dropout=0.0
+)
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e-2)
 TEXT = jnp.asarray(np.tile(np.arange(5), 100))
 
 
-def train(**changes):
+def make_trainer(**changes):
     training, devices = dataclasses.replace(TRAINING, **changes), jax.local_devices()[:1]
-    trainer = Trainer(generator_task(MODEL), training, TEXT, devices)
-    return trainer.train(trainer.init(), 0, 40)
+    return Trainer(generator_task(MODEL), training, TEXT, devices)
 
 
 def test_only_the_matrices_of_linear_layers_become_bfloat16():
@@ -40,7 +43,9 @@ def test_only_the_matrices_of_linear_layers_become_bfloat16():
 
 
 def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
-    (members, mixed), (_, plain) = train(precision="mixed"), train(precision="float32")
+    trainers = [make_trainer(precision=name) for name in ("mixed", "float32")]
+    start = host_copy(trainers[0].init())
+    (members, mixed), (_, plain) = (one.train(one.place(start), 0, 40) for one in trainers)
     assert {leaf.dtype for leaf in jax.tree.leaves(members.optimizer)} <= {
         jnp.dtype("float32"),
         jnp.dtype("int32"),
@@ -147,13 +152,18 @@ def test_a_model_without_attention_stays():
 
 @pytest.mark.parametrize(("chosen", "error"), [("float32", 0.006), ("mixed", 0.03)])
 def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
-    def logits_of(attention):
+    def make(attention):
         config = dataclasses.replace(MODEL, context=130, attention=attention)
-        model = TransformerGenerator(config, key=jax.random.key(0))
+        return TransformerGenerator(config, key=jax.random.key(0))
+
+    def logits_of(attention, parameters):
+        model = functools.partial(make, attention)
+        model = jax.tree.unflatten(jax.tree.structure(jax.eval_shape(model)), parameters)
         return precision.with_precision(model, chosen)(jnp.arange(130) % 11)
 
+    parameters = jax.tree.leaves(jax.jit(lambda: make("exact"))())
     logits = {
-        name: np.asarray(jax.jit(lambda name=name: logits_of(name))())
+        name: np.asarray(jax.jit(functools.partial(logits_of, name))(parameters))
         for name in ("exact", "mixed", "auto")
     }
     np.testing.assert_array_equal(logits["exact"], logits["auto"])  # before a run decides it
