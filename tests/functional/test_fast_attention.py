@@ -10,7 +10,7 @@ from tests.helpers.arrays import assert_close, over_batch
 from tlite.functional import causal_mask, scaled_dot_product_attention
 from tlite.functional.fast_attention import fused_attention, mixed_attention
 
-SHAPES = {"one head": (5, 4), "batch and heads": (2, 3, 16, 8), "odd lengths": (3, 7, 5)}
+SHAPES = {"one head": (5, 4), "batch and heads": (2, 3, 7, 5)}
 
 
 def blind_in_row_2(t):
@@ -27,7 +27,7 @@ MASKS = {
 def draw(shape, seed=0):
     """Numbers that bfloat16 holds exactly, so that only sums and weights are rounded."""
     numbers = np.random.default_rng([seed, *shape]).normal(size=(4, *shape))
-    return [jnp.asarray(x.astype(jnp.bfloat16).astype(np.float32)) for x in numbers]
+    return [jax.device_put(x.astype(jnp.bfloat16).astype(np.float32)) for x in numbers]
 
 
 @pytest.fixture(params=[mixed_attention, fused_attention], ids=["mixed", "fused"])

@@ -68,6 +68,21 @@ FUNCTIONS = {
 each_function = pytest.mark.parametrize(("function", "names"), FUNCTIONS.values(), ids=FUNCTIONS)
 
 
+def compiled(function, name=None, change=None):
+    """The result and what a recorder has seen of it, in its order."""
+    order = []
+
+    @jax.jit
+    def recorded():
+        recorder = Recorder(name, change)
+        result = function(recorder)
+        order.extend(recorder.seen)  # what leaves a compiled function is sorted
+        return result, recorder.seen
+
+    result, seen = jax.device_get(recorded())
+    return result, {place: seen[place] for place in order}
+
+
 class Recorder:
     """Keeps what it sees, and goes on with `change` of the values called `name`."""
 
@@ -107,16 +122,11 @@ def test_taking_gives_a_function_what_it_takes_and_nothing_else():
 
 
 @each_function
-def test_every_value_is_seen_once_in_the_order_of_computation(function, names):
-    recorder = Recorder()
-    assert_close(function(recorder), function(), 1e-6)
-    assert list(recorder.seen) == names
-
-
-@each_function
-def test_the_last_value_seen_is_the_result(function, names):
-    recorder = Recorder()
-    assert_same(function(recorder), recorder.seen[names[-1]])
+def test_every_value_is_seen_once_in_the_order_of_computation_and_the_result_last(function, names):
+    result, seen = compiled(function)
+    assert_close(result, jax.jit(function)(), 1e-6)
+    assert list(seen) == names
+    assert_same(result, seen[names[-1]])
 
 
 @each_function
@@ -132,12 +142,9 @@ def test_a_change_shows_in_the_result_and_not_before(function, names):
 
 @each_function
 def test_what_is_seen_can_be_taken_out_of_a_compiled_program(function, names):
-    def captured():
-        recorder = Recorder()
-        function(recorder)
-        return recorder.seen
-
-    assert_close(jax.jit(captured)(), captured(), 1e-5)
+    recorder = Recorder()
+    function(recorder)
+    assert_close(compiled(function)[1], recorder.seen, 1e-5)
 
 
 def test_attention_goes_on_with_the_weights_it_is_given_back():

@@ -1,7 +1,6 @@
 """What the tests of inspection share: random models."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 
@@ -11,7 +10,8 @@ def drawn(kind, config, *, spread=0.4):
 
     def fill(path, leaf):
         middle = "scale" in jax.tree_util.keystr(path)
-        return jnp.asarray(middle + spread * draw.normal(size=leaf.shape), leaf.dtype)
+        numbers = middle + spread * draw.normal(size=leaf.shape)
+        return jax.device_put(numbers.astype(leaf.dtype))
 
     abstract = jax.eval_shape(lambda: kind(config, key=jax.random.key(0)))
     return jax.tree.map_with_path(fill, abstract)

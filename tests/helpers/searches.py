@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tests.helpers.arrays import normal
@@ -41,11 +40,16 @@ def make_model(seed):
     config = dataclasses.replace(CONFIG, **RELATIVE) if relative else CONFIG
     arrays, structure = jax.tree.flatten(initial(config)(seed))
     noise = (numbers(*a.shape, seed=100 * seed + i) for i, a in enumerate(arrays))
-    arrays = [jnp.asarray(2 * (a + 0.3 * n)) for a, n in zip(arrays, noise, strict=True)]
+    arrays = [
+        jax.device_put(2 * (np.asarray(a) + np.float32(0.3) * n))
+        for a, n in zip(arrays, noise, strict=True)
+    ]
     model = jax.tree.unflatten(structure, arrays)
     positions = model.decoder.relative if relative else model.decoder.positions
-    positions.table[...] = jnp.asarray(4 * numbers(*positions.table.shape, seed=seed))
-    model.head.bias[...] = jnp.asarray([-20.0] + [0.0] * (V - 1))  # padding is not written
+    positions.table[...] = jax.device_put(4 * numbers(*positions.table.shape, seed=seed))
+    model.head.bias[...] = jax.device_put(
+        np.float32([-20.0] + [0.0] * (V - 1))
+    )  # padding is not written
     return model
 
 

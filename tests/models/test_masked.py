@@ -84,8 +84,8 @@ def test_a_text_is_the_same_alone_batched_or_mapped_with_noise():
 def test_logits_are_those_of_the_encoders_vectors():
     model = small()
     logits, seen, of_vectors = seen_inside(model)
-    assert_close(logits, call(model, TOKENS))
-    assert_close(of_vectors, logits)
+    assert_same(logits, call(model, TOKENS))
+    assert_same(of_vectors, logits)
     shapes = {name: value.shape for name, value in seen.items()}
     assert shapes == {"final": (3, T, D), "blocks.1.residual": (3, T, D)}
 
@@ -103,7 +103,7 @@ def test_the_bare_encoder_gives_the_vectors_that_the_masked_model_has():
     bare = drawn(Encoder, SMALL)
     vectors = call(bare, TOKENS)
     assert vectors.shape == (3, T, D)
-    assert_close(vectors, seen_inside(small())[1]["final"])
+    assert_same(vectors, seen_inside(small())[1]["final"])
     assert_same(call(bare, np.where(TOKENS < 0, -4, TOKENS)), vectors)
 
 

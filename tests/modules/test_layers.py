@@ -83,22 +83,35 @@ def test_modules_hold_as_many_parameters_as_counted_by_hand(module, count, array
 @pytest.mark.parametrize("bias", [True, False])
 def test_layers_are_the_functions_of_their_parameters(bias):
     x = normal(2, 3, D)
-    linear, norm = modules.Linear(D, 5, bias=bias, key=KEY), modules.LayerNorm(D, bias=bias)
-    feed_forward = modules.FeedForward(D, 6, bias=bias, key=KEY)
-    assert_same(linear(x), F.linear(linear_parameters(linear), x))
-    assert_same(norm(x), F.layer_norm(norm_parameters(norm), x))
-    assert_same(modules.RMSNorm(D)(x), F.rms_norm(F.NormParameters(jnp.ones(D)), x))
-    assert_same(feed_forward(x), F.feed_forward(feed_forward_parameters(feed_forward), x))
+
+    @jax.jit
+    def results():
+        linear, norm = modules.Linear(D, 5, bias=bias, key=KEY), modules.LayerNorm(D, bias=bias)
+        feed_forward = modules.FeedForward(D, 6, bias=bias, key=KEY)
+        return [linear(x), norm(x), modules.RMSNorm(D)(x), feed_forward(x)], [
+            F.linear(linear_parameters(linear), x),
+            F.layer_norm(norm_parameters(norm), x),
+            F.rms_norm(F.NormParameters(jnp.ones(D)), x),
+            F.feed_forward(feed_forward_parameters(feed_forward), x),
+        ]
+
+    assert_same(*results())
 
 
 def test_options_of_layers_are_those_of_their_functions():
-    x = normal(2, 3, D)
-    gated = modules.FeedForward(D, 6, gated=True, key=KEY)
-    assert_same(gated(x), F.feed_forward(feed_forward_parameters(gated), x))
-    assert np.abs(gated(x) - modules.FeedForward(D, 6, key=KEY)(x)).max() > 1e-3
-    centred = modules.ZeroCentredRMSNorm(D)
+    x, centred = normal(2, 3, D), modules.ZeroCentredRMSNorm(D)
+
+    @jax.jit
+    def results():
+        gated, plain = (modules.FeedForward(D, 6, gated=g, key=KEY) for g in (True, False))
+        expected = F.feed_forward(feed_forward_parameters(gated), x)
+        return gated(x), expected, plain(x), centred(x), modules.RMSNorm(D)(x)
+
+    gated, expected, plain, of_centred, of_rms = map(np.asarray, results())
+    assert_same(gated, expected)
+    assert np.abs(gated - plain).max() > 1e-3
     assert not centred.scale[...].any()
-    assert_same(centred(x), modules.RMSNorm(D)(x))
+    assert_same(of_centred, of_rms)
 
 
 def test_a_gate_leaves_the_other_layers_as_they_are_drawn_without():
@@ -113,11 +126,16 @@ OPTIONS = [{}, {"head_width": 5}, {"qkv_bias": True, "bias": False}, {"key_heads
 
 @pytest.mark.parametrize("options", [*OPTIONS, {"key_heads": 2, "head_width": 6}])
 def test_attention_is_the_function_of_its_parameters(options):
-    attention = modules.MultiHeadAttention(D, H, key=KEY, **options)
-    inputs = (normal(2, 3, D), normal(2, 5, D), normal(2, 5, D, seed=1), jnp.tri(3, 5, dtype=bool))
-    expected = F.multi_head_attention(attention_parameters(attention), *inputs, num_heads=H)
-    assert_same(attention(*inputs), expected)
-    assert_same(F.multi_head_attention(attention, *inputs, num_heads=H), expected)
+    inputs = normal(2, 3, D), normal(2, 5, D), normal(2, 5, D, seed=1), np.tri(3, 5, dtype=bool)
+
+    @jax.jit
+    def results(*inputs):
+        attention = modules.MultiHeadAttention(D, H, key=KEY, **options)
+        ways = attention_parameters(attention), attention
+        of_function = [F.multi_head_attention(way, *inputs, num_heads=H) for way in ways]
+        return [attention(*inputs)] * 2, of_function
+
+    assert_same(*results(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -161,16 +179,22 @@ def test_parameters_of_a_function_of_ones_own_are_made_by_it():
 
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_a_block_and_its_gradients_are_those_of_its_parameters(pre_norm):
-    block, x = modules.EncoderBlock(CONFIG, key=KEY), normal(2, 5, D)
+    x = normal(2, 5, D)
 
     def total(params):
         return (F.encoder_block(params, x, num_heads=H, pre_norm=pre_norm) ** 3).sum()
 
-    of_module, of_tuple = (
-        jax.value_and_grad(total)(params) for params in (block, block_parameters(block))
-    )
-    assert_same(of_module[0], of_tuple[0])
-    assert_close(block_parameters(of_module[1]), of_tuple[1])
+    @jax.jit
+    def results():
+        block = modules.EncoderBlock(CONFIG, key=KEY)
+        (one, of_module), (other, of_tuple) = (
+            jax.value_and_grad(total)(params) for params in (block, block_parameters(block))
+        )
+        return (one, other), (block_parameters(of_module), of_tuple)
+
+    values, gradients = results()
+    assert_same(*values)
+    assert_close(*gradients)
 
 
 def test_embedding_looks_up_its_rows():
