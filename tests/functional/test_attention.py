@@ -52,6 +52,7 @@ multi_head_attention = jax.jit(F.multi_head_attention, static_argnames="num_head
 compiled_attend = jax.jit(F.attend, static_argnames=("num_heads", "norm"))
 key_values = jax.jit(F.key_values, static_argnames=("num_heads", "norm"))
 write = jax.jit(F.write)
+rotary_angles = jax.jit(F.rotary_angles, static_argnums=(0, 1))
 
 
 # Attention
@@ -69,29 +70,29 @@ def test_attention_is_its_formula(batch, masked):
 def test_attention_is_that_of_flax(masked):
     query, key, value = drawn((2, H), values=K)
     mask = some_mask(2, H, T, S) if masked else None
-    expected = nnx.dot_product_attention(
-        *(jnp.swapaxes(x, 1, 2) for x in (query, key, value)), mask=mask
+    expected = jax.jit(nnx.dot_product_attention)(
+        *(np.swapaxes(x, 1, 2) for x in (query, key, value)), mask=mask
     )
     output, _ = scaled_dot_product_attention(query, key, value, mask)
-    assert_close(output, jnp.swapaxes(expected, 1, 2))
+    assert_close(output, np.swapaxes(expected, 1, 2))
 
 
 @given(arrays(bool, (T, S)))
 def test_weights_sum_to_one_where_something_is_seen_and_to_zero_elsewhere(mask):
-    output, weights = scaled_dot_product_attention(*drawn(), jnp.asarray(mask))
-    assert_close(weights.sum(-1), mask.any(-1).astype(float))
+    output, weights = scaled_dot_product_attention(*drawn(), mask)
+    assert_close(np.sum(weights, -1), mask.any(-1).astype(float))
     assert (np.asarray(weights)[~mask] == 0).all()
     assert (np.asarray(output)[~mask.any(-1)] == 0).all()
 
 
 @pytest.mark.parametrize("blind", [[True, True, True], [False, True, False]], ids=["all", "one"])
 def test_queries_that_see_nothing_have_finite_gradients(blind):
-    mask = jnp.tile(~jnp.array(blind)[:, None], (1, S))
+    mask = np.tile(~np.array(blind)[:, None], (1, S))
 
-    def total(inputs):
+    def total(inputs, mask):
         return sum((result**2).sum() for result in scaled_dot_product_attention(*inputs, mask))
 
-    gradients = jax.jit(jax.grad(total))(drawn())
+    gradients = jax.jit(jax.grad(total))(drawn(), mask)
     assert_all_finite(gradients)
     assert (np.asarray(gradients[0])[blind] == 0).all()
 
@@ -109,8 +110,8 @@ def test_hidden_keys_have_no_influence_whatever_their_values(seen, huge):
 @pytest.mark.parametrize("huge", [False, True])
 def test_gradients_of_hidden_keys_are_exactly_zero(huge):
     query, key, value = drawn()
-    seen = jnp.array([True, False, True, False])
-    key, value = (jnp.where(~seen[:, None] & huge, 1e30, x) for x in (key, value))
+    seen = np.array([True, False, True, False])
+    key, value = (np.where(~seen[:, None] & huge, np.float32(1e30), x) for x in (key, value))
 
     def total(key, value):
         return (scaled_dot_product_attention(query, key, value, seen)[0] ** 2).sum()
@@ -123,17 +124,17 @@ def test_gradients_of_hidden_keys_are_exactly_zero(huge):
 @pytest.mark.parametrize("shape", [(T, S), (1, S), (2, 1, 1, S), (2, H, T, S), (H, 1, S), (T, 1)])
 def test_masks_broadcast(shape):
     inputs, mask = drawn((2, H)), some_mask(*shape)
-    full = jnp.broadcast_to(mask, (2, H, T, S))
+    full = np.broadcast_to(mask, (2, H, T, S))
     assert_close(
         scaled_dot_product_attention(*inputs, mask), scaled_dot_product_attention(*inputs, full)
     )
 
 
 def test_padding_has_no_influence():
-    tokens = jnp.array([[5, 6, 0, 0], [7, 0, 0, 0]])
+    tokens = np.array([[5, 6, 0, 0], [7, 0, 0, 0]])
     params, x = attention_parameters(D, D), normal(2, 4, D)
-    noise = jnp.where((tokens == 0)[..., None], 100 * normal(2, 4, D, seed=5), x)
-    mask = F.padding_mask(tokens, 0)
+    noise = np.where((tokens == 0)[..., None], 100 * np.asarray(normal(2, 4, D, seed=5)), x)
+    mask = F.padding_mask(jnp.asarray(tokens), 0)
     plain, noisy = (
         multi_head_attention(params, x, other, other, mask, num_heads=H)[0] for other in (x, noise)
     )
@@ -186,43 +187,45 @@ def test_multi_head_attention_with_rotary_positions_is_its_formula():
     expected = reference.multi_head_attention(
         *exact((params, *inputs)), num_heads=H, angles=reference.rotary_angles(7, 4)
     )
-    assert_close(
-        multi_head_attention(params, *inputs, num_heads=H, angles=F.rotary_angles(7, 4)), expected
-    )
+    angles = rotary_angles(7, 4)
+    assert_close(multi_head_attention(params, *inputs, num_heads=H, angles=angles), expected)
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("masked", [False, True])
 def test_multi_head_attention_is_that_of_flax(masked, bias):
-    flax = nnx.MultiHeadAttention(
-        H, D, use_bias=bias, bias_init=jax.nn.initializers.normal(), decode=False, rngs=nnx.Rngs(0)
-    )
-
     def without_head_axes(layer):
         biases = layer.bias.reshape(D) if bias else None
         return F.LinearParameters(layer.kernel.reshape(D, D), biases)
 
-    layers = (flax.query, flax.key, flax.value, flax.out)
-    params = F.AttentionParameters(*map(without_head_axes, layers))
-    inputs = drawn_for_heads((2,))
+    @jax.jit
+    def results(*inputs, mask):
+        draw = jax.nn.initializers.normal()
+        flax = nnx.MultiHeadAttention(
+            H, D, use_bias=bias, bias_init=draw, decode=False, rngs=nnx.Rngs(0)
+        )
+        layers = (flax.query, flax.key, flax.value, flax.out)
+        params = F.AttentionParameters(*map(without_head_axes, layers))
+        ours, _ = F.multi_head_attention(params, *inputs, mask, num_heads=H)
+        return ours, flax(*inputs, mask=mask)
+
     mask = some_mask(2, H, T, S) if masked else None
-    output, _ = multi_head_attention(params, *inputs, mask, num_heads=H)
-    assert_close(output, flax(*inputs, mask=mask))
+    assert_close(*results(*drawn_for_heads((2,)), mask=mask))
 
 
 @pytest.mark.parametrize("shape", [(T, S), (2, 1, 1, S), (2, H, T, S)])
 def test_masks_broadcast_over_heads(shape):
     params, inputs, mask = attention_parameters(D, D), drawn_for_heads((2,)), some_mask(*shape)
-    full = jnp.broadcast_to(mask, (2, H, T, S))
+    full = np.broadcast_to(mask, (2, H, T, S))
     short, long = (multi_head_attention(params, *inputs, m, num_heads=H) for m in (mask, full))
     assert_close(short, long)
 
 
 def test_heads_that_see_nothing_leave_the_output_bias():
     params, inputs = attention_parameters(D, D), drawn_for_heads()
-    output, weights = multi_head_attention(params, *inputs, jnp.zeros((T, S), bool), num_heads=H)
+    output, weights = multi_head_attention(params, *inputs, np.zeros((T, S), bool), num_heads=H)
     assert_same(output, np.tile(params.output.bias, (T, 1)))
-    assert not weights.any()
+    assert not np.asarray(weights).any()
 
 
 def test_a_width_that_heads_do_not_divide_is_named():
@@ -232,10 +235,10 @@ def test_a_width_that_heads_do_not_divide_is_named():
 
 @pytest.mark.parametrize("batch", BATCHES)
 def test_merging_heads_undoes_splitting_them(batch):
-    x = normal(*batch, T, D)
-    heads = F.split_heads(x, H)
-    assert_same(heads[..., 1, :, 0], x[..., D // H])
-    assert_same(F.merge_heads(heads), x)
+    x = np.asarray(normal(*batch, T, D))
+    heads, merged = jax.jit(lambda x: (F.split_heads(x, H), F.merge_heads(F.split_heads(x, H))))(x)
+    assert_same(np.asarray(heads)[..., 1, :, 0], x[..., D // H])
+    assert_same(merged, x)
 
 
 def test_attention_under_jit_and_vmap_is_the_batched_one():
@@ -250,42 +253,45 @@ def test_attention_under_jit_and_vmap_is_the_batched_one():
 # Keys and values as an argument: a cache's, a memory's
 
 
+CAUSAL = np.tri(5, dtype=bool)
+
+
+@jax.jit
 def cached_attention(params, x, cache, start, mask=None, angles=None):
     """Attention of what comes at `start`, causal unless a mask is given; and the cache with it."""
     settings = {"num_heads": H, "angles": angles}
-    cache = write(cache, key_values(params, x, **settings), start)
+    cache = F.write(cache, F.key_values(params, x, **settings), start)
     if mask is None:
         mask = F.cache_mask(F.positions_from(start, x.shape[-2]), cache.key.shape[-2])
-    return compiled_attend(params, x, cache, mask, **settings)[0], cache
+    return F.attend(params, x, cache, mask, **settings)[0], cache
 
 
 @pytest.mark.parametrize("rotary", [False, True])
 def test_cached_attention_of_pieces_is_causal_attention_of_the_whole(rotary):
-    params, x, angles = attention_parameters(D, H * 4), normal(2, 5, D), F.rotary_angles(8, 4)
+    params, x, angles = attention_parameters(D, H * 4), normal(2, 5, D), rotary_angles(8, 4)
     whole, _ = multi_head_attention(
-        params, x, x, x, F.causal_mask(5), num_heads=H, angles=angles if rotary else None
+        params, x, x, x, CAUSAL, num_heads=H, angles=angles if rotary else None
     )
     cache = F.KeyValues(normal(2, H, 8, 4), normal(2, H, 8, 4))
     # The last piece starts anew at another place for each sample.
     for starts, length in [((0, 0), 2), ((2, 2), 1), ((3, 3), 2), ((3, 1), 1)]:
-        start = jnp.array(starts)
-        rows = start[:, None] + jnp.arange(length)
-        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
-        turned = angles[rows][:, None] if rotary else None
-        output, cache = cached_attention(params, piece, cache, start, angles=turned)
+        rows = np.add.outer(starts, range(length))
+        piece, expected = (
+            np.take_along_axis(np.asarray(y), rows[..., None], axis=1) for y in (x, whole)
+        )
+        turned = np.asarray(angles)[rows][:, None] if rotary else None
+        output, cache = cached_attention(params, piece, cache, np.array(starts), angles=turned)
         assert_close(output, expected)
 
 
 def test_sequences_that_share_a_cache_see_their_own_places_by_the_mask():
     params, x = attention_parameters(D, D), normal(2, 3, 4, D)  # three sequences of four tokens
-    causal = F.causal_mask(4)
-    whole, _ = multi_head_attention(params, x, x, x, causal, num_heads=H)
-    cache = F.KeyValues(*[jnp.zeros((2, H, 12, D // H))] * 2)
+    whole, _ = multi_head_attention(params, x, x, x, np.tri(4, dtype=bool), num_heads=H)
+    cache = F.KeyValues(*[np.zeros((2, H, 12, D // H), np.float32)] * 2)
     for t in range(4):
-        output, cache = cached_attention(
-            params, x[:, :, t], cache, jnp.int32(3 * t), own_places(3, 4, t)
-        )
-        assert_close(output, whole[:, :, t])
+        piece = np.asarray(x)[:, :, t], cache, np.int32(3 * t), own_places(3, 4, t)
+        output, cache = cached_attention(params, *piece)
+        assert_close(output, np.asarray(whole)[:, :, t])
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -308,9 +314,7 @@ def test_hidden_places_of_a_memory_have_no_influence_whatever_their_values(seen,
     params, x, memory = attention_parameters(D, D), normal(T, D), normal(S, D, seed=1)
     plain = key_values(params, memory, num_heads=H)
     noisy = F.KeyValues(*(np.where(seen[:, None], a, np.float32(huge)) for a in plain))
-    assert_same(
-        *(compiled_attend(params, x, m, jnp.asarray(seen), num_heads=H)[0] for m in (plain, noisy))
-    )
+    assert_same(*(compiled_attend(params, x, m, seen, num_heads=H)[0] for m in (plain, noisy)))
 
 
 # Options: shared keys, norms of queries and keys, a function of one's own
@@ -348,13 +352,13 @@ MASKS = {"open": None} | {
     str(shape): some_mask(*shape)
     for shape in [(T,), (T, T), (1, T), (T, 1), (WIDE, T, T), (2, 1, T, T), (2, WIDE, T, T)]
 }
-each_mask = pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+BIASES = [None, normal(T, T), normal(WIDE, 1, T), normal(2, WIDE, T, T)]
+each_mask = pytest.mark.parametrize(
+    ("mask", "bias"), zip(MASKS.values(), 2 * BIASES, strict=True), ids=MASKS
+)
 
 
 @each_mask
-@pytest.mark.parametrize(
-    "bias", [None, normal(T, T), normal(WIDE, 1, T), normal(2, WIDE, T, T)], ids=np.shape
-)
 def test_shared_keys_are_keys_repeated_for_each_query_head(mask, bias):
     params, x = grouped(), normal(2, T, D)
     assert key_values(params, x, num_heads=WIDE).key.shape == (2, G, T, K)
@@ -367,8 +371,7 @@ def test_shared_keys_are_keys_repeated_for_each_query_head(mask, bias):
 @pytest.mark.parametrize("rotary", [False, True])
 def test_shared_keys_and_norms_of_heads_are_their_formula(rotary, normed):
     params, x, mask = grouped(normed), normal(T, D), some_mask(WIDE, T, T)
-    angles = F.rotary_angles(7, K) if rotary else None
-    settings = {"num_heads": WIDE, "angles": angles}
+    settings = {"num_heads": WIDE, "angles": rotary_angles(7, K) if rotary else None}
     expected = reference.multi_head_attention(*exact((params, x, x, x)), mask, **settings)
     assert_close(multi_head_attention(params, x, x, x, mask, **settings), expected)
 
@@ -393,33 +396,46 @@ def test_one_head_of_keys_serves_all_queries():
 
 def test_shared_keys_show_and_take_values_by_query_head():
     params, x = grouped(), normal(2, T, D)
-    seen = {}
 
-    def observe(name, value):
-        seen[name] = value
-        return jnp.zeros_like(value).at[..., 1].set(1.0) if name == "weights" else value
+    @jax.jit
+    def observed():
+        seen = {}
 
-    _, weights = attend(params, x, observe=observe)
+        def observe(name, value):
+            seen[name] = value
+            return jnp.zeros_like(value).at[..., 1].set(1.0) if name == "weights" else value
+
+        return seen, attend(params, x, observe=observe)[1]
+
+    seen, weights = jax.device_get(observed())
     shapes = {name: value.shape for name, value in seen.items()}
     assert shapes["key"] == shapes["value"] == (2, G, T, K)
     assert shapes["query"] == shapes["heads"] == (2, WIDE, T, K)
     assert shapes["weights"] == weights.shape == (2, WIDE, T, T)
-    assert_close(seen["weights"], attend(params, x)[1])
-    of_second = jnp.repeat(seen["value"][:, :, 1], WIDE // G, axis=1)
-    assert_close(seen["heads"], jnp.broadcast_to(of_second[:, :, None], (2, WIDE, T, K)))
-    assert_same(weights[..., 1], jnp.ones((2, WIDE, T)))
+    assert_close(seen["weights"], shared_attend(params, x)[1])
+    of_second = np.repeat(seen["value"][:, :, 1], WIDE // G, axis=1)
+    assert_close(seen["heads"], np.broadcast_to(of_second[:, :, None], (2, WIDE, T, K)))
+    assert_same(weights[..., 1], np.ones((2, WIDE, T)))
 
 
 def test_shared_keys_in_a_cache_are_those_of_the_whole():
     params, x = grouped(normed=K), normal(2, 5, D)
-    whole, _ = attend(params, x, F.causal_mask(5))
+    whole, _ = shared_attend(params, x, CAUSAL)
     cache = F.KeyValues(normal(2, G, 8, K), normal(2, G, 8, K))
-    for starts, length in [((0, 0), 3), ((3, 1), 2), ((4, 3), 1)]:
-        start = jnp.array(starts)
-        rows = F.positions_from(start, length)
-        piece, expected = (jnp.take_along_axis(y, rows[..., None], axis=1) for y in (x, whole))
-        cache = write(cache, key_values(params, piece, num_heads=WIDE), start)
-        output, _ = compiled_attend(params, piece, cache, F.cache_mask(rows, 8), num_heads=WIDE)
+
+    @jax.jit
+    def extended(piece, cache, rows):
+        new = F.key_values(params, piece, num_heads=WIDE)
+        cache = F.write(cache, new, rows[:, 0])
+        output, _ = F.attend(params, piece, cache, F.cache_mask(rows, 8), num_heads=WIDE)
+        return output, cache
+
+    for starts, length in [((0, 0), 2), ((2, 1), 2), ((4, 3), 1)]:
+        rows = np.add.outer(starts, range(length))
+        piece, expected = (
+            np.take_along_axis(np.asarray(y), rows[..., None], axis=1) for y in (x, whole)
+        )
+        output, cache = extended(piece, cache, rows)
         assert_close(output, expected)
 
 
@@ -427,17 +443,17 @@ def test_shared_keys_in_a_cache_are_those_of_the_whole():
 def test_writing_puts_new_keys_and_values_at_the_places_of_each_sample(batch):
     cache = F.KeyValues(normal(*batch, H, 6, K), normal(*batch, H, 6, K, seed=1))
     new = F.KeyValues(normal(*batch, H, 2, K), normal(*batch, H, 2, K, seed=1))
-    start = jnp.asarray(np.random.default_rng(0).integers(0, 5, batch))
+    start = np.asarray(np.random.default_rng(0).integers(0, 5, batch))
     for before, added, after in zip(cache, new, write(cache, new, start), strict=True):
         expected = np.array(before)
         for i in np.ndindex(*batch):
-            expected[i][:, int(start[i]) : int(start[i]) + 2] = added[i]
+            expected[i][:, int(start[i]) : int(start[i]) + 2] = np.asarray(added)[i]
         assert_same(after, expected)
 
 
 def test_writing_at_one_place_is_for_all_samples():
     cache, new = (F.KeyValues(*[normal(2, H, n, K)] * 2) for n in (6, 2))
-    assert_same(write(cache, new, jnp.int32(3)), write(cache, new, jnp.array([3, 3])))
+    assert_same(write(cache, new, np.int32(3)), write(cache, new, np.array([3, 3])))
 
 
 class OwnAttention(NamedTuple):
@@ -460,35 +476,47 @@ both_kinds_of_keys = pytest.mark.parametrize("of_keys", [None, G * K], ids=["own
 @both_kinds_of_keys
 def test_an_attention_of_ones_own_can_be_seen_but_not_changed(of_keys):
     params, x = attention_parameters(D, WIDE * K, of_keys=of_keys), normal(2, T, D)
-    seen = {}
     settings = {"attention": uniform}
-    output, weights = attend(params, x, observe=lambda n, v: seen.setdefault(n, v), **settings)
-    assert_close(output, attend(params, x, **settings)[0])
-    assert_close(seen["weights"], jnp.full((2, WIDE, T, T), 1 / T))
-    assert_close(weights, seen["weights"])
+
+    @jax.jit
+    def results():
+        seen = {}
+        output, weights = attend(params, x, observe=lambda n, v: seen.setdefault(n, v), **settings)
+        return output, weights, seen["weights"], attend(params, x, **settings)[0]
+
+    output, weights, seen, unobserved = results()
+    assert_close(output, unobserved)
+    assert_close(seen, np.full((2, WIDE, T, T), 1 / T))
+    assert_close(weights, seen)
 
     def change(name, value):
         return 2 * value if name == "weights" else value
 
     with pytest.raises(ValueError, match="takes no `observe`"):
-        attend(params, x, observe=change, **settings)
+        jax.eval_shape(lambda: attend(params, x, observe=change, **settings))
 
 
 @both_kinds_of_keys
 def test_an_attention_with_parameters_of_its_own_gets_them_first(of_keys):
     plain, x = attention_parameters(D, WIDE * K, of_keys=of_keys), normal(2, T, D)
-    params = OwnAttention(*plain[:4], own=SimpleNamespace(temperature=jnp.float32(3.0)))
+    params = OwnAttention(*plain[:4], own=SimpleNamespace(temperature=3.0))
 
     def tempered(own, query, key, value, mask, observe=F.unobserved):
         query = query / own.temperature
         return F.scaled_dot_product_attention(query, key, value, mask, observe=observe)
 
-    seen = {}
-    settings = {"attention": tempered, "observe": lambda n, v: seen.setdefault(n, v)}
-    output, weights = attend(params, x, F.causal_mask(T), **settings)
     colder = functools.partial(F.scaled_dot_product_attention, scale=1 / (3 * np.sqrt(K)))
-    assert_close(output, attend(plain, x, F.causal_mask(T), attention=colder)[0])
-    assert_close(seen["weights"], weights)
+
+    @jax.jit
+    def results():
+        seen, mask = {}, F.causal_mask(T)
+        settings = {"attention": tempered, "observe": lambda n, v: seen.setdefault(n, v)}
+        output, weights = attend(params, x, mask, **settings)
+        return output, weights, seen["weights"], attend(plain, x, mask, attention=colder)[0]
+
+    output, weights, seen, expected = results()
+    assert_close(output, expected)
+    assert_close(seen, weights)
 
 
 def test_bind_gives_a_function_its_own_parameters_if_there_are_any():
@@ -507,8 +535,13 @@ def test_an_attention_of_ones_own_sees_every_head_where_heads_share_keys():
         return F.scaled_dot_product_attention(query, key, value, mask, bias=tilt * jnp.ones(5))
 
     shared, x = attention_parameters(8, 8, of_keys=4), normal(5, 8)
-    seen = F.key_values(shared, x, num_heads=4)
-    assert seen.key.shape[-3] == 2
-    found, _ = F.attend(shared, x, seen, num_heads=4, attention=tilted)
-    repeated = F.KeyValues(*(jnp.repeat(a, 2, axis=-3) for a in seen))
-    assert_close(found, F.attend(shared, x, repeated, num_heads=4, attention=tilted)[0])
+
+    @jax.jit
+    def results():
+        seen = F.key_values(shared, x, num_heads=4)
+        assert seen.key.shape[-3] == 2
+        repeated = F.KeyValues(*(jnp.repeat(a, 2, axis=-3) for a in seen))
+        both = seen, repeated
+        return [F.attend(shared, x, of, num_heads=4, attention=tilted)[0] for of in both]
+
+    assert_close(*results())

@@ -53,12 +53,19 @@ def decoder_and_formula(norm="layer", inner=None, **options):
     )
 
 
+rotary_angles = jax.jit(F.rotary_angles, static_argnums=(0, 1))
+
+
 def x_and_memory(*batch):
     return normal(*batch, T, D), normal(*batch, S, D, seed=1)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("batch", [(), (2, 3)])
+masked_or_not = pytest.mark.parametrize(
+    ("batch", "masked"), [((), False), ((2, 3), True)], ids=["open", "masked"]
+)
+
+
+@masked_or_not
 @pytest.mark.parametrize("norm", NORMS)
 @both_orders
 def test_blocks_are_their_formula(pre_norm, norm, batch, masked):
@@ -73,22 +80,20 @@ def test_blocks_with_rotary_positions_and_free_head_width_are_their_formula(pre_
     params, x = block_parameters(D, 6, inner=H * 6), normal(T, D)
     block, formula, _ = block_and_formula(pre_norm=pre_norm)
     expected = formula(*exact((params, x)), angles=reference.rotary_angles(5, 6))
-    assert_close(block(params, x, angles=F.rotary_angles(5, 6)), expected)
+    assert_close(block(params, x, angles=rotary_angles(5, 6)), expected)
 
 
-@pytest.mark.parametrize("rotary", [False, True])
-@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(("norm", "rotary"), [("layer", False), ("rms", True)])
 @both_orders
 def test_gradients_never_reach_the_future_and_always_the_past(pre_norm, norm, rotary):
-    angles = F.rotary_angles(T, D // H) if rotary else None
+    angles = rotary_angles(T, D // H) if rotary else None
     block, _, params = block_and_formula(norm, pre_norm=pre_norm, angles=angles)
     assert_gradients_are_causal(lambda x: block(params, x, F.causal_mask(T)), normal(T, D))
 
 
-@pytest.mark.parametrize("dropout_rate", [0.0, 0.5])
 @both_orders
-def test_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm, dropout_rate):
-    block, _, params = block_and_formula(pre_norm=pre_norm, dropout_rate=dropout_rate)
+def test_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm):
+    block, _, params = block_and_formula(pre_norm=pre_norm, dropout_rate=0.5)
     x, keys = normal(3, T, D), jax.random.split(jax.random.key(0), 3)
     single = jax.jit(jax.vmap(lambda x, key: block(params, x, F.causal_mask(T), key=key)))
     assert_close(single(x, keys), block(params, x, F.causal_mask(T), key=keys))
@@ -121,8 +126,7 @@ def test_attention_and_feed_forward_meet_different_noise():
 # The decoder block
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("batch", [(), (2, 3)])
+@masked_or_not
 @pytest.mark.parametrize("norm", NORMS)
 @both_orders
 def test_decoder_blocks_are_their_formula(pre_norm, norm, batch, masked):
@@ -139,7 +143,7 @@ def test_decoder_blocks_turn_only_their_own_queries_and_keys(pre_norm):
     block, formula, params = decoder_and_formula(inner=H * 6, pre_norm=pre_norm)
     inputs = x_and_memory()
     expected = formula(*exact((params, *inputs)), angles=reference.rotary_angles(5, 6))
-    assert_close(block(params, *inputs, angles=F.rotary_angles(5, 6)), expected)
+    assert_close(block(params, *inputs, angles=rotary_angles(5, 6)), expected)
 
 
 @both_orders
@@ -156,10 +160,9 @@ def test_gradients_of_decoder_blocks_are_their_differences(pre_norm):
     )
 
 
-@pytest.mark.parametrize("rotary", [False, True])
 @both_orders
-def test_gradients_of_a_decoder_never_reach_the_future_and_always_the_past(pre_norm, rotary):
-    angles = F.rotary_angles(T, D // H) if rotary else None
+def test_gradients_of_a_decoder_never_reach_the_future_and_always_the_past(pre_norm):
+    angles = rotary_angles(T, D // H)
     block, _, params = decoder_and_formula(pre_norm=pre_norm, angles=angles)
     x, memory = x_and_memory()
     assert_gradients_are_causal(lambda x: block(params, x, memory, F.causal_mask(T)), x)
@@ -190,10 +193,9 @@ def test_what_is_hidden_of_target_or_memory_changes_no_other_row(pre_norm):
     assert_same(other[real], plain[real])
 
 
-@pytest.mark.parametrize("rotary", [False, True])
 @both_orders
-def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm, rotary):
-    angles = F.rotary_angles(8, 6) if rotary else None
+def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm):
+    angles = rotary_angles(8, 6)
     settings = {"num_heads": H, "pre_norm": pre_norm}
     params = decoder_block_parameters(D, 6, H * 6)
     x, memory = normal(2, 5, D), normal(2, S, D, seed=1)
@@ -207,8 +209,7 @@ def test_a_decoder_block_with_a_cache_is_the_whole_one_piece_by_piece(pre_norm, 
 
     @jax.jit
     def extend(piece, cache, rows):
-        turned = angles[rows][:, None] if rotary else None
-        cached = {"cache": cache, "start": rows[:, 0], "angles": turned}
+        cached = {"cache": cache, "start": rows[:, 0], "angles": angles[rows][:, None]}
         mask = F.cache_mask(rows, 8)
         return F.block(params, piece, mask, seen_across, seen, **cached, **settings)
 
@@ -249,10 +250,9 @@ def test_sequences_in_a_decoder_block_share_a_memory_and_a_cache(pre_norm):
         assert_close(output, np.asarray(expected)[:, :, t])
 
 
-@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (0.3, 0.5)])
 @both_orders
-def test_decoder_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm, rates):
-    rates = dict(zip(("dropout_rate", "hidden_dropout_rate"), rates, strict=True))
+def test_decoder_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm):
+    rates = {"dropout_rate": 0.3, "hidden_dropout_rate": 0.5}
     block, _, params = decoder_and_formula(pre_norm=pre_norm, **rates)
     (x, memory), keys = x_and_memory(3), jax.random.split(jax.random.key(0), 3)
 
