@@ -86,7 +86,9 @@ def find_place() -> Place | None:
     from jax._src.clusters import GceTpuCluster, GkeTpuCluster, OmpiCluster, SlurmCluster
 
     for cluster in (OmpiCluster, SlurmCluster, GkeTpuCluster, GceTpuCluster):
-        if not cluster.is_env_present():
+        # From version 0.12 JAX wants mpi4py where Open MPI tells no address.
+        told = cluster is not OmpiCluster or "OMPI_MCA_orte_hnp_uri" in os.environ
+        if not told or not cluster.is_env_present():
             continue
         if (processes := cluster.get_process_count()) == 1:
             return None

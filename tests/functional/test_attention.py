@@ -354,7 +354,7 @@ MASKS = {"open": None} | {
 }
 BIASES = [None, normal(T, T), normal(WIDE, 1, T), normal(2, WIDE, T, T)]
 each_mask = pytest.mark.parametrize(
-    ("mask", "bias"), zip(MASKS.values(), 2 * BIASES, strict=True), ids=MASKS
+    ("mask", "bias"), [*zip(MASKS.values(), 2 * BIASES, strict=True)], ids=MASKS
 )
 
 
