@@ -27,7 +27,7 @@ def lowest() -> list[str]:
     pinned = []
     for requirement in project["dependencies"] + extras:
         name, version = re.fullmatch(r"([\w.-]+)>=([\d.]+)", requirement).groups()
-        pinned.append(f"{name}=={version}" + ("" if "." in version else ".*"))
+        pinned.append(f"{name}=={version}")
     return pinned
 
 
