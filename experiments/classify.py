@@ -13,7 +13,7 @@ result    of TREC, by one model: test accuracy 88.6 % (TF-IDF + logistic regress
 
 from tlite.data import LabelledText
 from tlite.experiment import ClassifierExperiment, Words
-from tlite.models import ClassifierConfig
+from tlite.models import ClassifierConfig, Embedding, Pool
 from tlite.training import TrainingConfig
 
 experiment = ClassifierExperiment(
@@ -25,12 +25,11 @@ experiment = ClassifierExperiment(
         attention="auto",
         num_heads=4,
         width=64,
-        norm_first=True,
+        block="pre_norm",
         positions="learned",
-        embedding_deviation=0.1,
-        aggregation="mean",
+        embedding=Embedding(deviation=0.1, word_dropout=0.3),
+        pool=Pool("mean"),
         dropout=0.3,
-        word_dropout=0.3,
     ),
     training=TrainingConfig(
         steps=500,

@@ -8,7 +8,7 @@ result    validation loss 1.0802 (perplexity 2.945) in mixed precision
 
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig, Head
 from tlite.training import TrainingConfig
 
 experiment = GeneratorExperiment(
@@ -19,11 +19,11 @@ experiment = GeneratorExperiment(
         width=64,
         num_heads=4,
         num_blocks=3,
-        norm_first=True,
-        activation="gelu",
+        block="pre_norm",
+        feed_forward=FeedForward(activation="gelu"),
         positions="rotary",
         dropout=0.0,
-        tied_head=True,
+        head=Head(tied=True),
     ),
     training=TrainingConfig(
         steps=4000,

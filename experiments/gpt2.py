@@ -14,7 +14,7 @@ An update is 480 windows of 1,024 tokens, half a million, on whatever devices: e
 
 from tlite.data.corpus import Corpus
 from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig, Head, Loop
 from tlite.training import TrainingConfig
 
 experiment = GeneratorExperiment(
@@ -26,14 +26,13 @@ experiment = GeneratorExperiment(
         width=768,
         num_blocks=12,
         num_heads=12,
-        norm_first=True,
-        activation="gelu",
+        block="pre_norm",
+        feed_forward=FeedForward(activation="gelu"),
         bias=False,
-        tied_head=True,
+        head=Head(tied=True),
         dropout=0.0,
         attention="auto",
-        scan=True,
-        remat=True,
+        loop=Loop(scan=True, remat=True),
     ),
     training=TrainingConfig(
         steps=600_000,

@@ -17,7 +17,7 @@ result    `tlite evaluate RUN --split test --checkpoint average`, beam 5, with t
 from tlite.data import ParallelText
 from tlite.data.download import data_folder
 from tlite.experiment import PairSubwords, TranslatorExperiment
-from tlite.models import Seq2SeqConfig
+from tlite.models import Attention, FeedForward, Seq2SeqConfig
 from tlite.training import TrainingConfig
 
 
@@ -46,10 +46,9 @@ experiment = TranslatorExperiment(
         width=128,
         num_heads=4,
         num_blocks=4,
-        hidden_width=256,
+        feed_forward=FeedForward(hidden_width=256),
         dropout=0.3,
-        hidden_dropout=0.0,
-        qkv_bias=True,
+        attention=Attention(input_bias=True),
     ),
     length_penalty=1.4,  # chosen on the validation part
     training=TrainingConfig(

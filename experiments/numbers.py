@@ -11,7 +11,7 @@ result    100.0 % of 1,000 held-out numbers to the letter
 
 from tlite.data import NumberWords
 from tlite.experiment import PairSubwords, TranslatorExperiment
-from tlite.models import Seq2SeqConfig
+from tlite.models import FeedForward, Seq2SeqConfig
 from tlite.training import TrainingConfig
 
 experiment = TranslatorExperiment(
@@ -19,7 +19,7 @@ experiment = TranslatorExperiment(
     data=NumberWords(),
     tokenizer=PairSubwords(pieces=150),
     model=Seq2SeqConfig(
-        context=64, width=96, num_heads=4, num_blocks=2, dropout=0.05, hidden_dropout=0.0
+        context=64, width=96, num_heads=4, num_blocks=2, dropout=0.05, feed_forward=FeedForward()
     ),
     training=TrainingConfig(
         steps=1200,

@@ -21,13 +21,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Curve
 from PIL import Image
 
 from tlite import functional as F
 from tlite import scaling
 from tlite.experiment_files import load_experiment
-from tlite.inspection import plot_head_lines, repeated_tokens, run, score_heads
-from tlite.models import GeneratorConfig
+from tlite.inspection import repeated_tokens, run, score_heads
+from tlite.models import Embedding, FeedForward, GeneratorConfig
+from tlite.pictures.marks import visible
 from tlite.recipes import start
 from tlite.recipes.loading import load
 from tlite.training import Trainer, TrainingConfig, generator_task
@@ -142,11 +145,11 @@ def benchmark() -> Figure:
 VOCABULARY, CONTEXT = 32, 32
 
 
-def draw_repeated(data, key, step, size):
+def draw_repeated(data, rng, step, size):
     """Inputs and targets (B, T): random tokens that begin again after 5 to 16 of them."""
-    key = F.fold_in(key, step)
-    once = jax.random.randint(key, (size, CONTEXT), 0, VOCABULARY)
-    period = jax.random.randint(F.fold_in(key, 1), (size, 1), 5, 17)
+    rng = F.fold_in(rng, step)
+    once = jax.random.randint(rng, (size, CONTEXT), 0, VOCABULARY)
+    period = jax.random.randint(F.fold_in(rng, 1), (size, 1), 5, 17)
     tokens = jnp.take_along_axis(once, jnp.arange(CONTEXT + 1) % period, axis=1)
     return tokens[:, :-1], tokens[:, 1:]
 
@@ -162,10 +165,10 @@ def train_induction() -> tuple[list[int], np.ndarray, np.ndarray]:
         width=64,
         num_heads=1,
         num_blocks=2,
-        hidden_width=64,
+        feed_forward=FeedForward(hidden_width=64),
         positions="rotary",
-        norm_first=True,
-        embedding_deviation=1.0,
+        block="pre_norm",
+        embedding=Embedding(deviation=1.0),
     )
     training = TrainingConfig(
         steps=600, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
@@ -202,11 +205,35 @@ BLOCK, HEAD = 1, 1  # one that looks for where words begin
 TEXT = "raise ValueError if the value is not a number"
 
 
-def attention(weights: np.ndarray) -> Figure:
-    """Where a head looks from each character of a text; the stronger the line, the more."""
-    marks = [" " if letter == " " else letter for letter in TEXT]
-    axes = plot_head_lines(weights, marks, least=0.1, colour=COLOURS[0])
-    return axes.figure
+def plot_head_lines(weights: np.ndarray, tokens: list[str], least: float = 0.1) -> Figure:
+    """One head's attention (T, T) as arcs from each token to those it looks at.
+
+    The larger the weight, the wider the arc; below `least` there is none. A token that looks at
+    itself has a bar above it.
+    """
+    marks = [visible(token) for token in tokens]
+    ends = np.cumsum([max(len(mark.replace("\\", "")), 1) + 0.35 for mark in marks])  # in letters
+    middle, width = (np.r_[0, ends[:-1]] + ends) / 2, ends[-1]
+    arcs = np.argwhere(weights >= least)
+    height = 0.5 * max([*np.abs(middle[arcs[:, 0]] - middle[arcs[:, 1]]), 4.0])
+    tall = max(WIDTH / width * (height + 3.2), 0.8)
+    figure, axes = plt.subplots(figsize=(WIDTH, tall), layout="constrained")
+    for query, key in arcs:
+        (start, end), weight = middle[[query, key]], weights[query, key]
+        top = 0.9 + abs(start - end) * 2 / 3
+        points = [(start, 0.9), (start, top), (end, top), (end, 0.9)]  # half an ellipse, nearly
+        if query == key:
+            points = [(start + shift, 1.0) for shift in (-0.3, -0.1, 0.1, 0.3)]
+        curve = Curve(points, [Curve.MOVETO, *[Curve.CURVE4] * 3])
+        style = {"lw": 0.5 + 2.5 * weight, "alpha": min(0.15 + 0.85 * weight, 1.0)}
+        axes.add_patch(PathPatch(curve, fill=False, ec=COLOURS[0], capstyle="round", **style))
+    size = min(72 * WIDTH / width * 1.25, 14)
+    for mark, place in zip(marks, middle, strict=True):
+        faint = {"alpha": 0.45} if mark.strip("␣↵⇥") == "" else {}
+        axes.text(place, 0.1, mark, ha="center", va="baseline", fontsize=size, **faint)
+    axes.set(xlim=(-0.4, width + 0.4), ylim=(-0.6, height + 1.2))
+    axes.axis("off")
+    return figure
 
 
 def weights_of(folder: Path) -> np.ndarray:
@@ -238,7 +265,7 @@ def main() -> None:
         if demo is None:
             start(load_experiment("demo"), demo := Path(folder, "demo")).train()
         weights = weights_of(demo)
-        save("attention", lambda: attention(weights))
+        save("attention", lambda: plot_head_lines(weights, [*TEXT]))
 
 
 if __name__ == "__main__":

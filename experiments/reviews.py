@@ -12,7 +12,7 @@ result    test accuracy 45.2 +- 0.3 %, with bigrams 48.0 +- 0.5 % (TF-IDF + LR 5
 from tlite.data import LabelledText
 from tlite.data.download import data_folder
 from tlite.experiment import ClassifierExperiment, Words
-from tlite.models import ClassifierConfig
+from tlite.models import ClassifierConfig, Embedding, Pool
 from tlite.training import TrainingConfig
 
 STARS = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
@@ -43,12 +43,11 @@ experiment = ClassifierExperiment(
         context=320,
         attention="auto",
         num_heads=2,
-        norm_first=True,
+        block="pre_norm",
         positions="learned",
-        embedding_deviation=0.1,
-        aggregation="mean",
+        embedding=Embedding(deviation=0.1, word_dropout=0.3),
+        pool=Pool("mean"),
         dropout=0.5,
-        word_dropout=0.3,
     ),
     training=TrainingConfig(
         steps=600,

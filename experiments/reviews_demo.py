@@ -8,7 +8,7 @@ result    validation accuracy 80.1 % (TF-IDF + logistic regression 48.3 %)
 
 from tlite.data import SyntheticReviews
 from tlite.experiment import ClassifierExperiment, Words
-from tlite.models import ClassifierConfig
+from tlite.models import ClassifierConfig, Pool
 from tlite.training import TrainingConfig
 
 experiment = ClassifierExperiment(
@@ -16,7 +16,7 @@ experiment = ClassifierExperiment(
     data=SyntheticReviews(),
     tokenizer=Words(min_document_frequency=1),
     model=ClassifierConfig(
-        context=40, num_blocks=2, positions="learned", aggregation="mean", norm_first=True
+        context=40, num_blocks=2, positions="learned", pool=Pool("mean"), block="pre_norm"
     ),
     training=TrainingConfig(
         steps=1500,

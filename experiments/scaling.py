@@ -23,11 +23,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
+from experiments.scaling_pictures import plot_compute, plot_losses
 from tlite.data import Shakespeare
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import GeneratorExperiment
-from tlite.inspection.scaling import plot_compute, plot_losses
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig, Head
 from tlite.recipes.study import Study, finished, read_study
 from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.training import TrainingConfig
@@ -49,13 +49,13 @@ experiment = GeneratorExperiment(
     data=Shakespeare(),
     model=GeneratorConfig(
         context=CONTEXT,
-        norm_first=True,
+        block="pre_norm",
         norm="rms",
-        activation="gelu",
+        feed_forward=FeedForward(activation="gelu"),
         positions="rotary",
         dropout=0.0,
         bias=False,
-        tied_head=True,
+        head=Head(tied=True),
     ),
     training=TrainingConfig(
         batch_size=BATCH,

@@ -37,7 +37,12 @@ experiment = dataclasses.replace(
     name="sst2",
     data=local if (data_folder() / "sst2").is_dir() else published,
     model=dataclasses.replace(
-        reviews.model, context=50, num_heads=4, width=64, dropout=0.3, word_dropout=0.4
+        reviews.model,
+        context=50,
+        num_heads=4,
+        width=64,
+        dropout=0.3,
+        embedding=dataclasses.replace(reviews.model.embedding, word_dropout=0.4),
     ),
     training=dataclasses.replace(reviews.training, steps=800, precision="float32"),
 )

@@ -8,7 +8,7 @@ result    validation loss 1.8161 +- 0.0218 in float32, 1.8158 +- 0.0218 with --p
 
 from tlite.data import TinyShakespeare
 from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig, Head
 from tlite.training import TrainingConfig
 
 experiment = GeneratorExperiment(
@@ -20,10 +20,10 @@ experiment = GeneratorExperiment(
         num_heads=4,
         num_blocks=4,
         dropout=0.0,
-        norm_first=True,
-        activation="gelu",
+        block="pre_norm",
+        feed_forward=FeedForward(activation="gelu"),
         bias=False,
-        tied_head=True,
+        head=Head(tied=True),
     ),
     training=TrainingConfig(
         steps=2_000,

@@ -12,7 +12,7 @@ result    not measured to the end; experiments/multi30k.py is the larger one tha
 
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords, TranslatorExperiment
-from tlite.models import Seq2SeqConfig
+from tlite.models import FeedForward, Seq2SeqConfig
 from tlite.training import TrainingConfig
 
 experiment = TranslatorExperiment(
@@ -24,9 +24,8 @@ experiment = TranslatorExperiment(
         width=128,
         num_heads=4,
         num_blocks=2,
-        hidden_width=256,
+        feed_forward=FeedForward(hidden_width=256),
         dropout=0.3,
-        hidden_dropout=0.0,
     ),
     truncate=True,
     length_penalty=1.0,

@@ -32,7 +32,12 @@ experiment = dataclasses.replace(
     name="trec",
     data=local,
     model=dataclasses.replace(
-        reviews.model, context=40, num_heads=4, width=128, dropout=0.3, word_dropout=0.2
+        reviews.model,
+        context=40,
+        num_heads=4,
+        width=128,
+        dropout=0.3,
+        embedding=dataclasses.replace(reviews.model.embedding, word_dropout=0.2),
     ),
     training=dataclasses.replace(reviews.training, steps=800, precision="float32"),
 )

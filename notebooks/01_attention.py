@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
-from tlite.inspection import plot_attention
+from tlite.pictures import plot_attention
 
 random = np.random.default_rng(0)
 

@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
-from tlite import inspection
+from tlite import pictures
 
 random = np.random.default_rng(0)
 
@@ -69,9 +69,10 @@ np.testing.assert_allclose(table[7, 0::2], np.sin(7 * frequencies), atol=1e-5)
 np.testing.assert_allclose(table[7, 1::2], np.cos(7 * frequencies), atol=1e-5)
 
 _, panels = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
-inspection.plot_positions(np.asarray(table), panels[0])
-inspection.plot_position_curves(np.asarray(table), (0, 4, 8, 12), panels[1])
-panels[1].set_ylim(-1.1, 2.0)  # room for the legend
+labels = {"label": "value", "xlabel": "column of the encoding", "ylabel": "position"}
+pictures.heat_map(np.asarray(table), panels[0], signed=True, **labels)
+columns = {f"column {column}": np.asarray(table[:, column]) for column in (0, 4, 8, 12)}
+pictures.plot_lines(columns, "position", "value", axes=panels[1])
 plt.show()
 print("positions a turn takes:", (2 * np.pi / frequencies)[:8].round(), "...")
 
@@ -82,11 +83,14 @@ print("positions a turn takes:", (2 * np.pi / frequencies)[:8].round(), "...")
 # $\sum_i \cos((p - p')\,\omega_i)$. It depends on the distance alone, and is large for small ones.
 
 # %%
-similarity = inspection.cosine_similarity(np.asarray(table))
+similarity = pictures.cosine_similarity(np.asarray(table))
 distance = np.arange(length)[:, None] - np.arange(length)
 expected = np.cos(distance[..., None] * frequencies).mean(-1)
 np.testing.assert_allclose(similarity, expected, atol=1e-5)
-inspection.plot_similarity(similarity, "rows of the sinusoidal table")
+pictures.heat_map(
+    similarity, signed=True, aspect="equal", label="cosine similarity",
+    title="rows of the sinusoidal table", xlabel="position", ylabel="position",
+)  # fmt: skip
 plt.show()
 assert similarity[0, :4].min() > similarity[0, 10:].max()
 
@@ -147,7 +151,8 @@ by_head = F.rotary_angles(40, 4)  # 4 is the width of a head
 np.testing.assert_allclose(attend(x, by_head[20:]), attend(x, by_head), rtol=1e-4, atol=1e-5)
 shuffled = attend(x[order], by_head) - attend(x, by_head)[order]
 assert jnp.abs(shuffled).max() > 0.1
-np.testing.assert_allclose(inspection.rotary_similarity(np.asarray(angles)), similarity, atol=1e-4)
+rotated = np.asarray(F.rotate(jnp.ones((length, dim)), angles))
+np.testing.assert_allclose(pictures.cosine_similarity(rotated), similarity, atol=1e-4)
 
 axes = plt.subplots(figsize=(6, 3), layout="constrained")[1]
 axes.plot(dim * similarity[0], label="ones and ones")

@@ -25,8 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
-from tlite.models import ClassifierConfig
-from tlite.modules import EncoderBlock, count_parameters, summary
+from tlite.models import ClassifierConfig, count_parameters
 
 random = np.random.default_rng(0)
 
@@ -65,14 +64,15 @@ print("means after RMS norm", np.asarray(F.rms_norm(plain, x).mean(-1)).round(2)
 # $\mathrm{FFN}(x) = \max(0, x W_1 + b_1) W_2 + b_2$ (Vaswani et al. 2017, eq. 2), for each position
 # on its own: attention moves information between positions, this layer works on it in place.
 #
-# The parameters come from the library's Flax module. A module is a pytree, so `vmap` makes 24
-# blocks at once, each array with one axis more in front; the first of them serves for now.
+# The parameters are drawn as a model draws them: its config holds its parts, and the part `block`
+# has `init`. What it gives is a tree of arrays, so `vmap` makes 24 blocks at once, each array with
+# one axis more in front; the first of them serves for now.
 
 # %%
 num_blocks = 24
-config = ClassifierConfig(width=width, num_heads=4, hidden_width=4 * width)
+config = ClassifierConfig(width=width, num_heads=4)
 keys = jax.random.split(jax.random.key(0), num_blocks)
-blocks = jax.jit(jax.vmap(lambda key: EncoderBlock(config, key=key)))(keys)
+blocks = jax.jit(jax.vmap(lambda rng: config.block.init(rng, config, 0, across=False)))(keys)
 block = jax.tree.map(lambda array: array[0], blocks)
 first, second = block.feed_forward.hidden, block.feed_forward.output
 by_hand = jnp.maximum(x @ first.kernel + first.bias, 0) @ second.kernel + second.bias
@@ -146,7 +146,7 @@ last = {}
 _, panels = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
 for pre_norm, name in ((False, "post-norm"), (True, "pre-norm")):
     gradient, stream = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)(blocks, pre_norm)
-    sizes = np.linalg.norm(gradient.feed_forward.output.kernel[...], axis=(1, 2))
+    sizes = np.linalg.norm(gradient.feed_forward.output.kernel, axis=(1, 2))
     panels[0].plot(np.arange(1, num_blocks + 1), stream, label=name, marker=".")
     panels[1].plot(np.arange(1, num_blocks + 1), sizes, label=name, marker=".")
     last[name] = sizes[-1]
@@ -171,7 +171,8 @@ assert stream[-1] > 3 * stream[0]  # of pre-norm
 # feed-forward layer has two of $D F$ with biases of $F$ and $D$, each norm $2 D$.
 
 # %%
-print(summary(block))
+for path, array in jax.tree.leaves_with_path(block):
+    print(f"{jax.tree_util.keystr(path, simple=True, separator='.'):28} {array.shape}")
 hidden = 4 * width
 by_hand = (4 * width**2 + width) + (2 * width * hidden + hidden + width) + 2 * 2 * width
 assert count_parameters(block) == by_hand

@@ -73,17 +73,17 @@ width, num_heads, num_blocks, context = 48, 4, 2, 32
 draw = jax.nn.initializers.glorot_uniform()
 
 
-def make_linear(key, shape):
-    return F.LinearParameters(draw(key, shape), jnp.zeros(shape[1]))
+def make_linear(rng, shape):
+    return F.LinearParameters(draw(rng, shape), jnp.zeros(shape[1]))
 
 
 def make_norm():
     return F.NormParameters(jnp.ones(width), jnp.zeros(width))
 
 
-def make_block(key):
+def make_block(rng):
     shapes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
-    keys = jax.random.split(key, 6)
+    keys = jax.random.split(rng, 6)
     *attention, hidden, output = map(make_linear, keys, shapes)
     return F.EncoderBlockParameters(
         attention=F.AttentionParameters(*attention),
@@ -93,8 +93,8 @@ def make_block(key):
     )
 
 
-def init(key):
-    keys = jax.random.split(key, num_blocks + 3)
+def init(rng):
+    keys = jax.random.split(rng, num_blocks + 3)
     return {
         "embedding": 0.02 * jax.random.normal(keys[0], (len(tokenizer), width)),
         "positions": 0.02 * jax.random.normal(keys[1], (context, width)),
@@ -204,11 +204,11 @@ assert final < after_one
 
 # %%
 @jax.jit
-def write(params, key, written, temperature):
+def write(params, rng, written, temperature):
     def step(t, written):
         window = jax.lax.dynamic_slice(written, (t - context,), (context,))
         logits = forward(params, window)[-1]
-        drawn = F.sample(jax.random.fold_in(key, t), logits, temperature)
+        drawn = F.sample(jax.random.fold_in(rng, t), logits, temperature)
         return written.at[t].set(drawn)
 
     return jax.lax.fori_loop(context, len(written), step, written)

@@ -73,7 +73,7 @@ plt.show()
 
 # %%
 from tlite.data import SyntheticReviews  # noqa: E402
-from tlite.models import ClassifierConfig, LogisticConfig  # noqa: E402
+from tlite.models import ClassifierConfig, LogisticConfig, Pool  # noqa: E402
 from tlite.text import IndexTokenizer, select_vocabulary  # noqa: E402
 from tlite.training import Trainer, TrainingConfig, classifier_task  # noqa: E402
 
@@ -119,7 +119,7 @@ for index in [*order[:5], *order[-5:], tokenizer.encode("not")]:
 
 # %%
 config = ClassifierConfig(
-    **sizes, num_blocks=2, positions="learned", aggregation="mean", norm_first=True
+    **sizes, num_blocks=2, positions="learned", pool=Pool("mean"), block="pre_norm"
 )
 classifier, accuracy = train(config, 800, 3e-3)
 print(f"transformer:  {accuracy:.3f} of the reviews right")

@@ -32,8 +32,9 @@ from tlite import functional as F
 from tlite.data import CopyTask
 from tlite.decoding.search import length_normaliser
 from tlite.decoding.translate import translate
-from tlite.inspection import plot_alignment, run
-from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.inspection import run
+from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
+from tlite.pictures import plot_alignment
 from tlite.text import PairTokenizer
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.translator import make_buckets, padding_share, translator_task
@@ -76,9 +77,9 @@ config = Seq2SeqConfig(
     num_heads=4,
     num_blocks=1,
     dropout=0.0,
-    hidden_dropout=0.0,
+    feed_forward=FeedForward(),
 )
-model = jax.jit(partial(TransformerSeq2Seq, config))(key=jax.random.key(0))
+model = jax.jit(partial(TransformerSeq2Seq, config))(rng=jax.random.key(0))
 source, target = (jnp.asarray(side[0]) for side in encoded)
 memory, memory_mask = model.encode(source)
 x = model.decoder.embed(target, table=model.target_table())
@@ -158,7 +159,7 @@ print("\na log-probability of -2 scores {:.2f} with 5 tokens, {:.2f} with 20".fo
 # %%
 source = tests[0]
 target = found[0][0][0]
-target = np.r_[tokenizer.target.id_of("[START]"), target[target != config.pad_id]]
+target = np.r_[tokenizer.target.id_of("[START]"), target[target != config.symbols.pad]]
 name = "decoder.blocks.0.cross_attention.weights"
 _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=name)
 weights = np.asarray(captured[name]).mean(0)[None, :-1]

@@ -32,15 +32,12 @@ from tlite import functional as F
 from tlite.inspection import (
     ablate_heads,
     logit_lens,
-    plot_attention,
-    plot_heads,
-    plot_logit_lens,
-    plot_scores_by_step,
     repeated_tokens,
     run,
     score_heads,
 )
-from tlite.models import GeneratorConfig
+from tlite.models import Embedding, FeedForward, GeneratorConfig
+from tlite.pictures import plot_attention, plot_heads, plot_top_of_lens
 from tlite.training import Trainer, TrainingConfig, generator_task
 
 VOCABULARY, CONTEXT = 32, 32
@@ -53,11 +50,11 @@ VOCABULARY, CONTEXT = 32, 32
 
 
 # %%
-def draw(data, key, step, size):
+def draw(data, rng, step, size):
     """Inputs and targets (B, T): periodic sequences of random tokens."""
-    key = F.fold_in(key, step)
-    once = jax.random.randint(key, (size, CONTEXT), 0, VOCABULARY)
-    period = jax.random.randint(F.fold_in(key, 1), (size, 1), 5, 17)
+    rng = F.fold_in(rng, step)
+    once = jax.random.randint(rng, (size, CONTEXT), 0, VOCABULARY)
+    period = jax.random.randint(F.fold_in(rng, 1), (size, 1), 5, 17)
     tokens = jnp.take_along_axis(once, jnp.arange(CONTEXT + 1) % period, axis=1)
     return tokens[:, :-1], tokens[:, 1:]
 
@@ -75,11 +72,11 @@ config = GeneratorConfig(
     width=64,
     num_heads=1,
     num_blocks=2,
-    hidden_width=64,
-    positions="rotary",
-    norm_first=True,
     dropout=0.0,
-    embedding_deviation=1.0,
+    embedding=Embedding(deviation=1.0),
+    positions="rotary",
+    feed_forward=FeedForward(hidden_width=64),
+    block="pre_norm",
 )
 training = TrainingConfig(
     steps=400, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
@@ -101,9 +98,12 @@ _, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 axes[0].plot(losses)
 axes[0].set(xlabel="step", ylabel="training loss (nats per token)")
 axes[0].grid(alpha=0.3)
-plot_scores_by_step(
-    steps, np.stack([s["induction"] for s in scores]), "induction score", axes=axes[1]
-)
+by_step = np.stack([s["induction"] for s in scores])
+for block, head in np.ndindex(by_step.shape[1:]):
+    axes[1].plot(steps, by_step[:, block, head], marker="o", ms=3, label=f"{block}.{head}")
+axes[1].set(xlabel="step", ylabel="induction score", ylim=(0, 1))
+axes[1].legend(title="block.head")
+axes[1].grid(alpha=0.3)
 plt.show()
 
 # %% [markdown]
@@ -152,7 +152,7 @@ def second_round(logits):
 
 whole = jax.jit(lambda model: second_round(model(twice)))(model)
 without = ablate_heads(model, twice, metric=second_round)
-plot_heads(np.asarray(without), "loss of the second round (nats)", low=0, high=None)
+plot_heads(np.asarray(without), "loss of the second round (nats)")
 plt.show()
 print(f"as it is {whole:.3f}, guessing {np.log(VOCABULARY):.3f}")
 print(f"without block {block}, head {head}: {without[block, head]:.3f}")
@@ -165,9 +165,8 @@ assert without[block, head] > whole + 1
 # second.
 
 # %%
-vocabulary = [str(token) for token in range(VOCABULARY)]
 lens = np.asarray(logit_lens(model, text))
-plot_logit_lens(lens, marks, vocabulary)
+plot_top_of_lens(lens.max(-1), lens.argmax(-1).astype(str), marks)
 plt.show()
 right = (lens[:, 10:-1].argmax(-1) == np.asarray(text)[11:]).mean(-1)
 print("share of the second round that is right after embedding, block 0, block 1:", right)

@@ -12,16 +12,37 @@
 # %% [markdown]
 # # Change one line
 #
-# At the end you have changed one line of attention, trained the result beside the original, and can
-# say with a 95 % interval what the line is worth.
+# At the end you have changed one line of attention, and a whole block, trained the results beside
+# the original, and can say with a 95 % interval what each is worth.
 #
-# Attention, activation, norm, positions and the feed-forward layer are values in a model's config:
-# a name, or a function. Hand over a function of your own, and it is what trains, what validates,
-# what generates and what is drawn. There is no second place to change.
+# A model's config holds its parts: attention, feed-forward layer, norm, positions, block. Each is a
+# small dataclass that draws its parameters and computes. Hand over a function, or a part, of your
+# own, and it is what trains, what validates, what generates and what is drawn. There is no second
+# place to change.
+#
+# | given as | a function of yours gets | and returns |
+# | --- | --- | --- |
+# | `attention` | query (..., H, T, K), key and value (..., H, S, K), mask | output, weights |
+# | `feed_forward` | params, x (..., T, D) | y (..., T, D) |
+# | `FeedForward(activation=...)` | x (..., T, F) | the same shape |
+# | `norm` | params, x (..., D) | x (..., D) |
+# | `positions` | positions (..., T), D | vectors to add (..., T, D) |
+#
+# | given as | a part of yours, a dataclass with `init`, gets | and returns |
+# | --- | --- | --- |
+# | `attention`, `feed_forward` | params, x (..., T, D), look | y, and rows to cache or None |
+# | `norm` | params, x (..., D) | x (..., D) |
+# | `block` | params, x (..., T, D), look, config | x, and rows by layer |
+#
+# The output is (..., H, T, K), the weights are (..., H, T, S), rows (..., T, N). The mask is true
+# where a query may attend. `help(tlite.models.Attention)`, and of each other part, says what may be
+# asked for beside, and what `params` are. Before a run each is tried: one that forgets its mask,
+# say, is refused.
 
 # %%
 import dataclasses
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -36,7 +57,7 @@ from tlite.data import BuiltinText, split_tokens
 from tlite.decoding import generate
 from tlite.experiment_files import load_experiment
 from tlite.inspection import run
-from tlite.models import GeneratorConfig
+from tlite.models import Attention, Block, GeneratorConfig
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 
@@ -66,9 +87,9 @@ original = GeneratorConfig(
     width=32,
     num_heads=4,
     num_blocks=1,
-    norm_first=True,
-    positions="none",
     dropout=0.0,
+    positions="none",
+    block="pre_norm",
 )
 mine = dataclasses.replace(original, attention=attention)
 
@@ -118,18 +139,68 @@ np.testing.assert_allclose(by_place, by_distance, atol=1e-6)
 # ## A line with something to learn
 #
 # The divisor $\sqrt K$ is a guess for all heads. Let head $h$ have a factor $\tau_h$ of its own
-# that begins at 1: $\mathrm{softmax}(\tau_h\, q k^\top / \sqrt K)\, v$. What a function is to
-# learn is made by its attribute `parameters`, a function of `(config, key)`, and comes in as the
-# first argument. Scaling the queries scales the scores, so the attention above does the rest.
+# that begins at 1: $\mathrm{softmax}(\tau_h\, q k^\top / \sqrt K)\, v$. What has something to
+# learn is a part: `init` draws its parameters, here those of the library's attention and the
+# factors, and its call gets them with $x$ and with what else a layer looks at (`F.Look`: masks,
+# positions, caches). Scaling the queries scales the scores, so the attention above does the rest.
 
 
 # %%
-def tempered(own, query, key, value, mask=None):
-    return attention(own.temperature[:, None, None] * query, key, value, mask)
+@dataclass(frozen=True)
+class Tempered(Attention):
+    """Attention with a factor of the scores for each head."""
+
+    start: float = 1.0
+    """The factors before training."""
+
+    def init(self, rng, config):
+        own = {"temperature": jnp.full(config.num_heads, self.start)}
+        return super().init(rng, config)._replace(own=own)
+
+    def __call__(self, params, x, look):
+        factors = params.own.temperature[:, None, None]
+
+        def tempered(query, key, value, mask=None):
+            return attention(factors * query, key, value, mask)
+
+        return F.attention_layer(params, x, look, attention=tempered)
 
 
-tempered.parameters = lambda config, key: {"temperature": jnp.ones(config.num_heads)}
-with_temperature = dataclasses.replace(mine, attention=tempered)
+with_temperature = dataclasses.replace(mine, attention=Tempered())
+
+# %% [markdown]
+# ## A whole block
+#
+# A block is a part too. The one above computes the feed-forward layer after attention. Wang and
+# Komatsuzaki (2021, "GPT-J") have both read the same vector, side by side, and need one norm less:
+#
+# $$x + \mathrm{attention}(\mathrm{norm}(x)) + \mathrm{feed\ forward}(\mathrm{norm}(x)).$$
+#
+# The layers are still the config's own, whichever these are. `look.at` says what each of them looks
+# at, and what attention gives beside its output are the keys and values that a cache keeps. (There
+# is no dropout in this block, as there is none in these models.)
+
+
+# %%
+@dataclass(frozen=True)
+class Parallel(Block):
+    """x + attention(norm(x)) + feed_forward(norm(x))."""
+
+    pre_norm: bool = True  # so the last block is followed by a norm
+
+    def init(self, rng, config, index, *, across):
+        block = super().init(rng, config, index, across=across)
+        return block._replace(feed_forward_norm=None)
+
+    def __call__(self, params, x, look, config):
+        y = config.norm(params.attention_norm, x)
+        attended, kept = config.attention(params.attention, y, look.at("attention"))
+        fed, _ = config.feed_forward(params.feed_forward, y, look.at("feed_forward"))
+        x = look.observe("residual", x + attended + fed)
+        return x, {"attention": kept, "feed_forward": None}
+
+
+side_by_side = dataclasses.replace(mine, block=Parallel())
 
 # %% [markdown]
 # ## Is it better?
@@ -145,6 +216,7 @@ variants = {
     "original": mine,
     "ALiBi": with_alibi,
     "temperature": with_temperature,
+    "parallel": side_by_side,
 }
 settings = TrainingConfig(
     steps=150, batch_size=16, learning_rate=1e-2, schedule="cosine", warmup_steps=20, seeds=5
@@ -173,7 +245,7 @@ for name, by_seed in losses.items():
 print(*(sentence(*result) for result in results.items()), sep="\n")
 
 _, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
-for (name, curve), style in zip(curves.items(), ("-", "-", "--"), strict=True):
+for (name, curve), style in zip(curves.items(), ("-", "-", "--", ":"), strict=True):
     of_tens = curve.mean(1).reshape(-1, 10).mean(1)
     axes[0].plot(np.arange(5, 150, 10), of_tens, style, label=name)
 axes[0].set(xlabel="step", ylabel="training loss (nats per character)")
@@ -186,20 +258,23 @@ for row, (name, found) in enumerate(results.items()):
     )
 axes[1].axvline(0, color="black", linewidth=1)
 axes[1].set_yticks(range(len(results)), list(results))
-axes[1].set(xlabel="held-out loss less the original's (nats): left is better", ylim=(1.5, -0.5))
+axes[1].set(xlabel="held-out loss less the original's (nats): left is better", ylim=(2.5, -0.5))
 for plot in axes:
     plot.grid(alpha=0.3)
 plt.show()
 
 # %% [markdown]
 # Gray dots are seeds, the coloured bars the intervals of their means. ALiBi helps here: without it
-# this model hardly knows what stands where. The temperatures change the loss of so small a model,
-# trained for so short a time, by less than half of that, and that is no verdict on them. One 95 %
-# interval in twenty misses the truth: a difference that matters is worth more seeds and steps.
+# this model hardly knows what stands where. So does the parallel block, after 150 steps, which says
+# little about the end of a long training. The temperatures change the loss of so small a model,
+# trained for so short a time, by less than half of what ALiBi does, and that is no verdict on them.
+# One 95 % interval in twenty misses the truth: a difference that matters is worth more seeds and
+# steps.
 
 # %%
 assert results["ALiBi"].shown
 assert results["ALiBi"].mean < 0
+assert results["parallel"].mean < 0
 assert abs(results["temperature"].mean) < abs(results["ALiBi"].mean) / 2
 temperatures = np.stack([m.blocks[0].attention.own.temperature[...] for m in models["temperature"]])
 print("learned temperatures by seed (rows) and head:", np.round(temperatures, 2), sep="\n")
@@ -244,7 +319,7 @@ assert means["ALiBi"][0] < means["original"].min()
 
 # %%
 prompt = jnp.asarray(held_out[:20])
-written = generate(models["ALiBi"][0], prompt, num_tokens=60, key=jax.random.key(2))
+written = generate(models["ALiBi"][0], prompt, num_tokens=60, rng=jax.random.key(2))
 print(f"{tokenizer.decode(prompt)!r} + {tokenizer.decode(written)!r}")
 
 # %% [markdown]
@@ -279,7 +354,7 @@ variants = {"original": demo, "ALiBi": experiment}
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "mine.py")
     path.write_text(MINE)
-    kept = to_dict(load_experiment(path))["model"]["attention"]
+    kept = to_dict(load_experiment(path))["model"]["attention"]["function"]
 print("in config.json:", kept["kind"], kept["name"], "of", kept["file"], kept["sha256"][:8], "...")
 assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 
@@ -295,8 +370,8 @@ assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 #
 # So et al. (2021, "Primer") found squared ReLU in a search: $\max(x, 0)^2$ in place of
 # $\max(x, 0)$. Write it as a function of one array and add
-# `dataclasses.replace(mine, activation=...)` to the variants. What does the sentence say? If
-# nothing is shown, train with as many `seeds` as it asks for: is the interval as narrow as
-# $\sqrt{5 / n}$ of the first one?
+# `dataclasses.replace(mine, feed_forward=FeedForward(activation=...))` to the variants. What does
+# the sentence say? If nothing is shown, train with as many `seeds` as it asks for: is the interval
+# as narrow as $\sqrt{5 / n}$ of the first one?
 #
 # Next: [inside GPT-2](10_inside_gpt2.ipynb), a model that others have trained.

@@ -42,15 +42,13 @@ from tlite.errors import UserError
 from tlite.inspection import (
     logit_lens,
     names,
-    plot_attention,
-    plot_heads,
-    plot_top_of_lens,
     repeated_tokens,
     run,
     score_heads,
     top_of_lens,
 )
-from tlite.models import GeneratorConfig
+from tlite.models import Attention, Embedding, FeedForward, GeneratorConfig, Head
+from tlite.pictures import plot_attention, plot_heads, plot_top_of_lens
 from tlite.pretrained import save_pretrained
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
@@ -91,11 +89,11 @@ LETTERS = string.ascii_lowercase + " .,;:!"
 CONTEXT = 32
 
 
-def draw(data, key, step, size):
+def draw(data, rng, step, size):
     """Inputs and targets (B, T): periodic sequences of random letters."""
-    key = F.fold_in(key, step)
-    once = jax.random.randint(key, (size, CONTEXT), 0, len(LETTERS))
-    period = jax.random.randint(F.fold_in(key, 1), (size, 1), 5, 17)
+    rng = F.fold_in(rng, step)
+    once = jax.random.randint(rng, (size, CONTEXT), 0, len(LETTERS))
+    period = jax.random.randint(F.fold_in(rng, 1), (size, 1), 5, 17)
     tokens = jnp.take_along_axis(once, jnp.arange(CONTEXT + 1) % period, axis=1)
     return tokens[:, :-1], tokens[:, 1:]
 
@@ -109,14 +107,13 @@ def trained_here():
         width=64,
         num_heads=2,
         num_blocks=2,
-        hidden_width=64,
-        positions="learned",
-        norm_first=True,
-        activation="gelu",
-        qkv_bias=True,
-        head_bias=False,
         dropout=0.0,
-        embedding_deviation=0.5,
+        embedding=Embedding(deviation=0.5),
+        positions="learned",
+        attention=Attention(input_bias=True),
+        feed_forward=FeedForward(hidden_width=64, activation="gelu"),
+        block="pre_norm",
+        head=Head(bias=False),
     )
     training = TrainingConfig(
         steps=600, batch_size=32, learning_rate=5e-3, schedule="cosine", warmup_steps=50

@@ -36,8 +36,7 @@ import optax
 
 from tlite import functional as F
 from tlite.data import BuiltinText, draw_windows, every_window, split_tokens
-from tlite.inspection.scaling import plot_compute, plot_losses
-from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.models import GeneratorConfig, Head, TransformerGenerator
 from tlite.scaling import Runs, bootstrap, fit, interval, predictions
 from tlite.text import CharTokenizer
 
@@ -58,21 +57,21 @@ print(f"{len(training):,} characters to learn from, {len(held_out):,} to measure
 
 
 # %%
-def make(width, key):
+def make(width, rng):
     config = GeneratorConfig(
         vocabulary_size=len(tokenizer),
         context=CONTEXT,
         width=width,
         num_heads=2,
         num_blocks=1,
-        norm_first=True,
-        norm="rms",
-        positions="rotary",
-        bias=False,
         dropout=0.0,
-        tied_head=True,
+        bias=False,
+        positions="rotary",
+        norm="rms",
+        block="pre_norm",
+        head=Head(tied=True),
     )
-    return TransformerGenerator(config, key=key)
+    return TransformerGenerator(config, rng=rng)
 
 
 def count(width):
@@ -177,8 +176,25 @@ assert (np.abs(measured / said - 1) < 0.08).all()
 
 # %%
 _, axes = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
-plot_losses(runs, law, largest, drawn, unit="character", axes=axes[0])
-plot_compute(everything, law, unit="character", axes=axes[1])
+sizes = np.unique(everything.parameters)
+tokens = np.geomspace(everything.tokens.min(), everything.tokens.max(), 100)
+for index, size in enumerate(sizes):
+    colour = plt.get_cmap("viridis")(0.85 * index / (len(sizes) - 1))
+    measured = everything.chosen(everything.parameters == size)
+    style = "--" if size in largest.parameters else "-"
+    for panel, cost in (axes[0], 1), (axes[1], 6 * size):  # of a token: by D, and by C = 6 N D
+        label = f"{size / 1000:.3g}k"
+        panel.plot(cost * measured.tokens, measured.losses.mean(1), "o", color=colour, label=label)
+        panel.plot(cost * tokens, law.loss(size, tokens), style, color=colour)
+axes[0].fill_between(largest.tokens, *drawn, color=colour, alpha=0.2, label="its prediction")
+flops = np.geomspace(6 * sizes.min() * tokens.min(), 6 * sizes.max() * tokens.max(), 100)
+axes[1].plot(flops, law.loss(*law.optimal(flops)), "k:", label="compute-optimal")
+axes[0].set_xlabel("training characters D")
+axes[1].set_xlabel("training compute C = 6 N D (floating-point operations)")
+for panel in axes:
+    panel.set(xscale="log", ylabel="validation loss (nats per character)")
+    panel.grid(alpha=0.3, which="both")
+    panel.legend(title="parameters N", fontsize="small")
 plt.show()
 
 # %% [markdown]

@@ -25,7 +25,28 @@ from tlite.experiment import (
     Subwords,
     Words,
 )
-from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, RotaryScaling
+from tlite.models import (
+    ALiBi,
+    Attention,
+    Block,
+    ClassifierConfig,
+    Embedding,
+    FeedForward,
+    GeneratorConfig,
+    Head,
+    Learned,
+    LogisticConfig,
+    Loop,
+    NoPositions,
+    Norm,
+    Pool,
+    Projection,
+    Relative,
+    Rotary,
+    RotaryScaling,
+    Sinusoidal,
+    Wide,
+)
 from tlite.training import TrainingConfig
 
 whole, small = st.integers(1, 10**9), st.integers(1, 64)
@@ -39,26 +60,53 @@ sources = st.one_of(
     st.builds(TinyShakespeare, fractions, readable),
     st.builds(Shakespeare, fractions, readable),
 )
+positions = st.one_of(
+    st.builds(Learned, st.integers(0, 9)),
+    st.builds(Sinusoidal, st.booleans()),
+    st.builds(
+        Rotary,
+        st.floats(1, 1e9),
+        scaling=st.none() | st.builds(RotaryScaling, st.sampled_from(["llama3", "yarn"])),
+    ),
+    st.builds(Relative, distance=st.integers(32, 1000)),
+    st.sampled_from([ALiBi(), NoPositions()]),
+)
+attentions = st.builds(
+    Attention,
+    st.sampled_from(["exact", "auto"]),
+    key_heads=st.none() | st.sampled_from([1, 2, 4]),
+    head_width=optional_width,
+    windows=st.lists(st.integers(0, 64), max_size=3).map(tuple),
+    softcap=st.none() | st.floats(1, 100),
+)
+feed_forwards = st.builds(
+    FeedForward,
+    optional_width,
+    st.sampled_from(["relu", "gelu", "gelu_exact", "silu", "squared_relu", "tanh"]),
+    gated=st.booleans(),
+    dropout=st.floats(0, 0.99),
+)
+norms = st.builds(Norm, st.just("rms"), bias=st.none() | st.booleans(), offset=st.floats(0, 1))
 blocks = dict(
     width=small.map(lambda pairs: 8 * pairs),
-    head_width=optional_width,
-    hidden_width=optional_width,
     dropout=st.floats(0, 0.99),
-    norm_first=st.booleans(),
-    norm=st.sampled_from(["layer", "rms", "zero_centred_rms"]),
-    activation=st.sampled_from(["relu", "gelu", "gelu_exact", "silu", "squared_relu", "tanh"]),
-    positions=st.sampled_from(["learned", "sinusoidal", "split_sinusoidal", "rotary", "none"]),
-    attention=st.sampled_from(["exact", "mixed", "auto"]),
-    key_heads=st.none() | st.sampled_from([1, 2, 4]),
-    windows=st.lists(st.integers(0, 64), max_size=3).map(tuple),
-    norm_bias=st.none() | st.booleans(),
-    rotary_base=st.floats(1, 1e9),
+    embedding=st.builds(Embedding, st.none() | st.floats(0.01, 1), st.none() | st.booleans()),
+    positions=positions,
+    attention=attentions,
+    feed_forward=feed_forwards,
+    norm=norms | st.just(Norm()),
+    block=st.builds(Block, st.booleans(), st.booleans(), st.booleans()),
+    loop=st.builds(Loop, remat=st.booleans()),
 )
-generators = st.builds(GeneratorConfig, tied_head=st.booleans(), **blocks)
+generators = st.builds(GeneratorConfig, head=st.builds(Head, st.booleans()), **blocks)
+vectors = st.sampled_from(["mean", "attention", "first"])
+projections = st.none() | st.builds(
+    Projection, st.sampled_from(["tanh", "relu"]), norm=st.booleans()
+)
 classifiers = st.builds(
     ClassifierConfig,
-    aggregation=st.sampled_from(["dense", "mean", "attention"]),
-    word_dropout=st.floats(0, 0.99),
+    pool=st.builds(Pool, vectors, projections) | st.just(Pool()),
+    wide=st.builds(Wide, st.integers(0, 9)),
     **blocks,
 )
 trainings = st.builds(
@@ -189,20 +237,42 @@ def test_a_field_of_the_data_that_does_not_fit_is_named(change, named):
 
 
 def test_a_config_inside_a_model_is_read_back():
-    config = GeneratorConfig(positions="rotary", rotary_scaling=RotaryScaling("yarn", 4.0))
+    config = GeneratorConfig(positions=Rotary(scaling=RotaryScaling("yarn", 4.0)))
     assert through_json(config) == config
 
 
 @pytest.mark.parametrize(
     ("scaling", "named"),
     [
-        ({"kind": "Novel"}, "rotary_scaling: expected RotaryScaling or NoneType, not .*Novel"),
-        ({"kind": "RotaryScaling", "factor": "x"}, "rotary_scaling: factor: expected float"),
+        ({"kind": "Novel"}, "positions: scaling: expected RotaryScaling or NoneType, not .*Novel"),
+        ({"kind": "RotaryScaling", "factor": "x"}, "positions: scaling: factor: expected float"),
     ],
 )
 def test_a_config_inside_a_model_that_does_not_fit_is_named(scaling, named):
     with pytest.raises(ValueError, match=named):
-        through_json(GeneratorConfig(), lambda values: values.update(rotary_scaling=scaling))
+        through_json(
+            GeneratorConfig(positions="rotary"),
+            lambda values: values["positions"].update(scaling=scaling),
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (
+            {"positions": {"kind": "Novel"}},
+            "positions: expected Learned or .* function, not .*Novel",
+        ),
+        ({"positions": "absolute"}, "positions must be one of learned, .*, not 'absolute'"),
+        ({"attention": None}, "attention: expected Attention or .*, not None"),
+        ({"block": {"kind": "Block", "pre_norm": 1}}, "block: pre_norm: expected bool, not 1"),
+        ({"head": {"kind": "TranslatorHead"}}, "head: expected a Head, not 'TranslatorHead'"),
+        ({"EARLIER": {}}, "GeneratorConfig has no field EARLIER"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named(change, named):
+    with pytest.raises(ValueError, match=named):
+        through_json(GeneratorConfig(), lambda values: values.update(change))
 
 
 def test_an_experiment_of_neither_kind_is_named():

@@ -23,7 +23,7 @@ from tlite.config import from_dict, to_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.experiment_files import load_experiment, run_file
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig
 
 MINE = """
 import dataclasses
@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from tlite import functional as F
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import Attention, FeedForward, GeneratorConfig, Layer
 
 with open({ran!r}, "a") as file:
     file.write("mine\\n")
@@ -49,9 +49,22 @@ tempered.parameters = lambda config, key: {{"temperature": jnp.ones(())}}
 def compiled(x):
     return 3 * x
 
+@dataclasses.dataclass(frozen=True)
+class Scaled(Layer):
+    layer: FeedForward
+    by: float = 2.0
+
+    def init(self, rng, config):
+        return self.layer.init(rng, config)
+
+    def __call__(self, params, x, look):
+        return self.layer(params, self.by * x, look)
+
 number = 7
 again = squared
-model = GeneratorConfig(width=8, attention=tempered, activation=squared)
+inner = FeedForward(activation=squared)
+model = GeneratorConfig(width=8, attention=tempered, feed_forward=inner)
+of_class = GeneratorConfig(width=8, feed_forward=Scaled(inner, 3.0))
 experiment = GeneratorExperiment("mine", BuiltinText(), model)
 """
 
@@ -116,6 +129,13 @@ def test_a_function_is_kept_as_its_file_its_name_and_its_file_s_sha256(mine, nam
     assert own_code.name_of(function) == f"{name} of mine.py"
 
 
+def test_a_part_s_class_is_kept_as_its_file_its_name_and_its_file_s_sha256(mine):
+    described = own_code.describe(run_file(mine, "__experiment__").Scaled)
+    assert described == {
+        "kind": "class", "file": "mine.py", "name": "Scaled", "sha256": sha256(mine)
+    }  # fmt: skip
+
+
 def test_a_name_is_a_name():
     assert own_code.name_of("exact") == "exact"
 
@@ -145,6 +165,15 @@ REFUSED = {
     "wrapped": ("import jax\ndef f(x): return x\ngiven = jax.vmap(f)", "f is not .* that name"),
     "deleted": ("def f(x): return x\ngiven = f\ndel f", "f is not .* under that name"),
     "class": ("class given:\n  def __call__(self, x): pass", "given is not a function in a file"),
+    "dataclass": (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass given:\n  x: int = 1",
+        "given is not a function in a file",
+    ),
+    "nested dataclass": (
+        "from dataclasses import dataclass\ndef f():\n  @dataclass\n  class g:\n"
+        "    def __call__(self, x): return x\n  return g\ngiven = f()",
+        "f.<locals>.g is not on the top level of mine.py",
+    ),
     "callable": (
         "class A:\n  __hash__ = None\n  def __call__(self, x): return x\ngiven = A()",
         "A object .* is not a function in a file",
@@ -159,7 +188,7 @@ def test_what_could_not_be_found_again_is_refused(tmp_path, kind):
     with pytest.raises(UserError, match=f"{sentence}.*: it can't be kept"):
         own_code.describe(given)
     with pytest.raises(UserError, match=sentence):
-        to_dict(GeneratorConfig(activation=given))
+        to_dict(FeedForward(activation=given))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +232,7 @@ def test_in_the_same_process_functions_come_back_as_they_are(mine):
     experiment = load_experiment(mine)
     again = from_dict(Experiment, json.loads(json.dumps(to_dict(experiment))))
     assert again == experiment
-    assert again.model.attention is experiment.model.attention
+    assert again.model.attention.function is experiment.model.attention.function
     assert times_run(mine) == 1
 
 
@@ -214,11 +243,39 @@ def test_in_another_process_functions_come_from_the_file_that_is_named(mine, for
     assert times_run(mine) == 1  # to name a file does not run it
     model = from_dict(Experiment, values).model
     assert times_run(mine) == 2  # once, for both functions
-    assert model.activation(jnp.array(-3.0)) == 0
-    assert model.activation(jnp.array(3.0)) == 9
-    assert model.attention.parameters(model, None) == {"temperature": 1}
+    activation = model.feed_forward.activation
+    assert activation(jnp.array(-3.0)) == 0
+    assert activation(jnp.array(3.0)) == 9
+    assert model.attention.function.parameters(model, None) == {"temperature": 1}
     assert json.loads(json.dumps(to_dict(from_dict(Experiment, values)))) == values
-    assert own_code.name_of(model.activation) == "squared of mine.py"
+    assert own_code.name_of(activation) == "squared of mine.py"
+
+
+def test_a_part_of_one_s_own_comes_from_the_file_that_is_named(mine, forget):
+    config = run_file(mine, "__experiment__").of_class
+    values = json.loads(json.dumps(to_dict(config)))
+    assert from_dict(GeneratorConfig, values) == config
+    forget()
+    sentence = told(from_dict, GeneratorConfig, values)
+    assert sentence == (
+        "the run uses Scaled of mine.py: name that file, --code mine.py, if you trust it"
+    )
+    own_code.name_files([mine])
+    again = from_dict(GeneratorConfig, values).feed_forward
+    assert (type(again).__name__, again.by) == ("Scaled", 3.0)
+    assert again.layer.activation(jnp.array(3.0)) == 9
+    assert json.loads(json.dumps(to_dict(from_dict(GeneratorConfig, values)))) == values
+    values["feed_forward"]["fields"]["by"] = "x"
+    with pytest.raises(ValueError, match=r"^feed_forward: by: expected float, not 'x'"):
+        from_dict(GeneratorConfig, values)
+
+
+def test_a_class_is_no_function_and_a_function_no_class(mine):
+    own_code.name_files([mine])
+    record = {"file": "mine.py", "sha256": sha256(mine)}
+    for kind, name in (("class", "squared"), ("function", "Scaled")):
+        sentence = told(own_code.find, record | {"kind": kind, "name": name})
+        assert sentence == f"there is no {kind} {name} in mine.py"
 
 
 def test_a_file_that_was_moved_and_renamed_is_found_by_its_content(mine, forget, tmp_path):
@@ -228,8 +285,8 @@ def test_a_file_that_was_moved_and_renamed_is_found_by_its_content(mine, forget,
     moved = mine.rename(tmp_path / "elsewhere" / "renamed.py")
     own_code.name_files([moved])
     config = from_dict(Experiment, values)
-    again = to_dict(config)["model"]["activation"]
-    assert again == values["model"]["activation"] | {"file": "renamed.py"}
+    again = to_dict(config)["model"]["attention"]["function"]
+    assert again == values["model"]["attention"]["function"] | {"file": "renamed.py"}
     assert from_dict(Experiment, json.loads(json.dumps(to_dict(config)))) == config
 
 
@@ -239,12 +296,12 @@ def test_a_function_of_a_neighbour_needs_the_neighbour_s_file(mine, forget, tmp_
     text = mine.read_text().replace("activation=squared", "activation=neighbour.cubed")
     mine.write_text("import neighbour\n" + text)
     values = saved(mine)
-    assert values["model"]["activation"]["file"] == "neighbour.py"
+    assert values["model"]["feed_forward"]["activation"]["file"] == "neighbour.py"
     forget()
     own_code.name_files([mine])
     assert "cubed of neighbour.py: name that file" in told(from_dict, Experiment, values)
     own_code.name_files([neighbour])
-    assert from_dict(Experiment, values).model.activation(jnp.array(2.0)) == 8
+    assert from_dict(Experiment, values).model.feed_forward.activation(jnp.array(2.0)) == 8
 
 
 # What is not run
@@ -255,7 +312,7 @@ def test_a_file_that_is_not_named_is_not_run(mine, forget, monkeypatch):
     forget()
     monkeypatch.chdir(mine.parent)  # where it lies, beside what Python imports
     sentence = told(from_dict, Experiment, values)
-    assert "the run uses squared of mine.py: name that file, --code mine.py, if" in sentence
+    assert "the run uses tempered of mine.py: name that file, --code mine.py, if" in sentence
     assert times_run(mine) == 1
 
 
@@ -300,7 +357,7 @@ def test_the_text_of_a_file_is_run_and_nothing_compiled_beside_it(mine, forget):
     os.utime(mine, (date, date))
     assert mine.stat().st_size == size
     own_code.name_files([mine])
-    assert from_dict(Experiment, values).model.activation(jnp.array(3.0)) == 9
+    assert from_dict(Experiment, values).model.feed_forward.activation(jnp.array(3.0)) == 9
     Path(compiled).unlink()
     own_code._modules.clear()
     run_file(mine, "__experiment__")
@@ -370,29 +427,39 @@ def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
         own_code.find(record)
     assert len(str(caught.value).splitlines()) == 1
     values = to_dict(GeneratorConfig())
-    for field in ("activation", "attention", "norm", "positions", "feed_forward"):
-        with pytest.raises(ValueError, match=f"^{field}: expected .*, not ") as caught:
-            from_dict(GeneratorConfig, values | {field: record})
+    values["feed_forward"] |= {"activation": record}
+    with pytest.raises(ValueError, match=r"^feed_forward: activation: expected .*, not "):
+        from_dict(GeneratorConfig, values)
+    for field in ("attention", "norm", "positions", "feed_forward"):
+        with pytest.raises(ValueError, match=f"^{field}.* .*, not ") as caught:
+            from_dict(GeneratorConfig, to_dict(GeneratorConfig()) | {field: record})
         assert len(str(caught.value)) < 300
 
 
 def test_a_name_that_there_is_none_of_is_told_with_those_that_there_are():
-    values = to_dict(GeneratorConfig()) | {"attention": "fast"}
-    with pytest.raises(
-        ValueError, match=r"^attention: expected exact or mixed or fused or auto or func"
-    ):
+    values = to_dict(GeneratorConfig())
+    values["attention"]["function"] = "fast"
+    sentence = "^attention: function: expected exact or mixed or fused or auto or func"
+    with pytest.raises(ValueError, match=sentence):
         from_dict(GeneratorConfig, values)
+    with pytest.raises(ValueError, match=r"attention must be one of exact, mixed, .*, not 'fast'"):
+        from_dict(GeneratorConfig, values | {"attention": "fast"})
 
 
 def test_a_function_where_none_belongs_is_refused(mine):
     values = to_dict(GeneratorConfig())
     record = own_code.describe(run_file(mine, "__experiment__").squared)
-    for field in ("width", "dropout", "bias", "windows", "rotary_scaling"):
+    for field in ("width", "dropout", "bias", "embedding", "loop"):
         with pytest.raises(ValueError, match=f"^{field}: expected"):
             from_dict(GeneratorConfig, values | {field: record})
+    for field in ("windows", "key_heads", "scale"):
+        inside = values | {"attention": values["attention"] | {field: record}}
+        with pytest.raises(ValueError, match=f"^attention: {field}: expected"):
+            from_dict(GeneratorConfig, inside)
 
 
 def test_a_config_with_a_function_equals_itself_and_no_other(mine):
     module = run_file(mine, "__experiment__")
     assert dataclasses.replace(module.model) == module.model
-    assert dataclasses.replace(module.model, activation=module.compiled) != module.model
+    other = FeedForward(activation=module.compiled)
+    assert dataclasses.replace(module.model, feed_forward=other) != module.model

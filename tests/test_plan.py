@@ -8,7 +8,7 @@ import pytest
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment
 from tlite.flops import flops_of_generator
-from tlite.models import GeneratorConfig
+from tlite.models import GeneratorConfig, Head
 from tlite.plan import (
     Plan,
     PlannedTrainer,
@@ -30,7 +30,7 @@ EXPERIMENT = GeneratorExperiment(
         num_heads=2,
         num_blocks=1,
         dropout=0.0,
-        tied_head=True,
+        head=Head(tied=True),
     ),
     training=TrainingConfig(batch_size=16, examples_per_device=2, steps=10),
 )

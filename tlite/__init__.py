@@ -16,9 +16,10 @@ if TYPE_CHECKING:
         functional,
         inspection,
         models,
-        modules,
+        pictures,
         pretrained,
         recipes,
+        report,
         scaling,
         text,
         training,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     __version__: str
 
 FOLDERS = (
-    "comparison", "data", "decoding", "experiment", "functional", "inspection", "models", "modules",
-    "pretrained", "recipes", "scaling", "text", "training",
+    "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
+    "pictures", "pretrained", "recipes", "report", "scaling", "text", "training",
 )  # fmt: skip
 FUNCTIONS = {"load": "tlite.recipes.loading", "load_experiment": "tlite.experiment_files"}
 

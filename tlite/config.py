@@ -13,16 +13,19 @@ from tlite import own_code
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A dataclass as a dictionary that JSON can hold, with its class's name under "kind"."""
-    values = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        values[field.name] = _to_plain(value)
-    return {"kind": type(config).__name__, **values}
+    """A dataclass as a dictionary that JSON can hold, with its class's name under "kind".
+
+    One of a user's own class is what `own_code` says of the class, with its "fields".
+    """
+    kind = type(config)
+    values = {f.name: _to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if own_code.is_own(kind):
+        return own_code.describe(kind) | {"fields": values}
+    return {"kind": kind.__name__, **values}
 
 
 def _to_plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return to_dict(value)
     if isinstance(value, tuple):
         return tuple(map(_to_plain, value))
@@ -37,6 +40,9 @@ def from_dict(kind, values: Any):
     Raises:
         ValueError: a field is unknown, missing or of another type; it is named.
     """
+    if _is_own(values) and any(map(dataclasses.is_dataclass, get_args(kind) or [kind])):
+        reference = {name: value for name, value in values.items() if name != "fields"}
+        return _filled(own_code.find(reference), values["fields"])
     if get_origin(kind) in (Union, types.UnionType):
         return _from_union(get_args(kind), values)
     if not dataclasses.is_dataclass(kind):
@@ -44,10 +50,25 @@ def from_dict(kind, values: Any):
     if not isinstance(values, dict) or values.get("kind") != kind.__name__:
         other = values.get("kind") if isinstance(values, dict) else values
         raise ValueError(f"expected a {kind.__name__}, not {reprlib.repr(other)}")
+    return _filled(kind, values)
+
+
+def _is_own(values: Any) -> bool:
+    """Whether it is what `to_dict` writes of a user's own class."""
+    return (
+        isinstance(values, dict)
+        and values.get("kind") == "class"
+        and isinstance(values.get("fields"), dict)
+    )
+
+
+def _filled(kind: type, values: dict[str, Any]):
     hints = get_type_hints(kind)
     earlier = {f.metadata["was"]: f.name for f in dataclasses.fields(kind) if "was" in f.metadata}
     given = {earlier.get(name, name): value for name, value in values.items() if name != "kind"}
-    if unknown := given.keys() - hints.keys():
+    if hasattr(kind, "read_earlier"):
+        given = kind.read_earlier(given)
+    if unknown := given.keys() - {f.name for f in dataclasses.fields(kind)}:
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
     if missing := required - given.keys():

@@ -102,8 +102,8 @@ class Pretrained:
     """Start from a model that others have trained, with its tokenizer."""
 
     folder: str
-    """A Hugging Face folder, or a hub name. Of the model's switches only context, attention, scan,
-    remat and those of dropout are the experiment's."""
+    """A Hugging Face folder, or a hub name. Of the model only context, attention, scan, remat and
+    rates of dropout are the experiment's."""
     sha256: str = ""
     """Of its arrays; a run fills it in, to know them again."""
 
@@ -188,7 +188,7 @@ class GeneratorExperiment:
     data: TextSource | Corpus = field(default_factory=BuiltinText)
     """Where the text comes from."""
     model: GeneratorConfig = field(default_factory=GeneratorConfig)
-    """The switches of the model."""
+    """The sizes and parts of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
     prompt: str = "\n"
@@ -214,7 +214,7 @@ class ClassifierExperiment:
     tokenizer: Words | Subwords = field(default_factory=Words)
     """What a token is."""
     model: ClassifierConfig | LogisticConfig = field(default_factory=ClassifierConfig)
-    """The switches of the model."""
+    """The sizes and parts of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
     pretraining: Pretraining | Pretrained | None = None
@@ -260,7 +260,7 @@ class TranslatorExperiment:
     tokenizer: PairSubwords = field(default_factory=PairSubwords)
     """What a token is."""
     model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)
-    """The switches of the model."""
+    """The sizes and parts of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained."""
     buckets: int = 6

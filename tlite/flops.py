@@ -45,14 +45,15 @@ def flops_per_token(
             by_token += size
     attention = 0
     if "num_heads" in model and kind != TRANSLATOR:
-        width = model["head_width"] or model["width"] // model["num_heads"]
+        part = model["attention"].get("fields", model["attention"])  # of a class of the user's
+        width = part.get("head_width") or model["width"] // model["num_heads"]
         attention = 12 * model["num_blocks"] * model["num_heads"] * width * model["context"]
     return 6 * (by_token + by_text / model["context"]) + attention
 
 
 def parameter_sizes(config) -> dict[str, int]:
     """Parameters of each array of a model, by name."""
-    shapes = by_name(jax.eval_shape(lambda: make_model(config, key=jax.random.key(0))))
+    shapes = by_name(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
     return {name: math.prod(leaf.shape) for name, leaf in shapes.items()}
 
 

@@ -1,9 +1,10 @@
-"""A user's own functions in a config: kept as file, name and SHA-256, found again in named files.
+"""A user's own functions and parts in a config: file, name and SHA-256, found in named files.
 
 Nothing is run but a file that the user has named in this command, and only if it is the one that
 the run was made with.
 """
 
+import dataclasses
 import hashlib
 import inspect
 import os
@@ -15,35 +16,55 @@ from types import ModuleType
 from typing import Any
 
 from tlite.errors import UserError, system_reason
-from tlite.experiment_files import PACKAGE, run_file
+from tlite.experiment_files import PACKAGE, run_file, shipped_experiments
 
 _named: list[Path] = []  # the files that may be run
 _modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256
 _references: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
 
 
+def is_own(kind: type) -> bool:
+    """Whether a dataclass is a user's: a part of a model, say."""
+    return dataclasses.is_dataclass(kind) and kind.__module__.partition(".")[0] != PACKAGE.name
+
+
 def describe(function: Callable) -> dict[str, str]:
-    """What config.json says of a function: its file's name and SHA-256, and its own name.
+    """What config.json says of a function, or of a part's class: its file's name and SHA-256, and
+    its own name.
 
     Raises:
-        UserError: it could not be found again: it is no function on the top level of a file.
+        UserError: it could not be found again: it is none on the top level of a file.
     """
     name = getattr(function, "__qualname__", repr(function))
-    inner = inspect.unwrap(function)  # of one that is decorated, by jax.jit say
+    inner, kind = inspect.unwrap(function), "function"  # of one that is decorated, by jax.jit say
+    if isinstance(function, type) and dataclasses.is_dataclass(function):
+        inner, kind = _method(function), "class"
     code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
     if code and function in _references:
+        _references[function] = _references.pop(function)  # the last is found first
         return dict(_references[function])
     file = Path(code.co_filename if code else "")
     if not file.is_file():
         raise UserError(f"{name} is not a function in a file: it can't be kept")
-    if PACKAGE in file.resolve().parents or "site-packages" in file.parts:
+    of_others = PACKAGE in file.resolve().parents or "site-packages" in file.parts
+    if of_others and file.resolve().parent != shipped_experiments():
         raise UserError(f"{name} is not yours: write a function that calls it, in a file of yours")
     if names.get(name) is not function:
         where = f"on the top level of {file.name} under that name"
         raise UserError(f"{name} is not {where}: it can't be kept")
-    reference = {"kind": "function", "file": file.name, "name": name, "sha256": _sha256(file)}
+    reference = {"kind": kind, "file": file.name, "name": name, "sha256": _sha256(file)}
     _references[function] = reference
     return dict(reference)
+
+
+def _method(kind: type) -> Callable | None:
+    """A method that was written in the class's file: a dataclass has others too."""
+    for method in vars(kind).values():
+        code, names = getattr(method, "__code__", None), getattr(method, "__globals__", {})
+        written = code and names.get("__name__") == kind.__module__
+        if written and os.path.isfile(code.co_filename):
+            return method
+    return None
 
 
 def name_files(paths: Iterable[Path]) -> None:
@@ -59,7 +80,7 @@ def name_files(paths: Iterable[Path]) -> None:
 
 
 def find(reference: Any) -> Callable:
-    """The function that `describe` has described.
+    """The function or the class that `describe` has described.
 
     Raises:
         ValueError: it is no such description.
@@ -70,23 +91,24 @@ def find(reference: Any) -> Callable:
         isinstance(reference.get(key), str) for key in keys
     ):
         raise ValueError(f"expected a function's file, name and SHA-256, not {reference!r:.80}")
-    for function, known in _references.items():
+    for function, known in reversed(_references.items()):
         if known == reference:
             return function
     name, digest = reference["name"], reference["sha256"]
     if digest not in _modules:
         _modules[digest] = run_file(_named_file(reference), f"__code_{digest[:16]}__")
     function = vars(_modules[digest]).get(name)
-    if not callable(function) or describe(function)["sha256"] != digest:
-        raise UserError(f"there is no function {name} in {reference['file']}")
+    known = describe(function) if callable(function) else {}
+    if known.get("sha256") != digest or known["kind"] != reference["kind"]:
+        raise UserError(f"there is no {reference['kind']} {name} in {reference['file']}")
     return function
 
 
 def _named_file(reference: dict[str, str]) -> Path:
-    """The file of a function, if the user has named it."""
+    """The file of a function, if the user has named it or it came with tlite."""
     file = os.path.basename(reference["file"])
-    for path in _named:
-        if _sha256(path) == reference["sha256"]:
+    for path in (*_named, shipped_experiments() / file):
+        if path.is_file() and _sha256(path) == reference["sha256"]:
             return path
     for path in _named:
         if path.name == file:

@@ -18,11 +18,11 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.flops import flops_of_generator
 from tlite.memory import in_gib
 from tlite.models import GeneratorConfig
-from tlite.own_code import name_of
+from tlite.recipes.named_parts import named_parts
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
 from tlite.training.placement import whole
-from tlite.training.precision import choose_attention
+from tlite.training.precision import choose_products
 from tlite.training.program import exchanged
 
 PEAK = {
@@ -71,11 +71,11 @@ def plan(experiment: Experiment, options: Plan) -> None:
     training = dataclasses.replace(experiment.training, model_devices=by_model)
     if training.precision == "auto":
         training = dataclasses.replace(training, precision="mixed")
-    model = choose_attention(model, training.precision)
+    model = choose_products(model, training.precision)
     planned = PlannedTrainer(model, training, devices[:number])
     examples = planned.config.batch_size * planned.config.accumulate
     print(f"{planned.num_parameters:,} parameters, {training.precision} precision, ", end="")
-    print(f"attention {name_of(model.attention)}")
+    print(f"attention {dict(named_parts(model))['attention']}")
     shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
     print(f"{planned.mesh.size} of {number} {tpu or 'CPU'} devices: {shape or '1'}, ", end="")
     print("each large array divided" if planned.sharded else "parameters whole on each")

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.cli.options import Train, Variants
-from tlite.cli.parsing import parse, parse_known
+from tlite.cli.parsing import has_parts, optional_part, parse, parse_known
+from tlite.cli.parts import choose, described, meant
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.experiment_files import check_variant_name, did_you_mean
+from tlite.models.parts import WORDS
 
 MOST = 1000  # variants of a study
 LONGEST = 40  # letters of a value in a variant's name
@@ -49,11 +51,12 @@ def read_variants(
     """
     program = f"tlite train {name}"
     if {"-h", "--help"} & {*arguments}:
-        parse(train_options(name, experiment, variants), arguments, program)
+        experiment, words = choose(experiment, arguments)
+        parse(train_options(name, experiment, variants), words, program)
     asked, rest = parse_known(Variants, arguments, program)
     found = named(variants or {"": experiment}, settings_of(experiment, asked.vary, rest))
     options = {
-        label: _parse(label, train_options(name, base), [*rest, *words], program)
+        label: _parse(label, name, base, [*rest, *words], program)
         for label, (base, words) in chosen(found, asked.only).items()
     }
     experiments = {label: each.experiment for label, each in options.items()}
@@ -70,7 +73,7 @@ def train_options(name: str, experiment: Experiment, variants: Iterable[str] = (
     settings = {"bases": (Train,), "kw_only": True, "frozen": True}
     kind = dataclasses.make_dataclass("Train", fields, **settings)
     of_variants = f" Its variants: {', '.join(variants)}." if variants else ""
-    kind.__doc__ = f"Train experiments/{name}.{of_variants}"
+    kind.__doc__ = f"Train experiments/{name}.{of_variants}{described(experiment.model)}"
     return kind
 
 
@@ -83,8 +86,14 @@ def settings_of(
         vary: each a field's name, with `-` or `_`, and its values.
         others: the other words of the command line.
     """
-    kinds, values = fields_of(experiment), {}
-    given = {word.split("=")[0].replace("_", "-") for word in others}
+    model, values = experiment.model, {}
+    kinds = fields_of(choose(experiment, others)[0])
+    kinds |= {
+        earlier.replace("_", "-"): kinds[today]
+        for earlier in getattr(model, "EARLIER", {})
+        if (today := meant(model, earlier)[0]) in kinds
+    }
+    given = {name for word in others if word.startswith("--") for name in meant(model, word)}
     for field, *words in (each or [""] for each in vary):
         name = field.replace("_", "-")
         if not field:
@@ -94,7 +103,7 @@ def settings_of(
             raise UserError(f"there is no option {name!r} of the experiment to vary{near}")
         if name in values:
             raise UserError(f"--vary {name} is given twice: name all of its values at once")
-        if given & {f"--{name}", f"--no-{name}"}:
+        if not given.isdisjoint(meant(model, name)):
             raise UserError(f"--{name} is varied: leave out what it is for all")
         if len(words) < 2:
             raise UserError(f"--vary {name} needs at least two values")
@@ -131,21 +140,29 @@ def _words(name: str, kind: Any, value: str) -> list[str]:
     if kind is bool:
         if value not in ("True", "False"):
             raise UserError(f"--vary {name} takes True and False, not {value!r}")
-        return [f"--{name}" if value == "True" else f"--no-{name}"]
+        part, dot, last = name.rpartition(".")
+        return [f"--{name}" if value == "True" else f"--{part}{dot}no-{last}"]
     return [f"--{name}", *(value.split() if get_origin(kind) is tuple else [value])]
 
 
-def fields_of(config: Any) -> dict[str, Any]:
-    """The types of a config's fields, and of those of configs in it, by the names of options."""
-    kinds = {}
-    for name, kind in get_type_hints(type(config), include_extras=True).items():
-        value, marks = getattr(config, name), getattr(kind, "__metadata__", ())
+def fields_of(config: Any, prefix: str = "") -> dict[str, Any]:
+    """The types of a config's fields, and of those of configs in it, by the names of options.
+
+    A part that a word can name is a string too.
+    """
+    kinds, hints = {}, get_type_hints(type(config), include_extras=True)
+    of_model = has_parts(config) or prefix
+    for field in dataclasses.fields(config):
+        name, value = prefix + field.name.replace("_", "-"), getattr(config, field.name)
+        kind, marks = hints[field.name], getattr(hints[field.name], "__metadata__", ())
         as_one_word = any(isinstance(mark, PrimitiveConstructorSpec) for mark in marks)
         kind = kind.__origin__ if marks else kind
         if as_one_word or not any(map(dataclasses.is_dataclass, (value, *get_args(kind)))):
-            kinds[name.replace("_", "-")] = kind
-        elif dataclasses.is_dataclass(value):
-            kinds |= fields_of(value)
+            kinds[name] = kind
+        elif of_model and (field.name in WORDS or optional_part(type(config), field.name)):
+            kinds[name] = str
+        if dataclasses.is_dataclass(value) and not as_one_word:
+            kinds |= fields_of(value, f"{name}." if of_model else "")
     return kinds
 
 
@@ -185,9 +202,12 @@ def _known(name: str, found: dict[str, Any]) -> str:
     return near or f": there are {', '.join([*found][:20])}{', ...' if len(found) > 20 else ''}"
 
 
-def _parse(label: str, kind: type, arguments: list[str], program: str) -> Any:
+def _parse(
+    label: str, name: str, experiment: Experiment, arguments: list[str], program: str
+) -> Any:
     try:
-        return parse(kind, arguments, program)
+        experiment, words = choose(experiment, arguments)
+        return parse(train_options(name, experiment), words, program)
     except UserError as error:
         of_all = str(error).startswith(("-", "'", "there is no option"))
         raise UserError(str(error) if of_all or not label else f"{label}: {error}") from error

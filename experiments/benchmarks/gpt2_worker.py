@@ -18,10 +18,16 @@ WORK = {  # samples, tokens of the prompt, new tokens
 
 def config():
     """GPT-2's architecture (Radford et al. 2019)."""
-    from tlite.models import GeneratorConfig
+    from tlite.models import Attention, FeedForward, GeneratorConfig, Head
 
-    switches = {"norm_first": True, "activation": "gelu", "qkv_bias": True, "tied_head": True}
-    return GeneratorConfig(**SHAPE, **switches, dropout=0.0)
+    return GeneratorConfig(
+        **SHAPE,
+        dropout=0.0,
+        block="pre_norm",
+        attention=Attention(input_bias=True),
+        feed_forward=FeedForward(activation="gelu"),
+        head=Head(tied=True),
+    )
 
 
 def tlite(options: dict) -> None:
@@ -35,7 +41,7 @@ def tlite(options: dict) -> None:
 
     prepare_devices()
     jax.config.update("jax_enable_compilation_cache", False)
-    shapes = jax.eval_shape(lambda: TransformerGenerator(config(), key=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: TransformerGenerator(config(), rng=jax.random.key(0)))
     leaves, tree = jax.tree.flatten(shapes)
     numbers = np.random.default_rng(0)
 
@@ -50,7 +56,7 @@ def tlite(options: dict) -> None:
     model = jax.tree.unflatten(tree, [arrays.pop(place) for place in range(len(leaves))])
     samples, length, new_tokens = WORK[options["work"]]
     prompt = jnp.tile(jnp.arange(length), (samples, 1))
-    settings = {"num_tokens": new_tokens, "key": jax.random.key(0), "greedy": True}
+    settings = {"num_tokens": new_tokens, "rng": jax.random.key(0), "greedy": True}
     time_calls(
         sum(array.size for array in jax.tree.leaves(model)),
         lambda: generate(model, prompt, **settings).block_until_ready(),

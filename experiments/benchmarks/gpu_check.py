@@ -40,7 +40,7 @@ from tlite.own_code import name_of
 from tlite.plan import PEAK, PlannedTrainer, bytes_on_a_device
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.precision import choose_attention
+from tlite.training.precision import choose_products
 
 LAST_START, END = 420, 470  # seconds: no part begins after the first, and none goes on after END
 
@@ -144,7 +144,7 @@ def training_rows(
     device, name: str, model: GeneratorConfig, training: TrainingConfig
 ) -> Iterator[Row]:
     """Steps on random tokens: bytes, as `tlite plan` foretells and the device says; tokens/s."""
-    model = choose_attention(model, "mixed")
+    model = choose_products(model, "mixed")
     training = dataclasses.replace(training, precision="mixed")
     tokens = np.random.default_rng(0).integers(model.vocabulary_size, size=2**20, dtype=np.int32)
     seconds, steps = [], 4
@@ -167,7 +167,7 @@ def training_rows(
     used, kind = rate * flops_of_generator(model), device.device_kind
     peak = next((f for words, f in GPU_PEAK.items() if re.search(rf"\b{words}\b", kind)), None)
     part = f"{used / peak:.1%} of its peak" if peak else f"{used / 1e12:.3g} TFLOP/s, peak unknown"
-    name = f"{name}, {name_of(model.attention)} attention"
+    name = f"{name}, {name_of(model.attention.function)} attention"
     wanted = ("at most 100%", used <= peak) if peak else ()  # more: not all the time was counted
     yield Row(name, f"{rate:,.0f} tokens/s, {part}", *wanted)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tlite.flops import flops_of_generator
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig, Head
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Setting:
             num_heads=self.num_heads,
             num_blocks=self.num_blocks,
             dropout=self.dropout,
-            norm_first=True,
-            activation="gelu",
+            block="pre_norm",
+            feed_forward=FeedForward(activation="gelu"),
             bias=False,
-            tied_head=True,
+            head=Head(tied=True),
             **changes,
         )
 

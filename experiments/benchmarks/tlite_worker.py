@@ -10,11 +10,10 @@ from experiments.benchmarks.worker import serve, work
 from tlite.data import BuiltinText
 from tlite.decoding import generate
 from tlite.devices import prepare_devices
-from tlite.models import TransformerGenerator
-from tlite.modules import count_parameters
+from tlite.models import TransformerGenerator, count_parameters
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.precision import choose_attention
+from tlite.training.precision import choose_products
 
 
 def train(options: dict) -> None:
@@ -23,7 +22,7 @@ def train(options: dict) -> None:
     text = BuiltinText().load()
     tokens = CharTokenizer(text).encode(text) % setting.vocabulary_size
     config = TrainingConfig(batch_size=setting.batch_size, precision=options["precision"])
-    model = choose_attention(setting.config(attention="auto"), options["precision"])
+    model = choose_products(setting.config(attention="auto"), options["precision"])
     task = generator_task(model)
     trainer = Trainer(task, config, jnp.asarray(tokens))
     state = {"members": trainer.init(), "step": 0}
@@ -43,12 +42,12 @@ def train(options: dict) -> None:
 
 def write(options: dict) -> None:
     prepare_devices()
-    model = TransformerGenerator(GENERATION.config(), key=jax.random.key(0))
+    model = TransformerGenerator(GENERATION.config(), rng=jax.random.key(0))
     samples = options["samples"]
     prompt = jnp.zeros((1,) if samples == 1 else (samples, 1), jnp.int32)
 
     def one_text() -> dict:
-        tokens = generate(model, prompt, num_tokens=NEW_TOKENS, key=jax.random.key(0))
+        tokens = generate(model, prompt, num_tokens=NEW_TOKENS, rng=jax.random.key(0))
         return {"tokens": tokens.block_until_ready().size}
 
     began = time.perf_counter()

@@ -64,7 +64,9 @@ class Uncached(nnx.Module):
                 if not self.decoder_only:
                     logits = self.model(memory, target)
                     return jax.lax.dynamic_slice_in_dim(logits, index, 1, axis=-2)
-                x = self.model.decoder.decode(target, *memory, table=table)
+                decoder, (vectors, seen) = self.model.decoder, memory
+                x = decoder.embed(target, table=table)
+                x, _ = decoder.run_blocks(x, None, decoder.key_values(vectors), seen)
                 return self.model.logits(jax.lax.dynamic_slice_in_dim(x, index, 1, axis=-2))
 
             return run

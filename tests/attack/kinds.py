@@ -28,13 +28,13 @@ KINDS = {
 PRETRAINED = """
 from tlite.data import SyntheticReviews
 from tlite.experiment import ClassifierExperiment, Pretraining, Words
-from tlite.models import ClassifierConfig
+from tlite.models import ClassifierConfig, Embedding
 
 experiment = ClassifierExperiment(
     "pretrained",
     SyntheticReviews(reviews=60),
     Words(min_document_frequency=1),
-    ClassifierConfig(context=8, word_dropout=0.1),
+    ClassifierConfig(context=8, embedding=Embedding(word_dropout=0.1)),
     pretraining=Pretraining(pretraining_steps=24, pretraining_batch_size=4),
 )
 """

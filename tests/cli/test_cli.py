@@ -29,7 +29,7 @@ MISTAKES = {
     TRAIN + "--dropout eight": "--dropout must be a number, not 'eight'",
     TRAIN + "--width " + "9" * 5000: "--width has too many digits",
     TRAIN + "--learning-rates 1 x": "--learning-rates can't be '1', 'x'",
-    TRAIN + "--embedding-deviation -1": "embedding_deviation must be positive, not -1.0",
+    TRAIN + "--embedding-deviation -1": "embedding: deviation must be positive, not -1.0",
     TRAIN + "--name ''": "the name must be letters that can be printed",
     TRAIN + "--max-megabytes 0": "max_megabytes must be at least 1, not 0",
     "train text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",

@@ -1,5 +1,5 @@
 """`tlite inspect`: where it draws, and each mistake with exit code 2. (What is drawn is in
-tests/recipes/test_inspect_run.py.)"""
+tests/system/test_inspect_run.py.)"""
 
 import re
 import shutil
@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from tlite.inspection.gallery import Gallery
-from tlite.models import GeneratorConfig, TransformerGenerator
+from tests.helpers.inspected import undrawn
+from tlite.models import Attention, FeedForward, GeneratorConfig, Head, TransformerGenerator
 from tlite.pretrained import save_pretrained
 from tlite.text import CharTokenizer
 
@@ -27,11 +27,7 @@ def trained(classifier, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def empty_pictures(monkeypatch):
     """Pictures are files with nothing in them: to draw them takes long."""
-
-    def draw(gallery, section, name, caption, plot):
-        (gallery.folder / f"{name}.png").touch()
-
-    monkeypatch.setattr(Gallery, "draw", draw)
+    undrawn(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +50,10 @@ def pretrained(tmp_path_factory):
     folder, tokenizer = tmp_path_factory.mktemp("pretrained") / "gpt2", CharTokenizer("abc d")
     config = GeneratorConfig(
         vocabulary_size=len(tokenizer), context=8, width=8, num_heads=2, num_blocks=1,
-        norm_first=True, activation="gelu", qkv_bias=True, tied_head=True,
+        block="pre_norm", feed_forward=FeedForward(activation="gelu"),
+        attention=Attention(input_bias=True), head=Head(tied=True),
     )  # fmt: skip
-    save_pretrained(folder, TransformerGenerator(config, key=jax.random.key(0)), tokenizer)
+    save_pretrained(folder, TransformerGenerator(config, rng=jax.random.key(0)), tokenizer)
     return folder
 
 

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.helpers.inspected import undrawn
 from tlite import own_code
 from tlite.cli import main
-from tlite.inspection.gallery import Gallery
 from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.training.metrics import read_metrics
 
@@ -41,7 +41,9 @@ from tlite.data import CopyTask, SyntheticReviews, TextFile
 from tlite.experiment import (
     ClassifierExperiment, GeneratorExperiment, PairSubwords, TranslatorExperiment, Words
 )
-from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
+from tlite.models import (
+    ClassifierConfig, Embedding, FeedForward, GeneratorConfig, Pool, Seq2SeqConfig
+)
 from tlite.training import TrainingConfig
 
 def alibi(own, query, key, value, mask=None):
@@ -58,14 +60,15 @@ alibi.parameters = lambda config, key: {"temperature": jnp.full(config.num_heads
 def squared(x):
     return jax.nn.relu(x) ** 2
 
-OWN = dict(width=8, num_heads=2, num_blocks=1, dropout=0.0, attention=alibi, activation=squared)
+OWN = dict(width=8, num_heads=2, num_blocks=1, dropout=0.0, attention=alibi)
+OWN |= dict(feed_forward=FeedForward(activation=squared))
 '''
 EXPERIMENTS = {
     "generator": 'GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfig('
-    'context=16, positions="none", norm_first=True, embedding_deviation=1.0, **OWN), {training}, '
+    'context=16, positions="none", block="pre_norm", embedding=Embedding(1.0), **OWN), {training}, '
     'prompt="The ")',
     "classifier": 'ClassifierExperiment("mine", SyntheticReviews(60), Words(1), ClassifierConfig('
-    'context=12, aggregation="mean", **OWN), {training})',
+    'context=12, pool=Pool("mean"), **OWN), {training})',
     "translator": 'TranslatorExperiment("mine", CopyTask(letters=4, longest=5, sequences=60), '
     "PairSubwords(20), Seq2SeqConfig(context=8, **OWN), {training}, buckets=1, bleu_sentences=2)",
 }
@@ -115,14 +118,14 @@ COMMANDS = ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
 
 
 def test_training_says_what_is_the_user_s_own(trained):
-    assert ", activation squared of mine.py, attention alibi of mine.py on" in trained.printed
+    assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, command):
     before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
     assert fails(command) == (
-        "tlite: the run uses squared of mine.py: name that file, --code mine.py, if you trust it\n"
+        "tlite: the run uses alibi of mine.py: name that file, --code mine.py, if you trust it\n"
     )
     assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
 
@@ -168,8 +171,8 @@ def test_files_may_be_named_in_any_order_with_others(works, trained, tmp_path):
 @pytest.mark.parametrize(
     ("part", "line", "instead"),
     [
-        ("activation", "jax.nn.relu(x) ** 2", "jax.nn.relu(x)"),
-        ("attention", "scores += slopes", "0 * slopes"),
+        ("feed_forward.activation", "jax.nn.relu(x) ** 2", "jax.nn.relu(x)"),
+        ("attention.function", "scores += slopes", "0 * slopes"),
     ],
 )
 def test_it_is_the_function_of_the_file_that_computes(works, trained, copied, part, line, instead):
@@ -179,7 +182,8 @@ def test_it_is_the_function_of_the_file_that_computes(works, trained, copied, pa
     (copied / "other.py").write_text(text.replace(line, instead))
     content = json.loads((copied / "config.json").read_text())
     sha256 = hashlib.sha256((copied / "other.py").read_bytes()).hexdigest()
-    content["experiment"]["model"][part] |= {"file": "other.py", "sha256": sha256}
+    slot, field = part.split(".")
+    content["experiment"]["model"][slot][field] |= {"file": "other.py", "sha256": sha256}
     (copied / "config.json").write_text(json.dumps(content))
     code = f"--code {trained.file} --code {copied / 'other.py'}"
     changed = works(f"evaluate {{copied}} {code}", copied=copied)
@@ -187,8 +191,7 @@ def test_it_is_the_function_of_the_file_that_computes(works, trained, copied, pa
 
 
 def test_pictures_are_drawn_with_the_file(works, trained, copied, monkeypatch):
-    drawn = []
-    monkeypatch.setattr(Gallery, "draw", lambda self, section, name, *_: drawn.append(name))
+    drawn = undrawn(monkeypatch)
     works(f"inspect {{copied}} --code {trained.file}", copied=copied)
     assert len(drawn) > 5
     assert (copied / "inspection" / "index.html").exists()
@@ -215,7 +218,10 @@ def test_the_parameters_of_a_function_are_trained(trained):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("--activation alibi", "--activation can't be 'alibi': choose one of relu, gelu, "),
+        (
+            "--activation alibi",
+            "--feed-forward.activation can't be 'alibi': choose one of relu, gelu, ",
+        ),
         ("--attention 3", "--attention can't be '3': choose one of exact, mixed, fused, auto"),
         ("--positions absolute", "--positions can't be 'absolute': choose one of learned, "),
     ],
@@ -227,7 +233,8 @@ def test_on_the_command_line_a_function_is_only_replaced(fails, trained, line, s
 def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):
     run = train_without_report(f"{trained.file} --activation gelu --attention exact").run
     saved = json.loads((run / "config.json").read_text())["experiment"]["model"]
-    assert (saved["activation"], saved["attention"]) == ("gelu", "exact")
+    assert saved["feed_forward"]["activation"] == "gelu"
+    assert saved["attention"]["function"] == "exact"
     own_code._references.clear()
     assert works(f"generate {run} --tokens 5")
 

@@ -18,11 +18,17 @@ from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Pretrained
 from tlite.models import (
+    Attention,
     ClassifierConfig,
+    Embedding,
+    FeedForward,
     MaskedConfig,
+    Norm,
     Seq2SeqConfig,
+    Symbols,
     TransformerMasked,
     TransformerSeq2Seq,
+    TranslatorHead,
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
@@ -73,11 +79,11 @@ def bert(tmp_path_factory):
     """A masked language model of BERT's architecture, with random parameters."""
     config = MaskedConfig(
         vocabulary_size=len(word_tokenizer()), context=16, width=8, num_heads=2, num_blocks=1,
-        activation="gelu_exact", qkv_bias=True, embedding_norm=True, segments=2,
-        norm_epsilon=1e-12,
+        feed_forward=FeedForward(activation="gelu_exact"), attention=Attention(input_bias=True),
+        embedding=Embedding(norm=True, segments=2), norm=Norm(epsilon=1e-12),
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("bert") / "bert"
-    save_pretrained(folder, TransformerMasked(config, key=jax.random.key(0)), word_tokenizer())
+    save_pretrained(folder, TransformerMasked(config, rng=jax.random.key(0)), word_tokenizer())
     return folder
 
 
@@ -244,11 +250,12 @@ def test_a_generator_starts_from_a_gpt2_and_learns(train_without_report, works, 
 def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
     config = Seq2SeqConfig(
         vocabulary_size=len(word_tokenizer()), source_vocabulary_size=len(word_tokenizer()),
-        context=16, width=8, num_heads=2, num_blocks=1, norm="rms", norm_first=True, bias=False,
-        positions="relative", attention_scale=1.0, scale_embedding=False, head_scale=8**-0.5,
-        start_id=0, end_id=3,
+        context=16, width=8, num_heads=2, num_blocks=1, norm="rms", block="pre_norm", bias=False,
+        positions="relative", attention=Attention(scale=1.0),
+        embedding=Embedding(deviation=8**-0.5, scale=False),
+        head=TranslatorHead(scale=8**-0.5), symbols=Symbols(start=0, end=3),
     )  # fmt: skip
-    model, noise = TransformerSeq2Seq(config, key=jax.random.key(0)), np.random.default_rng(5)
+    model, noise = TransformerSeq2Seq(config, rng=jax.random.key(0)), np.random.default_rng(5)
     model = jax.tree.map(lambda a: a + np.float32(0.5 * noise.normal(size=a.shape)), model)
     save_pretrained(tmp_path / "t5", model, word_tokenizer())
     texts, tokenizer = ["it was a good film", "so bad"], word_tokenizer()

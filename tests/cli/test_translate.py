@@ -156,7 +156,7 @@ MISTAKES = {
     "translate {run} a --format xml": "'xml'.*text.*jsonl",
     TRAIN + "--beam 200": "a beam of 200 is not between 1 and the vocabulary's",
     TRAIN + "--length-penalty -1": "length penalty must be .*-1",
-    TRAIN + "--pad-id 5": "pad_id is the tokenizer's, 0",
+    TRAIN + "--pad-id 5": "symbols.pad is the tokenizer's, 0",
     TRAIN + "--bleu-sentences 0": "exact_match needs bleu_sentences",
     "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
 }

@@ -1,6 +1,7 @@
 """Variants on the command line: grids of options, a file's own, and what is refused."""
 
 import json
+import operator
 import shlex
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import pytest
 
 from tlite.errors import UserError
 from tlite.experiment_files import load_variants
+from tlite.models import Learned, Norm, Rotary
 from tlite.variants import read_variants
 
 FILE = """
@@ -26,6 +28,12 @@ MISTAKES = {
     "--vary width 8 eight": "--width must be a whole number, not 'eight'",
     "--vary norm rms layer --norm rms": "--norm is varied",
     "--vary norm_first True False --no-norm-first": "--norm-first is varied",
+    "--vary norm_first True False --block.pre-norm": "--norm-first is varied",
+    "--vary block.pre-norm True False --norm-first": "--block.pre-norm is varied",
+    "--vary positions learned rotry": "--positions can't be 'rotry': choose one of learned, ",
+    "--vary positions.offset 0 1": "no option 'positions.offset' .*: did you mean positions",
+    "--vary positions.base 7 8 --positions learned": "no option 'positions.base' of the exp",
+    "--vary head a b": "no option 'head' of the experiment to vary",
     "--vary norm_first True yes": "norm-first takes True and False, not 'yes'",
     "--vary num_heads 1 2 --vary num-heads 4 8": "--vary num-heads is given twice",
     "--vary norm layer rms layer": "has the value 'layer' twice",
@@ -43,6 +51,20 @@ MISTAKES = {
     "--vary seed 1 2 --vary width "
     + " ".join(map(str, range(600))): "would be 1,200 variants: at most 1,000",
 }
+
+
+WHERE = {
+    "learning_rate": "training.learning_rate",
+    "learning-rates": "training.learning_rates",
+    "clip-norm": "training.clip_norm",
+    "norm_first": "model.block.pre_norm",
+    "block.pre-norm": "model.block.pre_norm",
+    "norm-bias": "model.norm.bias",
+    "windows": "model.attention.windows",
+    "positions.base": "model.positions.base",
+    "positions.scaling": "model.positions.scaling.method",
+}
+"""Where an option's value is; in the experiment itself unless it says so."""
 
 
 @pytest.fixture
@@ -84,8 +106,8 @@ def test_a_grid_has_every_combination_and_the_first_is_the_reference():
     assert list(found.experiments) == ["layer learned", "layer rotary", "rms learned", "rms rotary"]
     models = [experiment.model for experiment in found.experiments.values()]
     combinations = [(model.norm, model.positions, model.width) for model in models]
-    assert combinations[0] == ("layer", "learned", 16)
-    assert combinations[-1] == ("rms", "rotary", 16)
+    assert combinations[0] == (Norm("layer"), Learned(), 16)
+    assert combinations[-1] == (Norm("rms"), Rotary(), 16)
     assert str(found.folder) == "here"
 
 
@@ -97,6 +119,13 @@ def test_a_grid_has_every_combination_and_the_first_is_the_reference():
         ("norm-bias True None", ["norm-bias=True", "norm-bias=None"], [True, None]),
         ("clip-norm None 1", ["clip-norm=None", "clip-norm=1"], [None, 1.0]),
         ("windows '0 32' 0", ["windows=0_32", "windows=0"], [(0, 32), (0,)]),
+        ("positions.base 7 8", ["positions.base=7", "positions.base=8"], [7.0, 8.0]),
+        (
+            "block.pre-norm True False",
+            ["block.pre-norm=True", "block.pre-norm=False"],
+            [True, False],
+        ),
+        ("positions.scaling linear yarn", ["linear", "yarn"], ["linear", "yarn"]),
         ("learning-rates '1 2' 3", ["learning-rates=1_2", "learning-rates=3"], [(1, 2), (3,)]),
         ("prompt 'a/b' 'a b'", ["prompt=1", "prompt=2"], ["a/b", "a b"]),
         ("prompt '' x", ["prompt=1", "prompt=2"], ["", "x"]),
@@ -106,12 +135,8 @@ def test_a_grid_has_every_combination_and_the_first_is_the_reference():
 def test_values_are_read_as_those_of_the_option_and_named_plainly(line, names, read_as):
     found = read(f"--vary {line}").experiments
     assert list(found) == names
-    field = line.split()[0].replace("-", "_")
-    values = []
-    for experiment in found.values():
-        owners = [experiment, experiment.model, experiment.training]
-        values.append(next(getattr(o, field) for o in owners if hasattr(o, field)))
-    assert values == read_as
+    path = WHERE.get(field := line.split()[0], field.replace("-", "_"))
+    assert [operator.attrgetter(path)(experiment) for experiment in found.values()] == read_as
 
 
 def test_a_value_that_two_fields_share_is_named_with_its_field():
@@ -128,8 +153,8 @@ def test_the_variants_of_a_file_take_the_options_and_keep_their_own_fields(file)
     path = file(f"{{'plain': experiment, 'twice as wide': {WIDE}}}")
     found = read("--norm rms --seeds 3", path).experiments
     assert [(e.model.width, e.model.norm, e.training.seeds) for e in found.values()] == [
-        (64, "rms", 3),
-        (128, "rms", 3),
+        (64, Norm("rms"), 3),
+        (128, Norm("rms"), 3),
     ]
     assert {e.model.width for e in read("--width 32", path).experiments.values()} == {32}
 

@@ -11,7 +11,7 @@ from tlite.comparison.entries import find_entries
 from tlite.data import TextFile
 from tlite.data.corpus import Corpus
 from tlite.experiment import BPE, Pretrained, Pretraining
-from tlite.models import LogisticConfig
+from tlite.models import Attention, LogisticConfig
 
 
 def fields(tmp_path, *experiments):
@@ -25,10 +25,11 @@ def test_nothing_differs(tmp_path):
 
 
 def test_switches_and_numbers(tmp_path):
-    other = varied(GENERATOR, {"norm": "rms", "windows": (4, 0)}, learning_rate=3e-4, seeds=5)
+    model = {"norm": "rms", "attention": Attention(windows=(4, 0))}
+    other = varied(GENERATOR, model, learning_rate=3e-4, seeds=5)
     assert fields(tmp_path, GENERATOR, other, GENERATOR) == {
-        "norm": ["layer", "rms", "layer"],
-        "windows": ["–", "4, 0", "–"],
+        "norm.method": ["layer", "rms", "layer"],
+        "attention.windows": ["–", "4, 0", "–"],
         "learning_rate": ["0.001", "0.0003", "0.001"],
         "seeds": ["3", "5", "3"],
     }
@@ -79,7 +80,7 @@ def own(folder, **record):
     """A run with an attention of the user's."""
     run = fake_run(folder)
     content = json.loads((run / "config.json").read_text())
-    content["experiment"]["model"]["attention"] = {
+    content["experiment"]["model"]["attention"]["function"] = {
         "kind": "function", "file": "mine.py", "name": "alibi", "sha256": "0" * 64,
     } | record  # fmt: skip
     (run / "config.json").write_text(json.dumps(content))
@@ -96,6 +97,35 @@ def test_own_functions_of_one_name_are_told_by_the_file(tmp_path):
     runs = [own(tmp_path / "a"), own(tmp_path / "b", sha256="1" * 64)]
     found = differing_fields(find_entries(runs).entries)
     assert found == {"attention": ["alibi of mine.py (00000000)", "alibi of mine.py (11111111)"]}
+
+
+def with_block(folder, sha256="0" * 64, **fields):
+    """A run with a block of a class of the user's."""
+    run = fake_run(folder)
+    content = json.loads((run / "config.json").read_text())
+    reference = {"kind": "class", "file": "mine.py", "name": "Parallel", "sha256": sha256}
+    content["experiment"]["model"]["block"] = reference | {"fields": fields}
+    (run / "config.json").write_text(json.dumps(content))
+    return run
+
+
+def test_own_parts_are_told_by_name_and_their_fields_where_these_differ(tmp_path):
+    plain, *mine = (
+        fake_run(tmp_path / "plain"),
+        *(
+            with_block(tmp_path / name, digest * 64, pre_norm=pre_norm, scale=None)
+            for name, digest, pre_norm in (("a", "0", True), ("b", "0", False), ("c", "1", True))
+        ),
+    )
+
+    def told(*runs):
+        return differing_fields(find_entries(runs).entries)
+
+    (texts,) = told(plain, mine[0]).values()
+    assert texts[1] == "Parallel of mine.py(pre_norm yes)"
+    assert told(mine[0], mine[1]) == {"block.pre_norm": ["yes", "no"]}
+    name = "Parallel of mine.py(pre_norm yes)"
+    assert told(mine[0], mine[2]) == {"block": [f"{name} (00000000)", f"{name} (11111111)"]}
 
 
 @pytest.mark.parametrize(

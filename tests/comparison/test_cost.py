@@ -11,7 +11,18 @@ from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run,
 from tlite.comparison.cost import cost
 from tlite.comparison.entries import find_entries
 from tlite.flops import flops_of_generator
-from tlite.models import LogisticConfig, make_model
+from tlite.models import (
+    Attention,
+    Block,
+    FeedForward,
+    Head,
+    LogisticConfig,
+    Loop,
+    Pool,
+    TranslatorHead,
+    Wide,
+    make_model,
+)
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import by_name
 
@@ -25,7 +36,7 @@ def found(tmp_path, experiment):
 
 
 def size(config):
-    shapes = jax.eval_shape(lambda: make_model(config, key=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
@@ -33,10 +44,14 @@ def size(config):
     "changes",
     [
         {},
-        {"tied_head": True},
-        {"positions": "rotary", "head_width": 6, "gated": True},
-        {"positions": "relative", "key_heads": 1},
-        {"scan": True, "norm_first": True},
+        {"head": Head(tied=True)},
+        {
+            "positions": "rotary",
+            "attention": Attention(head_width=6),
+            "feed_forward": FeedForward(gated=True),
+        },
+        {"positions": "relative", "attention": Attention(key_heads=1)},
+        {"loop": Loop(scan=True), "block": Block(pre_norm=True)},
     ],
     ids=str,
 )
@@ -49,7 +64,7 @@ def test_a_generator_costs_what_the_plan_says(tmp_path, changes):
 
 
 def test_a_classifiers_head_is_computed_once_a_text(tmp_path):
-    told = found(tmp_path, varied(CLASSIFIER, {"aggregation": "mean"}))
+    told = found(tmp_path, varied(CLASSIFIER, {"pool": Pool("mean")}))
     by_token = BLOCK + 12 / 6 * D * T  # one block; attention's products beside its weights'
     by_text = 2 * D + 2
     assert told.tokens_per_step == 4 * T
@@ -58,11 +73,12 @@ def test_a_classifiers_head_is_computed_once_a_text(tmp_path):
 
 def test_words_that_are_looked_up_are_not_counted(tmp_path):
     plain, wide = (
-        found(tmp_path / str(pairs), varied(CLASSIFIER, {"bigrams": pairs})) for pairs in (0, 100)
+        found(tmp_path / str(pairs), varied(CLASSIFIER, {"wide": Wide(bigrams=pairs)}))
+        for pairs in (0, 100)
     )
     assert wide.flops_per_step == plain.flops_per_step
     assert wide.parameters == plain.parameters + 2 * (V + 100) + 2
-    rows = {"word_ngram_rows": 50, "character_ngram_rows": 70}
+    rows = {"wide": Wide(word_rows=50, character_rows=70)}
     ngrams = found(tmp_path / "ngrams", varied(CLASSIFIER, rows))
     assert ngrams.flops_per_step == plain.flops_per_step
     logistic = dataclasses.replace(CLASSIFIER, model=LogisticConfig(V, 2))
@@ -80,7 +96,7 @@ def test_each_sentence_of_a_text_is_computed(tmp_path):
 
 @pytest.mark.parametrize("embeddings", ["tied", "shared", "separate"])
 def test_a_translators_batches_are_of_tokens(tmp_path, embeddings):
-    experiment = varied(TRANSLATOR, {"embeddings": embeddings}, batch_size=100)
+    experiment = varied(TRANSLATOR, {"head": TranslatorHead(embeddings)}, batch_size=100)
     told, number = found(tmp_path, experiment), size(experiment.model)
     looked_up = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
     assert (told.parameters, told.tokens_per_step) == (number, 100)
@@ -94,11 +110,11 @@ def test_with_functions_of_the_users_a_checkpoint_is_counted(tmp_path):
     expected = cost(entry)
     content = json.loads((folder / "config.json").read_text())
     own = {"kind": "function", "file": "gone.py", "name": "my_norm", "sha256": "0" * 64}
-    content["experiment"]["model"]["norm"] = own
+    content["experiment"]["model"]["norm"] = {"kind": "NormFunction", "function": own}
     (folder / "config.json").write_text(json.dumps(content))
     (entry,) = find_entries([folder]).entries
     assert cost(entry).parameters is cost(entry).flops_per_step is None
-    shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, key=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
     arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in by_name(shapes).items()}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
         checkpoints.save(10, {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}, 1.0)

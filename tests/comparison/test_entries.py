@@ -18,6 +18,7 @@ from tlite.comparison.entries import find_entries, with_defaults
 from tlite.config import to_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment, Pretraining, TokenizerFile
+from tlite.models import Rotary
 from tlite.training.config import Varied
 
 
@@ -128,6 +129,31 @@ def test_fields_that_a_run_lacks_have_their_defaults(experiment):
                 del old[part][name]
     assert len(old["training"]) < len(whole["training"]) - 10
     assert json.loads(json.dumps(with_defaults(Experiment, old))) == json.loads(json.dumps(whole))
+
+
+EARLIER = {"norm": "rms", "norm_first": True, "positions": "rotary", "rotary_base": 500.0}
+
+
+def of_earlier(folder, **fields):
+    """A run whose config says of its model what version 0.2.0 did."""
+    run = fake_run(folder)
+    content = json.loads((run / "config.json").read_text())
+    sizes = {"vocabulary_size": 11, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
+    model = {"kind": "GeneratorConfig", **sizes, "attention": "exact", **EARLIER, **fields}
+    content["experiment"]["model"] = model
+    (run / "config.json").write_text(json.dumps(content))
+    return run
+
+
+def test_a_run_of_an_earlier_version_is_one_of_today(tmp_path):
+    (entry,) = entries(of_earlier(tmp_path / "r"))
+    model = {"norm": "rms", "block": "pre_norm", "positions": Rotary(500.0)}
+    assert entry.experiment == json.loads(json.dumps(to_dict(varied(GENERATOR, model))))
+
+
+def test_what_is_gone_is_told(tmp_path):
+    run = of_earlier(tmp_path / "r", value_residual=True)
+    assert refused(run).startswith(f"{run} can't be compared: value_residual is no part")
 
 
 def refused(*folders):

@@ -87,10 +87,10 @@ def test_the_longer_side_of_what_differs_goes_down(tmp_path):
     other = varied(GENERATOR, {"norm": "rms"}, learning_rate=0.5, beta2=0.9)
     table = field_table(make(tmp_path / "many", experiments=[GENERATOR, other]))
     assert table.header == ["differs", "a", "b"]
-    assert [row[0] for row in table.rows] == ["norm", "learning_rate", "beta2"]
+    assert [row[0] for row in table.rows] == ["norm.method", "learning_rate", "beta2"]
     one = varied(GENERATOR, {"norm": "rms"})
     table = field_table(make(tmp_path / "one", experiments=[GENERATOR, one]))
-    assert table.header == ["differs", "norm"]
+    assert table.header == ["differs", "norm.method"]
     assert table.rows == [["a", "layer"], ["b", "rms"]]
 
 

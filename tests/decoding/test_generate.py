@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.models import Shifted
 from tlite.decoding import generate, stream
-from tlite.decoding.generate import _capacity, _extend, align_left
-from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.decoding.generate import _capacity, _extend, align_left, plan
+from tlite.models import Attention, Block, FeedForward, GeneratorConfig, TransformerGenerator
 
 CONTEXT, V = 6, 11
 PROMPT = np.array([3, 1, 4, 1])
@@ -24,19 +25,14 @@ def make_model(positions="learned", context=CONTEXT, **fields):
         width=8,
         num_heads=2,
         num_blocks=1,
-        norm_first=True,
+        block=Block(pre_norm=True),
         positions=positions,
         **fields,
     )
 
     @jax.jit
-    def drawn(key):
-        model = TransformerGenerator(config, key=key)
-        model = jax.tree.map(lambda a: 6 * a, model)
-        for block in model.blocks if config.convolution else ():
-            for taps in (block.attention_convolution, block.feed_forward_convolution):
-                taps[...] = 1 + jnp.arange(taps.size).reshape(taps.shape) % 3
-        return model
+    def drawn(rng):
+        return jax.tree.map(lambda a: 6 * a, TransformerGenerator(config, rng=rng))
 
     return drawn(jax.random.key(2))
 
@@ -47,9 +43,9 @@ def model():
 
 
 def draw(model, prompt=PROMPT, num_tokens=16, seed=0, lengths=None, **settings):
-    settings |= {"num_tokens": num_tokens, "key": jax.random.key(seed)}
+    settings |= {"num_tokens": num_tokens, "rng": jax.random.key(seed)}
     settings["lengths"] = None if lengths is None else jnp.asarray(lengths)
-    return np.asarray(generate(model, jnp.asarray(prompt), **settings))
+    return jax.device_get(generate(model, jnp.asarray(prompt), **settings))
 
 
 def test_the_same_key_gives_the_same_tokens_and_another_key_others(model):
@@ -64,9 +60,86 @@ def test_fewer_tokens_are_the_beginning_of_more(model):
 @pytest.mark.parametrize("part", [1, 5, 20])
 def test_the_parts_of_a_stream_are_what_generate_gives(model, part):
     prompt, key = jnp.asarray(PROMPT), jax.random.key(0)
-    parts = list(stream(model, prompt, num_tokens=16, key=key, part=part))
+    parts = list(stream(model, prompt, num_tokens=16, rng=key, part=part))
     np.testing.assert_array_equal(np.concatenate(parts), draw(model))
     assert all(len(p) == part for p in parts[:-1])
+
+
+BATCH = np.array([[3, 1, 4, 1], [5, 9, 2, 0], [1, 0, 0, 0]])
+
+
+def up_to(row, stop):
+    """The tokens before the first of these."""
+    return list(itertools.takewhile(lambda token: token not in stop, row.tolist()))
+
+
+@pytest.mark.parametrize("slide", [1, 3])
+def test_what_comes_before_a_stop_token_is_what_comes_without_one(model, slide):
+    """Whether rows end soon, late, or never, in a window that is full or not."""
+    settings = {"lengths": np.array([4, 3, 1]), "slide": slide, "num_tokens": 30}
+    whole = draw(model, BATCH, **settings)
+    ways = set()
+    for stop in (*range(V), [2, 7], []):
+        tokens, counts = draw(model, BATCH, stop=stop, **settings)
+        assert tokens.shape == whole.shape
+        ends = np.atleast_1d(stop).tolist()
+        for row, count, expected in zip(tokens, counts, whole, strict=True):
+            text = up_to(expected, ends)
+            assert count == len(text)
+            # The stop token itself, and nothing more.
+            np.testing.assert_array_equal(row[: count + 1], expected[: count + 1])
+            assert (row[count + 1 :] == -1).all()
+            ways.add("never" if count == 30 else "soon" if count < 3 else "late")
+    assert ways == {"soon", "late", "never"}
+
+
+@pytest.mark.parametrize("part", [1, 4])
+def test_a_stream_ends_with_the_text(model, part):
+    prompt, settings = jnp.asarray(PROMPT), {"num_tokens": 16, "rng": jax.random.key(0)}
+    whole = draw(model)
+    stop = int(whole[9])
+    parts = list(stream(model, prompt, part=part, stop=stop, **settings))
+    written = [token for tokens, count in parts for token in tokens[:count].tolist()]
+    assert written == up_to(whole, [stop])
+    assert len(parts) == len(written) // part + 1
+
+
+def test_nothing_is_computed_when_all_rows_have_ended(model):
+    calls = []
+
+    class Watched(TransformerGenerator):
+        def extend(self, tokens, caches, start, **settings):
+            jax.debug.callback(lambda: calls.append(tokens.shape[-1]))
+            return super().extend(tokens, caches, start, **settings)
+
+    watched = jax.tree.map(lambda a: a, make_model(context=64))
+    watched.__class__ = Watched
+    whole = draw(watched, BATCH, num_tokens=64 - 4, greedy=True)
+    jax.effects_barrier()
+    assert calls.count(1) == 60
+    calls.clear()
+    _, counts = draw(watched, BATCH, num_tokens=60, greedy=True, stop=whole[:, 5].tolist())
+    jax.effects_barrier()
+    assert calls.count(1) == counts.max() + 1 <= 6
+
+
+@pytest.mark.parametrize("context", [6, 64, 100, 1000])
+def test_a_plan_writes_every_token_once_where_the_caches_have_room(context):
+    choices = itertools.product((1, 5, 64, 99, context), (1, 7, 300), (None, 8), (0, 200))
+    for length, number, part, ample in choices:
+        length = min(length, context)
+        steps = plan(length, number, context, part=part, ample=ample)
+        counts, rooms = [step.count for step in steps], [step.capacity for step in steps]
+        assert min(counts) > 0
+        assert sum(counts) == number
+        assert [step.start for step in steps] == np.cumsum([0, *counts[:-1]]).tolist()
+        assert rooms == sorted(rooms)
+        for start, count, room, slides in steps:
+            end = length + start + count
+            assert slides == (room == context < length + number)
+            assert slides or end <= room <= max(_capacity(end, context), ample + 64)
+            assert part is None or start // part == (start + count - 1) // part
+        assert part or len(steps) == len(set(rooms))  # a step more is a call more
 
 
 @pytest.mark.parametrize(
@@ -98,7 +171,11 @@ def uncached(model, prompt, num_tokens, slide):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"positions": "rotary", "windows": (9, 0)}, {"key_heads": 1}, {"convolution": 4}],
+    [
+        {"positions": "rotary", "attention": Attention(windows=(9, 0))},
+        {"attention": Attention(key_heads=1)},
+        {"feed_forward": Shifted()},
+    ],
 )
 def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, fields):
     monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "AT_ONCE", 48)  # 16 of each sample
@@ -124,7 +201,7 @@ def test_a_long_context_costs_what_the_text_needs():
 
     class Watched(TransformerGenerator):
         def extend(self, tokens, caches, start, **settings):
-            seen.append((tokens.shape[-1], caches[0].key.shape[-2]))
+            seen.append((tokens.shape[-1], caches[0]["attention"].key.shape[-2]))
             return super().extend(tokens, caches, start, **settings)
 
     model = make_model(context=32_768, positions="rotary")
@@ -164,7 +241,7 @@ def rooms(monkeypatch):
 
 
 def test_one_cache_size_serves_where_the_weights_dwarf_the_cache(rooms):
-    draw(make_model(context=150, hidden_width=10_000, norm="rms"), num_tokens=140)
+    draw(make_model(context=150, feed_forward=FeedForward(10_000), norm="rms"), num_tokens=140)
     assert len(set(rooms)) == 1
 
 

@@ -1,6 +1,5 @@
 """Searches: what a plain search without caches finds, alone, batched and however padded."""
 
-import dataclasses
 import functools
 import math
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close
+from tests.helpers.models import replaced
 from tests.helpers.searches import (
     CONTEXT,
     END,
@@ -20,15 +20,7 @@ from tests.helpers.searches import (
     make_model,
     numbers,
 )
-from tlite.decoding import search
 from tlite.decoding.search import beam_search, continuations, greedy_search, length_normaliser
-
-
-@pytest.fixture(autouse=True, scope="module")
-def caches_that_grow_within_the_context():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "ROOM", 5)
-        yield
 
 
 @jax.jit
@@ -156,7 +148,7 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
     """As BART's targets begin with the end symbol, and go on (`forced_bos_token_id`)."""
     plain = make_model(1)
     model = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(plain))
-    model.config = dataclasses.replace(plain.config, first_id=first)
+    model.config = replaced(plain.config, {"symbols.first": first})
     if first == END:
         greedy = as_lists(greedy_search(model, SOURCES, max_length=4, **SYMBOLS))
         assert_found(greedy[0], [((END,), 0.0)])
@@ -171,45 +163,10 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
         assert {tokens[0] for tokens, _ in beams[row]} == {first}
 
 
-def test_a_wider_beam_finds_targets_that_are_no_less_probable():
-    for seed in SEEDS:
-        best = [
-            beam_search(
-                make_model(seed), SOURCES, beam=b, max_length=5, length_penalty=0.0, **SYMBOLS
-            )
-            for b in (1, 3)
-        ]
-        for row in range(len(SOURCES)):
-            every = [as_lists(hypotheses)[row] for hypotheses in best]
-            greedy = plain_greedy(seed, row, 5)
-            if greedy[0][-1] == END and all(found[0][0][-1] == END for found in every):
-                assert every[-1][0][1] >= greedy[1] - 1e-4
-
-
 def test_the_length_normaliser_is_that_of_wu_and_is_one_without_a_penalty():
     assert length_normaliser(7, 0.5) == pytest.approx(math.sqrt(2))
     assert length_normaliser(1, 3.0) == 1
     assert length_normaliser(50, 0.0) == 1
-
-
-def test_a_large_alpha_prefers_longer_targets():
-    lengths = []
-    for length_penalty in (0.0, 9.0):
-        found = [
-            as_lists(
-                beam_search(
-                    make_model(seed),
-                    SOURCES,
-                    beam=3,
-                    max_length=5,
-                    length_penalty=length_penalty,
-                    **SYMBOLS,
-                )
-            )
-            for seed in SEEDS
-        ]
-        lengths.append(np.mean([len(row[0][0]) for rows in found for row in rows]))
-    assert lengths[1] > lengths[0]
 
 
 def searches(model, sources):
@@ -233,7 +190,7 @@ def test_a_source_is_translated_the_same_in_any_batch_and_with_any_padding():
 best = jax.jit(continuations, static_argnums=2)
 
 
-@pytest.mark.parametrize("size", [2, 63, 64, 65, 200])
+@pytest.mark.parametrize("size", [2, 200])
 @pytest.mark.parametrize("number", [1, 2, 10])
 def test_the_best_continuations_are_those_of_a_whole_sort_and_of_equal_ones_the_first(size, number):
     beams, live = 5, 3 * numbers(3, 5, seed=1)

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.models import replaced
 from tests.helpers.searches import CONFIG, CONTEXT, END, SYMBOLS, V, initial, make_model
 from tlite.decoding.search import beam_search, greedy_search
-from tlite.decoding.translate import LENGTHS, check_search, translate
+from tlite.decoding.translate import LENGTHS, check_search, start_and_end, translate
+from tlite.text import pairs
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
 each_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -58,8 +60,7 @@ def test_the_size_of_the_batch_changes_nothing():
 
 
 @each_search
-def test_a_longer_neighbour_changes_nothing(search, monkeypatch):
-    monkeypatch.setattr("tlite.decoding.search.ROOM", 32)  # fewer loops to compile
+def test_a_longer_neighbour_changes_nothing(search):
     model = initial(dataclasses.replace(CONFIG, context=40))(0)
     model.head.bias[...] = jnp.asarray([-20.0 * (v == END) for v in range(V)])  # long targets
     short, long = (np.r_[np.full(n, 4), END].astype(np.int32) for n in (2, 12))
@@ -76,6 +77,11 @@ def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
     for max_length, length in ((4, 4), (None, CONTEXT)):
         found = translate(make_model(1), sources, beam=1, max_length=max_length)
         assert {len(target) for hypotheses in found for target, _ in hypotheses} == {length}
+
+
+def test_targets_start_and_end_as_the_tokenizer_says_unless_the_model_does():
+    assert start_and_end(CONFIG) == (pairs.START_ID, pairs.END_ID)
+    assert start_and_end(replaced(CONFIG, {"symbols.start": 0, "symbols.end": 1})) == (0, 1)
 
 
 def test_nothing_to_translate_is_nothing():

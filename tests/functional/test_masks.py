@@ -61,10 +61,6 @@ def test_cache_mask_shows_what_was_written_up_to_each_position(batch):
         assert mask[(*i, 0, t, s)] == (s <= positions[(*i, t)])
 
 
-def test_cache_mask_of_positions_in_order_is_causal():
-    assert (np.asarray(cache_mask(np.arange(5), 5))[0] == causal_mask(5)).all()
-
-
 @pytest.mark.parametrize("window", [1, 2, 9])
 @pytest.mark.parametrize("batch", [(), (2, 3)])
 def test_window_mask_shows_what_is_nearer_than_the_window(batch, window):
@@ -74,11 +70,6 @@ def test_window_mask_shows_what_is_nearer_than_the_window(batch, window):
     for *i, t, s in np.ndindex(*batch, 3, 5):
         distance = abs(int(positions[(*i, t)]) - int(key_positions[s]))
         assert mask[(*i, 0, t, s)] == (distance < window)
-
-
-def test_a_window_and_causality_leave_as_many_keys_as_the_window_is_long():
-    mask = np.asarray(combine_masks(causal_mask(7), window_mask(np.arange(7), np.arange(7), 3)))[0]
-    assert (mask.sum(-1) == np.minimum(np.arange(7) + 1, 3)).all()
 
 
 @given(arrays(int, (2, 7), elements=st.integers(0, 2)))
@@ -94,7 +85,3 @@ def test_document_mask_shows_the_present_and_the_past_of_a_document(numbers):
     assert mask.shape == (2, 1, 5, 5)
     for b, t, s in np.ndindex(2, 5, 5):
         assert mask[b, 0, t, s] == (s <= t and numbers[b, s] == numbers[b, t])
-
-
-def test_one_document_is_causal():
-    assert (np.asarray(document_mask(np.zeros(4, int))) == causal_mask(4)).all()

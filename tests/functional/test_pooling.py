@@ -52,18 +52,12 @@ def value_and_gradients_of(pool):
     return results
 
 
-@pytest.mark.parametrize("batch", [(), (2, 3)])
+@pytest.mark.parametrize(("batch", "bias"), [((), True), ((2, 3), True), ((), False)])
 @each_pool
-def test_pools_are_their_formulas(pool, formula, batch):
-    x, mask = normal(*batch, T, D), some_mask(*batch, T)
-    expected = over_batch(batch, formula, x, mask, params=PARAMS)
-    assert_close(pool(PARAMS, x, mask), expected)
-
-
-@each_pool
-def test_pools_without_bias_are_their_formulas(pool, formula):
-    params, x, mask = linear_parameters(D, 1, bias=False), normal(T, D), some_mask(T)
-    assert_close(pool(params, x, mask), formula(*exact((params, x, mask))))
+def test_pools_are_their_formulas(pool, formula, batch, bias):
+    params, x, mask = linear_parameters(D, 1, bias), normal(*batch, T, D), some_mask(*batch, T)
+    expected = over_batch(batch, formula, x, mask, params=params)
+    assert_close(pool(params, x, mask), expected)
 
 
 @each_pool
@@ -176,10 +170,7 @@ def test_the_parabolic_average_is_an_average_and_treats_both_classes_alike(p):
     assert_close(parabolic_average(1 - p, everything), 1 - np.asarray(average))
 
 
-def test_sure_sentences_count_most_and_undecided_ones_not_at_all():
-    everything = np.ones(3, bool)
-    assert_close(parabolic_average(np.array([0.9, 0.5, 0.5]), everything), 0.9)
-    assert parabolic_average(np.array([0.95, 0.4, 0.4]), everything) > 0.8
-    assert parabolic_average(np.full(3, 0.5), everything) == 0.5
-    assert parabolic_average(np.ones(3), ~everything) == 0.5
+def test_the_parabolic_average_of_nothing_or_of_undecided_sentences_is_a_half():
+    assert parabolic_average(np.full(3, 0.5), np.ones(3, bool)) == 0.5
+    assert parabolic_average(np.ones(3), np.zeros(3, bool)) == 0.5
     assert parabolic_average(np.zeros(0), np.zeros(0, bool)) == 0.5

@@ -7,11 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.helpers import reference
-from tests.helpers.arrays import assert_close, assert_same, exact, normal
+from tests.helpers.arrays import assert_same, exact, normal
 from tlite import functional as F
 
 V, N = 8, 20_000
-greedy, apply_temperature = jax.jit(F.greedy), jax.jit(F.apply_temperature)
+greedy = jax.jit(F.greedy)
 keep_top_k = jax.jit(F.keep_top_k, static_argnums=1)
 keep_top_p = jax.jit(F.keep_top_p, static_argnums=1)
 sample = jax.jit(F.sample, static_argnames=("top_k", "top_p"))
@@ -105,11 +105,6 @@ def test_draws_repeat_with_their_key_and_one_kept_token_is_the_greedy_one():
     assert (draws != sample(jax.random.key(1), logits)).any()
     assert_same(sample(key, logits, top_k=1), greedy(logits))
     assert_same(sample(key, logits, top_p=1e-6), greedy(logits))
-
-
-@pytest.mark.parametrize("temperature", [0.5, 2.0, 1.0])
-def test_temperature_divides(temperature):
-    assert_close(apply_temperature(normal(V), temperature), np.asarray(normal(V)) / temperature)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ and what compares it can't drift apart. A later design adapts the functions, nev
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import json
+import re
 import shlex
 import tarfile
 from pathlib import Path
@@ -22,6 +24,7 @@ from tlite import functional as F
 from tlite.cli import main
 from tlite.data import draw_windows
 from tlite.data.counters import places
+from tlite.experiment import Pretrained
 from tlite.recipes import open_recipe, start
 from tlite.training.feed import Streamed
 from tlite.training.loop import validate
@@ -115,10 +118,34 @@ def unpack(name: str, folder: Path) -> Path:
         archive.extractall(folder, filter="data")
     run = folder / file_name(name)
     for path in run.rglob("*.json"):
-        content = path.read_text(encoding="utf-8")
-        if DATA_MARK in content:
-            path.write_text(content.replace(DATA_MARK, str(DATA)), encoding="utf-8")
+        content = path.read_text(encoding="utf-8").replace(DATA_MARK, str(DATA))
+        before, now = (hashlib.sha256(own.encode()).hexdigest() for own in own_texts())
+        path.write_text(content.replace(before, now), encoding="utf-8")
     return run
+
+
+def own_texts() -> tuple[str, str]:
+    """The file with functions of the user's: as it was kept, and with today's parts around them.
+
+    A file must be run for its functions, and this one has a config too.
+    """
+    kept = (DATA / "own.py").read_text(encoding="utf-8")
+    parts = {
+        "    activation=softened,": "    feed_forward=FeedForward(activation=softened),",
+        "\nfrom experiments.text": "\nfrom tlite.models import FeedForward\nfrom experiments.text",
+    }
+    now = kept
+    for before, after in parts.items():
+        assert now.count(before) == 1
+        now = now.replace(before, after)
+    return kept, now
+
+
+def own_file(folder: Path) -> Path:
+    """The file that the user would name."""
+    path = folder / "own.py"
+    path.write_text(own_texts()[1], encoding="utf-8")
+    return path
 
 
 def file_name(name: str) -> str:
@@ -196,6 +223,42 @@ def first_batch(recipe) -> list:
 
 def read(name: str):
     return json.loads((FOLDER / name).read_text(encoding="utf-8"))
+
+
+SAID_OF_GONE = r"^model: convolution is no part of a model any more: tlite 0\.2\.0 opens this run$"
+
+
+def has_gone(model: dict) -> bool:
+    """Whether a kept config has parts that models have no more."""
+    return bool(model.get("convolution") or model.get("value_residual"))
+
+
+def settled(experiment):
+    """An experiment whose embedding says what version 0.2.0 said: its scale, and its deviation.
+
+    Of one that starts from a folder these are the folder's.
+    """
+    model = experiment.model
+    if not hasattr(model, "embedding"):
+        return experiment
+    embedding, factor = model.embedding, model.embedding.factor(model)
+    deviation = embedding.deviation or (0.02 if factor == 1 else 1 / factor)
+    deviation = float(np.float32(deviation))
+    embedding = dataclasses.replace(embedding, scale=factor != 1, deviation=deviation)
+    if isinstance(getattr(experiment, "pretraining", None), Pretrained):
+        embedding = dataclasses.replace(embedding, scale=None, deviation=None)
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, embedding=embedding))
+
+
+def convolved(parameters: dict[str, list[int]]) -> dict[str, list[int]]:
+    """The kept parameters of a model with convolutions, by their names in the layer around."""
+    found = {}
+    for name, shape in parameters.items():
+        if not name.endswith("value_mix"):
+            name = re.sub(r"\.(attention|feed_forward)_convolution$", r".\1.taps", name)
+            inside = re.sub(r"\.(attention|feed_forward)\.(?!taps)", r".\1.layer.", name)
+            found[inside] = shape
+    return found
 
 
 def randomness() -> dict[str, list]:

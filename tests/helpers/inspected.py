@@ -1,18 +1,22 @@
-"""Tiny runs of each kind that are looked into, and what the page of one holds."""
+"""Tiny runs of each kind that are looked into, and what the page of one holds or would."""
 
 import dataclasses
 import json
 import re
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from tests.helpers.recipes import TEXTS, TRANSFORMER, labelled
+from tlite import pictures
 from tlite.data import CopyTask
 from tlite.data.sources import TextFile
 from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
-from tlite.inspection.head_view import MASKED
 from tlite.models import GeneratorConfig, Seq2SeqConfig
+from tlite.report.page import MASKED, Page
 from tlite.training import TrainingConfig
 
 TRAINING = TrainingConfig(
@@ -35,7 +39,9 @@ def generator(folder, **switches) -> GeneratorExperiment:
 
 def experiment(kind, folder):
     if kind in ("learned", "rotary"):
-        return generator(folder, positions=kind, norm_first=kind == "rotary")
+        return generator(
+            folder, positions=kind, block="pre_norm" if kind == "rotary" else "post_norm"
+        )
     if kind == "classifier":
         data = labelled(folder / "texts.jsonl", 4 * TEXTS)
         return dataclasses.replace(TRANSFORMER, data=data, training=TRAINING)
@@ -62,3 +68,25 @@ def weights_of(group: dict) -> np.ndarray:
     """What is masked is NaN."""
     found = np.array(group["weights"], float)
     return np.where(found == MASKED, np.nan, found / 1000)
+
+
+def undrawn(patch: pytest.MonkeyPatch) -> dict:
+    """By name what a page would draw, without the time that it takes: (caption, what draws it).
+
+    The files of the pictures are empty.
+    """
+    found = {}
+
+    def draw(page, topic, drawn):
+        for name, caption, plot in drawn:
+            (page.folder / f"{name}.png").touch()
+            page.add(topic, "", caption)
+            found[name] = caption, plot
+
+    def later(plot):
+        return lambda *given, **settings: SimpleNamespace(figure=partial(plot, *given, **settings))
+
+    patch.setattr(Page, "draw", draw)
+    for name in [n for n in vars(pictures) if n.startswith("plot_") or n == "heat_map"]:
+        patch.setattr(pictures, name, later(getattr(pictures, name)))
+    return found

@@ -13,5 +13,5 @@ def drawn(kind, config, *, spread=0.4):
         numbers = middle + spread * draw.normal(size=leaf.shape)
         return jax.device_put(numbers.astype(leaf.dtype))
 
-    abstract = jax.eval_shape(lambda: kind(config, key=jax.random.key(0)))
+    abstract = jax.eval_shape(lambda: kind(config, rng=jax.random.key(0)))
     return jax.tree.map_with_path(fill, abstract)

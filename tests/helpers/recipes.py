@@ -13,7 +13,7 @@ import pytest
 from tlite.data import CopyTask, LabelledText, SyntheticReviews
 from tlite.errors import Interrupted, UserError
 from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
-from tlite.models import ClassifierConfig, LogisticConfig, Seq2SeqConfig
+from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, start
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.metrics import read_metrics
@@ -31,7 +31,13 @@ TRANSFORMER = ClassifierExperiment(
     "tiny",
     SyntheticReviews(reviews=60),
     Words(min_document_frequency=1),
-    ClassifierConfig(context=12, width=8, num_heads=2, aggregation="mean", word_dropout=0.1),
+    ClassifierConfig(
+        context=12,
+        width=8,
+        num_heads=2,
+        embedding=Embedding(word_dropout=0.1),
+        pool=Pool("mean"),
+    ),
     TRAINING,
 )
 LOGISTIC = dataclasses.replace(TRANSFORMER, model=LogisticConfig(context=12))

@@ -45,11 +45,12 @@ def multi_head_attention(
     norm=rms_norm,
     bias=None,
     magnitude=1.0,
-    mixed=lambda values: values,
     **settings,
 ):
-    query, key = linear(params.query, query), linear(params.key, key)
-    value = mixed(linear(params.value, value))
+    query, key, value = (
+        linear(layer, x)
+        for layer, x in ((params.query, query), (params.key, key), (params.value, value))
+    )
     width = query.shape[1] // num_heads
     of_each = num_heads // (key.shape[1] // width)  # queries of a key
     outputs, weights = [], []
@@ -66,15 +67,6 @@ def multi_head_attention(
         outputs.append(output)
         weights.append(weight)
     return linear(params.output, np.concatenate(outputs, axis=1)), np.stack(weights)
-
-
-def causal_convolution(taps, x):
-    y = x.copy()
-    for t, row in enumerate(y):
-        for j, tap in enumerate(taps):
-            if t >= j:
-                row += tap * x[t - j]
-    return y
 
 
 def linear(params, x):
@@ -167,22 +159,13 @@ def decoder_block(
     angles=None,
     bias=None,
     magnitude=1.0,
-    first=None,
     **scores,
 ):
     scores |= {"num_heads": num_heads, "norm": norm}
-    first = [] if first is None else first
-
-    def mixed(values):
-        """The first block keeps its values for the others."""
-        first.append(values) if first == [] else None
-        own, others = getattr(params, "value_mix", (1.0, 0.0))
-        return own * values + others * first[0]
 
     def attend(x):
-        x = causal_convolution(getattr(params, "attention_convolution", ()), x)
         inputs = (params.attention, x, x, x, mask)
-        own = {"angles": angles, "bias": bias, "magnitude": magnitude, "mixed": mixed}
+        own = {"angles": angles, "bias": bias, "magnitude": magnitude}
         return multi_head_attention(*inputs, **own, **scores)[0]
 
     def look_across(x):
@@ -190,7 +173,6 @@ def decoder_block(
         return multi_head_attention(*inputs, **scores)[0]
 
     def feed(x):
-        x = causal_convolution(getattr(params, "feed_forward_convolution", ()), x)
         return feed_forward(params.feed_forward, x, activation)
 
     def normed(name, x):

@@ -1,4 +1,4 @@
-"""Whole models once more, of one text: NumPy in float64, with every switch of their configs."""
+"""Whole models once more, of one text: NumPy in float64, with every part of their configs."""
 
 import math
 from types import SimpleNamespace
@@ -38,33 +38,41 @@ def plain(node):
 
 
 def norm_of(config):
-    return lambda params, x: NORMS[config.norm](params, x, config.norm_epsilon)
+    part = config.norm
+    norm = NORMS["zero_centred_rms" if part.offset else part.method]
+    return lambda params, x: norm(params, x, part.epsilon)
+
+
+def is_a(config, kind):
+    return type(config.positions).__name__ == kind
 
 
 def head_width(config):
-    return config.head_width or config.width // config.num_heads
+    return config.attention.head_width or config.width // config.num_heads
 
 
 def embed(config, stack, table, tokens):
     x = np.stack([table[token] for token in tokens])
-    if config.scale_embedding:
+    part = config.embedding
+    if is_a(config, "Sinusoidal") if part.scale is None else part.scale:
         x = math.sqrt(config.width) * x
-    if config.positions == "learned":
-        x = x + stack.positions.table[config.position_offset :][: len(x)]
-    if config.positions in ("sinusoidal", "split_sinusoidal"):
-        split = config.positions == "split_sinusoidal"
+    if is_a(config, "Learned"):
+        x = x + stack.positions.table[config.positions.offset :][: len(x)]
+    if is_a(config, "Sinusoidal"):
+        split = config.positions.split
         x = x + reference.sinusoidal_positions(len(x), config.width, split=split)
-    if config.segments:
+    if part.segments:
         x = x + stack.segments.table[0]
-    return norm_of(config)(stack.embedding_norm, x) if config.embedding_norm else x
+    return norm_of(config)(stack.embedding_norm, x) if part.norm else x
 
 
 def rotation(config, length, window):
     """Angles (T, K/2), and what turned queries and keys are multiplied by."""
-    local = window and config.local_rotary_base is not None
-    base = config.local_rotary_base if local else config.rotary_base
+    part = config.positions
+    local = window and part.local_base is not None
+    base = part.local_base if local else part.base
     frequencies = reference.rotary_angles(2, head_width(config), base)[1]
-    magnitude, scaling = 1.0, None if local else config.rotary_scaling
+    magnitude, scaling = 1.0, None if local else part.scaling
     if scaling is not None:
         given = scaling.factor, scaling.original_context
         if scaling.method == "linear":
@@ -81,7 +89,7 @@ def rotation(config, length, window):
 
 
 def relative_bias(config, table, length, causal):
-    sizes = config.relative_buckets, config.relative_distance
+    sizes = config.positions.buckets, config.positions.distance
     bias = np.zeros((config.num_heads, length, length))
     for h, t, s in np.ndindex(*bias.shape):
         bias[h, t, s] = table[reference.relative_bucket(s - t, *sizes, causal), h]
@@ -91,42 +99,41 @@ def relative_bias(config, table, length, causal):
 def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
     """The blocks and the final norm; `sees` (T, T), `memory_seen` (S,)."""
     length, heads, norm = len(x), config.num_heads, norm_of(config)
-    first = []  # the first block's values
+    windows, pre_norm = config.attention.windows, config.block.pre_norm
     for index, params in enumerate(stack.blocks):
-        window = config.windows[index % len(config.windows)] if config.windows else 0
+        window = windows[index % len(windows)] if windows else 0
         near = np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
         mask = sees & (near < window) if window else sees
         settings = {
             "num_heads": heads,
-            "pre_norm": config.norm_first,
-            "activation": ACTIVATIONS[config.activation],
+            "pre_norm": pre_norm,
+            "activation": ACTIVATIONS[config.feed_forward.activation],
             "norm": norm,
-            "softcap": config.softcap,
-            "scale": config.attention_scale,
-            "first": first,
+            "softcap": config.attention.softcap,
+            "scale": config.attention.scale,
         }
-        if config.positions == "rotary":
+        if is_a(config, "Rotary"):
             settings["angles"], settings["magnitude"] = rotation(config, length, window)
-        if config.positions == "alibi":
+        if is_a(config, "ALiBi"):
             settings["bias"] = reference.alibi(range(length), range(length), heads)
-        if config.positions == "relative":
+        if is_a(config, "Relative"):
             settings["bias"] = relative_bias(config, stack.relative.table, length, causal)
         masks = [np.stack([mask] * heads)]
         if memory is not None:
             masks.append(np.broadcast_to(memory_seen, (heads, length, len(memory))))
         x = reference.decoder_block(params, x, memory, *masks, **settings)
-    return norm(stack.norm, x) if config.norm_first else x
+    return norm(stack.norm, x) if pre_norm else x
 
 
 def generator(model, tokens):
     config = model.config
     x = embed(config, model, model.embedding.table, tokens)
     x = run(config, model, x, np.tri(len(x), dtype=bool), causal=True)
-    if config.tied_head:
+    if config.head.tied:
         logits = reference.unembed(model.embedding.table, x, getattr(model, "head_bias", None))
     else:
         logits = reference.linear(model.head, x)
-    cap = config.head_softcap
+    cap = config.head.softcap
     return logits if cap is None else reference.soft_cap(logits, cap)
 
 
@@ -137,42 +144,42 @@ def encoder(model, tokens):
     return run(model.config, model, x, sees, causal=False)
 
 
-def project(model, x):
-    x = ACTIVATIONS[model.config.projection](reference.linear(model.projection, x))
-    return norm_of(model.config)(model.projection_norm, x) if model.config.projection_norm else x
+def project(part, model, x):
+    x = ACTIVATIONS[part.activation](reference.linear(model.projection, x))
+    return norm_of(model.config)(model.projection_norm, x) if part.norm else x
 
 
 def masked(model, tokens):
-    x = project(model, encoder(model, tokens))
+    x = project(model.config.projection, model, encoder(model, tokens))
     return reference.unembed(model.embedding.table, x, getattr(model, "head_bias", None))
 
 
 def classifier(model, tokens):
     config, x, real = model.config, encoder(model, tokens), tokens >= 0
-    if config.aggregation == "first":
+    if config.pool.method == "first":
         pooled = x[0]
-    elif config.aggregation == "mean":
+    elif config.pool.method == "mean":
         pooled = reference.mean_pool(x, real)
-    elif config.aggregation == "attention":
+    elif config.pool.method == "attention":
         pooled = reference.attention_pool(model.pool, x, real)
     else:
         pooled = np.zeros(config.context)
         pooled[: len(x)] = reference.dense_pool(model.pool, x, real)
-    pooled = project(model, pooled[None]) if config.projection else pooled[None]
-    return reference.linear(model.head, pooled)[0]
+    part, pooled = config.pool.projection, pooled[None]
+    return reference.linear(model.head, project(part, model, pooled) if part else pooled)[0]
 
 
 def seq2seq(model, source, target):
     config, table = model.config, model.encoder.embedding.table
-    real = source != config.pad_id
+    real = source != config.symbols.pad
     x = embed(config, model.encoder, table, source)
     sees = np.broadcast_to(real, (len(x), len(x)))
     memory = run(config, model.encoder, x, sees, causal=False)
-    own = model.decoder.embedding.table if config.embeddings == "separate" else table
+    own = model.decoder.embedding.table if config.head.embeddings == "separate" else table
     x = embed(config, model.decoder, own, target)
     causal = np.tri(len(x), dtype=bool)
     x = run(config, model.decoder, x, causal, memory, real, causal=True)
-    x = config.head_scale * x
-    if config.embeddings == "tied":
+    x = config.head.scale * x
+    if config.head.embeddings == "tied":
         return reference.unembed(table, x, getattr(model, "head_bias", None))
     return reference.linear(model.head, x)

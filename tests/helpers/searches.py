@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from tests.helpers.arrays import normal
-from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.models import Attention, Seq2SeqConfig, TransformerSeq2Seq, TranslatorHead
 
 V, CONTEXT, START, END = 8, 12, 2, 3
 CONFIG = Seq2SeqConfig(
@@ -17,20 +17,20 @@ CONFIG = Seq2SeqConfig(
     width=8,
     num_heads=2,
     num_blocks=1,
-    embeddings="separate",
+    head=TranslatorHead("separate"),
     positions="learned",
 )
 SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]])
 SYMBOLS = {"start_id": START, "end_id": END}
 
 # Biases by distances, and a decoder of two blocks, the first of which sees three tokens.
-RELATIVE = {"positions": "relative", "windows": (3, 0), "decoder_blocks": 2}
+RELATIVE = {"positions": "relative", "attention": Attention(windows=(3, 0)), "decoder_blocks": 2}
 SEED_OF_RELATIVE = 70  # a seed from this one on is that of a model with these
 
 
 @functools.cache
 def initial(config):
-    return jax.jit(lambda seed: TransformerSeq2Seq(config, key=jax.random.key(seed)))
+    return jax.jit(lambda seed: TransformerSeq2Seq(config, rng=jax.random.key(seed)))
 
 
 @functools.cache

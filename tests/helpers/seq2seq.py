@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tests.helpers.models import drawn
 from tlite import functional as F
-from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
 
 V, S, T, D = 9, 7, 5, 8
 
@@ -22,7 +22,7 @@ SMALL = Seq2SeqConfig(
     num_blocks=2,
     decoder_blocks=1,
     dropout=0.5,
-    hidden_dropout=0.3,
+    feed_forward=FeedForward(dropout=0.3),
 )
 
 

@@ -59,6 +59,9 @@ GEMMA3 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
     },
 }
+GEMMA3_YARN = {
+    "rope_parameters": GEMMA3["rope_parameters"] | {"full_attention": YARN["rope_parameters"]}
+}
 GPT2 = MARKS | {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 DISTILBERT = MARKS | {
     "dim": 32, "hidden_dim": 40, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40,
@@ -86,6 +89,10 @@ GENERATORS = {
     "gemma3": (
         "Gemma3ForCausalLM",
         LLAMA | GEMMA3 | {"sliding_window": 5, "query_pre_attn_scalar": 20},
+    ),
+    "gemma3 yarn": (
+        "Gemma3ForCausalLM",
+        LLAMA | GEMMA3 | GEMMA3_YARN | {"sliding_window": 5, "query_pre_attn_scalar": 20},
     ),
 }
 OTHER_MODERN = MODERN | BIASED | {
@@ -176,9 +183,9 @@ def called(model, *inputs):
 def ours(model, pad=PAD):
     """The same of a model of tlite."""
     kind = type(model).__name__
-    tokens, mask = batch(getattr(model.config, "pad_id", pad))
+    tokens, mask = batch(model.config.symbols.pad if kind == "TransformerSeq2Seq" else pad)
     if kind == "TransformerSeq2Seq":
-        return np.asarray(called(model, tokens, targets(model.config.start_id)))
+        return np.asarray(called(model, tokens, targets(model.config.symbols.start)))
     if kind != "TransformerGenerator":
         tokens = np.where(mask, tokens, -1)
     logits = np.asarray(called(model, tokens))

@@ -1,192 +1,202 @@
-"""The switches of the models: numbers that make no sense are refused."""
+"""Sizes and parts of the models: numbers that make no sense are refused."""
 
+import dataclasses
 import math
+import re
 
+import jax
 import pytest
 
+from tests.helpers.models import replaced
+from tlite.config import from_dict
 from tlite.functional import scaled_dot_product_attention
 from tlite.models import (
+    ALiBi,
+    Attention,
+    Block,
     ClassifierConfig,
+    Embedding,
+    FeedForward,
     GeneratorConfig,
+    Head,
+    Learned,
     LogisticConfig,
+    Loop,
     MaskedConfig,
+    Norm,
+    Pool,
+    Projection,
+    Relative,
+    Rotary,
     RotaryScaling,
     Seq2SeqConfig,
+    Symbols,
+    TransformerGenerator,
+    TranslatorHead,
+    Wide,
+    make_model,
 )
 
 BLOCKS = [GeneratorConfig, ClassifierConfig, MaskedConfig, Seq2SeqConfig]
+RATES = "the dropout rate must be in [0, 1)", [-0.1, 1.0, math.nan, math.inf], [0.0, 0.9]
+WORDS = "word dropout must be in [0, 1)", [-0.1, 1.0, math.nan], [0.0, 0.9]
+NOT_NEGATIVE = "{} must not be negative", [-1], [0]
+POSITIVE = "{} must be positive", [0.0, -1.0, math.nan, math.inf], [0.5]
+AT_LEAST_1 = "{} must be at least 1", [0, -1], []
+FIELDS = [
+    *((kind, "dropout", RATES) for kind in (*BLOCKS, FeedForward)),
+    (Embedding, "word_dropout", WORDS),
+    *((kind, "vocabulary_size", NOT_NEGATIVE) for kind in (*BLOCKS, LogisticConfig)),
+    (Seq2SeqConfig, "source_vocabulary_size", NOT_NEGATIVE),
+    *((kind, "num_classes", NOT_NEGATIVE) for kind in (ClassifierConfig, LogisticConfig)),
+    *((Wide, name, NOT_NEGATIVE) for name in ("bigrams", "word_rows", "character_rows")),
+    (LogisticConfig, "bigrams", NOT_NEGATIVE),
+    *((Embedding, "segments", NOT_NEGATIVE), (Learned, "offset", NOT_NEGATIVE)),
+    (Symbols, "pad", NOT_NEGATIVE),
+    *((Attention, "softcap", POSITIVE), (Attention, "scale", POSITIVE)),
+    *((Norm, "epsilon", POSITIVE), (Embedding, "deviation", POSITIVE)),
+    *((Rotary, "base", POSITIVE), (Rotary, "local_base", POSITIVE)),
+    *((Head, "softcap", POSITIVE), (TranslatorHead, "scale", POSITIVE)),
+    *((RotaryScaling, f"{each}_frequency_factor", POSITIVE) for each in ("low", "high")),
+    *((RotaryScaling, f"beta_{each}", POSITIVE) for each in ("fast", "slow")),
+    *((RotaryScaling, name, POSITIVE) for name in ("factor", "attention_factor")),
+    *((kind, name, AT_LEAST_1) for kind in BLOCKS for name in ("context", "width", "num_heads")),
+    *((kind, "num_blocks", AT_LEAST_1) for kind in BLOCKS),
+    *((Seq2SeqConfig, "decoder_blocks", AT_LEAST_1), (LogisticConfig, "context", AT_LEAST_1)),
+    *((Attention, name, AT_LEAST_1) for name in ("head_width", "key_heads")),
+    (FeedForward, "hidden_width", AT_LEAST_1),
+    *((Relative, "buckets", AT_LEAST_1), (Relative, "distance", AT_LEAST_1)),
+    (RotaryScaling, "original_context", AT_LEAST_1),
+]
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("deviation", [-1.0, 0.0, math.nan, math.inf])
-def test_a_deviation_that_cannot_be_is_refused(kind, deviation):
-    with pytest.raises(ValueError, match="embedding_deviation must be positive"):
-        kind(embedding_deviation=deviation)
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("name", ["dropout", "hidden_dropout"])
-@pytest.mark.parametrize("rate", [-0.1, 1.0, math.nan, math.inf])
-def test_a_rate_that_cannot_be_is_refused(kind, name, rate):
-    with pytest.raises(ValueError, match=r"the dropout rate must be in \[0, 1\)"):
-        kind(**{name: rate})
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *((kind, "vocabulary_size") for kind in (*BLOCKS, LogisticConfig)),
-        *((kind, "segments") for kind in BLOCKS),
-        *((kind, "position_offset") for kind in BLOCKS),
-        (Seq2SeqConfig, "source_vocabulary_size"),
-        (Seq2SeqConfig, "pad_id"),
-        (ClassifierConfig, "num_classes"),
-        (ClassifierConfig, "bigrams"),
-        (LogisticConfig, "num_classes"),
-        (LogisticConfig, "bigrams"),
-    ],
-)
-def test_a_size_below_nothing_is_refused(kind, name):
-    with pytest.raises(ValueError, match=f"{name} must not be negative, not -1"):
-        kind(**{name: -1})
-    assert getattr(kind(), name) >= 0
-
-
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        *((kind, "softcap") for kind in BLOCKS),
-        (GeneratorConfig, "attention_scale"),
-        (GeneratorConfig, "norm_epsilon"),
-        (GeneratorConfig, "rotary_base"),
-        (GeneratorConfig, "local_rotary_base"),
-        (GeneratorConfig, "head_softcap"),
-        (Seq2SeqConfig, "head_scale"),
-        (RotaryScaling, "factor"),
-        (RotaryScaling, "low_frequency_factor"),
-        (RotaryScaling, "high_frequency_factor"),
-        (RotaryScaling, "beta_fast"),
-        (RotaryScaling, "beta_slow"),
-        (RotaryScaling, "attention_factor"),
-    ],
-)
-@pytest.mark.parametrize("number", [0.0, -1.0, math.nan, math.inf])
-def test_a_number_that_must_be_positive_is_refused_if_it_is_not(kind, name, number):
-    with pytest.raises(ValueError, match=f"{name} must be positive, not {number}"):
+@pytest.mark.parametrize(("kind", "name", "rule"), FIELDS)
+def test_a_number_that_cannot_be_is_refused(kind, name, rule):
+    says, wrong, right = rule
+    for number in wrong:
+        with pytest.raises(ValueError, match=re.escape(f"{says.format(name)}, not {number}")):
+            kind(**{name: number})
+    for number in right:
         kind(**{name: number})
-    kind(**{name: 0.5})
-
-
-@pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize(
-    "name",
-    ["context", "width", "num_heads", "head_width", "hidden_width", "key_heads", "num_blocks"],
-)
-def test_a_size_of_nothing_is_refused(kind, name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
-        kind(**{name: 0})
-
-
-def test_a_context_of_training_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="original_context must be at least 1, not 0"):
-        RotaryScaling(original_context=0)
 
 
 def own_attention(query, key, value, mask):
     return value, mask
 
 
-YARN = {"positions": "rotary", "rotary_scaling": RotaryScaling("yarn", 4.0)}
+def own_norm(own, x):
+    return x
+
+
+own_norm.parameters = lambda config, rng: {}
 
 
 @pytest.mark.parametrize(
-    ("kind", "switches", "message"),
+    ("make", "message"),
     [
-        (GeneratorConfig, {"num_heads": 5}, "32 is not divisible by 5 heads"),
-        (GeneratorConfig, {"key_heads": 3}, "4 heads can't share 3 heads of keys"),
-        (GeneratorConfig, {"key_heads": 8}, "4 heads can't share 8 heads of keys"),
-        (GeneratorConfig, {"positions": "rotary", "head_width": 3}, "head width must be even"),
-        (GeneratorConfig, {"windows": (4, -1)}, "a window must be at least 1, not -1"),
-        (GeneratorConfig, {"relative_buckets": 0}, "relative_buckets must be at least 1, not 0"),
-        (GeneratorConfig, {"relative_buckets": 3}, "relative_buckets must be at least 4"),
-        (GeneratorConfig, {"relative_distance": 0}, "relative_distance must be at least 1"),
-        (GeneratorConfig, {"relative_distance": 16}, "relative_distance above half"),
+        (lambda: GeneratorConfig(num_heads=5), "32 is not divisible by 5 heads"),
+        (lambda: GeneratorConfig(attention=Attention(key_heads=3)), "4 heads can't share 3 heads"),
+        (lambda: GeneratorConfig(attention=Attention(key_heads=8)), "4 heads can't share 8 heads"),
         (
-            GeneratorConfig,
-            {"attention": "mixed", "softcap": 5.0},
+            lambda: GeneratorConfig(positions=Rotary(), attention=Attention(head_width=3)),
+            "head width must be even",
+        ),
+        (lambda: Attention(windows=(4, -1)), "a window must be at least 1, not -1"),
+        (lambda: Relative(3), "buckets must be at least 4"),
+        (lambda: Relative(distance=16), "distance above half"),
+        (
+            lambda: GeneratorConfig(attention=Attention("mixed", softcap=5.0)),
             "mixed attention takes no softcap",
         ),
-        (GeneratorConfig, {"attention": "mixed"} | YARN, "mixed attention takes no scale"),
         *(
-            (GeneratorConfig, {"attention": own} | special, f"takes no {missing}")
-            for own in ("mixed", own_attention)
+            (lambda a=own, s=special: replaced(GeneratorConfig(attention=a), s), f"no {missing}")
+            for own in ("mixed", "fused", own_attention)
             for special, missing in (
-                ({"attention_scale": 0.1}, "scale"),
-                ({"positions": "relative"}, "bias"),
-                ({"positions": "alibi"}, "bias"),
+                ({"attention.scale": 0.1}, "scale"),
+                ({"positions": Relative()}, "bias"),
+                ({"positions": ALiBi()}, "bias"),
             )
         ),
-        (GeneratorConfig, YARN | {"local_rotary_base": 7.0}, "can't go with a local_rotary_base"),
-        (Seq2SeqConfig, YARN, "has no rotation"),
-        (GeneratorConfig, {"scan": True, "windows": (4, 0)}, "scan needs blocks that are alike"),
-        (GeneratorConfig, {"scan": True, "first_norm": False}, "scan needs blocks that are alike"),
-        (GeneratorConfig, {"scan": True, "value_residual": True}, "scan needs blocks that are"),
-        (GeneratorConfig, {"convolution": -1}, "convolution must not be negative, not -1"),
-        (GeneratorConfig, {"convolution": 65}, "convolution must be at most 64, not 65"),
-        (ClassifierConfig, {"projection": "tanh"}, "not the dense aggregation"),
+        (
+            lambda: GeneratorConfig(loop=Loop(scan=True), attention=Attention(windows=(4, 0))),
+            "scan needs blocks that are alike",
+        ),
+        (
+            lambda: GeneratorConfig(loop=Loop(scan=True), block=Block(first_norm=False)),
+            "scan needs blocks that are alike",
+        ),
+        (lambda: Pool(projection=Projection()), "not the dense pool"),
+        (lambda: Norm(offset=1.0), "layer norm has no offset"),
+        (
+            lambda: GeneratorConfig(norm=own_norm, attention=Attention(query_key_norm=True)),
+            "can't norm queries and keys",
+        ),
+        (lambda: GeneratorConfig(positions="rotery"), "positions must be one of .* not 'rotery'"),
+        (
+            lambda: Seq2SeqConfig(vocabulary_size=9, source_vocabulary_size=10),
+            r"one vocabulary, not sizes \(9, 10\)",
+        ),
+        (
+            lambda: Seq2SeqConfig(5, source_vocabulary_size=9, head=TranslatorHead("shared")),
+            r"one vocabulary, not sizes \(5, 9\)",
+        ),
     ],
 )
-def test_switches_that_do_not_go_together_are_refused(kind, switches, message):
+def test_parts_that_do_not_go_together_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
-        kind(**switches)
+        make()
 
 
-def test_a_norm_with_parameters_of_its_own_is_not_that_of_heads():
-    def norm(own, x):
-        return x
-
-    norm.parameters = lambda config, key: {}
-    with pytest.raises(ValueError, match="can't norm queries and keys"):
-        GeneratorConfig(norm=norm, query_key_norm=True)
+YARN = Rotary(scaling=RotaryScaling("yarn", 4.0))
 
 
 @pytest.mark.parametrize(
-    "switches",
+    "parts",
     [
-        {"key_heads": 1},
-        {"attention": "mixed", "rotary_scaling": RotaryScaling("llama3", 8.0)},
-        {"attention": "exact"} | YARN,
-        {"attention": "auto"} | YARN,
-        {"attention": "auto", "softcap": 5.0, "positions": "alibi"},
-        {"attention": scaled_dot_product_attention, "softcap": 5.0},
-        {"scan": True, "windows": (4, 4)},
-        {"windows": (0,)},
+        {"attention": Attention(key_heads=1)},
+        {"attention": "mixed", "positions": Rotary(scaling=RotaryScaling("llama3", 8.0))},
+        *({"attention": name, "positions": YARN} for name in ("exact", "auto", "mixed", "fused")),
+        {"attention": Attention("auto", softcap=5.0), "positions": "alibi"},
+        {"attention": Attention(scaled_dot_product_attention, softcap=5.0)},
+        {"loop": Loop(scan=True), "attention": Attention(windows=(4, 4))},
+        {"attention": Attention(windows=(0,))},
     ],
 )
-def test_switches_that_go_together_are_taken(switches):
-    GeneratorConfig(**switches)
-
-
-def test_windows_are_those_of_the_blocks_one_after_the_other_and_again():
-    config = GeneratorConfig(windows=(4, 0, 2))
-    assert [config.window(block) for block in range(5)] == [4, 0, 2, 4, 0]
-    assert GeneratorConfig().window(3) == 0
+def test_parts_that_go_together_are_taken(parts):
+    GeneratorConfig(**parts)
 
 
 @pytest.mark.parametrize(
     ("scaling", "magnitude"),
     [
+        (None, 1.0),
         (RotaryScaling("linear", 4.0), 1.0),
         (RotaryScaling("llama3", 4.0), 1.0),
+        (RotaryScaling("linear", 4.0, attention_factor=1.5), 1.0),
         (RotaryScaling("yarn", 4.0), 0.1 * math.log(4) + 1),
         (RotaryScaling("yarn", 1.0), 1.0),
         (RotaryScaling("yarn", 4.0, attention_factor=1.5), 1.5),
     ],
 )
 def test_only_yarn_multiplies_queries_and_keys(scaling, magnitude):
-    assert scaling.magnitude == pytest.approx(magnitude)
-    config = GeneratorConfig(positions="rotary", rotary_scaling=scaling, head_width=16)
-    expected = None if magnitude == 1 else magnitude**2 / 4
-    assert config.score_scale == (None if expected is None else pytest.approx(expected))
-    given = GeneratorConfig(positions="rotary", rotary_scaling=scaling, attention_scale=0.3)
-    assert given.score_scale == pytest.approx(0.3 * magnitude**2)
+    config = GeneratorConfig(positions=Rotary(local_base=7.0, scaling=scaling))
+    positions = jax.numpy.arange(3)
+    assert config.positions.angles(positions, config, 0)[1] == pytest.approx(magnitude)
+    assert config.positions.angles(positions, config, 4)[1] == 1  # local: nothing is scaled
+
+
+def test_a_scaling_that_stood_beside_learned_positions_has_no_effect():
+    """In a config of version 0.2.0."""
+    earlier = {"kind": "GeneratorConfig", "positions": "learned", "vocabulary_size": 5}
+    earlier["rotary_scaling"] = {"method": "yarn", "factor": 4.0}
+    assert from_dict(GeneratorConfig, earlier) == GeneratorConfig(vocabulary_size=5)
+
+
+def test_a_subclass_of_a_config_has_the_same_model():
+    @dataclasses.dataclass(frozen=True)
+    class Mine(GeneratorConfig):
+        width: int = 8
+
+    shapes = jax.eval_shape(lambda: make_model(Mine(vocabulary_size=5), rng=jax.random.key(0)))
+    assert type(shapes) is TransformerGenerator
+    assert shapes.embedding.table.shape == (5, 8)

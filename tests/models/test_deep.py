@@ -10,24 +10,38 @@ import pytest
 from tests.helpers.arrays import assert_close, assert_same
 from tests.helpers.models import assert_pieces_give, begun, call, difference, drawn, extend
 from tlite import inspection
-from tlite.models import GeneratorConfig, Seq2SeqConfig, TransformerGenerator, TransformerSeq2Seq
+from tlite.models import (
+    Attention,
+    Block,
+    FeedForward,
+    GeneratorConfig,
+    Loop,
+    Relative,
+    Rotary,
+    Seq2SeqConfig,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+)
 
-SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "hidden_width": 6}
-SIZES |= {"vocabulary_size": 7, "dropout": 0.3, "hidden_dropout": 0.3}
+SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2}
+SIZES |= {"vocabulary_size": 7, "dropout": 0.3}
 GENERATOR = GeneratorConfig(
     **SIZES,
-    norm_first=True,
-    gated=True,
-    key_heads=1,
-    windows=(3,),
-    positions="rotary",
-    convolution=2,
+    block=Block(pre_norm=True),
+    feed_forward=FeedForward(6, gated=True, dropout=0.3),
+    attention=Attention(key_heads=1, windows=(3,)),
+    positions=Rotary(),
 )
-SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7, positions="relative")
+SEQ2SEQ = Seq2SeqConfig(
+    **SIZES,
+    source_vocabulary_size=7,
+    positions=Relative(),
+    feed_forward=FeedForward(6, dropout=0.3),
+)
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
 SOURCE = jnp.array([[3, 1, 4, 1, 5, 2], [2, 6, 1, 0, 0, 0]])
 KEYS = jax.jit(lambda: jax.random.split(jax.random.key(1), 2))()
-BOTH = {"scan": True, "remat": True}
+PLAIN, SCAN, REMAT, BOTH = Loop(), Loop(scan=True), Loop(remat=True), Loop(True, True)
 MODELS = {
     "generator": (TransformerGenerator, GENERATOR, (TOKENS,)),
     "seq2seq": (TransformerSeq2Seq, SEQ2SEQ, (SOURCE, TOKENS)),
@@ -36,36 +50,35 @@ each_model = pytest.mark.parametrize("model", MODELS)
 
 
 @functools.cache
-def make(model, **way):
+def make(model, loop=PLAIN):
     kind, config, _ = MODELS[model]
-    return drawn(kind, dataclasses.replace(config, **way))
+    return drawn(kind, dataclasses.replace(config, loop=loop))
 
 
 @functools.cache
-def value_and_gradients(model, **way):
+def value_and_gradients(model, loop=PLAIN):
     inputs = MODELS[model][2]
 
     @jax.jit
     def results(parameters):
         def total(parameters):
-            logits = parameters(*inputs, key=KEYS)
+            logits = parameters(*inputs, rng=KEYS)
             return (logits**2).sum(), logits
 
         return jax.value_and_grad(total, has_aux=True)(parameters)
 
-    (_, logits), gradients = results(make(model, **way))
+    (_, logits), gradients = results(make(model, loop))
     return logits, jax.tree.leaves(gradients)
 
 
 @pytest.mark.parametrize(
-    ("model", "way"),
-    [("generator", BOTH), ("seq2seq", {"scan": True})],
-    ids=lambda part: part if isinstance(part, str) else " ".join(part),
+    ("model", "loop"),
+    [("generator", BOTH), ("generator", REMAT), ("seq2seq", SCAN)],
 )
-def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(model, way):
+def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(model, loop):
     expected = value_and_gradients(model)
     assert difference(expected[0], call(make(model), *MODELS[model][2])) > 1e-2
-    assert_close(value_and_gradients(model, **way), expected, 1e-4)
+    assert_close(value_and_gradients(model, loop), expected, 1e-4)
 
 
 @each_model
@@ -81,51 +94,33 @@ def test_values_can_be_captured_and_edited(model):
         return logits, seen
 
     names = []
-    plain, other = (results(make(model, **switch)) for switch in ({}, BOTH))
+    plain, other = (results(make(model, loop)) for loop in (PLAIN, BOTH))
     assert names[0] == names[1]
     assert_close(other, plain, 1e-4)
 
 
-def test_blocks_computed_again_mix_in_the_first_ones_values():
-    config = dataclasses.replace(GENERATOR, num_blocks=2, value_residual=True)
-    gradients = jax.jit(jax.grad(lambda model: (model(TOKENS, key=KEYS) ** 2).sum()))
-    plain, again = (
-        gradients(drawn(TransformerGenerator, dataclasses.replace(config, remat=remat)))
-        for remat in (False, True)
-    )
-    assert_close(jax.tree.leaves(again), jax.tree.leaves(plain), 1e-4)
-
-
-def test_values_can_be_captured_in_a_compiled_program():
-    def weights(model):
-        return inspection.run(model, TOKENS, capture="blocks.*.attention.weights")[1]
-
-    compiled = jax.jit(weights)
-    assert_close(compiled(make("generator", **BOTH)), compiled(make("generator")), 1e-4)
-
-
 def test_a_generator_extended_piece_by_piece_is_the_whole():
-    model, whole = make("generator", **BOTH), call(make("generator"), TOKENS)
+    model, whole = make("generator", BOTH), call(make("generator"), TOKENS)
     extended = functools.partial(extend, model)
     assert_pieces_give(whole, TOKENS, extended, model.empty_caches(2))
 
 
 def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
-    def size(**switches):
-        config = dataclasses.replace(GENERATOR, **switches)
-        model = jax.eval_shape(lambda: TransformerGenerator(config, key=KEYS[0]))
+    def size(num_blocks, loop):
+        config = dataclasses.replace(GENERATOR, num_blocks=num_blocks, loop=loop)
+        model = jax.eval_shape(lambda: TransformerGenerator(config, rng=KEYS[0]))
         return len(str(jax.make_jaxpr(lambda model: model(TOKENS))(model)))
 
-    def growth(scan):
-        return size(num_blocks=9, scan=scan) / size(num_blocks=3, scan=scan)
+    def growth(loop):
+        return size(9, loop) / size(3, loop)
 
-    assert growth(False) > 2
-    assert growth(True) < 1.7  # each block's arrays are named and stacked
+    assert growth(PLAIN) > 2
+    assert growth(SCAN) < 1.7  # each block's arrays are named and stacked
 
 
 def test_scanned_blocks_are_drawn_as_blocks_one_by_one():
     one, other = (
-        begun(TransformerGenerator, dataclasses.replace(GENERATOR, scan=scan))
-        for scan in (False, True)
+        begun(TransformerGenerator, dataclasses.replace(GENERATOR, loop=loop))
+        for loop in (PLAIN, SCAN)
     )
     assert_same(jax.tree.leaves(one), jax.tree.leaves(other))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 
 from tests.helpers.arrays import assert_close, assert_same
 from tests.helpers.models import (
+    Shifted,
     assert_pieces_give,
     assert_slopes_reach,
     begun,
@@ -17,13 +19,19 @@ from tests.helpers.models import (
     difference,
     drawn,
     extend,
+    replaced,
 )
 from tlite import functional as F
 from tlite import inspection
 from tlite.decoding import generate
 from tlite.models import (
+    ALiBi,
+    Attention,
+    Block,
     ClassifierConfig,
+    FeedForward,
     GeneratorConfig,
+    Pool,
     Seq2SeqConfig,
     TransformerClassifier,
     TransformerGenerator,
@@ -32,10 +40,10 @@ from tlite.models import (
 from tlite.training.named import parameter_names
 from tlite.training.precision import with_precision
 
-SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "hidden_width": 6}
-SIZES |= {"vocabulary_size": 7, "dropout": 0.0, "hidden_dropout": 0.0}
-GENERATOR = GeneratorConfig(**SIZES, norm_first=True)
-CLASSIFIER = ClassifierConfig(**SIZES, num_classes=3, aggregation="mean")
+SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}
+SIZES |= {"dropout": 0.0, "feed_forward": FeedForward(6)}
+GENERATOR = GeneratorConfig(**SIZES, block=Block(pre_norm=True))
+CLASSIFIER = ClassifierConfig(**SIZES, num_classes=3, pool=Pool("mean"))
 SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7)
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
 
@@ -74,9 +82,8 @@ def triangle(positions, width):
 
 PLAIN = {
     "attention": squared_attention,
-    "activation": shifted_tanh,
+    "feed_forward.activation": shifted_tanh,
     "norm": mean_norm,
-    "feed_forward": bare_feed_forward,
     "positions": triangle,
 }
 
@@ -84,18 +91,19 @@ PLAIN = {
 # With them
 
 
-@functools.partial(with_parameters, parameters=lambda config, key: {"heat": jnp.ones(())})
+@functools.partial(with_parameters, parameters=lambda config, rng: {"heat": jnp.ones(())})
 def tempered(own, query, key, value, mask, *, observe=F.unobserved):
     return F.scaled_dot_product_attention(own.heat * query, key, value, mask, observe=observe)
 
 
-@functools.partial(with_parameters, parameters=lambda config, key: {"slope": jnp.ones(6)})
+@functools.partial(with_parameters, parameters=lambda config, rng: {"slope": jnp.ones(6)})
 def sloped(own, x):
     return jnp.where(x > 0, x, own.slope * x)
 
 
 @functools.partial(
-    with_parameters, parameters=lambda config, key: {"power": jnp.ones(config.width)}
+    with_parameters,
+    parameters=lambda config, rng: {"power": jax.random.normal(rng, (config.width,))},
 )
 def powered(own, x):
     return x * jnp.abs(own.power)
@@ -103,9 +111,9 @@ def powered(own, x):
 
 @functools.partial(
     with_parameters,
-    parameters=lambda config, key: {
-        "into": jax.random.normal(key, (config.width, 5)),
-        "back": jax.random.normal(key, (5, config.width)),
+    parameters=lambda config, rng: {
+        "into": jax.random.normal(rng, (config.width, 5)),
+        "back": jax.random.normal(rng, (5, config.width)),
     },
 )
 def small_feed_forward(own, x, *, observe):
@@ -114,22 +122,34 @@ def small_feed_forward(own, x, *, observe):
 
 @functools.partial(
     with_parameters,
-    parameters=lambda config, key: {"waves": jax.random.normal(key, (config.width,))},
+    parameters=lambda config, rng: {"waves": jax.random.normal(rng, (config.width,))},
 )
 def waves(own, positions, width):
     return jnp.sin(positions[..., None] * own.waves)
 
 
 LEARNED = {
-    "attention": (tempered, ["attention.own.heat"]),
-    "activation": (sloped, ["feed_forward.own.slope"]),
-    "norm": (powered, ["attention_norm.power", "feed_forward_norm.power"]),
-    "feed_forward": (small_feed_forward, ["feed_forward.into", "feed_forward.back"]),
-    "positions": (waves, []),
+    "attention": tempered,
+    "feed_forward.activation": sloped,
+    "norm": powered,
+    "feed_forward": small_feed_forward,
+    "positions": waves,
 }
-LEARNED_ONES = {name: function for name, (function, _) in LEARNED.items()}
-TOGETHER = {"plain": PLAIN, "learned": LEARNED_ONES}
-FUNCTIONS = PLAIN | {f"learned {name}": function for name, function in LEARNED_ONES.items()}
+PLACES = {  # in a block, and in the stack
+    "attention": [["attention.own.heat", "cross_attention.own.heat"], []],
+    "feed_forward.activation": [["feed_forward.own.slope"], []],
+    "norm": [["attention_norm.power", "cross_attention_norm.power", "feed_forward_norm.power"], []],
+    "feed_forward": [["feed_forward.into", "feed_forward.back"], []],
+    "positions": [[], ["own.waves"]],
+}
+TOGETHER = {
+    "plain": PLAIN,
+    "learned": {n: f for n, f in LEARNED.items() if n != "feed_forward.activation"},
+    "layer": {"feed_forward": Shifted(), "positions": waves},
+}
+FUNCTIONS = PLAIN | {"feed_forward": bare_feed_forward, "feed_forward layer": Shifted()}
+FUNCTIONS["attention layer"] = Attention(squared_attention, key_heads=1)
+FUNCTIONS |= {f"learned {name}": function for name, function in LEARNED.items()}
 each_function = pytest.mark.parametrize("name", FUNCTIONS)
 all_together = pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGETHER)
 
@@ -143,12 +163,11 @@ ONE_BLOCK = dataclasses.replace(GENERATOR, num_blocks=1)
 
 
 def own(name, base=GENERATOR):
-    field = name.removeprefix("learned ")
-    return dataclasses.replace(base, **{field: FUNCTIONS[name]})
+    return replaced(base, {name.removeprefix("learned ").removesuffix(" layer"): FUNCTIONS[name]})
 
 
 def plain_and_changed(kind, config, functions):
-    return (drawn(kind, c) for c in (config, dataclasses.replace(config, **functions)))
+    return (drawn(kind, c) for c in (config, replaced(config, functions)))
 
 
 @jax.jit
@@ -167,29 +186,58 @@ def test_a_generator_with_a_function_of_ones_own_is_another_and_learns_all_of_it
     assert_slopes_reach(gradient)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, arrays) in LEARNED.items() if arrays])
+@pytest.mark.parametrize("name", LEARNED)
 def test_parameters_are_in_every_block_under_the_place_of_the_function(name):
-    config = own(f"learned {name}")
-    names = parameter_names(make(TransformerGenerator, config))
-    for index in range(2):
-        for array in LEARNED[name][1]:
-            assert f"blocks.{index}.{array}" in names
-    if name == "feed_forward":
-        assert not any("hidden" in name for name in names)
-        blocks = begun(TransformerGenerator, config).blocks
-        one, other = (block.feed_forward.into[...] for block in blocks)
-        assert difference(one, other) > 1e-2  # drawn for each block
+    config = own(f"learned {name}", SEQ2SEQ)
+    names = parameter_names(
+        jax.eval_shape(lambda: TransformerSeq2Seq(config, rng=jax.random.key(0)))
+    )
+    of_blocks, of_stacks = PLACES[name]
+    expected = {f"{stack}.{array}" for stack in ("encoder", "decoder") for array in of_stacks}
+    expected |= {f"decoder.blocks.{i}.{array}" for i in range(2) for array in of_blocks}
+    inside = [array for array in of_blocks if not array.startswith("cross")]
+    expected |= {f"encoder.blocks.{i}.{array}" for i in range(2) for array in inside}
+    ends = ("heat", "slope", "power", "into", "back", "waves")
+    assert {n for n in names if n.endswith(ends)} == expected
+    assert any("hidden" in n for n in names) == (name != "feed_forward")
 
 
-def test_parameters_of_positions_are_the_stacks():
-    model = drawn(TransformerGenerator, own("learned positions"))
-    assert "own.waves" in parameter_names(model)
-    assert not any(name.startswith("positions") for name in parameter_names(model))
+def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
+    """Norms and feed-forward layers, of each block and beside each other, and the last norm."""
+    functions = {"norm": powered, "feed_forward": small_feed_forward, "embedding.norm": True}
+    model = begun(TransformerGenerator, replaced(GENERATOR, functions))
+    arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+    for field, number in ((".power", 2 * 2 + 2), (".into", 2)):
+        rows = [np.asarray(a).ravel() for name, a in arrays.items() if name.endswith(field)]
+        assert len(rows) == number
+        for i, j in itertools.combinations(range(number), 2):
+            assert difference(rows[i], rows[j]) > 1e-2
+
+
+@pytest.mark.parametrize("part", [FeedForward(6, "silu", gated=True), Shifted()], ids=["", "own"])
+def test_a_feed_forward_layer_of_a_model_computes_what_the_model_computes(part):
+    """The part by itself, with what the model holds for it, gives what is seen in the model."""
+    config = dataclasses.replace(GENERATOR, feed_forward=part)
+    model = make(TransformerGenerator, config)
+
+    @jax.jit
+    def results(model):
+        logits, seen = inspection.run(model, TOKENS, capture="blocks.*")
+        params, before = model.blocks[1], seen["blocks.1.attention_residual"]
+        look = F.Look(config.num_heads, positions=jnp.arange(5), key_positions=jnp.arange(5))
+        x = config.norm(params.feed_forward_norm, before)
+        y, _ = model.config.feed_forward(params.feed_forward, x, look)
+        last = before + y
+        return logits, model.logits(model.final_norm(last)), seen["blocks.1.residual"], last
+
+    logits, expected, residual, last = results(model)
+    assert_close(logits, expected)
+    assert_close(residual, last)
 
 
 @all_together
 def test_cached_generation_uses_the_functions_too(functions):
-    model = drawn(TransformerGenerator, dataclasses.replace(GENERATOR, **functions))
+    model = drawn(TransformerGenerator, replaced(GENERATOR, functions))
     extended = functools.partial(extend, model)
     assert_pieces_give(call(model, TOKENS), TOKENS, extended, model.empty_caches(2))
 
@@ -212,55 +260,24 @@ def test_an_encoder_decoder_with_functions_of_ones_own_is_another_and_learns_all
     assert_slopes_reach(gradient)
 
 
-def test_attention_on_a_source_has_parameters_of_its_own():
-    model = jax.eval_shape(
-        lambda: TransformerSeq2Seq(own("learned attention", SEQ2SEQ), key=jax.random.key(0))
-    )
-    names = parameter_names(model)
-    for place in ("encoder.blocks.0.attention", "decoder.blocks.1.cross_attention"):
-        assert f"{place}.own.heat" in names
-
-
-@pytest.mark.parametrize("key_heads", [None, 1])
-def test_captured_weights_are_those_of_ones_own_attention_and_cannot_be_edited(key_heads):
-    config = dataclasses.replace(own("attention"), key_heads=key_heads)
-    model, name = make(TransformerGenerator, config), "blocks.0.attention.weights"
-    capture = jax.jit(functools.partial(inspection.run, capture=["blocks.0.attention.*"]))
-    logits, seen = capture(model, TOKENS)
-    place = "blocks.0.attention"
-    keys = np.repeat(seen[f"{place}.key"], 2 if key_heads else 1, axis=1)
-    inputs = seen[f"{place}.query"], keys, keys, np.tri(5, dtype=bool)
-    assert_close(seen[name], jax.jit(squared_attention)(*inputs)[1])
-    assert_close(logits, call(model, TOKENS))
-    with pytest.raises(ValueError, match="takes no `observe`"):
-        inspection.run(model, TOKENS, edit={name: lambda weights: 0 * weights})
-
-
-def test_weights_of_an_attention_that_takes_observe_can_be_edited():
-    model, name = make(TransformerGenerator, own("learned attention")), "blocks.1.attention.weights"
-    edit = {name: lambda weights: 0 * weights}
-    changed = jax.jit(lambda model: inspection.run(model, TOKENS, edit=edit)[0])(model)
-    assert difference(changed, call(model, TOKENS)) > 1e-2
-
-
 def test_what_a_function_takes_is_what_it_gets():
-    """An attention with a scale, a soft cap and a bias is handed them."""
+    """An attention with a scale, a soft cap and a bias, a feed-forward layer with noise."""
     given = {}
 
     def curious(query, key, value, mask, *, scale, softcap, bias):
         given.update(scale=scale, softcap=softcap, bias=bias.shape)
         return squared_attention(query, key, value, mask)
 
-    switches = {"attention_scale": 0.3, "softcap": 5.0, "positions": "alibi"}
-    config = dataclasses.replace(GENERATOR, attention=curious, **switches)
-    jax.eval_shape(call, drawn(TransformerGenerator, config), TOKENS)
-    assert given == {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5)}
+    def noisy(params, x, *, rng, observe):
+        given.update(noise=rng.shape, observe=observe is F.unobserved)
+        return F.feed_forward(params, x)
 
-
-def test_a_text_that_is_too_long_is_refused_with_positions_of_ones_own_too():
-    model = make(TransformerGenerator, own("positions"))
-    with pytest.raises(ValueError, match=r"length 7 .* length 6"):
-        call(model, np.zeros(7, int))
+    parts = {"attention": Attention(curious, scale=0.3, softcap=5.0), "positions": ALiBi()}
+    config = dataclasses.replace(GENERATOR, **parts, feed_forward=noisy)
+    keys = jax.random.split(jax.random.key(0), 2)
+    jax.eval_shape(call, drawn(TransformerGenerator, config), TOKENS, rng=keys)
+    expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "observe": True}
+    assert given == expected
 
 
 # A changed attention is the line that runs
@@ -301,7 +318,7 @@ def test_a_changed_attention_changes_training_validation_generation_and_captures
         caches = model.empty_caches(2)
         _, caches = extend(model, prompt, caches, np.zeros(2, int))
         logits, _ = extend(model, following, caches, np.full(2, 20))
-        text = generate(model, jnp.asarray(prompt), num_tokens=8, key=jax.random.key(0))
+        text = generate(model, jnp.asarray(prompt), num_tokens=8, rng=jax.random.key(0))
         return np.asarray(logits)[:, 0], text
 
     plain, changed = (of_length(a, context, precision) for a in ("exact", slowed))

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.models import drawn
+from tests.helpers.arrays import assert_same
+from tests.helpers.models import call, drawn
 from tlite import functional as F
 from tlite.models import (
     BlocksConfig,
@@ -38,34 +39,32 @@ def calls(config):
 
 @pytest.mark.parametrize("config", [*PADDED, *WHOLE], ids=lambda config: type(config).__name__)
 def test_a_token_past_the_vocabulary_is_named(config):
-    for call in calls(config):
-        assert np.isfinite(call(jnp.array([1, 10, 2]))).all()
+    for model in calls(config):
+        assert np.isfinite(model(jnp.array([1, 10, 2]))).all()
         for tokens in (jnp.array([1, 11, 99]), jnp.array([[1, 2], [11, 2]])):
             with pytest.raises(ValueError, match="no token 11: the vocabulary has 0 to 10"):
-                call(tokens)
+                model(tokens)
 
 
 @pytest.mark.parametrize("config", [*PADDED, *WHOLE], ids=lambda config: type(config).__name__)
 def test_a_token_below_zero_is_padding_or_refused(config):
-    for call in calls(config):
+    for model in calls(config):
         if config in PADDED:
-            assert np.isfinite(call(jnp.array([1, 2, -1]))).all()
+            assert np.isfinite(model(jnp.array([1, 2, -1]))).all()
         else:
             with pytest.raises(ValueError, match="no token -1: the vocabulary has 0 to 10"):
-                call(jnp.array([1, -1, 2]))
+                model(jnp.array([1, -1, 2]))
 
 
-def test_in_a_compiled_program_nothing_is_looked_at_and_nothing_is_computed():
-    table = jnp.ones((11, 4))
-    assert jnp.isnan(jax.jit(F.embed)(table, jnp.array([11]))).all()
-    assert jnp.isnan(jax.vmap(F.embed, (None, 0))(table, jnp.array([11]))).all()
-    program, plain = (
-        jax.make_jaxpr(f)(table, jnp.array([1, 2]))
-        for f in (F.embed, lambda t, i: jnp.take(t, i, axis=0))
-    )
-    assert str(program) == str(plain)
-    with pytest.raises(ValueError, match="no token 11"):
-        jax.grad(lambda table: F.embed(table, jnp.array([11])).sum())(table)
+@pytest.mark.parametrize("token", [11, -1, -12])
+def test_in_a_compiled_program_what_is_no_token_gives_nan(token):
+    table, tokens = jnp.ones((11, 4)), np.array([token, 10])
+    for embed in (jax.jit(F.embed), jax.vmap(F.embed, (None, 0))):
+        assert_same(np.isnan(embed(table, tokens)).all(-1), [True, False])
+    logits = call(drawn(make_model, WHOLE[0]), tokens)
+    assert np.isnan(logits).any()
+    with pytest.raises(ValueError, match=f"no token {token}"):
+        jax.grad(lambda table: F.embed(table, jnp.asarray(tokens)).sum())(table)
 
 
 def test_nothing_is_refused_where_there_is_no_token():

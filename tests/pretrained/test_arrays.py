@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tlite.models import GeneratorConfig
+from tlite.models import Attention, Block, GeneratorConfig
 from tlite.pretrained import arrays
 from tlite.pretrained.arrays import counterparts, to_ours, to_theirs
 from tlite.pretrained.folders import abstract_model, shapes_of
@@ -17,7 +17,12 @@ def test_half_split_columns_become_pairs():
 
 
 def test_counterparts():
-    config = GeneratorConfig(vocabulary_size=7, num_blocks=11, norm_first=True, qkv_bias=True)
+    config = GeneratorConfig(
+        vocabulary_size=7,
+        num_blocks=11,
+        block=Block(pre_norm=True),
+        attention=Attention(input_bias=True),
+    )
     names = list(shapes_of(abstract_model(config)))
     places = counterparts("gpt2", "generator", names)
     assert places["h.10.attn.c_attn.bias"] == [

@@ -3,8 +3,7 @@
 import pytest
 
 from tlite.errors import UserError
-from tlite.models import GeneratorConfig
-from tlite.models.config import RotaryScaling
+from tlite.models import Attention, GeneratorConfig, Rotary, RotaryScaling
 from tlite.pretrained.positions import (
     read_rotary,
     read_windows,
@@ -17,26 +16,24 @@ CONTEXT = {"max_position_embeddings": 64, "num_hidden_layers": 6}
 
 
 def test_bases():
-    assert read_rotary("llama", CONTEXT)["rotary_base"] == 10_000
-    assert read_rotary("llama", CONTEXT | {"rope_theta": 5})["rotary_base"] == 5
+    assert read_rotary("llama", CONTEXT).base == 10_000
+    assert read_rotary("llama", CONTEXT | {"rope_theta": 5}).base == 5
     given = {"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}
-    assert read_rotary("llama", CONTEXT | given | {"rope_theta": 5})["rotary_base"] == 7
-    found = read_rotary("gemma3_text", CONTEXT)
-    assert (found["rotary_base"], found["local_rotary_base"]) == (1e6, 1e4)
-    found = read_rotary("modernbert", CONTEXT | {"local_rope_theta": 160_000.0})
-    assert found == {"rotary_base": 160_000.0, "rotary_scaling": None}
+    assert read_rotary("llama", CONTEXT | given | {"rope_theta": 5}).base == 7
+    assert read_rotary("gemma3_text", CONTEXT) == Rotary(1e6, 1e4)
+    assert read_rotary("modernbert", CONTEXT | {"local_rope_theta": 160_000.0}) == Rotary(160_000.0)
 
 
 @pytest.mark.parametrize("key", ["type", "rope_type"])
 def test_scalings(key):
     given = {key: "yarn", "factor": 2.0, "mscale": 0.5, "mscale_all_dim": 1.0}
-    scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given})["rotary_scaling"]
+    scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given}).scaling
     assert scaling.original_context == 64
     assert scaling.attention_factor == pytest.approx(
         (0.05 * 0.6931 + 1) / (0.1 * 0.6931 + 1), abs=1e-4
     )
     given = {key: "yarn", "factor": None, "original_max_position_embeddings": 16}
-    scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given})["rotary_scaling"]
+    scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given}).scaling
     assert (scaling.factor, scaling.original_context) == (4, 16)
 
 
@@ -50,15 +47,7 @@ def test_scalings(key):
         (
             "gemma3_text",
             {"sliding_attention": {"rope_type": "linear", "factor": 2.0}},
-            "some blocks",
-        ),
-        (
-            "gemma3_text",
-            {
-                "full_attention": {"rope_type": "yarn", "factor": 2.0},
-                "sliding_attention": {"rope_type": "default"},
-            },
-            "some blocks",
+            "blocks with a window",
         ),
     ],
 )
@@ -77,17 +66,12 @@ def test_unknown(family, given, says):
     ],
 )
 def test_written_and_read(scaling):
-    ours = {"rotary_base": 500.0, "rotary_scaling": scaling}
-    config = GeneratorConfig(positions="rotary", context=64, **ours)
-    read = read_rotary("llama", CONTEXT | write_rotary("llama", config))
-    if scaling and scaling.method == "linear":
-        read["rotary_scaling"] = RotaryScaling("linear", read["rotary_scaling"].factor)
-    assert read == ours
-    local = {"local_rotary_base": 70.0, "windows": (4, 0)}
-    if not scaling or scaling.method != "yarn":
-        config = GeneratorConfig(positions="rotary", context=64, **ours, **local)
-        read = read_rotary("gemma3_text", CONTEXT | write_rotary("gemma3_text", config))
-        assert (read["rotary_base"], read["local_rotary_base"]) == (500, 70)
+    rotary = Rotary(500.0, scaling=scaling)
+    config = GeneratorConfig(positions=rotary, context=64)
+    assert read_rotary("llama", CONTEXT | write_rotary("llama", config)) == rotary
+    rotary = Rotary(500.0, 70.0, scaling)
+    config = GeneratorConfig(positions=rotary, context=64, attention=Attention(windows=(4, 0)))
+    assert read_rotary("gemma3_text", CONTEXT | write_rotary("gemma3_text", config)) == rotary
 
 
 @pytest.mark.parametrize(
@@ -112,7 +96,7 @@ def test_written_and_read(scaling):
 )
 def test_windows(family, fields, windows):
     assert read_windows(family, CONTEXT | fields) == windows
-    config = GeneratorConfig(num_blocks=6, windows=windows)
+    config = GeneratorConfig(num_blocks=6, attention=Attention(windows=windows))
     assert read_windows(family, CONTEXT | write_windows(family, config)) == windows
     # Older versions don't read the types of layers, but the number.
     older = {k: v for k, v in write_windows(family, config).items() if k != "layer_types"}

@@ -22,6 +22,7 @@ from tests.helpers.recipes import (
 )
 from tlite.data import Example, SyntheticReviews
 from tlite.experiment import Subwords, Words
+from tlite.models import Embedding
 from tlite.recipes import ClassifierRecipe, classifier, open_recipe, start
 from tlite.recipes.classifier import encode_examples, encode_texts
 from tlite.recipes.recipe import spread
@@ -218,7 +219,7 @@ def trained(tmp_path_factory):
     """Runs that were trained, each once."""
     folder = tmp_path_factory.mktemp("trained")
     reviews = labelled(folder / "texts.jsonl", 4 * TEXTS)
-    model = dataclasses.replace(TRANSFORMER.model, dropout=0.0, word_dropout=0.0)
+    model = dataclasses.replace(TRANSFORMER.model, dropout=0.0, embedding=Embedding(scale=False))
     experiments = {
         "words": LOGISTIC,
         "bpe": dataclasses.replace(LOGISTIC, tokenizer=SUBWORDS["bpe"]),

@@ -23,7 +23,7 @@ from tlite.cli import commands, main
 from tlite.cli.options import Profiled, Resume
 from tlite.data import TextFile
 from tlite.experiment import GeneratorExperiment
-from tlite.models import GeneratorConfig
+from tlite.models import FeedForward, GeneratorConfig
 from tlite.recipes import RECIPES
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoint_file import read_checkpoint_file
@@ -131,7 +131,7 @@ def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
     if kind == "translator":
         pytest.importorskip("tokenizers")
         pytest.importorskip("sacrebleu")
-        model = dataclasses.replace(TRANSLATOR.model, dropout=0.0, hidden_dropout=0.0)
+        model = dataclasses.replace(TRANSLATOR.model, dropout=0.0, feed_forward=FeedForward())
         translator = dataclasses.replace(TRANSLATOR, model=model, bleu_sentences=0)
         run = train(with_steps(translator, AFTER), tmp_path / "whole")
         whole, folder = run.run.folder, trained_like(run, tmp_path / "run", BEFORE)

@@ -19,10 +19,9 @@ from tests.helpers.recipes import (
     train,
 )
 from tlite.experiment import Pretraining, Subwords, Words
-from tlite.models import ClassifierConfig
+from tlite.models import Wide
 from tlite.recipes import start
 from tlite.recipes.classifier import encode_texts
-from tlite.recipes.inspect_run import transformer_alone
 from tlite.text import NgramTokenizer
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
@@ -61,11 +60,11 @@ def test_the_linear_model_is_added_where_there_is_no_noise(run):
         model(jnp.asarray(tokens[:, :context]))
 
     @jax.jit
-    def logits(model, without, tokens):
+    def logits(model, tokens):
         added = model.feature_logits(tokens[:, context:])
-        return model(tokens), without(tokens[:, :context]), added
+        return model(tokens), model.read(tokens[:, :context]), added
 
-    both, alone, added = map(np.asarray, logits(model, transformer_alone(model), tokens))
+    both, alone, added = map(np.asarray, logits(model, tokens))
     assert abs(added).max() > 0.1
     np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)
 
@@ -110,22 +109,22 @@ def test_a_run_resumes_to_the_same_bits(run, tmp_path, monkeypatch):
     ("changes", "told"),
     [
         ({"model": LOGISTIC.model}, "beside a transformer"),
-        ({"model": dataclasses.replace(NGRAMS.model, bigrams=10)}, "--bigrams"),
+        ({"model": dataclasses.replace(NGRAMS.model, wide=Wide(bigrams=10))}, "--wide.bigrams"),
         ({"sentences": 2}, "--sentences"),
         (
             {"tokenizer": dataclasses.replace(WORDS, min_document_frequency=9999)},
             "is in 9,999 texts",
         ),
         (
-            {"model": dataclasses.replace(NGRAMS.model, word_ngram_rows=3)},
-            "word_ngram_rows is 3, but the data has",
+            {"model": dataclasses.replace(NGRAMS.model, wide=Wide(word_rows=3))},
+            "wide.word_rows is 3, but the data has",
         ),
         (
             {
-                "model": dataclasses.replace(NGRAMS.model, word_ngram_rows=3),
+                "model": dataclasses.replace(NGRAMS.model, wide=Wide(word_rows=3)),
                 "tokenizer": Subwords("bpe", 80),
             },
-            "word_ngram_rows is 3, but the data has 0",
+            "wide.word_rows is 3, but the data has 0",
         ),
     ],
 )
@@ -140,7 +139,7 @@ def test_what_does_not_go_together_is_told(tmp_path, changes, told):
         (Words, {"word_ngrams": -1}),
         (Words, {"word_ngrams": 1}),
         (Words, {"character_ngrams": 17}),
-        (ClassifierConfig, {"word_ngram_rows": -1}),
+        (Wide, {"word_rows": -1}),
         (dataclasses.replace, {"obj": NGRAMS, "ngram_l2": float("inf")}),
     ],
 )

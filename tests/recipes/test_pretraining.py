@@ -23,7 +23,7 @@ from tests.helpers.recipes import (
 )
 from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
-from tlite.models import LogisticConfig
+from tlite.models import Embedding, LogisticConfig, Norm, Rotary
 from tlite.recipes import pretraining, start
 from tlite.recipes.pretraining import (
     generator_config,
@@ -42,7 +42,7 @@ from tlite.training.named import to_named
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
 SETTINGS = Pretraining(pretraining_steps=4, pretraining_batch_size=4, pretraining_learning_rate=0.1)
-MODEL = dataclasses.replace(TRANSFORMER.model, dropout=0.0, word_dropout=0.0)
+MODEL = dataclasses.replace(TRANSFORMER.model, dropout=0.0, embedding=Embedding())
 EXPERIMENT = dataclasses.replace(TRANSFORMER, model=MODEL, pretraining=SETTINGS)
 
 
@@ -86,12 +86,12 @@ def test_the_generator_has_learned(uninterrupted):
     assert losses[-1] < losses[0]
 
 
-def test_the_generator_has_the_classifiers_switches_and_its_own_dropout():
-    model = dataclasses.replace(
-        TRANSFORMER.model, vocabulary_size=7, positions="rotary", norm="rms"
+def test_the_generator_has_the_classifiers_parts_and_its_own_dropout():
+    parts = {"positions": Rotary(), "norm": Norm("rms")}
+    config = generator_config(
+        dataclasses.replace(TRANSFORMER.model, vocabulary_size=7, **parts), 0.3
     )
-    config = generator_config(model, 0.3)
-    assert (config.vocabulary_size, config.positions, config.norm) == (7, "rotary", "rms")
+    assert (config.vocabulary_size, config.positions, config.norm) == (7, *parts.values())
     assert (config.context, config.width, config.num_heads) == (12, 8, 2)
     assert config.dropout == 0.3
 

@@ -241,10 +241,11 @@ def test_auto_is_decided_once_and_kept(
     assert "precision: it was measured" in printed
     assert f"in {precision} precision, attention {attention} on" in printed
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
-    assert (saved["training"]["precision"], saved["model"]["attention"]) == (precision, attention)
+    assert saved["training"]["precision"] == precision
+    assert saved["model"]["attention"]["function"] == attention
     again = open_recipe(tmp_path / "run")
     assert again.experiment == run.experiment
-    assert again.trainer.model.config.attention == attention
+    assert again.trainer.model.config.attention.function == attention
     assert asked == ["auto"]
 
 

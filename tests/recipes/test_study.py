@@ -20,7 +20,7 @@ from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labell
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
-from tlite.models import GeneratorConfig, Seq2SeqConfig
+from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, study_attempts, study_training
 from tlite.recipes.study import Study, Variant, finished, free_name, is_study, read_study
 from tlite.recipes.study_attempts import Attempts
@@ -342,7 +342,8 @@ def test_translators_that_could_not_be_compared_are_refused(base, tmp_path, name
 
 def test_variants_of_a_translator_are_trained(tmp_path, capsys):
     pytest.importorskip("tokenizers")
-    plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", dropout=0.0, hidden_dropout=0.0)
+    quiet = {"dropout": 0.0, "feed_forward": FeedForward()}
+    plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", **quiet)
     plain = dataclasses.replace(plain, bleu_sentences=0)
     train_study({"this": plain, "that": changed(plain, keep=2)}, tmp_path / "study")
     study = read_study(tmp_path / "study")

@@ -20,6 +20,7 @@ from tests.helpers.recipes import (
 )
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords
+from tlite.models import TranslatorHead
 from tlite.recipes import TranslatorRecipe, open_recipe, start
 from tlite.recipes.loading import load_model
 from tlite.recipes.options import EvaluateTranslator
@@ -65,7 +66,7 @@ def test_the_sizes_of_the_model_are_the_tokenizers(trained):
 
 @pytest.mark.parametrize("name", ["vocabulary_size", "source_vocabulary_size"])
 def test_a_size_that_the_tokenizer_does_not_have_is_told(tmp_path, name):
-    model = dataclasses.replace(TRANSLATOR.model, embeddings="separate", **{name: 7})
+    model = dataclasses.replace(TRANSLATOR.model, head=TranslatorHead("separate"), **{name: 7})
     experiment = dataclasses.replace(TRANSLATOR, model=model)
     assert f"{name} is 7, but the tokenizer has" in complaint(start, experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -74,8 +75,8 @@ def test_a_size_that_the_tokenizer_does_not_have_is_told(tmp_path, name):
 def test_separate_subwords_need_separate_embeddings(tmp_path):
     experiment = dataclasses.replace(TRANSLATOR, tokenizer=PairSubwords(pieces=20, joint=False))
     message = complaint(start, experiment, tmp_path / "run")
-    assert "--embeddings separate" in message
-    model = dataclasses.replace(TRANSLATOR.model, embeddings="separate")
+    assert "--head.embeddings separate" in message
+    model = dataclasses.replace(TRANSLATOR.model, head=TranslatorHead("separate"))
     run = start(dataclasses.replace(experiment, model=model), tmp_path / "run")
     assert not run.tokenizer.joint
 

@@ -75,7 +75,7 @@ def test_greedy_generation(name):
         torch.tensor(tokens), attention_mask=torch.tensor(mask), max_new_tokens=16, do_sample=False
     )
     prompt = jax.jit(align_left)(tokens, lengths)
-    settings = {"num_tokens": 16, "key": jax.random.key(0), "greedy": True}
+    settings = {"num_tokens": 16, "rng": jax.random.key(0), "greedy": True}
     found = generate(model, prompt, lengths=jnp.asarray(lengths), **settings)
     np.testing.assert_array_equal(found, expected[:, 12:].numpy())
 
@@ -91,9 +91,9 @@ def test_greedy_search(name):
         do_sample=False,
         bad_words_ids=[[theirs.config.pad_token_id]],
     )
-    marks = {"start_id": model.config.start_id, "end_id": model.config.end_id}
+    marks = {"start_id": model.config.symbols.start, "end_id": model.config.symbols.end}
     found = greedy_search(model, jnp.asarray(tokens), max_length=16, **marks)
-    assert info.end_ids == [model.config.end_id]
+    assert info.end_ids == [model.config.symbols.end]
     expected = expected[:, 1:].numpy()
     np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)
 
@@ -172,16 +172,16 @@ class TestOldSpellings:
 
     @pytest.mark.parametrize("name", ["gpt2", "llama3", "bart", "marian"])
     def test_without_prefix(self, name, edited):
-        def bare(key):
-            return key.removeprefix("transformer.").removeprefix("model.")
+        def bare(rng):
+            return rng.removeprefix("transformer.").removeprefix("model.")
 
         self.same(name, edited(name, rename=bare))
 
     def test_gamma_and_beta(self, edited):
-        def old(key):
-            if "LayerNorm" not in key:
-                return key
-            return key.replace("LayerNorm.weight", "LayerNorm.gamma").replace(".bias", ".beta")
+        def old(rng):
+            if "LayerNorm" not in rng:
+                return rng
+            return rng.replace("LayerNorm.weight", "LayerNorm.gamma").replace(".bias", ".beta")
 
         self.same("bert ForMaskedLM", edited("bert ForMaskedLM", rename=old))
 
@@ -397,7 +397,7 @@ class TestStrict:
 class TestNewHead:
     def test_classifier_from_a_masked_model(self):
         key = jax.random.key(1)
-        model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, key=key)
+        model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, rng=key)
         assert info.new == ("head.kernel", "head.bias", "projection.kernel", "projection.bias")
         assert "cls.predictions.bias" in info.dropped
         logits = called(model, batch()[0])

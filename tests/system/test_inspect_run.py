@@ -17,14 +17,18 @@ from tests.helpers.inspected import (
     TRAINING,
     experiment,
     groups_of,
+    undrawn,
     weights_of,
 )
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
 from tlite import inspection
-from tlite.inspection.gallery import Gallery
-from tlite.recipes import inspect_run as module
+from tlite.experiment import Words
+from tlite.pictures.marks import symbols
 from tlite.recipes import start
-from tlite.recipes.inspect_run import inspect_run, word_weights
+from tlite.report import inspect_run
+from tlite.report import runs as module
+from tlite.report.page import Page
+from tlite.report.runs import word_weights
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
@@ -58,7 +62,6 @@ PICTURES = {
         *("lengths-source-sentence", "lengths-target-sentence"),
     ],
 }
-LOOKED_AT = ["induction-by-step", "head-induction", "loss-by-position", "saliency"]
 each_kind = pytest.mark.parametrize("kind", ["learned", "classifier", "translator"])
 
 
@@ -95,21 +98,12 @@ def pages(trained):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """By name what would be drawn, without the time that it takes: (caption, Axes of some)."""
-    pictures = {}
-
-    def draw(gallery, topic, name, caption, plot):
-        (gallery.folder / f"{name}.png").touch()
-        gallery.add(topic, "", caption)
-        pictures[name] = caption, plot() if name in LOOKED_AT else None
-
-    monkeypatch.setattr(Gallery, "draw", draw)
-    yield pictures
+    yield undrawn(monkeypatch)
     plt.close("all")
 
 
 def marks(text) -> list[str]:
-    return [inspection.plots.symbols(token) for token in text]
+    return [symbols(token) for token in text]
 
 
 def caption_of(path: Path) -> str:
@@ -144,7 +138,8 @@ def test_the_page_names_no_network_and_has_no_control_character(pages, kind):
     without = re.sub(r'"data:image/png;base64,[^"]*"', '""', content)
     without = without.replace("http://www.w3.org/2000/svg", "")  # a name, no address
     assert not re.search(
-        r"https?:|//[a-z]|<link|@import|url\([^#]|<script[^>]+src|<iframe", without
+        r"https?:|//[a-z]|<link|@import|url\([^#]|<script[^>]+src|<iframe|href=|fetch|XMLHttp",
+        without,
     )
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", content)
 
@@ -234,11 +229,11 @@ def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
     for member, checkpoint in ((0, "1"), (1, "2")):
         page = inspect_run(run, checkpoint, member)
         assert f"step {checkpoint}, member {member}" in page.read_text(encoding="utf-8")
-        lines = [line.get_ydata() for line in drawn["induction-by-step"][1].lines]
-        table = drawn["head-induction"][1].images[0].get_array()
+        lines = [line.get_ydata() for line in drawn["induction-by-step"][1]().lines]
+        table = drawn["head-induction"][1]().images[0].get_array()
         np.testing.assert_allclose(np.array(lines)[:, int(checkpoint) - 1], table.ravel())
         scores.append(np.array(lines))
-        losses.append(drawn["loss-by-position"][1].lines[0].get_ydata())
+        losses.append(drawn["loss-by-position"][1]().lines[0].get_ydata())
     assert np.abs(scores[0] - scores[1]).max() > 1e-6
     assert losses[0].mean() > losses[1].mean()
 
@@ -260,9 +255,9 @@ def test_only_the_characters_of_a_short_validation_part_are_shown(
 ):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
-    parameters, gallery = run.restore("best")[0].parameters, Gallery(tmp_path)
-    module.draw_validation(run, run.trainer.models(parameters)[0], gallery, parameters)
-    shown = coloured("".join(gallery.topics["Predictions"]))
+    parameters, page = run.restore("best")[0].parameters, Page(tmp_path)
+    module.draw_validation(run, run.trainer.models(parameters)[0], page, parameters)
+    shown = coloured("".join(page.topics["Predictions"]))
     assert shown == run.tokenizer.decode(run.validation_tokens[1:])
 
 
@@ -290,7 +285,7 @@ def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothi
     for text, number in (("It is good. " * 9, 12), ("A bad lamp. It is so so. Not bad", 8)):
         (data,) = groups_of(inspect_run(trained("classifier"), text=text))
         assert len(data["queries"]) == len(data["weights"][0][0]) == number
-        assert len(drawn["saliency"][1].patches) == number
+        assert len(drawn["saliency"][1]().patches) == number
 
 
 # Mistakes
@@ -314,12 +309,12 @@ def untrained(tmp_path, drawn):
         model = run.trainer.models(run.start_members().parameters)[0]
 
         def look(text):
-            gallery = Gallery(tmp_path / "pictures")
-            module.draw_classifier_run(run, model, gallery, text)
-            return gallery
+            page = Page(tmp_path / "pictures")
+            module.draw_classifier_run(run, model, page, text)
+            return page
 
         def data(text):
-            return groups_of(look(text).write())[0]
+            return look(text).heads[0]
 
         return look, data
 
@@ -335,6 +330,16 @@ def test_padding_with_unknown_words_is_none_of_the_text(untrained):
     look, data = untrained(TRANSFORMER, padding="unknown")
     assert complaint(look, "☕ ... a") == "the text to look at has no word in it"
     assert data("A bad lamp")["queries"] == ["bad", "lamp"]
+
+
+def test_a_classifier_with_ngrams_is_looked_at_as_it_is(untrained, drawn):
+    words = Words(min_document_frequency=2, word_ngrams=2, character_ngrams=3)
+    look, _ = untrained(TRANSFORMER, tokenizer=words, ngram_l2=1e-3)
+    page = look("A bad lamp")
+    assert page.heads[0]["queries"] == ["bad", "lamp"]
+    assert np.shape(page.heads[0]["weights"]) == (1, 2, 2, 2)
+    assert {*PICTURES["classifier"]} - {*drawn} == {*TRAINED}
+    assert len(drawn["saliency"][1]().patches) == 2
 
 
 def test_a_text_longer_than_a_translators_context_is_told(trained, drawn):

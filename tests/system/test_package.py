@@ -59,7 +59,8 @@ def names(wheel):
 def test_the_wheel_has_every_module_and_experiment_and_no_more(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tlite").rglob("*.py")}
     experiments = {f"tlite/_shipped/{p.relative_to(ROOT)}" for p in ROOT.glob("experiments/*.py")}
-    assert names(wheel) == modules | experiments | {"tlite/py.typed"}
+    files = {"tlite/py.typed"} | {f"tlite/report/page.{kind}" for kind in ("css", "html", "js")}
+    assert names(wheel) == modules | experiments | files
 
 
 def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
@@ -131,7 +132,7 @@ assert main("inspect ../demo".split()) == 0
 
 def test_what_there_is_is_listed_and_comes_when_it_is_asked_for():
     listed = dir(tlite)
-    for name in ("functional", "models", "inspection", "load", "__version__"):
+    for name in ("functional", "models", "inspection", "pictures", "load", "__version__"):
         assert name in listed
     for name in (*tlite.FOLDERS, *tlite.FUNCTIONS):
         assert getattr(tlite, name).__name__.rpartition(".")[2] == name

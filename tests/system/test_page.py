@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.inspected import experiment, groups_of, weights_of
+from tests.helpers.inspected import experiment, groups_of, undrawn, weights_of
 from tests.helpers.recipes import train
-from tlite.inspection.gallery import Gallery
-from tlite.recipes.inspect_run import inspect_run
+from tlite.report import inspect_run
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
@@ -29,14 +28,11 @@ def pages(tmp_path_factory):
     """The page of a run of a kind, made when it is first asked for; its pictures stay empty."""
     made = {}
 
-    def touch(gallery, topic, name, caption, plot):
-        (gallery.folder / f"{name}.png").touch()
-
     def page(kind) -> Path:
         if kind not in made:
             folder = tmp_path_factory.mktemp(kind)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Gallery, "draw", touch)
+                undrawn(patch)
                 made[kind] = inspect_run(train(experiment(kind, folder), folder / "run"))
         return made[kind]
 

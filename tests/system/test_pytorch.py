@@ -21,6 +21,7 @@ from tests.helpers.seq2seq import (
     gradients_and_logits,
     small,
 )
+from tlite.models import Attention, Block, TranslatorHead
 
 torch = pytest.importorskip("torch")
 
@@ -58,7 +59,7 @@ def of_stacks(model):
             arrays |= of_linear(f"{name}.linear2", block.feed_forward.output)
             for number, norm in enumerate(norms, 1):
                 arrays |= of_norm(f"{name}.norm{number}", norm)
-        if stack.config.norm_first:
+        if stack.config.block.pre_norm:
             arrays |= of_norm(f"{side}.norm", stack.norm)
     return arrays
 
@@ -66,20 +67,24 @@ def of_stacks(model):
 def of_ends(model):
     """The embeddings and the output layer, as they are called here."""
     arrays = {"source table": model.encoder.embedding.table[...]}
-    if model.config.embeddings == "separate":
+    if model.config.head.embeddings == "separate":
         arrays["target table"] = model.decoder.embedding.table[...]
-    if model.config.embeddings != "tied":
+    if model.config.head.embeddings != "tied":
         arrays |= of_linear("head", model.head)
     return arrays
 
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize(
-    ("embeddings", "norm_first"), [("tied", False), ("shared", True), ("separate", True)]
+    ("embeddings", "pre_norm"), [("tied", False), ("shared", True), ("separate", True)]
 )
-def test_logits_and_gradients_are_those_of_pytorch(embeddings, norm_first):
-    changes = {"qkv_bias": True, "decoder_blocks": 2, "embeddings": embeddings}
-    model = small(norm_first=norm_first, **changes)
+def test_logits_and_gradients_are_those_of_pytorch(embeddings, pre_norm):
+    model = small(
+        block=Block(pre_norm=pre_norm),
+        attention=Attention(input_bias=True),
+        head=TranslatorHead(embeddings),
+        decoder_blocks=2,
+    )
     gradients, logits = jax.tree.map(np.asarray, gradients_and_logits(model))
     model = jax.tree.map(np.asarray, model)
 
@@ -94,10 +99,10 @@ def test_logits_and_gradients_are_those_of_pytorch(embeddings, norm_first):
         dim_feedforward=4 * D,
         dropout=0.0,
         batch_first=True,
-        norm_first=norm_first,
+        norm_first=pre_norm,
         dtype=torch.float64,
     )
-    if not norm_first:  # PyTorch puts a norm after the stacks there too
+    if not pre_norm:  # PyTorch puts a norm after the stacks there too
         transformer.encoder.norm = transformer.decoder.norm = None
     carried = {name: torch.tensor(np.asarray(a)) for name, a in of_stacks(model).items()}
     transformer.load_state_dict(carried)

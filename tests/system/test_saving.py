@@ -1,8 +1,8 @@
 """Models of tlite as folders that transformers opens, with the same logits."""
 
-import dataclasses
 import json
 import shutil
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -26,22 +26,53 @@ from tests.helpers.transformers_models import (
 )
 from tlite.errors import UserError
 from tlite.models import (
+    ALiBi,
+    Attention,
+    Block,
     ClassifierConfig,
+    Embedding,
+    FeedForward,
     GeneratorConfig,
+    Head,
+    Layer,
+    Learned,
+    Norm,
+    Pool,
+    Projection,
+    Rotary,
     Seq2SeqConfig,
+    Sinusoidal,
+    Symbols,
     TransformerClassifier,
     TransformerGenerator,
     TransformerSeq2Seq,
+    TranslatorHead,
+    Wide,
 )
 from tlite.pretrained import load_pretrained, save_pretrained
+from tlite.pretrained.paths import flat
 from tlite.text.characters import CharTokenizer
 from tlite.text.pairs import PairTokenizer
 
 EAGER = {"attn_implementation": "eager"}
-ROTARY = {
-    "norm": "rms", "positions": "rotary", "gated": True, "activation": "silu", "tied_head": True,
-    "bias": False,
+SWIGLU = FeedForward(activation="silu", gated=True)
+TIED = {"head": Head(tied=True)}
+ROTARY = TIED | {
+    "norm": Norm("rms"), "positions": Rotary(), "feed_forward": SWIGLU, "bias": False,
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Doubled(Layer):
+    """A feed-forward layer of one's own."""
+
+    by: float = 2.0
+
+    def init(self, rng, config):
+        return {}
+
+    def __call__(self, params, x, look):
+        return self.by * x, None
 
 
 def auto(kind):
@@ -76,9 +107,11 @@ def test_there_and_back(name, tmp_path):
     # The same arithmetic on the same numbers, but for what fields say in other words.
     np.testing.assert_allclose(logits_of(opened), logits_of_saved(name), rtol=0, atol=2e-6)
     again = load_pretrained(tmp_path / "new")[2]
-    for field in dataclasses.fields(again.config):
-        mine, other = getattr(info.config, field.name), getattr(again.config, field.name)
-        assert mine == other or field.name in ("hidden_width", "rotary_scaling"), field.name
+    mine, other = flat(info.config), flat(again.config)
+    assert mine.keys() == other.keys()
+    for path, value in mine.items():
+        left_open = path == "feed_forward.hidden_width" or path.startswith("positions.scaling")
+        assert other[path] == value or left_open, path
 
 
 def test_16_bits_stay_if_no_bit_is_lost(tmp_path):
@@ -151,7 +184,7 @@ def test_arrays_that_are_kept_keep_their_bits(tmp_path):
 
 def test_marian_with_tables_of_one_size(tmp_path):
     """Without a decoder's size, it has the encoder's."""
-    save_pretrained(tmp_path, seq2seq(embeddings="separate"))
+    save_pretrained(tmp_path, seq2seq(head=TranslatorHead("separate")))
     fields = json.loads((tmp_path / "config.json").read_text())
     assert fields.pop("decoder_vocab_size") == 50
     (tmp_path / "config.json").write_text(json.dumps(fields))
@@ -170,14 +203,14 @@ def test_a_tuned_classifier(tmp_path):
 
 
 def generator(**settings):
-    settings = {"vocabulary_size": 50, "norm_first": True, "num_blocks": 1} | settings
+    settings = {"vocabulary_size": 50, "block": Block(pre_norm=True), "num_blocks": 1} | settings
     return drawn(TransformerGenerator, GeneratorConfig(**settings), spread=0.25)
 
 
 def classifier(**settings):
     settings = {
-        "vocabulary_size": 50, "num_classes": 3, "num_blocks": 1, "aggregation": "first",
-        "projection": "tanh", "embedding_norm": True,
+        "vocabulary_size": 50, "num_classes": 3, "num_blocks": 1,
+        "pool": Pool("first", Projection("tanh", norm=False)), "embedding": Embedding(norm=True),
     } | settings  # fmt: skip
     return drawn(TransformerClassifier, ClassifierConfig(**settings), spread=0.25)
 
@@ -185,7 +218,7 @@ def classifier(**settings):
 def seq2seq(**settings):
     settings = {
         "vocabulary_size": 50, "source_vocabulary_size": 50, "num_blocks": 1,
-        "pad_id": 49, "start_id": 1, "end_id": 2,
+        "symbols": Symbols(49, 1, 2),
     } | settings  # fmt: skip
     return drawn(TransformerSeq2Seq, Seq2SeqConfig(**settings), spread=0.25)
 
@@ -193,19 +226,43 @@ def seq2seq(**settings):
 @pytest.mark.parametrize(
     ("family", "make", "settings"),
     [
-        ("gpt2", generator, {"tied_head": True, "activation": "gelu"}),
-        ("gpt2", generator, {"positions": "sinusoidal", "bias": False}),
-        ("llama", generator, ROTARY | {"key_heads": 2}),
-        ("llama", generator, ROTARY | {"bias": True, "tied_head": False, "head_bias": False}),
-        ("qwen3", generator, ROTARY | {"query_key_norm": True, "head_width": 10}),
-        ("mistral", generator, ROTARY | {"windows": (4,), "activation": "squared_relu"}),
-        ("qwen2", generator, ROTARY | {"windows": (0, 4), "num_blocks": 2, "qkv_bias": True}),
+        ("gpt2", generator, TIED | {"feed_forward": FeedForward(activation="gelu")}),
+        ("gpt2", generator, {"positions": Sinusoidal(), "bias": False}),
+        (
+            "gpt2",
+            generator,
+            TIED | {"positions": Sinusoidal(), "embedding": Embedding(scale=False)},
+        ),
+        ("llama", generator, ROTARY | {"attention": Attention(key_heads=2)}),
+        ("llama", generator, ROTARY | {"bias": True, "head": Head(bias=False)}),
+        ("qwen3", generator, ROTARY | {"attention": Attention(query_key_norm=True, head_width=10)}),
+        (
+            "mistral",
+            generator,
+            ROTARY
+            | {"attention": Attention(windows=(4,))}
+            | {"feed_forward": FeedForward(activation="squared_relu", gated=True)},
+        ),
+        (
+            "qwen2",
+            generator,
+            ROTARY | {"attention": Attention(windows=(0, 4), input_bias=True), "num_blocks": 2},
+        ),
         ("bert", classifier, {}),
-        ("bert", classifier, {"positions": "learned", "segments": 1, "activation": "gelu"}),
+        (
+            "bert",
+            classifier,
+            {"positions": Learned(), "embedding": Embedding(norm=True, segments=1)}
+            | {"feed_forward": FeedForward(activation="gelu")},
+        ),
         ("marian", seq2seq, {}),
-        ("marian", seq2seq, {"embeddings": "shared"}),
-        ("marian", seq2seq, {"embeddings": "separate", "positions": "split_sinusoidal"}),
-        ("bart", seq2seq, {"positions": "learned", "embedding_norm": True}),
+        ("marian", seq2seq, {"head": TranslatorHead("shared")}),
+        (
+            "marian",
+            seq2seq,
+            {"head": TranslatorHead("separate"), "positions": Sinusoidal(split=True)},
+        ),
+        ("bart", seq2seq, {"positions": Learned(), "embedding": Embedding(scale=True, norm=True)}),
     ],
 )
 def test_trained_by_tlite(family, make, settings, tmp_path):
@@ -223,16 +280,24 @@ def test_trained_by_tlite(family, make, settings, tmp_path):
 @pytest.mark.parametrize(
     ("make", "settings", "says"),
     [
-        (generator, {}, "gpt2 has no head_bias True"),
-        (generator, {"norm_first": False, "tied_head": True}, "gpt2 has no norm_first False"),
-        (generator, {"positions": "alibi", "tied_head": True}, "gpt2 has no positions 'alibi'"),
-        (generator, ROTARY | {"convolution": 3}, "has no convolution 3"),
-        (generator, ROTARY | {"value_residual": True}, "has no value_residual True"),
-        (generator, ROTARY | {"windows": (4, 8), "num_blocks": 2}, "has no windows"),
-        (generator, {"activation": jnp.tanh}, "function of your own"),
-        (classifier, {"aggregation": "dense", "projection": None}, "aggregation 'dense'"),
-        (classifier, {"bigrams": 100}, "bert has no bigrams 100"),
-        (seq2seq, {"norm_first": True}, "marian has no norm_first True"),
+        (generator, {}, "gpt2 has no head.bias True"),
+        (generator, TIED | {"block": Block()}, "gpt2 has no block.pre_norm False"),
+        (generator, TIED | {"positions": ALiBi()}, "gpt2 has no positions 'ALiBi'"),
+        (generator, TIED | {"positions": Sinusoidal()}, "gpt2 has no embedding.scale True"),
+        (
+            generator,
+            ROTARY | {"attention": Attention(windows=(4, 8)), "num_blocks": 2},
+            "has no attention.windows",
+        ),
+        (
+            generator,
+            {"feed_forward": FeedForward(activation=jnp.tanh)},
+            r"of your own \(feed_forward.activation\)",
+        ),
+        (generator, {"feed_forward": Doubled()}, r"of your own \(feed_forward\)"),
+        (classifier, {"pool": Pool()}, "pool.method 'dense'"),
+        (classifier, {"wide": Wide(bigrams=100)}, "bert has no wide.bigrams 100"),
+        (seq2seq, {"block": Block(pre_norm=True)}, "marian has no block.pre_norm True"),
     ],
 )
 def test_without_counterpart(make, settings, says, tmp_path):
@@ -252,7 +317,7 @@ def test_a_model_of_ones_own(tmp_path):
 
 def test_family_asked_for(tmp_path):
     assert save_pretrained(tmp_path, generator(**ROTARY), family="mistral") == "mistral"
-    with pytest.raises(UserError, match="gpt2 has no norm 'rms'"):
+    with pytest.raises(UserError, match=r"gpt2 has no .*norm\.method 'rms'"):
         save_pretrained(tmp_path, generator(**ROTARY), family="gpt2")
     with pytest.raises(UserError, match="bert has no generator"):
         save_pretrained(tmp_path, generator(**ROTARY), family="bert")
@@ -260,7 +325,7 @@ def test_family_asked_for(tmp_path):
 
 def test_with_characters(tmp_path):
     tokenizer = CharTokenizer("abcdefg \n.")
-    model = generator(tied_head=True, vocabulary_size=len(tokenizer))
+    model = generator(**TIED, vocabulary_size=len(tokenizer))
     save_pretrained(tmp_path, model, tokenizer)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     assert settings["model_max_length"] == model.config.context
@@ -275,11 +340,10 @@ def test_with_characters(tmp_path):
 
 def test_with_pairs(tmp_path):
     tokenizer = PairTokenizer.train(["ab cd", "b a d c"], ["dd cc", "aa bb"], 20)
-    settings = {"pad_id": 0, "start_id": None, "end_id": None}
     sizes = dict.fromkeys(("vocabulary_size", "source_vocabulary_size"), len(tokenizer))
-    save_pretrained(tmp_path, seq2seq(**settings, **sizes), tokenizer)
+    save_pretrained(tmp_path, seq2seq(symbols=Symbols(), **sizes), tokenizer)
     _, opened, info = load_pretrained(tmp_path)
-    assert (info.config.start_id, info.config.end_id, info.config.pad_id) == (2, 3, 0)
+    assert info.config.symbols == Symbols(pad=0, start=2, end=3)
     (expected,) = tokenizer.encode_sources(["ab dc"])
     np.testing.assert_array_equal(opened.encode("ab dc"), expected)
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)

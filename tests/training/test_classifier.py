@@ -40,9 +40,9 @@ def logistic(classes=3, seed=0, scale=1.0):
 def task_of(classes=3, **settings):
     """The task of a logistic regression, each member's its own."""
 
-    def init(key):
+    def init(rng):
         model = logistic(classes)
-        model.bias[...] = jax.random.normal(key, classes)
+        model.bias[...] = jax.random.normal(rng, classes)
         return model
 
     return classifier_task(logistic(classes).config, init=init, **settings)
@@ -257,7 +257,7 @@ def test_the_config_decides_the_kind_of_model():
         (LogisticConfig(**sizes), LogisticRegression),
         (ClassifierConfig(**sizes, width=8), TransformerClassifier),
     ):
-        shapes = jax.eval_shape(lambda c=config: make_model(c, key=jax.random.key(0)))
+        shapes = jax.eval_shape(lambda c=config: make_model(c, rng=jax.random.key(0)))
         assert isinstance(shapes, kind)
         assert isinstance(jax.eval_shape(classifier_task(config).init, jax.random.key(0)), kind)
 

@@ -44,7 +44,7 @@ def resident(**changes):
     table = np.stack([starts(training.seed, step, 8) for step in range(training.steps)])
     task = generator_task(MODEL)
 
-    def draw(data, key, step, size):
+    def draw(data, rng, step, size):
         tokens, table = data
         windows = tokens[table[step][:, None] + np.arange(9)]
         return windows[:, :-1], windows[:, 1:]

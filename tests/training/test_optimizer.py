@@ -59,7 +59,7 @@ def test_the_inverse_square_root_without_a_warm_up_begins_at_its_peak():
 def drawn():
     """A small generator's parameters by name."""
     config = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=1)
-    return jax.jit(lambda: by_name(TransformerGenerator(config, key=jax.random.key(0))))()
+    return jax.jit(lambda: by_name(TransformerGenerator(config, rng=jax.random.key(0))))()
 
 
 def gradients(parameters, step):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from tlite.models import GeneratorConfig
+from tlite.models import GeneratorConfig, Loop
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
 from tlite.training.placement import make_mesh, partition, whole
@@ -16,9 +16,9 @@ from tlite.training.program import exchanged
 
 TOKENS = np.random.default_rng(9).integers(0, 16, 500)
 MODEL = GeneratorConfig(
-    vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1, norm_first=True
+    vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1, block="pre_norm"
 )
-SCANNED = dataclasses.replace(MODEL, num_blocks=2, scan=True, remat=True)
+SCANNED = dataclasses.replace(MODEL, num_blocks=2, loop=Loop(scan=True, remat=True))
 # With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
 # gradient that is a sum in place of a mean; and what is clipped hides that, too.
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)

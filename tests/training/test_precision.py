@@ -9,7 +9,18 @@ import pytest
 
 from tlite import functional as F
 from tlite.errors import UserError
-from tlite.models import GeneratorConfig, LogisticConfig, TransformerGenerator
+from tlite.inspection import run
+from tlite.models import (
+    Attention,
+    GeneratorConfig,
+    Head,
+    Layer,
+    LogisticConfig,
+    Seq2SeqConfig,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+    TranslatorHead,
+)
 from tlite.training import Trainer, TrainingConfig, generator_task, precision
 from tlite.training.loop import host_copy
 
@@ -27,8 +38,8 @@ def make_trainer(**changes):
 
 def test_only_the_matrices_of_linear_layers_become_bfloat16():
     @jax.jit
-    def everything(key):
-        model = TransformerGenerator(MODEL, key=key)
+    def everything(rng):
+        model = TransformerGenerator(MODEL, rng=rng)
         mixed = precision.with_precision(model, "mixed")
         back = precision.with_precision(mixed, "float32")
         return mixed, mixed(jnp.arange(8)), back
@@ -131,20 +142,23 @@ def test_auto_chooses_by_what_it_measures_here(monkeypatch):
 )
 def test_auto_attention_is_decided_by_precision_and_context(chosen, context, attention):
     asked = dataclasses.replace(MODEL, attention="auto", context=context)
-    decided = precision.choose_attention(asked, chosen)
-    assert decided == dataclasses.replace(asked, attention=attention)
+    decided = precision.choose_products(asked, chosen)
+    product = "mixed" if chosen == "mixed" else "exact"
+    assert decided == dataclasses.replace(asked, attention=attention, head=Head(product=product))
 
 
 @pytest.mark.parametrize("chosen", ["float32", "mixed"])
 @pytest.mark.parametrize("attention", ["exact", "mixed", F.scaled_dot_product_attention])
 def test_an_attention_that_is_named_stays(chosen, attention):
-    asked = dataclasses.replace(MODEL, attention=attention, context=1024)
-    assert precision.choose_attention(asked, chosen) is asked
+    asked = dataclasses.replace(
+        MODEL, attention=attention, context=1024, head=Head(product="exact")
+    )
+    assert precision.choose_products(asked, chosen) is asked
 
 
 def test_a_model_without_attention_stays():
     model = LogisticConfig()
-    assert precision.choose_attention(model, "mixed") is model
+    assert precision.choose_products(model, "mixed") is model
 
 
 # Every attention but the mixed one is the definition, whatever the precision
@@ -154,7 +168,7 @@ def test_a_model_without_attention_stays():
 def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
     def make(attention):
         config = dataclasses.replace(MODEL, context=130, attention=attention)
-        return TransformerGenerator(config, key=jax.random.key(0))
+        return TransformerGenerator(config, rng=jax.random.key(0))
 
     def logits_of(attention, parameters):
         model = functools.partial(make, attention)
@@ -172,5 +186,42 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
 
 
 def test_auto_attention_is_exact_where_the_kernels_lack_something():
-    model = GeneratorConfig(context=512, attention="auto", softcap=5.0)
-    assert precision.choose_attention(model, "mixed").attention == "exact"
+    model = GeneratorConfig(context=512, attention=Attention("auto", softcap=5.0))
+    decided = precision.choose_products(model, "mixed")
+    assert decided.attention == Attention("exact", softcap=5.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Nothing(Layer):
+    """In the place of attention."""
+
+    function: str = "auto"
+
+
+def test_a_layer_of_ones_own_in_its_place_stays():
+    model = GeneratorConfig(context=512, attention=Nothing())
+    assert precision.choose_products(model, "mixed").attention is model.attention
+
+
+# The output layer that is the embedding, which no cast of kernels reaches
+
+
+@pytest.mark.parametrize("product", ["exact", "mixed", "auto"])
+@pytest.mark.parametrize("kind", [TransformerGenerator, TransformerSeq2Seq])
+def test_a_tied_head_multiplies_by_the_embedding_as_its_config_says(kind, product):
+    head = (Head if kind is TransformerGenerator else TranslatorHead)(product=product)
+    if kind is TransformerGenerator:
+        config = dataclasses.replace(MODEL, head=dataclasses.replace(head, tied=True))
+    else:
+        config = Seq2SeqConfig(11, 8, 16, 2, 1, source_vocabulary_size=11, head=head)
+    decided = precision.choose_products(config, "mixed")
+    assert decided.head.product == ("mixed" if product == "auto" else product)
+    model = jax.jit(lambda: kind(decided, rng=jax.random.key(0)))()
+    inputs = [jnp.arange(8)] * (1 if kind is TransformerGenerator else 2)
+    name = "final" if kind is TransformerGenerator else "decoder.final"
+    logits, captured = jax.jit(lambda *x: run(model, *x, capture=name))(*inputs)
+    stack = model if kind is TransformerGenerator else model.encoder
+    x, table = captured[name], stack.embedding.table[...]
+    if decided.head.product == "mixed":
+        x, table = (a.astype(jnp.bfloat16).astype(jnp.float32) for a in (x, table))
+    np.testing.assert_allclose(logits, x @ table.T, rtol=0, atol=1e-6)

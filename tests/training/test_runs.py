@@ -15,6 +15,7 @@ import pytest
 from tlite.data import TextFile
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
+from tlite.models import FeedForward
 from tlite.recipes import GeneratorRecipe
 from tlite.text import CharTokenizer
 from tlite.training import runs
@@ -133,8 +134,9 @@ def test_a_full_disk_while_a_run_is_made_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_a_config_that_could_not_be_read_back_is_refused_before_anything_is_written(tmp_path):
-    model = dataclasses.replace(EXPERIMENT.model)
-    object.__setattr__(model, "activation", "my_own")
+    feed_forward = FeedForward()
+    object.__setattr__(feed_forward, "activation", "my_own")
+    model = dataclasses.replace(EXPERIMENT.model, feed_forward=feed_forward)
     strange = dataclasses.replace(EXPERIMENT, model=model)
     wanted = runs.new_folder("novel", tmp_path / "run")
     message = complaint(runs.create_run, wanted, strange, {}, CharTokenizer(TEXT))

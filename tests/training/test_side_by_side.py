@@ -14,7 +14,7 @@ from tests.helpers.recipes import LOGISTIC, interrupt, stopped, without_report
 from tlite.config import from_dict, to_dict
 from tlite.errors import RunFailed, UserError
 from tlite.experiment import Experiment
-from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
+from tlite.models import ClassifierConfig, FeedForward, GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import open_recipe, start
 from tlite.recipes.loading import load_model
 from tlite.recipes.taking import take_member
@@ -161,7 +161,7 @@ def test_varied_learning_rates_are_several_learning_rates():
 @pytest.mark.parametrize("kind", ["language", "classification", "sentences", "pairs"])
 def test_a_member_s_label_smoothing_takes_the_place_of_the_task_s(kind):
     sizes = {"vocabulary_size": 7, "context": 6, "width": 8, "num_heads": 2, "num_blocks": 1}
-    sizes |= {"dropout": 0.0, "hidden_dropout": 0.0}
+    sizes |= {"dropout": 0.0, "feed_forward": FeedForward()}
     generator = np.random.default_rng(0)
     tokens = generator.integers(0, 7, (4, 2, 6) if kind == "sentences" else (4, 6))
     if kind == "language":

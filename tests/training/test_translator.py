@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
 from tlite.text.pairs import END_ID, START_ID
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.loop import host_copy, validate
@@ -29,7 +29,7 @@ MODEL = Seq2SeqConfig(
     vocabulary_size=V, source_vocabulary_size=V, context=8, width=8, num_heads=2, num_blocks=1
 )
 NOISY = dataclasses.replace(MODEL, dropout=0.0)
-QUIET = dataclasses.replace(NOISY, hidden_dropout=0.0)
+QUIET = dataclasses.replace(NOISY, feed_forward=FeedForward())
 # Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
 
@@ -166,7 +166,7 @@ def test_a_batch_that_would_hold_no_sentence_is_refused():
 
 @pytest.fixture(scope="module")
 def model():
-    return jax.jit(lambda: TransformerSeq2Seq(MODEL, key=jax.random.key(3)))()
+    return jax.jit(lambda: TransformerSeq2Seq(MODEL, rng=jax.random.key(3)))()
 
 
 logits_of = jax.jit(lambda model, source, target: model(source, target))

@@ -226,13 +226,15 @@ def _plan(arguments: list[str]) -> None:
     experiment = load_experiment(find_experiment(arguments[0]))
     import jax
 
+    from tlite.cli.parts import choose
     from tlite.plan import Plan, plan, read_mesh
 
+    experiment, words = choose(experiment, arguments[1:])
     fields = [("experiment", type(experiment), dataclasses.field(default=experiment))]
     settings = {"bases": (Plan,), "kw_only": True, "frozen": True}
     kind = dataclasses.make_dataclass("Plan", fields, **settings)
     kind.__doc__ = f"What a step of experiments/{arguments[0]} would take elsewhere."
-    options = parse(kind, arguments[1:], f"tlite plan {arguments[0]}")
+    options = parse(kind, words, f"tlite plan {arguments[0]}")
     number, _ = read_mesh(options.mesh, options.tpu)
     if not options.tpu:
         jax.config.update("jax_num_cpu_devices", number)  # before any is looked at

@@ -5,10 +5,9 @@ import jax
 from tlite import comparison
 from tlite.cli.options import Compare, Inspect
 from tlite.pretrained import is_pretrained
-from tlite.recipes.inspect_pretrained import inspect_pretrained
-from tlite.recipes.inspect_run import inspect_run
 from tlite.recipes.kinds import open_recipe
 from tlite.recipes.restoring import check_member
+from tlite.report import inspect_pretrained, inspect_run
 
 
 def compare(options: Compare) -> None:

@@ -5,11 +5,14 @@ import dataclasses
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 import tyro.constructors
+from tyro.constructors import StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
 from tlite.errors import UserError
 from tlite.experiment_files import did_you_mean
@@ -82,6 +85,51 @@ def _function(kind: tyro.constructors.PrimitiveTypeInfo):
     )
 
 
+@REGISTRY.struct_rule
+def _model(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """A model's numbers and those of its parts, which have a dot: `positions.base`."""
+    if not has_parts(info.default):
+        return None
+    return StructConstructorSpec(partial(_rebuilt, info.default), tuple(_numbers(info.default)))
+
+
+def has_parts(config: Any) -> bool:
+    """Whether it is the config of a model with parts, whose names are before their numbers'."""
+    return hasattr(config, "EARLIER")
+
+
+def _numbers(part: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
+    plain = StructTypeInfo.make(type(part), tyro.MISSING, in_union_context=False)
+    for field in tyro.constructors.ConstructorRegistry.get_struct_spec(plain).fields:
+        name, value = prefix + field.name, getattr(part, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _numbers(value, f"{name}.")
+        elif not optional_part(type(part), field.name):
+            kind = Annotated[field.type, tyro.conf.arg(name=name)]
+            yield dataclasses.replace(field, name=name, type=kind, default=value)
+
+
+def optional_part(kind: type, name: str) -> type | None:
+    """The class of a part that a config may have in this field."""
+    hint = get_type_hints(kind).get(name) if dataclasses.is_dataclass(kind) else None
+    classes = filter(dataclasses.is_dataclass, get_args(hint))
+    return next(classes, None) if type(None) in get_args(hint) else None
+
+
+def _rebuilt(part: Any, **values: Any) -> Any:
+    """A config with numbers for it and for the parts in it, all of which are checked."""
+    inner: dict[str, dict[str, Any]] = defaultdict(dict)
+    for name in [name for name in values if "." in name]:
+        slot, _, number = name.partition(".")
+        inner[slot][number] = values.pop(name)
+    for slot, numbers in inner.items():
+        try:
+            values[slot] = _rebuilt(getattr(part, slot), **numbers)
+        except ValueError as error:
+            raise ValueError(f"{slot}: {error}") from error
+    return dataclasses.replace(part, **values)
+
+
 @contextlib.contextmanager
 def _wide(arguments: list[str]) -> Iterator[None]:
     """Let tyro write what is wrong on one line; its help is as wide as the terminal."""
@@ -97,19 +145,29 @@ def _wide(arguments: list[str]) -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def _options(kind: Any) -> list[str]:
+def _options(kind: Any, prefix: str = "--") -> list[str]:
     """Every option of a dataclass and of the instances in it."""
     names = []
     for field in dataclasses.fields(kind):
         if tyro.conf.Fixed in getattr(field.type, "__metadata__", ()):
             continue
-        value = getattr(kind, field.name, None)
-        inner = dataclasses.is_dataclass(value)
-        names += ["--" + field.name.replace("_", "-"), *(_options(value) if inner else [])]
+        name, value = prefix + field.name.replace("_", "-"), getattr(kind, field.name, None)
+        of_model = has_parts(kind) or prefix != "--"
+        if not dataclasses.is_dataclass(value) or (of_model and field.name in _words()):
+            names.append(name)
+        if dataclasses.is_dataclass(value):
+            names += _options(value, f"{name}." if of_model else "--")
     return names
 
 
-OPTION = r"Error parsing (?:-\w/)?(--[\w-]+): .*"  # and Python's or tyro's own words
+def _words() -> Iterable[str]:
+    """The parts that a word can name. Where there is a model, JAX has been imported."""
+    from tlite.models.parts import WORDS
+
+    return WORDS
+
+
+OPTION = r"Error parsing (?:-\w/)?(--[\w.-]+): .*"  # and Python's or tyro's own words
 COMPLAINTS = {
     r"Missing from (.*): [A-Z]+ (\w)([^;]*).*\. \(required\)": lambda m: (
         f"{m[1]} needs {m[2].lower()}{m[3]}"

@@ -41,12 +41,12 @@ def generate(options: Generate) -> None:
         ends = source.end_ids
         warn_of_unheeded(source)
     start = encode_prompt(tokenizer, prompt, options.unknown)
-    settings = {"num_tokens": options.tokens, "end_ids": ends, **vars(options.sampling)}
+    settings = {"num_tokens": options.tokens, "stop": ends, **vars(options.sampling)}
     for index in range(options.samples):
         head = f"--- sample {index + 1}\n" if options.samples > 1 else ""
         key = jax.random.key(options.seed + index)
         try:
-            write_sample(model, tokenizer, start, head + (prompt or ""), key=key, **settings)
+            write_sample(model, tokenizer, start, head + (prompt or ""), rng=key, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
 

@@ -62,6 +62,6 @@ def _saved_sizes(entry: Entry) -> dict[str, int] | None:
         return None
     try:
         found = storage.shapes(folder.absolute() / str(steps[-1]))["parameters"]
+        return {name: math.prod(leaf.shape[1:]) for name, leaf in found.items()}
     except Exception:  # of Orbax's, of many types: a damaged checkpoint is not counted
         return None
-    return {name: math.prod(leaf.shape[1:]) for name, leaf in found.items()}

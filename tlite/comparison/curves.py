@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from tlite.comparison.results import Results, Row
 from tlite.comparison.tables import clipped
-from tlite.inspection.plots import plain
+from tlite.pictures.marks import plain
 
 STYLES = "-", "--", ":", "-."
 MANY = 10  # entries from which on bands are fainter and styles of lines differ too

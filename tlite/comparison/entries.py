@@ -109,7 +109,10 @@ def _entry(
 ) -> Entry:
     variant = training.variants[members[0] // training.seeds]
     own = to_dict(dataclasses.replace(variant, seeds=len(members)))
-    experiment = with_defaults(Experiment, content["experiment"]) | {"training": own}
+    try:
+        experiment = with_defaults(Experiment, content["experiment"]) | {"training": own}
+    except ValueError as error:
+        raise UserError(f"{folder} can't be compared: {error}") from error
     experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
     return Entry(label, folder, members, experiment, training, content)
 
@@ -167,19 +170,25 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 
 
 def with_defaults(kind: Any, values: Any) -> Any:
-    """What `to_dict` wrote, with the defaults of fields that there were none of then."""
+    """What `to_dict` wrote, with the defaults of fields that there were none of then.
+
+    Raises:
+        ValueError: it says what is gone.
+    """
     if get_origin(kind) in (Union, types.UnionType):
         named = values.get("kind") if isinstance(values, dict) else None
         kind = next((k for k in get_args(kind) if getattr(k, "__name__", "") == named), None)
     if not dataclasses.is_dataclass(kind) or not isinstance(values, dict):
         return values
+    if hasattr(kind, "read_earlier"):
+        inner = {name: value for name, value in values.items() if name != "kind"}
+        values = {"kind": kind.__name__} | kind.read_earlier(inner)
     hints, result = get_type_hints(kind), dict(values)
     for field in dataclasses.fields(kind):
         if field.name in values:
             result[field.name] = with_defaults(hints[field.name], values[field.name])
-        elif field.default is not dataclasses.MISSING:
-            result[field.name] = field.default
-        elif field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        elif field.default is not field.default_factory:  # there is one
+            given = field.default is not dataclasses.MISSING
+            default = field.default if given else field.default_factory()
             result[field.name] = to_dict(default) if dataclasses.is_dataclass(default) else default
     return result

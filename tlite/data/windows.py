@@ -13,10 +13,10 @@ def split_tokens(tokens: np.ndarray, validation_fraction: float) -> tuple[np.nda
 
 
 def draw_windows(
-    key: Key[Array, ""], tokens: Int[Array, "N"], context: int, batch_size: int
+    rng: Key[Array, ""], tokens: Int[Array, "N"], context: int, batch_size: int
 ) -> tuple[Int[Array, "B T"], Int[Array, "B T"]]:
     """Inputs and targets of `batch_size` windows that start anywhere, drawn with replacement."""
-    starts = jax.random.randint(key, (batch_size,), 0, tokens.shape[0] - context)
+    starts = jax.random.randint(rng, (batch_size,), 0, tokens.shape[0] - context)
     windows = tokens[starts[:, None] + jnp.arange(context + 1)]
     return windows[:, :-1], windows[:, 1:]
 

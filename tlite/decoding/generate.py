@@ -1,7 +1,6 @@
 """Generation with a key/value cache, token by token; past the context the window slides."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -10,8 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
 from tlite import functional as F
+from tlite.models.stack import Rows
 
 AT_ONCE = 512  # tokens of a prompt (of all samples): more are no faster, and scores take memory
+PADDING = -1  # what follows a stop token: no token has this id
+
+
+class Generated(NamedTuple):
+    """What was written up to a stop token."""
+
+    tokens: Int[Array, "*batch N"]
+    """Of each row its text, the stop token if it came to one, and -1 behind it."""
+    counts: Int[Array, "*batch"]
+    """Tokens of each row's text: where there is a stop token, it is the next."""
 
 
 class Decoding(NamedTuple):
@@ -21,10 +31,12 @@ class Decoding(NamedTuple):
     """The window: the last tokens, at most the model's context, from the left."""
     length: Int[Array, "*batch"]
     """How many of them there are."""
-    caches: list[F.Cache]
+    caches: list[Rows]
     """Keys and values of all of them but the last, one cache a block, with room for C tokens."""
     stale: Bool[Array, ""]
     """Whether a window has slid, so that its caches must be made anew."""
+    ended: Bool[Array, "*batch"]
+    """Whether a stop token was the last."""
 
 
 def generate(
@@ -32,14 +44,15 @@ def generate(
     prompt: Int[Array, "*batch P"],
     *,
     num_tokens: int,
-    key: Key[Array, ""],
+    rng: Key[Array, ""],
     lengths: Int[Array, "*batch"] | None = None,
+    stop: int | Sequence[int] | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
     greedy: bool = False,
     slide: int = 1,
-) -> Int[Array, "*batch N"]:
+) -> Int[Array, "*batch N"] | Generated:
     """The `num_tokens` tokens that follow the prompt, each drawn given at most a context before it.
 
     Token i is drawn with `fold_in(key, i)` by `functional.sample`, or is the most probable one.
@@ -47,6 +60,8 @@ def generate(
     Args:
         lengths: how much of each prompt counts, where shorter ones are padded on the right; for
             padding on the left see `align_left`.
+        stop: the token, or tokens, that end a row. What comes before is as without it, and when
+            all rows have ended nothing more is computed; `Generated` says how long each is.
         slide: how many tokens a full window forgets at once. With 1 every token sees all that the
             context can hold, but each costs a pass over the whole window, since the positions of
             all tokens change; with half a context that pass is rare.
@@ -55,9 +70,12 @@ def generate(
         ValueError: the prompt is empty, or a setting makes no sense.
     """
     settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
-    settings |= {"lengths": lengths, "slide": slide}
-    (tokens,) = stream(model, prompt, num_tokens=num_tokens, key=key, part=num_tokens, **settings)
-    return tokens
+    settings |= {"lengths": lengths, "slide": slide, "stop": stop}
+    (made,) = stream(model, prompt, num_tokens=num_tokens, rng=rng, part=num_tokens, **settings)
+    if stop is None:
+        return made
+    missing = [(0, 0)] * (made.tokens.ndim - 1) + [(0, num_tokens - made.tokens.shape[-1])]
+    return made._replace(tokens=jnp.pad(made.tokens, missing, constant_values=PADDING))
 
 
 def stream(
@@ -65,56 +83,94 @@ def stream(
     prompt: Int[Array, "*batch P"],
     *,
     num_tokens: int,
-    key: Key[Array, ""],
+    rng: Key[Array, ""],
     part: int = 8,
     lengths: Int[Array, "*batch"] | None = None,
-    temperature: float = 1.0,
+    stop: int | Sequence[int] | None = None,
     slide: int = 1,
     **sampling,
-) -> Iterator[Int[Array, "*batch n"]]:
-    """The tokens of `generate`, `part` at a time, as soon as they are there."""
-    prompt, context = jnp.asarray(prompt), model.config.context
-    if lengths is None:
-        lengths = jnp.full(prompt.shape[:-1], prompt.shape[-1])
-    if prompt.shape[-1] == 0 or not jnp.all(lengths > 0):
-        raise ValueError("the prompt is empty: generation needs at least one token to start from")
+) -> Iterator[Int[Array, "*batch n"] | Generated]:
+    """What `generate` gives, `part` tokens at a time, as soon as they are there."""
+    context, batch = model.config.context, jnp.shape(prompt)[:-1]
+    temperature = float(sampling.pop("temperature", 1.0))
+    _check(context, num_tokens, slide, temperature, sampling.get("greedy"))
+    window, lengths = _last_tokens(prompt, lengths, context)
+    longest = int(jnp.max(lengths))
+    steps = plan(longest, num_tokens, context, part=part, ample=_free(model, lengths.shape))
+    size = _size(longest - 1, lengths.size, steps[0].capacity)
+    state = _start(model, window, lengths, longest - 1, capacity=steps[0].capacity, size=size)
+    stops, pieces = jnp.asarray(() if stop is None else stop, jnp.int32).reshape(-1), []
+    for step in steps:
+        settings = Settings(part, slide if step.slides else None, **sampling)
+        inputs = _with_capacity(state, step.capacity), rng, step.start, step.count
+        state, written = _extend(model, *inputs, temperature, stops, settings)
+        pieces.append(written[..., : step.count])
+        over = step is steps[-1] or (stops.size and state.ended.all())
+        if over or (step.start + step.count) % part == 0:
+            tokens, pieces = jnp.concatenate(pieces, axis=-1).reshape(*batch, -1), []
+            yield tokens if stop is None else _counted(tokens, stops)
+        if over:
+            break
+
+
+def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy: bool | None):
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
     if not 1 <= slide <= context:
         raise ValueError(f"a window of {context} can slide by 1 to {context} tokens, not {slide}")
-    temperature = float(temperature)
-    if not sampling.get("greedy"):
+    if not greedy:
         F.apply_temperature(jnp.zeros(1), temperature)  # raises for what makes no sense
-    batch = prompt.shape[:-1]
-    if math.prod(batch) == 1:  # without a batch axis XLA's CPU compiler copies no caches
+
+
+def _last_tokens(prompt, lengths, context: int):
+    """The end of each prompt, as much as a context holds, from the left; and its length."""
+    prompt = jnp.asarray(prompt)
+    if lengths is None:
+        lengths = jnp.full(prompt.shape[:-1], prompt.shape[-1])
+    if prompt.shape[-1] == 0 or not jnp.all(lengths > 0):
+        raise ValueError("the prompt is empty: generation needs at least one token to start from")
+    if lengths.size == 1:  # without a batch axis XLA's CPU compiler copies no caches
         prompt, lengths = prompt.reshape(-1), jnp.reshape(lengths, ())
-    tokens, lengths = _last_tokens(prompt, lengths, context)
-    longest, done = int(jnp.max(lengths)), 0
-    needed = longest + num_tokens
-    ample = min(needed, _free(model, lengths.shape))
-    capacity = _capacity(max(longest + 1, ample), context)
-    size = _size(longest - 1, lengths.size, capacity)
-    state = _start(model, tokens, lengths, longest - 1, capacity=capacity, size=size)
-    while done < num_tokens:
-        pieces, wanted = [], min(part, num_tokens - done)
-        while wanted:
-            capacity = max(capacity, _capacity(longest + 1, context))
-            slides = needed > context == capacity
-            count = wanted if slides else min(wanted, capacity - longest)
-            state, tokens = _extend(
-                model,
-                _with_capacity(state, capacity),
-                key,
-                done,
-                count,
-                temperature,
-                room=part,
-                slide=slide if slides else None,
-                **sampling,
-            )
-            pieces.append(tokens[..., :count])
-            longest, done, wanted = min(longest + count, context), done + count, wanted - count
-        yield jnp.concatenate(pieces, axis=-1).reshape(*batch, -1)
+    places = jnp.maximum(lengths - context, 0)[..., None]
+    places += jnp.arange(min(prompt.shape[-1], context))
+    return jnp.take_along_axis(prompt, places, axis=-1), jnp.minimum(lengths, context)
+
+
+def _counted(tokens: Int[Array, "*batch N"], stops: Int[Array, "E"]) -> Generated:
+    return Generated(tokens, ((tokens != PADDING) & ~jnp.isin(tokens, stops)).sum(-1))
+
+
+class Step(NamedTuple):
+    """Tokens that one call of a compiled loop writes."""
+
+    start: int
+    """How many were written before."""
+    count: int
+    capacity: int
+    """Tokens that the caches have room for."""
+    slides: bool
+    """Whether windows may be full, and slide; if not the caches have room for `count` more."""
+
+
+def plan(
+    length: int, num_tokens: int, context: int, *, part: int | None = None, ample: int = 0
+) -> list[Step]:
+    """How `num_tokens` are written after a longest prompt of `length`, which the context holds.
+
+    Caches have room at once for `ample` tokens, if so many come, and grow by `_capacity`. A step
+    ends where they are full, and at multiples of `part`.
+    """
+    part, steps, start = part or num_tokens, [], 0
+    capacity = _capacity(max(length + 1, min(length + num_tokens, ample)), context)
+    while start < num_tokens:
+        capacity = max(capacity, _capacity(min(length + start, context) + 1, context))
+        slides = length + num_tokens > context == capacity
+        count = min(num_tokens, start - start % part + part) - start
+        if not slides:
+            count = min(count, capacity - length - start)
+        steps.append(Step(start, count, capacity, slides))
+        start += count
+    return steps
 
 
 def _capacity(length: int, context: int) -> int:
@@ -136,20 +192,6 @@ def _free(model, batch: tuple[int, ...]) -> int:
     return weights // (4 * token)
 
 
-def _pad(array: Array, room: int, axis: int) -> Array:
-    """Zeros behind an array, so that the axis is `room` long."""
-    missing = [(0, 0)] * array.ndim
-    missing[axis] = (0, room - array.shape[axis])
-    return jnp.pad(array, missing)
-
-
-def _with_capacity(state: Decoding, capacity: int) -> Decoding:
-    if state.tokens.shape[-1] == capacity:
-        return state
-    caches = jax.tree.map(partial(_pad, room=capacity, axis=-2), state.caches)
-    return state._replace(tokens=_pad(state.tokens, capacity, -1), caches=caches)
-
-
 def align_left(
     prompt: Int[Array, "*batch P"], lengths: Int[Array, "*batch"]
 ) -> Int[Array, "*batch P"]:
@@ -158,20 +200,28 @@ def align_left(
     return jnp.take_along_axis(prompt, jnp.minimum(places, prompt.shape[-1] - 1), axis=-1)
 
 
-def _last_tokens(prompt, lengths, context: int):
-    """The end of each prompt, as much as a context holds, from the left."""
-    width = min(prompt.shape[-1], context)
-    places = jnp.maximum(lengths - context, 0)[..., None] + jnp.arange(width)
-    tokens = jnp.take_along_axis(prompt, places, axis=-1)
-    return tokens, jnp.minimum(lengths, context)
-
-
 def _size(count: int, samples: int, capacity: int) -> int:
     """How many tokens of each sample to read at once: few sizes, as each is a program."""
     if count < 1:
         return 0
     most = max(16, AT_ONCE // max(1, samples))
     return min(max(16, 2 ** (count - 1).bit_length()), most, capacity)
+
+
+def _with_capacity(state: Decoding, capacity: int) -> Decoding:
+    tokens = grown(state.tokens, capacity, axis=-1)
+    return state._replace(tokens=tokens, caches=grown(state.caches, capacity))
+
+
+def grown(arrays, size: int, axis: int = -2):
+    """Arrays, a cache's say, with zeros behind, so that the axis is `size` long."""
+
+    def grow(array):
+        missing = [(0, 0)] * array.ndim
+        missing[axis] = (0, size - array.shape[axis])
+        return jnp.pad(array, missing) if missing[axis][1] else array
+
+    return jax.tree.map(grow, arrays)
 
 
 @partial(jax.jit, static_argnames=("capacity", "size"))
@@ -185,8 +235,12 @@ def _start(
     size: int,
 ) -> Decoding:
     """A window with room for `capacity` tokens, whose first `count` have been read."""
-    caches = model.empty_caches(*length.shape, capacity=capacity)
-    state = Decoding(_pad(tokens, capacity, -1), length, caches, jnp.array(False))
+    caches, ended = (
+        model.empty_caches(*length.shape, capacity=capacity),
+        jnp.zeros_like(length, bool),
+    )
+    tokens = grown(tokens, capacity, axis=-1)
+    state = Decoding(tokens, length, caches, jnp.array(False), ended)
     return _fill(model, state, count, size) if size else state
 
 
@@ -207,8 +261,8 @@ def _fill(model, state: Decoding, count: int | Int[Array, ""], size: int) -> Dec
 
 
 def _push(state: Decoding, token: Int[Array, "*batch"], slide: int | None) -> Decoding:
-    """Append a token; a full window first forgets its first `slide`."""
-    room = state.tokens.shape[-1]
+    """Append a token where a row goes on; a full window first forgets its first `slide`."""
+    room, going = state.tokens.shape[-1], ~state.ended
     tokens, length, stale = state.tokens, state.length, state.stale
 
     def forget(tokens, length):
@@ -217,61 +271,60 @@ def _push(state: Decoding, token: Int[Array, "*batch"], slide: int | None) -> De
         return tokens, jnp.where(full, room - slide, length)
 
     if slide is not None:
-        full = length == room
+        full = (length == room) & going
         stale = full.any()
         tokens, length = jax.lax.cond(stale, forget, lambda *x: x, tokens, length)
-    tokens = jnp.where(jnp.arange(room) == length[..., None], token[..., None], tokens)
-    return state._replace(tokens=tokens, length=length + 1, stale=stale)
+    new = (jnp.arange(room) == length[..., None]) & going[..., None]
+    tokens = jnp.where(new, token[..., None], tokens)
+    return state._replace(tokens=tokens, length=length + going, stale=stale)
 
 
-@partial(
-    jax.jit,
-    static_argnames=("room", "slide", "top_k", "top_p", "greedy"),
-    donate_argnames="state",
-)
-def _extend(
-    model,
-    state,
-    key,
-    done,
-    count,
-    temperature,
-    *,
-    room,
-    slide=None,
-    top_k=None,
-    top_p=None,
-    greedy=False,
-):
+class Settings(NamedTuple):
+    """What a loop is compiled for."""
+
+    room: int
+    """Tokens that it can write."""
+    slide: int | None = None
+    """How many a full window forgets; None where none is full."""
+    top_k: int | None = None
+    top_p: float | None = None
+    greedy: bool = False
+
+
+@partial(jax.jit, static_argnames="settings", donate_argnames="state")
+def _extend(model, state, rng, start, count, temperature, stops, settings: Settings):
     """`count` more tokens (..., room): cached steps until a window slides, then a pass over all."""
+    room, slide, top_k, top_p, greedy = settings
 
     def choose(logits, index):
         if greedy:
             return F.greedy(logits)
-        return F.sample(jax.random.fold_in(key, index), logits, temperature, top_k, top_p)
+        return F.sample(jax.random.fold_in(rng, index), logits, temperature, top_k, top_p)
+
+    def goes_on(carry):
+        index, state, _ = carry
+        return (index < count) & ~state.ended.all()
 
     def step(carry):
-        index, state, chosen = carry
+        index, state, written = carry
         place = state.length - 1
         last = jnp.take_along_axis(state.tokens, place[..., None], axis=-1)
         logits, caches = model.extend(last, state.caches, place)
-        token = choose(logits[..., 0, :], done + index).astype(chosen.dtype)
-        state = _push(state._replace(caches=caches), token, slide)
-        return index + 1, state, chosen.at[index].set(token)
+        token = choose(logits[..., 0, :], start + index).astype(written.dtype)
+        token = jnp.where(state.ended, PADDING, token)
+        state = state._replace(caches=caches, ended=state.ended | jnp.isin(token, stops))
+        return index + 1, _push(state, token, slide), written.at[index].set(token)
 
     def until_stale(carry):
-        index, state, chosen = carry
+        index, state, written = carry
         window = state.tokens.shape[-1]
-        size = _size(window, state.length.size, window)
-        state = jax.lax.cond(
-            state.stale, lambda s: _fill(model, s, window, size), lambda s: s, state
-        )
+        fill = partial(_fill, model, count=window, size=_size(window, state.length.size, window))
+        state = jax.lax.cond(state.stale, lambda s: fill(state=s), lambda s: s, state)
         return jax.lax.while_loop(
-            lambda carry: (carry[0] < count) & ~carry[1].stale, step, (index, state, chosen)
+            lambda carry: goes_on(carry) & ~carry[1].stale, step, (index, state, written)
         )
 
-    chosen = jnp.zeros((room, *state.length.shape), state.tokens.dtype)
-    carry = jnp.int32(0), state, chosen
+    written = jnp.full((room, *state.length.shape), PADDING, state.tokens.dtype)
     body = step if slide is None else until_stale
-    _, state, chosen = jax.lax.while_loop(lambda carry: carry[0] < count, body, carry)
-    return state, jnp.moveaxis(chosen, 0, -1)
+    _, state, written = jax.lax.while_loop(goes_on, body, (jnp.int32(0), state, written))
+    return state, jnp.moveaxis(written, 0, -1)

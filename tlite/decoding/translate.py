@@ -1,17 +1,16 @@
 """Translation of many sentences: sorted by length, in batches of few shapes, over all devices."""
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.decoding.search import Hypotheses, beam_search, greedy_search
-from tlite.text.padding import pad
-from tlite.text.pairs import END_ID, START_ID
 
+START_ID, END_ID = 2, 3  # `text.PairTokenizer`'s, where a model's config names no others
 LENGTHS = 8  # source lengths are rounded up to a multiple of this: a program for each is compiled
 
 
@@ -43,37 +42,55 @@ def translate(
     check_search(config, beam, length_penalty, max_length)
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
-    devices = jax.local_devices()
-    batch_size = min(batch_size, 1 << max(len(sources) - 1, 0).bit_length())  # few are soon done
-    batch_size = -(-batch_size // len(devices)) * len(devices)
-
-    def limit(length):
-        return max_length or min(length + length // 2 + 10, context)
-
-    mesh = Mesh(np.array(devices), ("data",))
+    limit = partial(_limit, max_length, context)
+    mesh = Mesh(np.array(jax.local_devices()), ("data",))
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
-    given = (config.start_id, START_ID), (config.end_id, END_ID)
-    ids = [default if own is None else own for own, default in given]
-    order = np.argsort([len(source) for source in sources], kind="stable")
-    found = []
-    for first in range(0, len(order), batch_size):
-        chosen = order[first : first + batch_size]
-        length = min(-(-len(sources[chosen[-1]]) // LENGTHS) * LENGTHS, context)
-        rows = [sources[i] for i in chosen]
-        rows += rows[-1:] * (batch_size - len(rows))
-        limits = np.array([limit(len(row)) for row in rows])
-        search = _search(mesh, beam, limit(length), *ids)
-        found.append(
-            (chosen, search(model, pad(rows, length, config.pad_id), limits, length_penalty))
-        )
-    results: list = [None] * len(sources)
-    for chosen, hypotheses in found:  # all of them are under way: no device waits for another
-        tokens, scores = jax.device_get(hypotheses)
-        rows = zip(tokens, scores.tolist(), strict=True)
-        for place, row in zip(chosen, rows, strict=False):
-            pairs = zip(*row, strict=True)
-            results[place] = [(target, score) for target, score in pairs if score > -math.inf]
+    hypotheses = []
+    for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
+        tokens = _padded([sources[row] for row in rows], context, config.symbols.pad)
+        limits = np.array([limit(len(sources[row])) for row in rows])
+        search = _search(mesh, beam, limit(tokens.shape[1]), *start_and_end(config))
+        hypotheses.append((rows, search(model, tokens, limits, length_penalty)))
+    return _by_source(hypotheses, len(sources))
+
+
+def _limit(max_length: int | None, context: int, length: int) -> int:
+    """Tokens of the longest target of a source."""
+    return max_length or min(length + length // 2 + 10, context)
+
+
+def _by_source(hypotheses: list[tuple[np.ndarray, Hypotheses]], number: int) -> list:
+    """Targets and scores of each source: all are under way, so that no device waits for another."""
+    results: list = [None] * number
+    for rows, of_rows in hypotheses:
+        tokens, scores = jax.device_get(of_rows)
+        for row, *best in zip(rows, tokens, scores.tolist(), strict=True):
+            pairs = zip(*best, strict=True)
+            results[row] = [(target, score) for target, score in pairs if score > -math.inf]
     return results
+
+
+def _batches(lengths: Sequence[int], size: int, devices: int) -> Iterator[np.ndarray]:
+    """Rows by their lengths, as many at once for each device; the last row fills the last batch."""
+    order = np.argsort(lengths, kind="stable")
+    size = min(size, 1 << max(len(order) - 1, 0).bit_length())  # few are soon done
+    size = -(-size // devices) * devices
+    for begin in range(0, len(order), size):
+        yield order[np.minimum(begin + np.arange(size), len(order) - 1)]
+
+
+def start_and_end(config) -> tuple[int, int]:
+    """The symbols that targets of a model start and end with."""
+    start, end = config.symbols.start, config.symbols.end
+    return START_ID if start is None else start, END_ID if end is None else end
+
+
+def _padded(sources: Sequence[np.ndarray], context: int, pad_id: int) -> np.ndarray:
+    longest = max(map(len, sources))
+    length = min(-(-longest // LENGTHS) * LENGTHS, context)
+    return np.stack(
+        [np.pad(s, (0, length - len(s)), constant_values=pad_id) for s in sources]
+    ).astype(np.int32)
 
 
 def check_search(config, beam: int, length_penalty: float, max_length: int | None) -> None:

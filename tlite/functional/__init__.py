@@ -5,21 +5,44 @@ width, F hidden width, V vocabulary, C classes, L length of a table.
 """
 
 from tlite.functional.attention import (
-    Cache,
-    ConvolvedKeyValues,
+    AttentionParameters,
     KeyValues,
     attend,
+    cache_mask,
+    causal_mask,
+    combine_masks,
+    document_mask,
+    documents,
     key_values,
     merge_heads,
     multi_head_attention,
+    padding_mask,
+    repeating,
     scaled_dot_product_attention,
+    shared,
     split_heads,
+    window_mask,
     write,
 )
-from tlite.functional.blocks import block, decoder_block, encoder_block, residual
-from tlite.functional.convolution import causal_convolution
+from tlite.functional.block import (
+    HIDDEN,
+    BlockParts,
+    DecoderBlockParameters,
+    EncoderBlockParameters,
+    Look,
+    attention_layer,
+    block,
+    decoder_block,
+    encoder_block,
+    feed_forward_layer,
+    residual,
+)
 from tlite.functional.fast_attention import fused_attention, mixed_attention
 from tlite.functional.layers import (
+    FeedForwardParameters,
+    LinearParameters,
+    NormParameters,
+    Observe,
     check_tokens,
     dropout,
     embed,
@@ -29,42 +52,26 @@ from tlite.functional.layers import (
     rms_norm,
     soft_cap,
     squared_relu,
+    taking,
     unembed,
-    zero_centred_rms_norm,
+    unobserved,
+    within,
 )
 from tlite.functional.logistic import (
     bag_of_words,
     binary_cross_entropy,
     gradient_descent,
+    log_count_ratios,
     logistic_regression,
     with_bigrams,
 )
 from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
-from tlite.functional.masks import (
-    cache_mask,
-    causal_mask,
-    combine_masks,
-    document_mask,
-    documents,
-    padding_mask,
-    window_mask,
-)
-from tlite.functional.matmul import matmul
-from tlite.functional.naive_bayes import log_count_ratios
-from tlite.functional.observe import Observe, unobserved, within
-from tlite.functional.parameters import (
-    AttentionParameters,
-    DecoderBlockParameters,
-    EncoderBlockParameters,
-    FeedForwardParameters,
-    LinearParameters,
-    NormParameters,
-    bind,
-)
+from tlite.functional.mixed import matmul
 from tlite.functional.pooling import attention_pool, dense_pool, mean_pool, parabolic_average
 from tlite.functional.positions import (
     add_positions,
     alibi,
+    check_length,
     interpolate_positions,
     llama3_frequencies,
     positions_from,
@@ -75,7 +82,7 @@ from tlite.functional.positions import (
     sinusoidal_positions,
     yarn_frequencies,
 )
-from tlite.functional.random import fold_in, random_bits, shuffled
+from tlite.functional.random import fold_in, kept, random_bits, shuffled
 from tlite.functional.sampling import (
     apply_temperature,
     greedy,
@@ -83,4 +90,5 @@ from tlite.functional.sampling import (
     keep_top_p,
     sample,
 )
-from tlite.functional.sharding import by_example
+
+__all__ = [name for name, value in [*globals().items()] if callable(value)]

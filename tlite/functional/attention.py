@@ -1,44 +1,41 @@
-"""Scaled dot-product and multi-head attention ("Attention is all you need", section 3.2)."""
+"""Scaled dot-product and multi-head attention ("Attention is all you need", section 3.2).
 
-import inspect
+Masks are boolean, True = may attend, broadcastable to (..., H, T, S).
+"""
+
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import wraps
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite.functional.layers import linear, rms_norm, soft_cap
-from tlite.functional.observe import Observe, unobserved
-from tlite.functional.parameters import bind
+from tlite.functional.layers import (
+    LinearParameters,
+    NormParameters,
+    Observe,
+    linear,
+    rms_norm,
+    soft_cap,
+    taking,
+    unobserved,
+)
 from tlite.functional.positions import rotate
 
 
-def scaled_dot_product_attention(
-    query: Float[Array, "*batch T K"],
-    key: Float[Array, "*batch S K"],
-    value: Float[Array, "*batch S Kv"],
-    mask: Bool[Array, "..."] | None = None,
-    *,
-    scale: float | None = None,
-    softcap: float | None = None,
-    bias: Float[Array, "..."] | None = None,
-    observe: Observe = unobserved,
-) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
-    """softmax(Q K^T / sqrt(K)) V (eq. 1); returns the output and the softmax's weights.
+class AttentionParameters(NamedTuple):
+    """The four linear layers of attention, and the norms of each head's queries and keys."""
 
-    Where `mask` (broadcastable to (..., T, S)) is False the weight is 0. A query that may attend
-    to nothing gets weights and output 0, with finite gradients. `scale` takes the place of
-    1 / sqrt(K); the scores are then bounded by `softcap`, and `bias` (..., T, S) is added.
-    """
-    divisor = math.sqrt(query.shape[-1]) if scale is None else 1 / scale
-    scores = jnp.einsum("...tk,...sk->...ts", query, key) / divisor
-    scores = scores if softcap is None else soft_cap(scores, softcap)
-    scores = scores if bias is None else scores + bias
-    weights = observe("weights", jax.nn.softmax(scores, axis=-1, where=mask))
-    return jnp.einsum("...ts,...sv->...tv", weights, value), weights
+    query: LinearParameters  # (D, H*K)
+    key: LinearParameters  # (D, G*K), G = H unless heads share keys
+    value: LinearParameters  # (D, G*K)
+    output: LinearParameters  # (H*K, D)
+    query_norm: NormParameters | None = None  # (K,)
+    key_norm: NormParameters | None = None  # (K,)
+    own: ArrayLike | None = None  # what a function that computes attention has of its own
 
 
 class KeyValues(NamedTuple):
@@ -51,16 +48,56 @@ class KeyValues(NamedTuple):
     value: Float[Array, "*batch G S K"]
 
 
-class ConvolvedKeyValues(NamedTuple):
-    """The same of a block with convolutions, and what these looked at."""
+def scaled_dot_product_attention(
+    query: Float[Array, "*batch T K"],
+    key: Float[Array, "*keys S K"],
+    value: Float[Array, "*keys S Kv"],
+    mask: Bool[Array, "..."] | None = None,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    bias: Float[Array, "..."] | None = None,
+    observe: Observe = unobserved,
+) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
+    """softmax(Q K^T / sqrt(K)) V (eq. 1); returns the output and the softmax's weights.
 
-    key: Float[Array, "*batch G S K"]
-    value: Float[Array, "*batch G S K"]
-    inputs: dict[str, Float[Array, "*batch S D"]]
-    """What came in, by the name of the layer."""
+    Where `mask` (broadcastable to (..., T, S)) is False the weight is 0. A query that may attend
+    to nothing gets weights and output 0, with finite gradients. `scale` takes the place of
+    1 / sqrt(K); the scores are then bounded by `softcap`, and `bias` (..., T, S) is added. Keys
+    and values may have fewer heads than queries (..., H, T, K): see `shared`.
+    """
+    divisor = math.sqrt(query.shape[-1]) if scale is None else 1 / scale
+    scores = shared("...tk,...sk->...ts", query, key) / divisor
+    scores = scores if softcap is None else soft_cap(scores, softcap)
+    scores = scores if bias is None else scores + bias
+    weights = observe("weights", jax.nn.softmax(scores, axis=-1, where=mask))
+    return shared("...ts,...sv->...tv", weights, value), weights
 
 
-Cache = KeyValues | ConvolvedKeyValues
+def shared(
+    product: str, x: Float[Array, "*batch T N"], y: Float[Array, "*keys S M"]
+) -> Float[Array, "*batch T J"]:
+    """The einsum of x and y, each of whose heads is for H / G of x's (Ainslie et al. 2023)."""
+    if x.shape[:-2] == y.shape[:-2]:
+        return jnp.einsum(product, x, y)
+    *batch, heads, rows, columns = x.shape
+    x = x.reshape(*batch, y.shape[-3], -1, rows, columns)
+    return jnp.einsum(product, x, y[..., None, :, :]).reshape(*batch, heads, rows, -1)
+
+
+def repeating(attention: Callable) -> Callable:
+    """The attention, handed keys and values that are shared once for each query's head.
+
+    For one that may look at the number of heads: those of this library share them.
+    """
+
+    @wraps(attention)
+    def call(query, key, value, *others, **settings):
+        if (number := query.shape[-3] // key.shape[-3]) > 1:
+            key, value = (jnp.repeat(x, number, axis=-3) for x in (key, value))
+        return attention(query, key, value, *others, **settings)
+
+    return call
 
 
 def key_values(
@@ -70,65 +107,60 @@ def key_values(
     *,
     num_heads: int,
     angles: Float[Array, "... L half_K"] | None = None,
+    magnitude: float = 1.0,
     norm: Callable = rms_norm,
     observe: Observe = unobserved,
 ) -> KeyValues:
     """x W_K and x W_V by head (section 3.2.2); `angles` turn the keys by their positions.
 
-    With `value` it is value W_V. Where there is a `params.key_norm`, keys are normed first.
-    Observed are `key` and `value`.
+    `params` are `AttentionParameters`, of which `query` only tells K. With `value` it is value W_V.
+    Where there is a `params.key_norm`, keys are normed first. Observed are `key` and `value`.
     """
     head_width = params.query.kernel.shape[-1] // num_heads
     key_heads = params.key.kernel.shape[-1] // head_width
     key_BxGxSxK = split_heads(linear(params.key, x), key_heads)
     value_BxGxSxK = split_heads(linear(params.value, x if value is None else value), key_heads)
-    if (scale := getattr(params, "key_norm", None)) is not None:
-        key_BxGxSxK = norm(scale, key_BxGxSxK)
+    if params.key_norm is not None:
+        key_BxGxSxK = norm(params.key_norm, key_BxGxSxK)
     if angles is not None:
-        key_BxGxSxK = rotate(key_BxGxSxK, angles)
+        key_BxGxSxK = rotate(key_BxGxSxK, angles, magnitude)
     return KeyValues(observe("key", key_BxGxSxK), observe("value", value_BxGxSxK))
 
 
 def attend(
     params,
     x: Float[Array, "*batch T D"],
-    seen: KeyValues,
+    keys: KeyValues,
     mask: Bool[Array, "..."] | None = None,
     *,
     num_heads: int,
     angles: Float[Array, "... L half_K"] | None = None,
+    magnitude: float = 1.0,
     norm: Callable = rms_norm,
     attention: Callable = scaled_dot_product_attention,
-    bias: Float[Array, "..."] | None = None,
     observe: Observe = unobserved,
+    **of_scores,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O of queries x W_Q on keys and values (section 3.2.2).
 
-    `angles` turn the queries by their positions. `mask` broadcasts to (..., H, T, S). Returns the
-    output and the weights. Observed are `query`, `weights`, `heads` (each head's output), `output`.
+    `params` are `AttentionParameters`. `angles` turn the queries by their positions. `mask`
+    broadcasts to (..., H, T, S). Returns the output and the weights. Observed are `query`,
+    `weights`, `heads` (each head's output), `output`.
 
-    `attention` maps (query, key, value, mask) to (output, weights). If it takes `observe` it offers
-    its `weights` itself; if not they can be seen, but not changed. It is handed a `bias`
-    (..., H, T, S) if there is one.
+    `attention` maps (query, key, value, mask) to (output, weights), and is handed what it takes of
+    `of_scores` (`bias`, `distances`, `scale`, `softcap`) and `observe`. If it takes no `observe`
+    its weights can be seen, but not changed.
     """
     query_BxHxTxK = split_heads(linear(params.query, x), num_heads)
-    if (scale := getattr(params, "query_norm", None)) is not None:
-        query_BxHxTxK = norm(scale, query_BxHxTxK)
+    if params.query_norm is not None:
+        query_BxHxTxK = norm(params.query_norm, query_BxHxTxK)
     if angles is not None:
-        query_BxHxTxK = rotate(query_BxHxTxK, angles)
+        query_BxHxTxK = rotate(query_BxHxTxK, angles, magnitude)
     query_BxHxTxK = observe("query", query_BxHxTxK)
-    attention, key_heads = bind(attention, params), seen.key.shape[-3]
-    seen = seen.key, seen.value
-    if key_heads == num_heads:
-        attention = observed(attention, observe)
-    elif getattr(attention, "func", attention) is scaled_dot_product_attention:
-        attention = shared_keys(attention, observe, num_heads)
-    else:  # another may look at the number of heads, or at the places of queries
-        attention = observed(attention, observe)
-        repeated = (jnp.repeat(x, num_heads // key_heads, axis=-3) for x in seen)
-        seen = tuple(repeated)
-    settings = {} if bias is None else {"bias": bias}
-    output_BxHxTxK, weights = attention(query_BxHxTxK, *seen, mask, **settings)
+    call = taking(attention, observe=observe, **of_scores)
+    output_BxHxTxK, weights = call(query_BxHxTxK, keys.key, keys.value, mask)
+    if "observe" not in call.keywords and observe("weights", weights) is not weights:
+        raise ValueError("this attention takes no `observe`: its weights can't be changed")
     output_BxHxTxK = observe("heads", output_BxHxTxK)
     return observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
 
@@ -146,9 +178,9 @@ def multi_head_attention(
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O with head_h = attention(q W_Q, k W_K, v W_V) (section 3.2.2).
 
-    `params` has the linear layers `query`, `key`, `value` (D, H*K) and `output` (H*K, D); the
-    head width K is theirs to choose. `mask` broadcasts to (..., H, T, S). `angles` from
-    `rotary_angles` turns queries and keys by their positions. Returns the output and the weights.
+    `params` are `AttentionParameters`; the head width K is theirs to choose. `mask` broadcasts to
+    (..., H, T, S). `angles` from `rotary_angles` turns queries and keys by their positions.
+    Returns the output and the weights.
 
     Raises:
         ValueError: the layers' width is not divisible by `num_heads`.
@@ -157,57 +189,21 @@ def multi_head_attention(
     return attend(params, query, key_values(params, key, value, **settings), mask, **settings)
 
 
-def observed(attention: Callable, observe: Observe) -> Callable:
-    """An attention whose `weights` are offered to `observe`, whether it does so itself or not."""
-    if "observe" in inspect.signature(attention).parameters:
-        return partial(attention, observe=observe)
-
-    def looked_at(query, key, value, mask, **settings):
-        output, weights = attention(query, key, value, mask, **settings)
-        if observe("weights", weights) is not weights:
-            raise ValueError("this attention takes no `observe`: its weights can't be changed")
-        return output, weights
-
-    return looked_at
-
-
-def shared_keys(attention: Callable, observe: Observe, num_heads: int) -> Callable:
-    """Grouped queries (Ainslie et al. 2023): heads that share a key are further queries of it."""
-
-    def shared(query, key, value, mask, *, bias=None):
-        def join(x):  # (..., H, T, N) to (..., G, H/G*T, N)
-            return x.reshape(*x.shape[:-3], key.shape[-3], -1, x.shape[-1])
-
-        def split(x):
-            return x.reshape(*x.shape[:-3], num_heads, -1, x.shape[-1])
-
-        def by_head(x):
-            shape = (*x.shape[:-3], num_heads, query.shape[-2], x.shape[-1])
-            return join(jnp.broadcast_to(x, shape))
-
-        def looked_at(name, weights):
-            whole = split(weights)
-            seen = observe(name, whole)
-            return weights if seen is whole else join(seen)
-
-        inner = observed(attention, unobserved if observe is unobserved else looked_at)
-        settings = {} if bias is None else {"bias": by_head(bias)}
-        mask = None if mask is None else by_head(mask)
-        output, weights = inner(join(query), key, value, mask, **settings)
-        return split(output), split(weights)
-
-    return shared
-
-
 def write(cache, new, start: Int[Array, "*#batch"]):
-    """The cache with new keys and values at the places start, start + 1, ... of each sample.
+    """The cache with new rows at the places start, start + 1, ... of each sample.
 
-    Both are trees of arrays, (..., C, N) and (..., T, N): `KeyValues`, or other rows. There must be
-    room for them: under `jit` that can't be checked, and the last would be lost.
+    Both are trees of arrays, (..., C, N) and (..., T, N): `KeyValues`, or other rows. What would
+    come after the last place is lost.
     """
 
     def put(cache, new, start):
-        return jax.lax.dynamic_update_slice(cache, new, (0,) * (cache.ndim - 2) + (start, 0))
+        length = new.shape[-2]
+        first = jnp.minimum(start, cache.shape[-2] - length)  # of the places that there are
+        kept = jax.lax.dynamic_slice_in_dim(cache, first, length, axis=-2)
+        is_new = (first + jnp.arange(length) >= start)[:, None]
+        moved = new if length == 1 else jnp.roll(new, start - first, axis=-2)
+        rows = jnp.where(is_new, moved, kept)
+        return jax.lax.dynamic_update_slice_in_dim(cache, rows, first, axis=-2)
 
     for _ in range(start.ndim):
         put = jax.vmap(put)
@@ -226,3 +222,58 @@ def merge_heads(x: Float[Array, "*batch H T K"]) -> Float[Array, "*batch T HK"]:
     """(..., H, T, K) to (..., T, H*K): the inverse of `split_heads`."""
     *batch, num_heads, length, head_width = x.shape
     return jnp.swapaxes(x, -2, -3).reshape(*batch, length, num_heads * head_width)
+
+
+# Masks
+
+
+def causal_mask(length: int) -> Bool[Array, "T T"]:
+    """mask[t, s] = s <= t: a position sees itself and what came before."""
+    return jnp.tril(jnp.ones((length, length), bool))
+
+
+def cache_mask(
+    positions: Int[Array, "*batch T"], capacity: int
+) -> Bool[Array, "*batch 1 T capacity"]:
+    """Causal attention on a cache: what is at a position sees that place and those before it."""
+    return jnp.arange(capacity) <= positions[..., None, :, None]
+
+
+def window_mask(
+    positions: Int[Array, "*batch T"], key_positions: Int[Array, "*#batch S"], window: int
+) -> Bool[Array, "*batch 1 T S"]:
+    """|t - s| < window: a position sees only what is near ("Longformer", Beltagy et al. 2020)."""
+    distances = positions[..., None, :, None] - key_positions[..., None, None, :]
+    return jnp.abs(distances) < window
+
+
+def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*batch 1 1 S"]:
+    """True where a key is a real token; the axes for heads and queries are of length 1."""
+    return (tokens != pad_id)[..., None, None, :]
+
+
+def documents(tokens: Int[Array, "*batch T"], end_id: int) -> Int[Array, "*batch T"]:
+    """The number of the document that each token belongs to.
+
+    The token that ends a document is the first that the next one sees, as a text that is generated
+    begins with it too.
+    """
+    return jnp.cumsum(tokens == end_id, axis=-1)
+
+
+def document_mask(numbers: Int[Array, "*batch T"]) -> Bool[Array, "*batch 1 T T"]:
+    """Causal attention within documents that are packed into one sequence, by their numbers.
+
+    Positions count on from one document to the next: rotary ones and distances do not mind.
+    """
+    same = numbers[..., :, None] == numbers[..., None, :]
+    return same[..., None, :, :] & causal_mask(numbers.shape[-1])
+
+
+def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
+    """What every mask allows; None allows everything."""
+    combined = None
+    for mask in masks:
+        if mask is not None:
+            combined = mask if combined is None else combined & mask
+    return combined

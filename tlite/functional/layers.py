@@ -1,16 +1,62 @@
-"""The layers between attention: each one a function of (parameters, x), with x (..., D)."""
+"""The layers between attention: each one a function of (parameters, x), with x (..., D).
 
+A function reads fields of its parameters by name, so anything with these fields will do: one of
+the tuples here in a notebook, or what a Flax model holds. `None` in place of a bias leaves it out.
+
+What takes `observe` calls it as `x = observe("name", x)` and goes on with what it returns, so that
+values inside a model can be taken out or changed. `unobserved` compiles to nothing.
+"""
+
+import inspect
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Key
 
-from tlite.functional.matmul import matmul
-from tlite.functional.observe import Observe, unobserved
-from tlite.functional.parameters import bind
-from tlite.functional.random import random_bits
+from tlite.functional.mixed import matmul
+from tlite.functional.random import kept
+
+Observe = Callable[[str, Array], Array]
+
+
+class LinearParameters(NamedTuple):
+    kernel: ArrayLike  # (D_in, D_out)
+    bias: ArrayLike | None = None  # (D_out,)
+
+
+class NormParameters(NamedTuple):
+    scale: ArrayLike  # (D,)
+    bias: ArrayLike | None = None  # (D,); RMS norm has none
+
+
+class FeedForwardParameters(NamedTuple):
+    hidden: LinearParameters  # (D, F)
+    output: LinearParameters  # (F, D)
+    gate: LinearParameters | None = None  # (D, F)
+    own: ArrayLike | None = None  # what an activation has of its own
+
+
+def unobserved(name: str, value: Array) -> Array:
+    """The value as it is."""
+    return value
+
+
+def within(observe: Observe, place: str) -> Observe:
+    """`observe` for a part of a model: "weights" in "attention" is "attention.weights"."""
+    if observe is unobserved:
+        return unobserved
+    return lambda name, value: observe(f"{place}.{name}", value)
+
+
+def taking(function: Callable, **settings) -> partial:
+    """The function with those of the settings that it takes."""
+    taken = inspect.signature(function).parameters
+    return partial(function, **{name: v for name, v in settings.items() if name in taken})
 
 
 def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out"]:
@@ -20,20 +66,21 @@ def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out
 
 
 def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Array, "*batch D"]:
-    """Row `tokens[...]` of the table for each token.
+    """Row `tokens[...]` of the table for each token; NaN under `jit` for a token that there is not.
 
     Raises:
         ValueError: a token is not in [0, V); see `check_tokens`.
     """
     check_tokens(tokens, len(table))
-    return jnp.take(table, tokens, axis=0)
+    table = jnp.asarray(table)  # and no token below 0, which `take` would count from the end
+    return jnp.take(table, jnp.where(tokens < 0, len(table), tokens.astype(int)), axis=0)
 
 
 def check_tokens(tokens: Int[Array, "*batch"], size: int, *, padding: bool = False) -> None:
     """Look whether all tokens are in a vocabulary of this size; with `padding` also below 0.
 
     Under `jit` or `vmap` tokens have no values yet, so nothing is looked at there, and nothing is
-    computed: a token that is too large then gives NaN.
+    computed: `embed` gives NaN for such a token.
 
     Raises:
         ValueError: one is not; the first is named.
@@ -58,23 +105,25 @@ def unembed(
 
 
 def layer_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
-    """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis (Ba et al. 2016)."""
+    """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis (Ba et al. 2016).
+
+    With `params.scale` (D,) and `params.bias` (D,) or None.
+    """
     centred = x - x.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
     y = centred * jax.lax.rsqrt(variance + eps) * params.scale
     return y if params.bias is None else y + params.bias
 
 
-def rms_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
-    """x / sqrt(mean(x^2) + eps) * scale over the last axis (Zhang and Sennrich 2019, eq. 4)."""
-    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * params.scale
-
-
-def zero_centred_rms_norm(
-    params, x: Float[Array, "*batch D"], eps: float = 1e-5
+def rms_norm(
+    params, x: Float[Array, "*batch D"], eps: float = 1e-5, offset: float = 0.0
 ) -> Float[Array, "*batch D"]:
-    """x / sqrt(mean(x^2) + eps) * (1 + scale): weight decay pulls it to no scaling (Gemma)."""
-    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * (1 + params.scale)
+    """x / sqrt(mean(x^2) + eps) * (offset + params.scale), scale (D,), over the last axis.
+
+    (Zhang and Sennrich 2019, eq. 4.) With an offset of 1 weight decay pulls to no scaling (Gemma).
+    """
+    scale = offset + params.scale if offset else params.scale
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * scale
 
 
 def squared_relu(x: Float[Array, "*batch F"]) -> Float[Array, "*batch F"]:
@@ -88,11 +137,11 @@ def soft_cap(x: Float[Array, "*batch"], cap: float) -> Float[Array, "*batch"]:
 
 
 def dropout(
-    key: Key[Array, "..."] | None, x: Float[Array, "*batch D"], rate: float
+    rng: Key[Array, "..."] | None, x: Float[Array, "*batch D"], rate: float
 ) -> Float[Array, "*batch D"]:
     """Zero each element with probability `rate`, divide the others by 1 - rate.
 
-    `key` may be one key, or an array of keys whose shape begins x's shape: one for each sample,
+    `rng` may be one key, or an array of keys whose shape begins x's shape: one for each sample,
     so that a sample meets the same noise in whatever batch, or on whatever device, it is.
     Without a key (evaluation) or with rate 0 it is the identity.
 
@@ -101,10 +150,9 @@ def dropout(
     """
     if not 0 <= rate < 1:
         raise ValueError(f"the dropout rate must be in [0, 1), not {rate}")
-    if key is None or rate == 0:
+    if rng is None or rate == 0:
         return x
-    keep = random_bits(key, x.shape[key.ndim :]) >= jnp.uint32(rate * 2**32)
-    return jnp.where(keep, x / (1 - rate), 0)
+    return jnp.where(kept(rng, x.shape, rate), x / (1 - rate), 0)
 
 
 def feed_forward(
@@ -113,7 +161,7 @@ def feed_forward(
     activation: Callable = jax.nn.relu,
     *,
     dropout_rate: float = 0.0,
-    key: Key[Array, "..."] | None = None,
+    rng: Key[Array, "..."] | None = None,
     observe: Observe = unobserved,
 ) -> Float[Array, "*batch D"]:
     """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
@@ -122,9 +170,10 @@ def feed_forward(
     a key, is between them. With `params.gate` (D, F) it is (activation(x Wg) * x W1) W2: SwiGLU,
     GeGLU (Shazeer 2020, eq. 6). Observed are `hidden`, what goes into W2, and `output`.
     """
-    activation = bind(activation, params)
     hidden = linear(params.hidden, x)
-    gate = getattr(params, "gate", None)
-    hidden = activation(hidden) if gate is None else activation(linear(gate, x)) * hidden
+    if params.gate is None:
+        hidden = activation(hidden)
+    else:
+        hidden = activation(linear(params.gate, x)) * hidden
     hidden = observe("hidden", hidden)
-    return observe("output", linear(params.output, dropout(key, hidden, dropout_rate)))
+    return observe("output", linear(params.output, dropout(rng, hidden, dropout_rate)))

@@ -1,4 +1,4 @@
-"""Logistic regression over explicit parameters: the smallest model that learns by gradients."""
+"""Logistic regression, the smallest model that learns by gradients; and what counting tells."""
 
 from collections.abc import Callable
 
@@ -75,3 +75,13 @@ def with_bigrams(
     is_pair = (left >= 0) & (right >= 0)
     pairs = jnp.where(is_pair, vocabulary_size + hashed.astype(tokens.dtype), -1)
     return jnp.concatenate([tokens, pairs], axis=-1)
+
+
+def log_count_ratios(counts: Float[Array, "V C"], smoothing: float = 1.0) -> Float[Array, "V C"]:
+    """log((p / |p|) / (q / |q|)) of each feature and class (Wang and Manning 2012, eq. for r).
+
+    `counts` are the texts of each class that have the feature. p are those of the class and q
+    those of all others, both with `smoothing` added; |p| is the sum over the features.
+    """
+    p, q = counts + smoothing, counts.sum(-1, keepdims=True) - counts + smoothing
+    return jnp.log(p / p.sum(0)) - jnp.log(q / q.sum(0))

@@ -3,6 +3,7 @@
 import math
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 
@@ -25,6 +26,13 @@ def positions_from(start: Int[Array, "*batch"], length: int) -> Int[Array, "*bat
     return start[..., None] + jnp.arange(length)
 
 
+def check_length(length: int, longest: int, what: str) -> None:
+    """Raises a ValueError for a sequence that is longer than what there is, and names both."""
+    if length > longest:
+        said = f"a sequence of length {length} is longer than {what}, which has length {longest}"
+        raise ValueError(said)
+
+
 def add_positions(
     table: Float[Array, "L D"], x: Float[Array, "*batch T D"]
 ) -> Float[Array, "*batch T D"]:
@@ -33,13 +41,8 @@ def add_positions(
     Raises:
         ValueError: the sequence is longer than the table; both lengths are named.
     """
-    length = x.shape[-2]
-    if length > table.shape[0]:
-        raise ValueError(
-            f"a sequence of length {length} is longer than the position table, "
-            f"which has length {table.shape[0]}"
-        )
-    return x + table[:length]
+    check_length(x.shape[-2], len(table), "the position table")
+    return x + table[: x.shape[-2]]
 
 
 def interpolate_positions(table: Float[Array, "L D"], length: int) -> Float[Array, "length D"]:
@@ -128,13 +131,12 @@ def relative_buckets(
     far = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
     half = buckets if causal else buckets // 2
     exact = half // 2
-    place = lambda d: math.log(d / exact) / math.log(longest / exact) * (half - exact)  # noqa: E731
-    # Where each bucket begins, from Python's numbers: a device's logarithms may round otherwise.
-    starts = [*range(1, exact + 1)] + [
-        next((d for d in range(exact, longest) if place(d) >= j), longest)
-        for j in range(1, half - exact)
-    ]
-    return later + (far[..., None] >= jnp.array(starts)).sum(-1)
+    # By NumPy, in float64: a device's logarithms may round a bucket's first distance otherwise.
+    all_of_them = np.arange(exact, longest)
+    place = np.log(all_of_them / exact) / math.log(longest / exact) * (half - exact)
+    starts = exact + np.searchsorted(place, np.arange(1, half - exact))
+    starts = jnp.asarray([*range(1, exact + 1), *starts])
+    return later + jnp.searchsorted(starts, far, side="right")
 
 
 def alibi(
@@ -147,21 +149,20 @@ def alibi(
 
 
 def rotate(
-    x: Float[Array, "*batch T K"], angles: Float[Array, "*#batch L half_K"]
+    x: Float[Array, "*batch T K"], angles: Float[Array, "*#batch L half_K"], magnitude: float = 1.0
 ) -> Float[Array, "*batch T K"]:
     """Turn each pair (x[2i], x[2i+1]) at position p by angles[p, i] (Su et al. 2021, eq. 34).
 
-    Scores of rotated queries and keys depend on the distance of their positions alone.
+    Scores of rotated queries and keys depend on the distance of their positions alone. YaRN makes
+    both longer by a `magnitude`, too.
 
     Raises:
         ValueError: the sequence is longer than the angles' table; both lengths are named.
     """
-    length = x.shape[-2]
-    if length > angles.shape[-2]:
-        raise ValueError(
-            f"a sequence of length {length} is longer than the table of rotary angles, "
-            f"which has length {angles.shape[-2]}"
-        )
-    sin, cos = jnp.sin(angles[..., :length, :]), jnp.cos(angles[..., :length, :])
+    check_length(x.shape[-2], angles.shape[-2], "the table of rotary angles")
+    angles = angles[..., : x.shape[-2], :]
+    sin, cos = jnp.sin(angles), jnp.cos(angles)
+    if magnitude != 1:
+        sin, cos = magnitude * sin, magnitude * cos
     even, odd = x[..., 0::2], x[..., 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)

@@ -2,18 +2,22 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key, UInt32
+from jaxtyping import Array, Bool, Int, Key, UInt32
 
 
-def fold_in(key: Key[Array, "*batch"], data: int | Int[Array, ""]) -> Key[Array, "*batch"]:
-    """`jax.random.fold_in` for one key or an array of keys, each on its own."""
+def fold_in(
+    rng: Key[Array, "*batch"] | None, data: int | Int[Array, ""]
+) -> Key[Array, "*batch"] | None:
+    """`jax.random.fold_in` for one key or an array of keys, each on its own; None without one."""
+    if rng is None:
+        return None
     fold = jax.random.fold_in
-    for _ in range(key.ndim):
+    for _ in range(rng.ndim):
         fold = jax.vmap(fold, in_axes=(0, None))
-    return fold(key, data)
+    return fold(rng, data)
 
 
-def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+def random_bits(rng: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
     """Uniform 32-bit words of shape `key.shape + shape`: a hash of (key, index).
 
     word(i) = mix(mix(i + k0) + k1), with `mix` the 32-bit finaliser of MurmurHash3 and k0, k1
@@ -21,7 +25,7 @@ def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     is far cheaper than `jax.random.bits` (experiments/LOG.md, 2026-11-21); good enough for
     dropout, not for sampling a model.
     """
-    words = jax.random.key_data(key)
+    words = jax.random.key_data(rng)
     first, last = (words[(..., w) + (None,) * len(shape)] for w in (0, -1))
     size = 1
     index = jnp.zeros(shape, jnp.uint32)
@@ -31,7 +35,15 @@ def random_bits(key: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     return mix(mix(index + first) + last)
 
 
-def shuffled(key: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> Int[Array, "*batch"]:
+def kept(rng: Key[Array, "..."], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:
+    """What dropout leaves of an array: each with probability 1 - rate.
+
+    `rng` may be one key, or an array of keys whose shape begins the array's.
+    """
+    return random_bits(rng, shape[rng.ndim :]) >= jnp.uint32(rate * 2**32)
+
+
+def shuffled(rng: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> Int[Array, "*batch"]:
     """The elements at these places of 0..size-1 in a random order, which is never written out.
 
     A Feistel network of eight rounds permutes the numbers below the next power of four; who lands
@@ -44,7 +56,7 @@ def shuffled(key: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> In
         raise ValueError("there is nothing to shuffle")
     half = max(-(-(size - 1).bit_length() // 2), 1)
     low = jnp.uint32((1 << half) - 1)
-    words = jax.random.key_data(key)
+    words = jax.random.key_data(rng)
 
     def permute(number):
         left, right = number >> half, number & low

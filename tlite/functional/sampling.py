@@ -45,7 +45,7 @@ def keep_top_p(logits: Float[Array, "*batch V"], p: float | int) -> Float[Array,
 
 
 def sample(
-    key: Key[Array, ""],
+    rng: Key[Array, ""],
     logits: Float[Array, "*batch V"],
     temperature: float | int | Float[Array, ""] = 1.0,
     top_k: int | None = None,
@@ -57,4 +57,4 @@ def sample(
         logits = keep_top_k(logits, top_k)
     if top_p is not None:
         logits = keep_top_p(logits, top_p)
-    return jax.random.categorical(key, logits)
+    return jax.random.categorical(rng, logits)

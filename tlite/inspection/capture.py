@@ -8,7 +8,6 @@ pattern `*` stands for anything: `blocks.*.attention.weights`.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,7 @@ def run(
     capture: Iterable[str] = (),
     edit: Mapping[str, Callable[[Array], Array]] | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """The model's logits for its inputs, and the captured values by name.
+    """The model's logits for its inputs, and the captured values by name, in their order.
 
     Works under `jit`, `grad` and `vmap`. Without `capture` and `edit` it compiles to the same
     program as the model alone.
@@ -40,39 +39,53 @@ def run(
     capture, edit = [capture] if isinstance(capture, str) else list(capture), dict(edit or {})
     if not capture and not edit:
         return model(*inputs), {}
-    known = names(model)
-    wanted = {name for pattern in capture for name in matching(pattern, known)}
-    edits = {name: edit[pattern] for pattern in edit for name in matching(pattern, known)}
-    captured = {}
+    met, captured = [], {}
 
     def observe(name: str, value: Array) -> Array:
-        if name in edits:
-            changed = jnp.asarray(edits[name](value))
-            if changed.shape != value.shape:
-                raise ValueError(
-                    f"the edit of {name} makes {changed.shape} of a value of shape {value.shape}"
-                )
-            value = changed
-        if name in wanted:
+        met.append(name)
+        if asked := [pattern for pattern in edit if fnmatchcase(name, pattern)]:
+            value = _edited(name, value, edit[asked[-1]])
+        if any(fnmatchcase(name, pattern) for pattern in capture):
             captured[name] = value
         return value
 
     logits = model(*inputs, observe=observe)
-    return logits, {name: captured[name] for name in known if name in captured}
+    for pattern in (*capture, *edit):
+        matching(pattern, met)
+    return logits, captured
 
 
-def names(model) -> list[str]:
-    """The names of all values that can be captured or edited, in the order they are computed."""
+def _edited(name: str, value: Array, edit: Callable[[Array], Array]) -> Array:
+    changed = jnp.asarray(edit(value))
+    if changed.shape != value.shape:
+        raise ValueError(
+            f"the edit of {name} makes {changed.shape} of a value of shape {value.shape}"
+        )
+    return changed
+
+
+def names(model, *inputs: Array) -> list[str]:
+    """The names of all values that can be captured or edited, in the order they are computed.
+
+    Args:
+        inputs: as those of `run`; the fewest tokens that the model takes unless given.
+    """
     found = []
 
     def observe(name: str, value: Array) -> Array:
         found.append(name)
         return value
 
-    tokens = jax.ShapeDtypeStruct((1,), jnp.int32)
-    inputs: list[Any] = [tokens] * (2 if isinstance(model, TransformerSeq2Seq) else 1)
-    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *inputs)
+    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *(inputs or fewest(model)))
     return found
+
+
+def fewest(model) -> list[jax.ShapeDtypeStruct]:
+    """The shapes of the fewest tokens that a model can be called with."""
+    wide = getattr(model.config, "wide", None)
+    length = model.config.context + 1 if wide and wide.has_ngrams else 1
+    number = 2 if isinstance(model, TransformerSeq2Seq) else 1
+    return [jax.ShapeDtypeStruct((length,), jnp.int32)] * number
 
 
 def matching(pattern: str, known: list[str]) -> list[str]:

@@ -68,10 +68,10 @@ def fill_in(
 
 
 def repeated_tokens(
-    key: Key[Array, ""], length: int, vocabulary_size: int, batch: int = 1
+    rng: Key[Array, ""], length: int, vocabulary_size: int, batch: int = 1
 ) -> Int[Array, "B two_length"]:
     """Random sequences, each written twice: after its first half a model can only copy."""
-    once = jax.random.randint(key, (batch, length), 0, vocabulary_size)
+    once = jax.random.randint(rng, (batch, length), 0, vocabulary_size)
     return jnp.concatenate([once, once], axis=1)
 
 
@@ -126,7 +126,7 @@ def ablate_heads(
         pattern: the blocks whose heads are ablated, those of their `layer`: `attention` or
             `cross_attention`.
     """
-    layers = matching(f"{pattern}.{layer}.heads", names(model))
+    layers = matching(f"{pattern}.{layer}.heads", names(model, *inputs))
     num_heads = model.config.num_heads
 
     def ablated(place: tuple[Int[Array, ""], Int[Array, ""]]) -> Float[Array, ""]:
@@ -157,8 +157,8 @@ def patch_residual(
     Activation patching (Meng et al. 2022): where it restores the metric of the clean text, what
     counts is there, at that depth and position. One place after another, in one program.
     """
-    layers = matching(name, names(model))
-    _, saved = run(model, clean, capture=layers)
+    _, saved = run(model, clean, capture=name)
+    layers = list(saved)
 
     def patched(place: tuple[Int[Array, ""], Int[Array, ""]]) -> Float[Array, ""]:
         layer, position = place
@@ -184,10 +184,11 @@ def _over_places(function: Callable, *shape: int) -> Float[Array, "N M"]:
 
 def gradient_times_input(
     model, tokens: Int[Array, "T"], index: int | Int[Array, ""]
-) -> Float[Array, "T"]:
+) -> Float[Array, "R"]:
     """For each token x_t . d logit / d x_t, x_t its embedding: how much it speaks for the class.
 
-    (Shrikumar et al. 2016.) Of a model linear in its embeddings the sum is the logit itself.
+    (Shrikumar et al. 2016.) Of a model linear in its embeddings the sum is the logit itself. Of a
+    text with features of n-grams, which have no embedding, it is for the tokens alone.
     """
     _, captured = run(model, tokens, capture="embedding")
     embedded = captured["embedding"]

@@ -1,13 +1,29 @@
-"""Whole models: functions of tokens, built from blocks."""
+"""Whole models: functions of tokens, built from parts."""
 
-from tlite.models.classifier import ClassifierConfig, TransformerClassifier
-from tlite.models.config import BlocksConfig, RotaryScaling
-from tlite.models.encoder import Decoder, Encoder
+from tlite.models.classifier import ClassifierConfig, Pool, TransformerClassifier, Wide
+from tlite.models.config import BlocksConfig, Loop
 from tlite.models.ensemble import Ensemble
-from tlite.models.generator import GeneratorConfig, TransformerGenerator
+from tlite.models.generator import GeneratorConfig, Head, TransformerGenerator
 from tlite.models.logistic import LogisticConfig, LogisticRegression
-from tlite.models.masked import MaskedConfig, TransformerMasked
-from tlite.models.seq2seq import Seq2SeqConfig, TransformerSeq2Seq
+from tlite.models.masked import MaskedConfig, Projection, TransformerMasked
+from tlite.models.parameters import count_parameters, summary
+from tlite.models.parts import (
+    ALiBi,
+    Attention,
+    Block,
+    Embedding,
+    FeedForward,
+    Layer,
+    Learned,
+    NoPositions,
+    Norm,
+    Relative,
+    Rotary,
+    RotaryScaling,
+    Sinusoidal,
+)
+from tlite.models.seq2seq import Seq2SeqConfig, Symbols, TransformerSeq2Seq, TranslatorHead
+from tlite.models.stack import Decoder, Encoder, Stack
 
 MODELS = {
     BlocksConfig: Encoder,
@@ -19,6 +35,7 @@ MODELS = {
 }
 
 
-def make_model(config, *, key):
-    """The model that a config is of, with new parameters."""
-    return MODELS[type(config)](config, key=key)
+def make_model(config, *, rng):
+    """The model that a config is of, with new parameters; a subclass of a config is one too."""
+    kind = next(kind for kind in type(config).__mro__ if kind in MODELS)
+    return MODELS[kind](config, rng=rng)

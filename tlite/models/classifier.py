@@ -1,26 +1,85 @@
 """The encoder classifier: reads a text, gives a score for each class."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import Activation, BlocksConfig, Positions, not_negative
-from tlite.models.encoder import Encoder
+from tlite.models import earlier
+from tlite.models.config import BlocksConfig, PositionsPart
 from tlite.models.logistic import LogisticConfig, LogisticRegression
-from tlite.models.masked import add_projection, project
-from tlite.modules import Linear
+from tlite.models.masked import Projection
+from tlite.models.parameters import held, hold
+from tlite.models.parts import Sinusoidal, check, linear
+from tlite.models.stack import Encoder
 
-NGRAM_ROWS = "word_ngram_rows", "character_ngram_rows"
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
 
 
 @dataclass(frozen=True)
+class Pool:
+    """From the vectors of words to one of the text."""
+
+    method: Literal["dense", "mean", "attention", "first"] = "dense"
+    """A number for each word, the mean vector, a weighted mean, or the first token's vector."""
+    projection: Projection | None = None
+    """A layer of the text's vector before the head."""
+
+    def __post_init__(self):
+        if self.projection and self.method == "dense":
+            raise ValueError("a projection needs a vector: not the dense pool")
+
+    def init(self, rng: Key[Array, ""], config) -> dict:
+        """The linear layer `pool` of a dense pool or of attention, and those of the projection."""
+        pool_key, head_key = jax.random.split(rng)
+        has_layer = self.method in ("dense", "attention")
+        layers = {"pool": linear(pool_key, config.width, 1, bias=config.bias)} if has_layer else {}
+        if self.projection:
+            layers |= self.projection.init(jax.random.fold_in(head_key, 1), config)
+        return layers
+
+    def __call__(
+        self, model, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
+    ) -> Float[Array, "*batch N"]:
+        if self.method == "first":
+            vector = x[..., 0, :]
+        elif self.method == "mean":
+            vector = F.mean_pool(x, mask)
+        elif self.method == "attention":
+            vector = F.attention_pool(model.pool, x, mask)
+        else:
+            vector = F.dense_pool(model.pool, x, mask)
+            missing = model.config.context - vector.shape[-1]
+            vector = jnp.pad(vector, [(0, 0)] * (vector.ndim - 1) + [(0, missing)])
+        return self.projection(model, vector) if self.projection else vector
+
+
+@dataclass(frozen=True)
+class Wide:
+    """Linear models of the text's words beside the transformer."""
+
+    bigrams: int = 0
+    """With more than 0, a logistic regression over the words and this many hashed bigrams of
+    neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
+    word_rows: int = 0
+    """N-grams of words that a linear model of the text knows; the data decides, as for classes."""
+    character_rows: int = 0
+    """N-grams of characters that it knows; the data decides."""
+
+    def __post_init__(self):
+        check(self, counts="bigrams word_rows character_rows")
+
+    @property
+    def has_ngrams(self) -> bool:
+        return self.word_rows > 0 or self.character_rows > 0
+
+
+@dataclass(frozen=True)
 class ClassifierConfig(BlocksConfig):
-    """The switches of a classifier."""
+    """The sizes and parts of a classifier."""
 
     num_classes: int = 0
     """Number of classes C; 0 takes it from the data."""
@@ -28,126 +87,96 @@ class ClassifierConfig(BlocksConfig):
     """Tokens T that a text is cut to."""
     num_blocks: int = 1
     """Transformer blocks."""
-    positions: Positions = "sinusoidal"
+    positions: PositionsPart = Sinusoidal()
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
-    aggregation: Literal["dense", "mean", "attention", "first"] = "dense"
-    """From words to a text: a number for each word, the mean vector, a weighted mean, or the first
-    token's vector."""
-    projection: Activation | None = None
-    """With an activation, a layer of the text's vector before the head."""
-    projection_bias: bool | None = None
-    """A bias of this layer; as `bias` unless given."""
-    projection_norm: bool = False
-    """A norm after it."""
+    pool: Pool = Pool()
+    """From words to a text."""
     head_bias: bool | None = None
-    """A bias of the head; as `bias` unless given."""
-    bigrams: int = field(default=0, metadata={"was": "pairs"})
-    """With more than 0, a logistic regression over the words and this many hashed bigrams of
-    neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
-    word_ngram_rows: int = 0
-    """N-grams of words that a linear model of the text knows; the data decides, as for classes."""
-    character_ngram_rows: int = 0
-    """N-grams of characters that it knows; the data decides."""
-    word_dropout: float = 0.0
-    """Chance that a word is hidden from the model in training."""
+    """A bias of the head; as the model's unless given."""
+    wide: Wide = Wide()
+    """Linear models beside the transformer."""
+
+    EARLIER: ClassVar = earlier.CLASSIFIER
 
     def __post_init__(self):
         super().__post_init__()
-        if not 0 <= self.word_dropout < 1:
-            raise ValueError(f"the word dropout must be in [0, 1), not {self.word_dropout}")
-        not_negative(self, "num_classes", "bigrams", *NGRAM_ROWS)
-        if self.projection and self.aggregation == "dense":
-            raise ValueError("a projection needs a vector: not the dense aggregation")
-
-    @property
-    def has_ngrams(self) -> bool:
-        return self.word_ngram_rows > 0 or self.character_ngram_rows > 0
+        check(self, counts="num_classes")
 
 
 class TransformerClassifier(Encoder):
-    """Embedding, positions, dropout, blocks, aggregation, head: tokens (..., T) to logits (..., C).
+    """Embedding, positions, dropout, blocks, pool, head: tokens (..., T) to logits (..., C).
 
     A token below 0 is padding: nothing attends to it and it does not reach the head. With n-grams
     what comes after the context are features of the text (`text.NgramTokenizer`) for the linear
     model alone, `feature_logits`.
     """
 
-    def __init__(self, config: ClassifierConfig, *, key: Key[Array, ""]):
-        super().__init__(config, key=key)
-        pool_key, head_key = jax.random.split(jax.random.split(key, 4)[2])
-        if config.aggregation in ("dense", "attention"):
-            self.pool = Linear(config.width, 1, bias=config.bias, key=pool_key)
-        if config.projection:
-            add_projection(self, config, jax.random.fold_in(head_key, 1))
-        inputs = config.context if config.aggregation == "dense" else config.width
+    def __init__(self, config: ClassifierConfig, *, rng: Key[Array, ""]):
+        super().__init__(config, rng=rng)
+        rng = jax.random.split(rng, 4)[2]
+        hold(self, config.pool.init(rng, config))
+        inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
-        self.head = Linear(inputs, config.num_classes, bias=bias, key=head_key)
-        if config.bigrams:
-            self.wide = LogisticRegression(
-                LogisticConfig(config.vocabulary_size, config.num_classes, bigrams=config.bigrams)
-            )
-        if config.has_ngrams:
-            rows = config.vocabulary_size + config.word_ngram_rows
-            self.word_ngrams = LogisticRegression(LogisticConfig(rows, config.num_classes))
-        if config.character_ngram_rows:
-            sizes = LogisticConfig(config.character_ngram_rows, config.num_classes)
-            self.character_ngrams = LogisticRegression(sizes)
+        head_key = jax.random.split(rng)[1]
+        self.head = held(linear(head_key, inputs, config.num_classes, bias=bias))
+        wide, words = config.wide, config.vocabulary_size
 
-    def __call__(
-        self,
-        tokens: Int[Array, "*batch T"],
-        *,
-        key: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
-    ) -> Float[Array, "*batch C"]:
-        """Logits of the classes. A key, or one a sample, turns dropout on.
+        def bag(rows: int, bigrams: int = 0) -> LogisticRegression:
+            return LogisticRegression(LogisticConfig(rows, config.num_classes, bigrams=bigrams))
+
+        if wide.bigrams:
+            self.wide = bag(words, wide.bigrams)
+        if wide.has_ngrams:
+            self.word_ngrams = bag(words + wide.word_rows)
+        if wide.character_rows:
+            self.character_ngrams = bag(wide.character_rows)
+
+    def __call__(self, tokens: Int[Array, "*batch T"], **settings) -> Float[Array, "*batch C"]:
+        """Logits of the classes: those of `read`, whose settings these are, and of n-grams.
 
         Raises:
             ValueError: more tokens than the model's context, or no features of n-grams.
         """
-        config = self.config
-        if config.has_ngrams and key is None and tokens.shape[-1] <= config.context:
+        context = self.config.context
+        if not self.config.wide.has_ngrams:
+            return self.read(tokens, **settings)
+        if tokens.shape[-1] <= context:
             raise ValueError("the features are missing: encode_texts(texts, model.config.context)")
-        features = tokens[..., config.context :] if config.has_ngrams else tokens[..., :0]
-        tokens = tokens[..., : config.context] if config.has_ngrams else tokens
+        logits = self.read(tokens[..., :context], **settings)
+        return logits + self.feature_logits(tokens[..., context:])
+
+    def read(
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        rng: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
+    ) -> Float[Array, "*batch C"]:
+        """Logits without those of n-grams, as in training: the linear model of these was fitted to
+        the very texts, and would leave the transformer nothing to learn.
+
+        A key, or one a sample, turns dropout on.
+        """
+        config = self.config
         mask = tokens >= 0
-        if key is not None and config.word_dropout:
-            bits = F.random_bits(F.fold_in(key, config.num_blocks + 1), tokens.shape[key.ndim :])
-            mask &= bits >= jnp.uint32(config.word_dropout * 2**32)
-        noise = {"key": key, "observe": observe}
-        x = self.encode(jnp.maximum(tokens, 0), mask[..., None, None, :], **noise)
-        pooled = self.aggregate(x, mask)
-        pooled = observe("pooled", project(self, pooled) if config.projection else pooled)
-        if key is not None:
-            pooled = F.dropout(F.fold_in(key, config.num_blocks + 2), pooled, config.dropout)
-        logits = self.head(pooled)
-        logits = logits + WIDE_SCALE * self.wide(tokens) if config.bigrams else logits
-        # In training the transformer stands alone: the linear model was fitted to these very texts
-        # and would leave it nothing to learn.
-        return logits + self.feature_logits(features) if features.size and key is None else logits
+        if rng is not None and config.embedding.word_dropout:
+            noise = F.fold_in(rng, config.num_blocks + 1)
+            mask &= F.kept(noise, tokens.shape, config.embedding.word_dropout)
+        x, sees = self.embed(jnp.maximum(tokens, 0)), mask[..., None, None, :]
+        x, _ = self.run_blocks(x, sees, rng=rng, observe=observe)
+        pooled = observe("pooled", config.pool(self, x, mask))
+        pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, config.dropout)
+        logits = F.linear(self.head, pooled)
+        return logits + WIDE_SCALE * self.wide(tokens) if config.wide.bigrams else logits
 
     def feature_logits(self, features: Int[Array, "*batch G"]) -> Float[Array, "*batch C"]:
         """Of the linear model: of words and their n-grams, and of those of characters.
 
         Each of the two bags has length 1, however many features a text has of either kind.
         """
-        first = self.config.vocabulary_size + self.config.word_ngram_rows
+        first = self.config.vocabulary_size + self.config.wide.word_rows
         logits = self.word_ngrams(jnp.where(features < first, features, -1))
-        if self.config.character_ngram_rows:
+        if self.config.wide.character_rows:
             logits += self.character_ngrams(jnp.where(features < first, -1, features - first))
         return logits
-
-    def aggregate(
-        self, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
-    ) -> Float[Array, "*batch _"]:
-        """One vector for the text."""
-        if self.config.aggregation == "first":
-            return x[..., 0, :]
-        if self.config.aggregation == "mean":
-            return F.mean_pool(x, mask)
-        if self.config.aggregation == "attention":
-            return F.attention_pool(self.pool, x, mask)
-        numbers = F.dense_pool(self.pool, x, mask)
-        missing = self.config.context - numbers.shape[-1]
-        return jnp.pad(numbers, [(0, 0)] * (numbers.ndim - 1) + [(0, missing)])

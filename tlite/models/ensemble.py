@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite import functional as F
+from tlite.functional import KeyValues
+from tlite.models.stack import Rows
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["members"], meta_fields=[])
@@ -60,21 +61,21 @@ class Ensemble:
         memory, masks = self._each(lambda member: member.encode(source))
         return memory, masks[0]
 
-    def memory_caches(self, memory: Float[Array, "M *batch S D"]) -> list[F.Cache]:
+    def memory_caches(self, memory: Float[Array, "M *batch S D"]) -> list[KeyValues]:
         """For each decoder block the keys and values of the encoders' outputs."""
         return self._each(lambda member, memory: member.memory_caches(memory), memory)
 
-    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.Cache]:
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
         """For each block a cache of zeros, (M, ...) each."""
         return self._each(lambda member: member.empty_caches(*batch, capacity=capacity))
 
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[F.Cache],
+        caches: list[Rows],
         *others,
         **settings,
-    ) -> tuple[Float[Array, "*batch T V"], list[F.Cache]]:
+    ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
         """Logits after T more tokens, and the caches: a generator's or a translator's `extend`.
 
         Of a translator the first of `others` are the `memory_caches`, of all members too.

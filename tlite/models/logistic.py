@@ -7,9 +7,8 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.config import check_size
-from tlite.models.config import not_negative
-from tlite.modules import summary
+from tlite.models.parameters import summary
+from tlite.models.parts import check
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,13 @@ class LogisticConfig:
     """Rows of weights for bigrams (two neighbouring words), which share them by a hash; 0: none."""
 
     def __post_init__(self):
-        check_size("context", self.context)
-        not_negative(self, "vocabulary_size", "num_classes", "bigrams")
+        check(self, sizes="context", counts="vocabulary_size num_classes bigrams")
 
 
 class LogisticRegression(nnx.Module):
     """`functional.bag_of_words` with its parameters: tokens (..., T) to logits (..., C)."""
 
-    def __init__(self, config: LogisticConfig, *, key: Key[Array, ""] | None = None):
+    def __init__(self, config: LogisticConfig, *, rng: Key[Array, ""] | None = None):
         """The loss is convex: the weights start at 0 and the key is not needed."""
         rows = config.vocabulary_size + config.bigrams
         self.weights = nnx.Param(jnp.zeros((rows, config.num_classes)))
@@ -44,7 +42,7 @@ class LogisticRegression(nnx.Module):
         self,
         tokens: Int[Array, "*batch T"],
         *,
-        key: Key[Array, "..."] | None = None,
+        rng: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch C"]:
         """Logits of the classes; there is no dropout, so the key changes nothing."""

@@ -1,31 +1,54 @@
 """The encoder that fills in hidden tokens: a masked language model."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import Activation, BlocksConfig, activation
-from tlite.models.encoder import Encoder
-from tlite.modules import Linear
-from tlite.modules.layers import make_norm, make_own
+from tlite.models import earlier
+from tlite.models.config import BlocksConfig
+from tlite.models.parameters import held, hold
+from tlite.models.parts import Activation, handed, has_bias, linear, made_by
+from tlite.models.stack import Encoder
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A layer before the head: norm(activation(x W + b)). The defaults are BERT's."""
+
+    activation: Activation = "gelu_exact"
+    """Its activation."""
+    bias: bool | None = None
+    """A bias of it; as the model's unless given."""
+    norm: bool = True
+    """A norm after it."""
+
+    def init(self, rng: Key[Array, ""], config) -> dict:
+        """The layer, `projection`, and its norm, `projection_norm`."""
+        layer = linear(rng, config.width, config.width, bias=has_bias(self, config))._asdict()
+        layer["own"] = made_by(self.activation, rng, config)
+        norm = {"projection_norm": config.norm.init(rng, config)} if self.norm else {}
+        return {"projection": layer} | norm
+
+    def __call__(self, model, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        function = handed(self.activation, model.projection.own)
+        x = function(F.linear(model.projection, x))
+        return model.config.norm(model.projection_norm, x) if self.norm else x
 
 
 @dataclass(frozen=True)
 class MaskedConfig(BlocksConfig):
-    """The switches of a masked language model. The defaults are BERT's."""
+    """The sizes and parts of a masked language model. The defaults are BERT's."""
 
-    projection: Activation = "gelu_exact"
-    """The activation of the layer before the head."""
-    projection_bias: bool | None = None
-    """A bias of this layer; as `bias` unless given."""
-    projection_norm: bool = True
-    """A norm after it."""
+    projection: Projection = Projection()
+    """The layer before the head."""
     head_bias: bool = True
     """A bias of the output layer, which is the embedding."""
+
+    EARLIER: ClassVar = earlier.MASKED
 
 
 class TransformerMasked(Encoder):
@@ -35,44 +58,17 @@ class TransformerMasked(Encoder):
     caller's to say.
     """
 
-    def __init__(self, config: MaskedConfig, *, key: Key[Array, ""]):
-        super().__init__(config, key=key)
-        add_projection(self, config, jax.random.split(key, 4)[2])
+    def __init__(self, config: MaskedConfig, *, rng: Key[Array, ""]):
+        super().__init__(config, rng=rng)
+        hold(self, config.projection.init(jax.random.split(rng, 4)[2], config))
         if config.head_bias:
-            self.head_bias = nnx.Param(jnp.zeros(config.vocabulary_size))
+            self.head_bias = held(jnp.zeros(config.vocabulary_size))
 
-    def __call__(
-        self,
-        tokens: Int[Array, "*batch T"],
-        *,
-        key: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
-    ) -> Float[Array, "*batch T V"]:
-        """Logits at every position. A key, or one a sample, turns dropout on.
-
-        Raises:
-            ValueError: more tokens than the model's context.
-        """
-        return self.logits(super().__call__(tokens, key=key, observe=observe))
+    def __call__(self, tokens: Int[Array, "*batch T"], **settings) -> Float[Array, "*batch T V"]:
+        """Logits at every position; settings and errors are those of `Encoder`'s call."""
+        return self.logits(super().__call__(tokens, **settings))
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
         """A layer with its norm, then the products with the embedding."""
         bias = self.head_bias[...] if self.config.head_bias else None
-        return F.unembed(self.embedding.table[...], project(self, x), bias)
-
-
-def add_projection(model, config, key) -> None:
-    """Give a model the layer that its config calls `projection`, and its norm."""
-    bias = config.bias if config.projection_bias is None else config.projection_bias
-    model.projection = Linear(config.width, config.width, bias=bias, key=key)
-    if own := make_own(config.projection, config, key):
-        model.projection.own = own
-    if config.projection_norm:
-        model.projection_norm = make_norm(config)
-
-
-def project(model, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-    """norm(activation(x W + b)), the norm where there is one."""
-    x = F.bind(activation(model.config.projection), model.projection)(model.projection(x))
-    norm = model.config.functions()["norm"]
-    return norm(model.projection_norm, x) if model.config.projection_norm else x
+        return F.unembed(self.embedding.table[...], self.config.projection(self, x), bias)

@@ -1,95 +1,114 @@
 """The encoder-decoder: reads one sequence, writes another."""
 
 import dataclasses
-import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
-from tlite.models.config import MOST_BLOCKS, BlocksConfig, Positions, not_negative, positive
-from tlite.models.encoder import Decoder, Encoder
-from tlite.modules import Linear, summary
+from tlite.models import earlier
+from tlite.models.config import MOST_BLOCKS, BlocksConfig, Given, PositionsPart
+from tlite.models.parameters import hold, summary
+from tlite.models.parts import (
+    Embedding,
+    FeedForward,
+    FeedForwardFunction,
+    Layer,
+    OutputLayer,
+    Sinusoidal,
+    check,
+)
+from tlite.models.stack import Decoder, Encoder, Rows
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The tokens that are no text."""
+
+    pad: int = 0
+    """What fills up short sequences: nothing attends to it."""
+    start: int | None = None
+    """What a target starts with; the tokenizer's own start symbol unless given."""
+    end: int | None = None
+    """What it ends with; the tokenizer's own end symbol unless given."""
+    first: int | None = None
+    """The token that every translation begins with; the most probable ones unless given."""
+
+    def __post_init__(self):
+        check(self, counts="pad")
+
+
+@dataclass(frozen=True)
+class TranslatorHead(OutputLayer):
+    """From vectors to logits of target tokens."""
+
+    embeddings: Literal["separate", "shared", "tied"] = "tied"
+    """Source and target have their own tables, or share one, or the output layer shares it too."""
+    scale: float = 1.0
+    """What vectors are multiplied by before the output layer."""
+
+    def __post_init__(self):
+        check(self, positive="scale")
+
+    @property
+    def tied(self) -> bool:
+        return self.embeddings == "tied"
 
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(BlocksConfig):
-    """The switches of an encoder-decoder; `num_blocks` is for the encoder.
+    """The sizes and parts of an encoder-decoder; `num_blocks` is for the encoder.
 
-    `vocabulary_size` is the target's. The defaults are the base model's of 2017 in small: the
-    embedding starts with deviation 1/sqrt(D) and is scaled by sqrt(D).
+    `vocabulary_size` is the target's. The defaults are the base model's of 2017 in small.
     """
 
     source_vocabulary_size: int = 0
     """Number of source tokens; 0 takes it from the tokenizer."""
     decoder_blocks: int | None = None
     """Blocks of the decoder; as many as of the encoder unless given."""
-    embeddings: Literal["separate", "shared", "tied"] = "tied"
-    """Source and target have their own tables, or share one, or the output layer shares it too."""
-    positions: Positions = "sinusoidal"
+    embedding: Embedding = Embedding(scale=True)
+    """From tokens to vectors."""
+    positions: PositionsPart = Sinusoidal()
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
-    hidden_dropout: float = 0.1
-    """Dropout rate between the two layers of the feed-forward."""
-    embedding_deviation: float | None = None
-    """Standard deviation of the embedding before training; 1/sqrt(D) unless given."""
-    pad_id: int = 0
-    """The token that fills up short sequences: nothing attends to it."""
-    start_id: int | None = None
-    """What a target starts with; the tokenizer's own start symbol unless given."""
-    end_id: int | None = None
-    """What it ends with; the tokenizer's own end symbol unless given."""
-    first_id: int | None = None
-    """The token that every translation begins with; the most probable ones unless given."""
-    scale_embedding: bool = True
-    """Multiply embeddings by sqrt(D) before positions are added."""
-    head_bias: bool | None = None
-    """A bias of the output layer; as `bias` unless given, and none if it is the embedding."""
-    head_scale: float = 1.0
-    """What vectors are multiplied by before the output layer."""
+    feed_forward: FeedForward | FeedForwardFunction | Layer | Given = FeedForward(dropout=0.1)
+    """The feed-forward layer."""
+    head: TranslatorHead = TranslatorHead()
+    """The output layer."""
+    symbols: Symbols = Symbols()
+    """The tokens that are no text."""
+
+    EARLIER: ClassVar = earlier.SEQ2SEQ
 
     def __post_init__(self):
         super().__post_init__()
-        if self.decoder_blocks is not None:
-            check_size("decoder_blocks", self.decoder_blocks, MOST_BLOCKS)
-        not_negative(self, "source_vocabulary_size", "pad_id")
-        positive(self, "head_scale")
-        if self.rotary_scaling is not None and self.rotary_scaling.method == "yarn":
-            raise ValueError("yarn scales all attention, and that on the source has no rotation")
+        check(self, counts="source_vocabulary_size")
+        check_size("decoder_blocks", self.blocks_of_decoder, MOST_BLOCKS)
         sizes = self.vocabulary_size, self.source_vocabulary_size
-        if self.embeddings != "separate" and sizes[0] != sizes[1]:
+        if self.head.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
 
     @property
-    def initial_deviation(self) -> float:
-        given = self.embedding_deviation
-        return 1 / math.sqrt(self.width) if given is None else given
+    def blocks_of_decoder(self) -> int:
+        return self.num_blocks if self.decoder_blocks is None else self.decoder_blocks
 
 
 class TransformerSeq2Seq(nnx.Module):
     """Source (..., S) and target (..., T) to logits (..., T, V) of the target's next tokens."""
 
-    def __init__(self, config: Seq2SeqConfig, *, key: Key[Array, ""]):
-        encoder_key, decoder_key, head_key = jax.random.split(key, 3)
-        of_encoder = dataclasses.replace(
-            config, embeddings="separate", vocabulary_size=config.source_vocabulary_size
-        )
-        of_decoder = dataclasses.replace(
-            config, num_blocks=config.decoder_blocks or config.num_blocks
-        )
-        self.encoder = Encoder(of_encoder, key=encoder_key)
-        own = config.embeddings == "separate"
-        self.decoder = Decoder(of_decoder, embedding=own, key=decoder_key)
-        if config.embeddings != "tied":
-            bias = config.bias if config.head_bias is None else config.head_bias
-            self.head = Linear(config.width, config.vocabulary_size, bias=bias, key=head_key)
-        elif config.head_bias:
-            self.head_bias = nnx.Param(jnp.zeros(config.vocabulary_size))
+    def __init__(self, config: Seq2SeqConfig, *, rng: Key[Array, ""]):
+        encoder_key, decoder_key, head_key = jax.random.split(rng, 3)
+        separate = dataclasses.replace(config, head=TranslatorHead("separate"))
+        of_encoder = dataclasses.replace(separate, vocabulary_size=config.source_vocabulary_size)
+        of_decoder = dataclasses.replace(config, num_blocks=config.blocks_of_decoder)
+        self.encoder = Encoder(of_encoder, rng=encoder_key)
+        own = config.head.embeddings == "separate"
+        self.decoder = Decoder(of_decoder, embedding=own, rng=decoder_key)
+        hold(self, config.head.init(head_key, config))
         self.config = config
 
     def __call__(
@@ -97,7 +116,7 @@ class TransformerSeq2Seq(nnx.Module):
         source: Int[Array, "*batch S"],
         target: Int[Array, "*batch T"],
         *,
-        key: Key[Array, "..."] | None = None,
+        rng: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T V"]:
         """Logits of the token after each of the target's. A key, or one a sample: dropout is on.
@@ -105,28 +124,24 @@ class TransformerSeq2Seq(nnx.Module):
         Raises:
             ValueError: more tokens than the model's context.
         """
-        keys = (None, None) if key is None else (F.fold_in(key, 0), F.fold_in(key, 1))
-        memory, mask = self.encode(source, key=keys[0], observe=F.within(observe, "encoder"))
-        x = self.decoder.decode(
-            target,
-            memory,
-            mask,
-            table=self.target_table(),
-            key=keys[1],
-            observe=F.within(observe, "decoder"),
-        )
-        return self.logits(x)
+        of_source = {"rng": F.fold_in(rng, 0), "observe": F.within(observe, "encoder")}
+        of_target = {"rng": F.fold_in(rng, 1), "observe": F.within(observe, "decoder")}
+        memory, mask = self.encode(source, **of_source)
+        x = self.decoder.embed(target, table=self.target_table())
+        memories = self.decoder.key_values(memory, of_target["observe"])
+        return self.logits(self.decoder.run_blocks(x, None, memories, mask, **of_target)[0])
 
     def encode(
         self,
         source: Int[Array, "*batch S"],
         *,
-        key: Key[Array, "..."] | None = None,
+        rng: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
         """What the decoder looks at, and the mask of what is no padding."""
-        mask = F.padding_mask(source, self.config.pad_id)
-        return self.encoder.encode(source, mask, key=key, observe=observe), mask
+        mask = F.padding_mask(source, self.config.symbols.pad)
+        x = self.encoder.embed(source)
+        return self.encoder.run_blocks(x, mask, rng=rng, observe=observe)[0], mask
 
     def memory_caches(self, memory: Float[Array, "*batch S D"]) -> list[F.KeyValues]:
         """For each decoder block the keys and values of the encoder's output."""
@@ -135,7 +150,7 @@ class TransformerSeq2Seq(nnx.Module):
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[F.KeyValues],
+        caches: list[Rows],
         memories: list[F.KeyValues],
         memory_mask: Bool[Array, "..."] | None,
         start: Int[Array, "*#batch"],
@@ -144,7 +159,7 @@ class TransformerSeq2Seq(nnx.Module):
         key_positions: Int[Array, "*#batch C"] | None = None,
         mask: Bool[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
-    ) -> tuple[Float[Array, "*batch T V"], list[F.KeyValues]]:
+    ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
         """Logits after T more tokens of a target whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole target, for the price of the new tokens.
@@ -162,23 +177,20 @@ class TransformerSeq2Seq(nnx.Module):
         x, caches = self.decoder.run_blocks(*inputs, caches=caches, start=start, **settings)
         return self.logits(x), caches
 
-    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[F.KeyValues]:
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
         """For each decoder block a cache of zeros with room for `capacity` tokens, or a context."""
         return self.decoder.empty_caches(*batch, capacity=capacity)
 
     def target_table(self) -> Float[Array, "V D"] | None:
         """The embedding of target tokens where it is the source's; None if they have their own."""
-        return None if self.config.embeddings == "separate" else self.encoder.embedding.table[...]
+        own = self.config.head.embeddings == "separate"
+        return None if own else self.encoder.embedding.table[...]
 
     def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
         """The output layer: a linear one, or the products with the embedding."""
-        x = x if self.config.head_scale == 1 else self.config.head_scale * x
-        if self.config.embeddings != "tied":
-            return self.head(x)
-        # With thousands of tokens the largest product of all: bfloat16 if the others are.
-        dtype = self.decoder.blocks[0].attention.output.kernel.dtype
-        table = self.encoder.embedding.table[...].astype(dtype)
-        return F.unembed(table, x, self.head_bias[...] if self.config.head_bias else None)
+        head = self.config.head
+        x = x if head.scale == 1 else head.scale * x
+        return head.logits(self, self.encoder.embedding, x)
 
     def __str__(self) -> str:
         return summary(self)

@@ -1,9 +1,7 @@
 """config.json to a config of tlite, and back, as the tables of fields say; strict both ways."""
 
-import dataclasses
 import json
 from collections.abc import Collection, Iterator
-from types import NoneType
 from typing import Any
 
 from tlite.errors import UserError
@@ -12,10 +10,11 @@ from tlite.models import (
     ClassifierConfig,
     GeneratorConfig,
     MaskedConfig,
+    Rotary,
     Seq2SeqConfig,
 )
 from tlite.pretrained.fields import FIELDS
-from tlite.pretrained.filled_in import filled_in
+from tlite.pretrained.paths import filled_in, with_fields
 from tlite.pretrained.positions import (
     BASES,
     PATTERNS,
@@ -80,14 +79,6 @@ SPECIAL = {  # which `_special` understands
 
 
 UNTIED = "llama", "mistral", "qwen2", "qwen3"  # families with a head of its own unless told
-PLAIN = {  # what values a field of ours of a type can have
-    int: (int,),
-    int | None: (int, NoneType),
-    float: (float, int),
-    float | None: (float, int, NoneType),
-    bool: (bool,),
-    bool | None: (bool, NoneType),
-}
 
 
 def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
@@ -128,7 +119,7 @@ def read_config(
     """
     _check(theirs, family)
     fields = FIELDS[family]
-    ours = fields.constants | fields.of_kind.get(kind, {})
+    ours = fields.constants | ({"pool": fields.pool} if kind == "classifier" else {})
     for names, targets, default in _lines(family):
         if names[0] not in theirs and default is ...:
             raise UserError(f"config.json of a {family} model has no {names[0]}")
@@ -136,22 +127,18 @@ def read_config(
         if any(value != values[0] for value in values):
             raise UserError(f"tlite has no model with different {' and '.join(names)}: {values}")
         ours |= dict.fromkeys(targets, _read_value(targets[0], values[0]))
-    if ours["positions"] == "rotary":
-        ours |= read_rotary(family, theirs)
-    ours["windows"] = read_windows(family, theirs)
+    if isinstance(ours["positions"], Rotary):
+        ours["positions"] = read_rotary(family, theirs)
+    ours["attention.windows"] = read_windows(family, theirs)
     ours |= _special(theirs, family, kind, ours, own_head, arrays)
-    known = {field.name: field.type for field in dataclasses.fields(CONFIGS[kind])}
-    ours = {name: value for name, value in ours.items() if name in known}
-    spelled = {target: names[0] for names, targets, _ in _lines(family) for target in targets}
-    for name, value in ours.items():
-        if type(value) not in PLAIN.get(known[name], (type(value),)):
-            raise TypeError(f"{spelled.get(name, name)} can't be {value!r}")
-    sizes = {"pad_id": "source_vocabulary_size"}
-    for name in {"pad_id", "start_id", "end_id"} & ours.keys():
-        size = ours[sizes.get(name, "vocabulary_size")]
-        if ours[name] is not None and not 0 <= ours[name] < size:
-            raise ValueError(f"{spelled.get(name, name)} {ours[name]} is none of {size} tokens")
-    return CONFIGS[kind](**ours)
+    called = {target: names[0] for names, targets, _ in _lines(family) for target in targets}
+    config = with_fields(CONFIGS[kind](), ours, called)
+    sizes = {"pad": "source_vocabulary_size", "start": "vocabulary_size", "end": "vocabulary_size"}
+    for name, of in sizes.items() if kind == "seq2seq" else ():
+        path, index, size = f"symbols.{name}", getattr(config.symbols, name), getattr(config, of)
+        if index is not None and not 0 <= index < size:
+            raise ValueError(f"{called.get(path, path)} {index} is none of {size} tokens")
+    return config
 
 
 def _lines(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
@@ -168,7 +155,7 @@ def _check(theirs: dict[str, Any], family: str) -> None:
         set(HARMLESS.split()) | set(fields.others.split()) | set(SPECIAL.get(family, "").split())
     )
     known |= {name for names, _, _ in _lines(family) for name in names} | set(fixed)
-    if fields.constants.get("positions") == "rotary":
+    if isinstance(fields.constants["positions"], Rotary):
         known |= ROTARY_KEYS | {key for key, _ in BASES.get(family, {}).values()}
     if family in PATTERNS:
         known |= WINDOW_KEYS | {PATTERNS[family][0]}
@@ -180,11 +167,11 @@ def _check(theirs: dict[str, Any], family: str) -> None:
 
 
 def _read_value(ours: str, value: Any) -> Any:
-    if ours == "activation":
+    if ours == "feed_forward.activation":
         return _activation(value)
-    if ours == "attention_scale":  # Gemma's query_pre_attn_scalar
+    if ours == "attention.scale":  # Gemma's query_pre_attn_scalar
         return value**-0.5
-    if ours == "end_id" and isinstance(value, list):
+    if ours == "symbols.end" and isinstance(value, list):
         return value[0]
     return float(value) if isinstance(value, int) and ours.endswith(("dropout", "cap")) else value
 
@@ -232,43 +219,51 @@ def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
     if kind in ("generator", "seq2seq") and not own_head and not tied:
         raise UserError("there is no array lm_head.weight, though the head is not tied")
     if kind == "generator":
-        found["tied_head"] = not own_head
+        found["head.tied"] = not own_head
     if kind == "classifier":
         found["num_classes"] = _num_classes(theirs)
     if kind == "masked" and family in ("bert", "distilbert"):
-        found["projection"] = ours["activation"]
+        found["projection.activation"] = ours["feed_forward.activation"]
     if family == "roberta":
         offset = 2 if theirs.get("pad_token_id") is None else theirs["pad_token_id"] + 1
-        found |= {"position_offset": offset, "context": ours["context"] - offset}
+        found |= {"positions.offset": offset, "context": ours["context"] - offset}
     if family == "modernbert":
-        if theirs.get("layer_norm_eps", ours["norm_epsilon"]) != ours["norm_epsilon"]:
-            raise UserError("tlite has no model with different norm_eps and layer_norm_eps")
-        pooling = theirs.get("classifier_pooling", "cls")
-        if pooling not in POOLING:
-            raise UserError(f"tlite has no pooling {pooling!r}: it knows {', '.join(POOLING)}")
-        found["aggregation"] = POOLING[pooling]
-        found["projection"] = _activation(theirs.get("classifier_activation", "gelu"))
-        found["projection_bias"] = theirs.get("classifier_bias", False)
-        if kind == "masked":
-            found["head_bias"] = theirs.get("decoder_bias", True)
+        found |= _special_modernbert(theirs, kind, ours)
     if kind == "seq2seq":
-        found["embeddings"] = "shared" if own_head else "tied"
+        found["head.embeddings"] = "shared" if own_head else "tied"
     if family in ("marian", "bart"):
-        found["head_bias"] = "final_logits_bias" in arrays
+        found["head.bias"] = "final_logits_bias" in arrays
     if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
         if not own_head:
             raise UserError("tlite can't tie the head to a decoder's embedding of its own")
         size = theirs.get("decoder_vocab_size") or ours["vocabulary_size"]
-        found |= {"embeddings": "separate", "vocabulary_size": size}
+        found |= {"head.embeddings": "separate", "vocabulary_size": size}
     if family == "t5":
         way = theirs.get("feed_forward_proj", "relu")
         name = "gelu_new" if way == "gated-gelu" else way.removeprefix("gated-")
-        found["activation"] = _activation(theirs.get("dense_act_fn", name))
-        found["gated"] = theirs.get("is_gated_act", way.startswith("gated-"))
+        found["feed_forward.activation"] = _activation(theirs.get("dense_act_fn", name))
+        found["feed_forward.gated"] = theirs.get("is_gated_act", way.startswith("gated-"))
         scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
-        found["head_scale"] = ours["width"] ** -0.5 if scaled else 1.0
-        found["start_id"] = theirs.get("decoder_start_token_id", ours["pad_id"])
+        found["head.scale"] = ours["width"] ** -0.5 if scaled else 1.0
+        found["symbols.start"] = theirs.get("decoder_start_token_id", ours["symbols.pad"])
     return found
+
+
+def _special_modernbert(theirs, kind, ours) -> dict[str, Any]:
+    if theirs.get("layer_norm_eps", ours["norm.epsilon"]) != ours["norm.epsilon"]:
+        raise UserError("tlite has no model with different norm_eps and layer_norm_eps")
+    pooling = theirs.get("classifier_pooling", "cls")
+    if pooling not in POOLING:
+        raise UserError(f"tlite has no pooling {pooling!r}: it knows {', '.join(POOLING)}")
+    path = "pool.projection" if kind == "classifier" else "projection"
+    activation = _activation(theirs.get("classifier_activation", "gelu"))
+    bias = theirs.get("classifier_bias", False)
+    found = {f"{path}.activation": activation, f"{path}.bias": bias}
+    of_kind = {
+        "classifier": {"pool.method": POOLING[pooling], "head_bias": True},
+        "masked": {"head_bias": theirs.get("decoder_bias", True)},
+    }
+    return found | of_kind[kind] if kind in of_kind else {}
 
 
 def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]:
@@ -282,13 +277,16 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
     written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
     spelled = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}
     spelled["gelu"] = FIELDS[family].gelu
-    if not {ours["activation"], ours.get("projection") or "relu"} <= set(spelled):
-        raise UserError(f"transformers has no activation {ours['activation']!r}")
+    activation = ours["feed_forward.activation"]
+    projection = "pool.projection" if kind == "classifier" else "projection"
+    of_projection = ours.get(f"{projection}.activation", "gelu_exact")
+    if not {activation, of_projection} <= set(spelled):
+        raise UserError(f"transformers has no activation {activation!r}")
     for names, targets, _ in _lines(family):
         value = ours.get(targets[0])
-        if targets[0] == "activation":
+        if targets[0] == "feed_forward.activation":
             value = spelled[value]
-        elif targets[0] == "attention_scale":
+        elif targets[0] == "attention.scale":
             value = round(value**-2, 6)
             value = int(value) if value == int(value) else value
         elif isinstance(value, bool):
@@ -296,40 +294,40 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
         written |= dict.fromkeys(names, value)
     written["model_type"] = family
     written["architectures"] = [architecture(family, kind)]
-    if FIELDS[family].constants["positions"] == "rotary":
+    if isinstance(FIELDS[family].constants["positions"], Rotary):
         written |= write_rotary(family, config)
     written |= write_windows(family, config)
     if kind == "generator":
-        written["tie_word_embeddings"] = config.tied_head
+        written["tie_word_embeddings"] = config.head.tied
     if kind == "classifier":
         labels = {index: f"LABEL_{index}" for index in range(config.num_classes)}
         written["id2label"] = {str(index): label for index, label in labels.items()}
         written["label2id"] = {label: index for index, label in labels.items()}
     if family == "roberta":
-        offset = config.position_offset or 2
+        offset = ours.get("positions.offset") or 2
         written |= {"pad_token_id": offset - 1, "max_position_embeddings": config.context + offset}
     if family == "bert":
-        written["type_vocab_size"] = max(config.segments, 1)
+        written["type_vocab_size"] = max(config.embedding.segments, 1)
     if family == "modernbert" and kind in ("masked", "classifier"):
         pooling = {name: theirs for theirs, name in POOLING.items()}
-        written["classifier_pooling"] = pooling.get(ours.get("aggregation"), "cls")
-        written["classifier_activation"] = spelled[ours["projection"] or "gelu_exact"]
-        written["classifier_bias"] = ours["projection_bias"]
+        written["classifier_pooling"] = pooling.get(ours.get("pool.method"), "cls")
+        written["classifier_activation"] = spelled[of_projection]
+        written["classifier_bias"] = ours.get(f"{projection}.bias", False)
         written["decoder_bias"] = ours["head_bias"]
     if kind == "seq2seq":
-        written |= {"is_encoder_decoder": True, "decoder_start_token_id": config.start_id}
-        written["tie_word_embeddings"] = config.embeddings == "tied"
-        if config.first_id is not None:
-            written["forced_bos_token_id"] = config.first_id
+        written |= {"is_encoder_decoder": True, "decoder_start_token_id": config.symbols.start}
+        written["tie_word_embeddings"] = config.head.embeddings == "tied"
+        if config.symbols.first is not None:
+            written["forced_bos_token_id"] = config.symbols.first
     if family == "marian":
         written["vocab_size"] = config.source_vocabulary_size
         written["decoder_vocab_size"] = config.vocabulary_size
-        written["share_encoder_decoder_embeddings"] = config.embeddings != "separate"
+        written["share_encoder_decoder_embeddings"] = config.head.embeddings != "separate"
     if family == "t5":
-        written["feed_forward_proj"] = "gated-" * config.gated + (
-            "gelu" if config.gated and config.activation == "gelu" else spelled[config.activation]
-        )
-        written["dense_act_fn"] = spelled[config.activation]
-        written["is_gated_act"] = config.gated
-        written["scale_decoder_outputs"] = config.head_scale != 1
+        gated = ours["feed_forward.gated"]
+        short = "gelu" if gated and activation == "gelu" else spelled[activation]
+        written["feed_forward_proj"] = "gated-" * gated + short
+        written["dense_act_fn"] = spelled[activation]
+        written["is_gated_act"] = gated
+        written["scale_decoder_outputs"] = config.head.scale != 1
     return written

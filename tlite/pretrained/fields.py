@@ -1,12 +1,14 @@
 """Fields of config.json and of tlite's configs, side by side: one table a family, both ways.
 
-A line has a field of theirs, one of ours, and what holds where theirs is left out (without it the
-field must be there). Fields of theirs joined by + have to be the same; of ours joined by + all are
-set, and written is whether one of them is.
+A line has a field of theirs, the path of one of ours, and what holds where theirs is left out
+(without it the field must be there). Fields of theirs joined by + have to be the same; of ours
+joined by + all are set, and written is whether one of them is.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from tlite.models import Learned, Pool, Projection, Relative, Rotary, Sinusoidal
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,9 @@ class Fields:
     """How they go on, for each kind of model; the first is written."""
     table: str
     constants: dict[str, Any] = field(default_factory=dict)
-    """Fields of ours that are the same for all its models."""
-    of_kind: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """And for all its models of a kind."""
+    """Parts and fields of ours that are the same for all its models."""
+    pool: Pool | None = None
+    """That of its classifiers, if it has any."""
     fixed: dict[str, tuple] = field(default_factory=dict)
     """Fields of theirs of which only these values are known."""
     others: str = ""
@@ -36,67 +38,65 @@ _ENCODER = {
     "classifier": ("ForSequenceClassification",),
     "encoder": ("Model",),
 }
-_LLAMA = """
+_SIZES = """
 vocab_size               vocabulary_size
 hidden_size              width
-intermediate_size        hidden_width
+intermediate_size        feed_forward.hidden_width
 num_hidden_layers        num_blocks
 num_attention_heads      num_heads
-num_key_value_heads      key_heads
-head_dim                 head_width           null
-hidden_act               activation           "silu"
+num_key_value_heads      attention.key_heads
 max_position_embeddings  context
-rms_norm_eps             norm_epsilon         1e-06
+rms_norm_eps             norm.epsilon               1e-06
 """
-_OWN_WIDTH = _LLAMA.replace("head_width           null", "head_width")
-_GEMMA = (
-    _OWN_WIDTH.replace('hidden_act               activation           "silu"', "")
-    + """
-hidden_activation        activation           "gelu_pytorch_tanh"
-attention_bias           qkv_bias+bias        false
-query_pre_attn_scalar    attention_scale      256
-final_logit_softcapping  head_softcap         null
+_LLAMA = f"""{_SIZES}
+head_dim    attention.head_width     null
+hidden_act  feed_forward.activation  "silu"
 """
-)
+_GEMMA = f"""{_SIZES}
+head_dim                 attention.head_width
+hidden_activation        feed_forward.activation              "gelu_pytorch_tanh"
+attention_bias           attention.input_bias+attention.bias  false
+query_pre_attn_scalar    attention.scale                      256
+final_logit_softcapping  head.softcap                         null
+"""
 _LLAMA_IS = {
-    "norm": "rms", "norm_first": True, "positions": "rotary", "gated": True, "dropout": 0.0,
-    "bias": False, "feed_forward_bias": False, "head_bias": False,
+    "norm.method": "rms", "block.pre_norm": True, "positions": Rotary(), "dropout": 0.0,
+    "feed_forward.gated": True, "bias": False,
 }  # fmt: skip
 _GEMMA_IS = _LLAMA_IS | {
-    "norm": "zero_centred_rms", "output_norms": True, "scale_embedding": True,
+    "norm.offset": 1.0, "block.output_norms": True, "embedding.scale": True,
 }  # fmt: skip
 _BERT = """
 vocab_size               vocabulary_size
 hidden_size              width
-intermediate_size        hidden_width
+intermediate_size        feed_forward.hidden_width
 num_hidden_layers        num_blocks
 num_attention_heads      num_heads
-hidden_act               activation           "gelu"
-max_position_embeddings  context              512
-type_vocab_size          segments             2
-layer_norm_eps           norm_epsilon         1e-12
-hidden_dropout_prob      dropout              0.1
+hidden_act               feed_forward.activation    "gelu"
+max_position_embeddings  context                    512
+type_vocab_size          embedding.segments         2
+layer_norm_eps           norm.epsilon               1e-12
+hidden_dropout_prob      dropout                    0.1
 """
-_BERT_IS = {"positions": "learned", "embedding_norm": True, "qkv_bias": True, "bias": True}
-_FIRST = {"aggregation": "first", "projection": "tanh"}
-_MASKED = {"projection_norm": True, "head_bias": True}
+_BERT_IS = {"positions": Learned(), "embedding.norm": True, "attention.input_bias": True}
+_FIRST = Pool("first", Projection("tanh", norm=False))
 _BART = """
 vocab_size                                       vocabulary_size+source_vocabulary_size
 d_model                                          width
 encoder_layers                                   num_blocks
 decoder_layers                                   decoder_blocks
 encoder_attention_heads+decoder_attention_heads  num_heads
-encoder_ffn_dim+decoder_ffn_dim                  hidden_width
+encoder_ffn_dim+decoder_ffn_dim                  feed_forward.hidden_width
 max_position_embeddings                          context
-activation_function                              activation        "gelu"
-scale_embedding                                  scale_embedding   false
-dropout                                          dropout           0.1
-activation_dropout                               hidden_dropout    0.0
-pad_token_id                                     pad_id
-decoder_start_token_id                           start_id
-eos_token_id                                     end_id            null
+activation_function                              feed_forward.activation                 "gelu"
+scale_embedding                                  embedding.scale                         false
+dropout                                          dropout                                 0.1
+activation_dropout                               feed_forward.dropout                    0.0
+pad_token_id                                     symbols.pad
+decoder_start_token_id                           symbols.start
+eos_token_id                                     symbols.end                             null
 """
-_BART_IS = {"qkv_bias": True, "bias": True}
+_BART_IS = {"attention.input_bias": True}
 _OLD_BART = {
     "normalize_before": (False,),
     "add_final_layer_norm": (False,),
@@ -108,22 +108,21 @@ FIELDS = {
         "GPT2",
         {"generator": ("LMHeadModel", "Model")},
         """
-vocab_size               vocabulary_size
-n_positions              context              1024
-n_embd                   width
-n_head                   num_heads
-n_layer                  num_blocks
-n_inner                  hidden_width         null
-activation_function      activation           "gelu_new"
-layer_norm_epsilon       norm_epsilon         1e-05
-resid_pdrop              dropout              0.1
+vocab_size           vocabulary_size
+n_positions          context                    1024
+n_embd               width
+n_head               num_heads
+n_layer              num_blocks
+n_inner              feed_forward.hidden_width  null
+activation_function  feed_forward.activation    "gelu_new"
+layer_norm_epsilon   norm.epsilon               1e-05
+resid_pdrop          dropout                    0.1
 """,
         {
-            "norm_first": True,
-            "positions": "learned",
-            "qkv_bias": True,
-            "bias": True,
-            "head_bias": False,
+            "block.pre_norm": True,
+            "positions": Learned(),
+            "attention.input_bias": True,
+            "head.bias": False,
         },
         fixed={"scale_attn_weights": (True,), "scale_attn_by_inverse_layer_idx": (False,)},
         others="n_ctx embd_pdrop attn_pdrop reorder_and_upcast_attn n_special "
@@ -132,33 +131,37 @@ resid_pdrop              dropout              0.1
     "llama": Fields(
         "Llama",
         _DECODER,
-        _LLAMA.replace("key_heads", "key_heads null")
+        _LLAMA.replace("key_heads", "key_heads  null")
         + """
-attention_bias           qkv_bias+bias        false
-mlp_bias                 feed_forward_bias    false
+attention_bias  attention.input_bias+attention.bias  false
+mlp_bias        feed_forward.bias                    false
 """,
         _LLAMA_IS,
         fixed={"rope_interleaved": (False,)},
         others="pretraining_tp is_llama_config",
     ),
-    "mistral": Fields("Mistral", _DECODER, _LLAMA, _LLAMA_IS | {"qkv_bias": False}),
+    "mistral": Fields("Mistral", _DECODER, _LLAMA, _LLAMA_IS),
     "qwen2": Fields(
         "Qwen2",
         _DECODER,
         _LLAMA,
-        _LLAMA_IS | {"qkv_bias": True},
+        _LLAMA_IS | {"attention.input_bias": True},
         fixed={"use_mrope": (False,)},
     ),
     "qwen3": Fields(
         "Qwen3",
         _DECODER,
-        _OWN_WIDTH + "attention_bias qkv_bias+bias false",
-        _LLAMA_IS | {"query_key_norm": True},
+        f"""{_SIZES}
+head_dim        attention.head_width
+hidden_act      feed_forward.activation              "silu"
+attention_bias  attention.input_bias+attention.bias  false
+""",
+        _LLAMA_IS | {"attention.query_key_norm": True},
     ),
     "gemma2": Fields(
         "Gemma2",
         _DECODER,
-        _GEMMA + "attn_logit_softcapping softcap null",
+        _GEMMA + "attn_logit_softcapping  attention.softcap  null",
         _GEMMA_IS,
         fixed={"use_bidirectional_attention": (None, False)},
         others="hidden_act cache_implementation sliding_window_size",
@@ -168,7 +171,7 @@ mlp_bias                 feed_forward_bias    false
         "Gemma3",
         _DECODER,
         _GEMMA,
-        _GEMMA_IS | {"query_key_norm": True},
+        _GEMMA_IS | {"attention.query_key_norm": True},
         fixed={"use_bidirectional_attention": (None, False), "attn_logit_softcapping": (None,)},
         others="hidden_act cache_implementation",
         gelu="gelu_pytorch_tanh",
@@ -178,32 +181,26 @@ mlp_bias                 feed_forward_bias    false
         _ENCODER,
         _BERT,
         _BERT_IS,
-        {"masked": _MASKED, "classifier": _FIRST},
+        _FIRST,
         others="directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
         "pooler_size_per_head pooler_type",
     ),
-    "roberta": Fields(
-        "Roberta",
-        _ENCODER,
-        _BERT,
-        _BERT_IS,
-        {"masked": _MASKED | {"projection": "gelu_exact"}, "classifier": _FIRST},
-    ),
+    "roberta": Fields("Roberta", _ENCODER, _BERT, _BERT_IS, _FIRST),
     "distilbert": Fields(
         "DistilBert",
         _ENCODER,
         """
 vocab_size               vocabulary_size
 dim                      width
-hidden_dim               hidden_width
+hidden_dim               feed_forward.hidden_width
 n_layers                 num_blocks
 n_heads                  num_heads
-activation               activation           "gelu"
-max_position_embeddings  context              512
-dropout                  dropout              0.1
+activation               feed_forward.activation    "gelu"
+max_position_embeddings  context                    512
+dropout                  dropout                    0.1
 """,
-        _BERT_IS | {"norm_epsilon": 1e-12},
-        {"masked": _MASKED, "classifier": _FIRST | {"projection": "relu"}},
+        _BERT_IS | {"norm.epsilon": 1e-12},
+        Pool("first", Projection("relu", norm=False)),
         others="qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_",
     ),
     "modernbert": Fields(
@@ -212,29 +209,27 @@ dropout                  dropout              0.1
         """
 vocab_size               vocabulary_size
 hidden_size              width
-intermediate_size        hidden_width
+intermediate_size        feed_forward.hidden_width
 num_hidden_layers        num_blocks
 num_attention_heads      num_heads
-hidden_activation        activation           "gelu"
+hidden_activation        feed_forward.activation              "gelu"
 max_position_embeddings  context
-norm_eps                 norm_epsilon         1e-05
-norm_bias                norm_bias            false
-attention_bias           qkv_bias+bias        false
-mlp_bias                 feed_forward_bias    false
-mlp_dropout              hidden_dropout       0.0
+norm_eps                 norm.epsilon                         1e-05
+norm_bias                norm.bias                            false
+attention_bias           attention.input_bias+attention.bias  false
+mlp_bias                 feed_forward.bias                    false
+mlp_dropout              feed_forward.dropout                 0.0
 """,
         {
-            "norm_first": True,
-            "positions": "rotary",
-            "gated": True,
-            "embedding_norm": True,
-            "first_norm": False,
+            "block.pre_norm": True,
+            "block.first_norm": False,
+            "positions": Rotary(),
+            "feed_forward.gated": True,
+            "embedding.norm": True,
             "dropout": 0.0,
+            "bias": False,
         },
-        {
-            "masked": {"projection_norm": True},
-            "classifier": {"projection_norm": True, "head_bias": True},
-        },
+        Pool("first", Projection()),
         fixed={"position_embedding_type": ("absolute", "sans_pos")},
         others="initializer_cutoff_factor embedding_dropout sparse_prediction reference_compile "
         "sparse_pred_ignore_index deterministic_flash_attn repad_logits_with_grad",
@@ -243,7 +238,7 @@ mlp_dropout              hidden_dropout       0.0
         "Marian",
         {"seq2seq": ("MTModel", "Model")},
         _BART,
-        _BART_IS | {"positions": "split_sinusoidal"},
+        _BART_IS | {"positions": Sinusoidal(split=True)},
         fixed=_OLD_BART | {"static_position_embeddings": (True,), "normalize_embedding": (False,)},
         others="num_hidden_layers extra_pos_embeddings classif_dropout "
         "force_bos_token_to_be_generated",
@@ -252,7 +247,7 @@ mlp_dropout              hidden_dropout       0.0
         "Bart",
         {"seq2seq": ("ForConditionalGeneration", "Model")},
         _BART,
-        _BART_IS | {"positions": "learned", "position_offset": 2, "embedding_norm": True},
+        _BART_IS | {"positions": Learned(offset=2), "embedding.norm": True},
         fixed=_OLD_BART | {"static_position_embeddings": (False,), "normalize_embedding": (True,)},
         others="num_hidden_layers extra_pos_embeddings classif_dropout "
         "force_bos_token_to_be_generated",
@@ -261,29 +256,28 @@ mlp_dropout              hidden_dropout       0.0
         "T5",
         {"seq2seq": ("ForConditionalGeneration", "WithLMHeadModel")},
         """
-vocab_size                        vocabulary_size+source_vocabulary_size
-d_model                           width
-d_kv                              head_width         64
-d_ff                              hidden_width
-num_layers                        num_blocks
-num_decoder_layers                decoder_blocks     null
-num_heads                         num_heads
-n_positions                       context            512
-relative_attention_num_buckets    relative_buckets   32
-relative_attention_max_distance   relative_distance  128
-layer_norm_epsilon                norm_epsilon       1e-06
-dropout_rate                      dropout            0.1
-pad_token_id                      pad_id             0
-eos_token_id                      end_id             1
+vocab_size                       vocabulary_size+source_vocabulary_size
+d_model                          width
+d_kv                             attention.head_width                    64
+d_ff                             feed_forward.hidden_width
+num_layers                       num_blocks
+num_decoder_layers               decoder_blocks                          null
+num_heads                        num_heads
+n_positions                      context                                 512
+relative_attention_num_buckets   positions.buckets                       32
+relative_attention_max_distance  positions.distance                      128
+layer_norm_epsilon               norm.epsilon                            1e-06
+dropout_rate                     dropout                                 0.1
+pad_token_id                     symbols.pad                             0
+eos_token_id                     symbols.end                             1
 """,
         {
-            "norm": "rms",
-            "norm_first": True,
-            "positions": "relative",
-            "attention_scale": 1.0,
+            "norm.method": "rms",
+            "block.pre_norm": True,
+            "positions": Relative(),
+            "attention.scale": 1.0,
             "bias": False,
-            "head_bias": False,
-            "scale_embedding": False,
+            "embedding.scale": False,
         },
         others="initializer_factor",
     ),

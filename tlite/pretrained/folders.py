@@ -1,7 +1,6 @@
 """Models of Hugging Face folders and hub names."""
 
 import contextlib
-import dataclasses
 import os
 import re
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from tlite.pretrained.arrays import counterparts, to_ours
 from tlite.pretrained.configs import class_names, kind_of, read_config, says_tied
 from tlite.pretrained.files import TYPES, Stored, read_json, stored_arrays
 from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.training.named import parameter_names
 
@@ -114,7 +114,7 @@ def local_folder(name: str | Path) -> Path:
 
 
 def load_pretrained(
-    name: str | Path, *, num_classes: int | None = None, key: jax.Array | None = None
+    name: str | Path, *, num_classes: int | None = None, rng: jax.Array | None = None
 ) -> tuple[Any, PretrainedTokenizer | None, Pretrained]:
     """The model of a folder or hub name, in float32, with its tokenizer if there is one.
 
@@ -147,7 +147,7 @@ def load_pretrained(
         if kind == "seq2seq" and first is not None:
             if type(first) is not int or not 0 <= first < config.vocabulary_size:
                 raise ValueError(f"forced_bos_token_id can't be {first!r}")
-            config = dataclasses.replace(config, first_id=first)
+            config = with_fields(config, {"symbols.first": first})
         abstract = abstract_model(config)
     shapes = shapes_of(abstract)
     arrays, new = {}, []
@@ -157,8 +157,8 @@ def load_pretrained(
         if source in stored and not (may_be_new and names[0].startswith("head.")):
             arrays |= _read(folder, family, source, stored.pop(source), of, config)
         elif may_be_new:
-            key = jax.random.key(0) if key is None else key
-            arrays |= {name: _fresh(name, shape, key) for name, shape in of.items()}
+            rng = jax.random.key(0) if rng is None else rng
+            arrays |= {name: _fresh(name, shape, rng) for name, shape in of.items()}
             new += names
         else:
             raise UserError(f"{folder} has no array {source}, which its config.json asks for")
@@ -205,7 +205,7 @@ def _understood(folder: Path) -> Iterator[None]:
 
 def abstract_model(config: BlocksConfig):
     """The model with shapes for arrays: nothing is drawn."""
-    return jax.eval_shape(lambda: make_model(config, key=jax.random.key(0)))
+    return jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
 
 
 def shapes_of(model) -> dict[str, tuple[int, ...]]:
@@ -256,9 +256,9 @@ def _read(folder, family, source, stored: Stored, shapes, config) -> dict[str, j
     }
 
 
-def _fresh(name: str, shape: tuple[int, ...], key: jax.Array) -> jax.Array:
+def _fresh(name: str, shape: tuple[int, ...], rng: jax.Array) -> jax.Array:
     if name.endswith("kernel"):
-        return 0.02 * jax.random.normal(jax.random.fold_in(key, len(name)), shape)
+        return 0.02 * jax.random.normal(jax.random.fold_in(rng, len(name)), shape)
     return jnp.ones(shape) if name.endswith("scale") else jnp.zeros(shape)
 
 

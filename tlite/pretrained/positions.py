@@ -1,11 +1,13 @@
 """Rotary positions and windows as Hugging Face configs spell them, of transformers 4 and 5."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from tlite.config import check_size
 from tlite.errors import UserError
-from tlite.models.config import MOST_BLOCKS, BlocksConfig, RotaryScaling
+from tlite.models import BlocksConfig, Rotary, RotaryScaling
+from tlite.models.config import MOST_BLOCKS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # Keys of each kind of scaling, and the fields of ours.
@@ -44,16 +46,19 @@ WINDOW_KEYS = {"sliding_window", "use_sliding_window", "layer_types", "_sliding_
 DEFAULT_WINDOW = 4096
 
 
-def read_rotary(family: str, theirs: dict[str, Any]) -> dict[str, Any]:
-    """Fields of ours: rotary_base, local_rotary_base, rotary_scaling."""
+def read_rotary(family: str, theirs: dict[str, Any]) -> Rotary:
+    """Our rotary positions.
+
+    Raises:
+        UserError: tlite has no such.
+    """
     context = theirs["max_position_embeddings"]
     given = theirs.get("rope_parameters") or {}
     scaling = theirs.get("rope_scaling") or {}
     if family not in BASES:
         common = {"partial_rotary_factor": theirs.get("partial_rotary_factor", 1.0)}
         base = theirs.get("rope_theta", 10_000.0)
-        base, scaled = _one(common | {"rope_theta": base} | (scaling or given), context)
-        return {"rotary_base": base, "rotary_scaling": scaled}
+        return _one(common | {"rope_theta": base} | (scaling or given), context)
     if unknown := set(given) - {FULL, SLIDING}:
         raise UserError(f"rope_parameters of a {family} model are by kind of layer, not {unknown}")
     found = {}
@@ -61,18 +66,15 @@ def read_rotary(family: str, theirs: dict[str, Any]) -> dict[str, Any]:
         of_both = kind == FULL or family == "modernbert"
         own = {"rope_theta": theirs.get(key, default)} | (given.get(kind) or {})
         found[kind] = _one(own | (scaling if of_both else {}), context)
-    (base, scaled), (local, local_scaled) = found[FULL], found[SLIDING]
-    if (base, scaled) == (local, local_scaled):
-        return {"rotary_base": base, "rotary_scaling": scaled}
-    if local_scaled or (scaled and scaled.method == "yarn"):
-        raise UserError(
-            "tlite can't scale rotary positions in some blocks only, but for all others"
-        )
-    return {"rotary_base": base, "rotary_scaling": scaled, "local_rotary_base": local}
+    if found[FULL] == found[SLIDING]:
+        return found[FULL]
+    if found[SLIDING].scaling:
+        raise UserError("tlite can't scale rotary positions of blocks with a window by itself")
+    return dataclasses.replace(found[FULL], local_base=found[SLIDING].base)
 
 
-def _one(parameters: dict[str, Any], context: int) -> tuple[float, RotaryScaling | None]:
-    """The base and the scaling of one set of rotary positions."""
+def _one(parameters: dict[str, Any], context: int) -> Rotary:
+    """One set of rotary positions."""
     older = parameters.pop("type", None)
     kind = parameters.pop("rope_type", older) or "default"
     base = float(parameters.pop("rope_theta"))
@@ -87,13 +89,13 @@ def _one(parameters: dict[str, Any], context: int) -> tuple[float, RotaryScaling
     if unknown := [key for key in given if key not in keys]:
         raise UserError(f"rotary positions of type {kind!r}: tlite doesn't know {unknown[0]}")
     if kind == "default":
-        return base, None
+        return Rotary(base)
     fields = {keys[key]: value for key, value in given.items()}
     if "original_max_position_embeddings" in keys:
         fields = {"original_context": context} | fields
     if "factor" not in fields:
         raise UserError(f"rotary positions of type {kind!r} have no factor")
-    return base, RotaryScaling(kind, **fields)
+    return Rotary(base, scaling=RotaryScaling(kind, **fields))
 
 
 def _yarn_factors(parameters: dict[str, Any], context: int) -> None:
@@ -111,11 +113,11 @@ def _yarn_factors(parameters: dict[str, Any], context: int) -> None:
 
 def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
     """The inverse, in the spelling of version 4, which 5 reads too."""
-    local = config.local_rotary_base or config.rotary_base
-    bases = {FULL: config.rotary_base, SLIDING: local}
+    rotary = config.positions if isinstance(config.positions, Rotary) else Rotary()
+    bases = {FULL: rotary.base, SLIDING: rotary.local_base or rotary.base}
     keys = BASES.get(family, {FULL: ("rope_theta", None)})
     written = {key: bases[kind] for kind, (key, _) in keys.items()}
-    if (scaling := config.rotary_scaling) is not None:
+    if (scaling := rotary.scaling) is not None:
         fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.method].items()}
         fields = {key: value for key, value in fields.items() if value is not None}
         written["rope_scaling"] = {"rope_type": scaling.method} | fields
@@ -123,7 +125,7 @@ def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
 
 
 def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
-    """Our field `windows`."""
+    """Our windows of attention."""
     if family not in PATTERNS:
         return ()
     check_size("num_hidden_layers", blocks := theirs["num_hidden_layers"], MOST_BLOCKS)
@@ -158,7 +160,7 @@ def write_windows(family: str, config: BlocksConfig) -> dict[str, Any]:
     """The inverse. Of windows of several sizes the longest is written, so they are not the same."""
     if family not in PATTERNS:
         return {}
-    windows = [config.window(block) for block in range(config.num_blocks)]
+    windows = [config.attention.window(block) for block in range(config.num_blocks)]
     longest = max(windows, default=0)
     key, _, pattern = PATTERNS[family]
     if family == "mistral":

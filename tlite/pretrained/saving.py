@@ -7,9 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tlite import functional as F
 from tlite.errors import UserError, disk_errors
-from tlite.models import MODELS, BlocksConfig
+from tlite.models import MODELS, BlocksConfig, Sinusoidal
 from tlite.pretrained.arrays import counterparts, to_theirs
 from tlite.pretrained.configs import CONFIGS, architecture, says_tied
 from tlite.pretrained.files import NAME, TYPES, write_arrays
@@ -112,18 +111,20 @@ def _filled(model, target: BlocksConfig) -> dict[str, Any]:
         if name in arrays:
             array = arrays.pop(name)
         elif name.endswith("positions.table"):
-            split = config.positions == "split_sinusoidal"
-            array = F.sinusoidal_positions(config.context, config.width, split=split)
+            array = config.positions.table(None, config)
         elif name.endswith(("bias", "segments.table")):
             array = np.zeros(shape, np.float32)
         else:
             raise UserError(f"a model without {name} has no counterpart in transformers")
         if name.endswith("positions.table") and len(array) < shape[0]:  # an offset
             array = np.pad(np.asarray(array), [(shape[0] - len(array), 0), (0, 0)])
+        factors = [of.embedding.factor(of) for of in (config, target)]
+        if name.endswith("embedding.table") and factors[0] != factors[1]:
+            array = factors[0] * array  # the family doesn't scale it
         filled[name] = array
     if arrays:
         raise UserError(f"the array {next(iter(arrays))} has no counterpart in transformers")
-    if (config.positions, target.positions) == ("sinusoidal", "split_sinusoidal"):
+    if (config.positions, target.positions) == (Sinusoidal(), Sinusoidal(split=True)):
         filled = {name: _split_columns(name, array) for name, array in filled.items()}
     return filled
 
@@ -169,7 +170,7 @@ def _write(path: Path, family: str, kind: str, config, arrays, dtype: str, kept)
         return to_theirs(family, name, ours, config.width_of_heads)
 
     by_name = {full(name): name for name in (*places, *kept)}
-    if family in ("marian", "bart") and config.embeddings == "shared":
+    if family in ("marian", "bart") and config.head.embeddings == "shared":
         # Where the head is not tied, transformers ties the embeddings of the two sides neither.
         sides = ("encoder", "decoder")
         by_name |= {full(f"{side}.embed_tokens.weight"): "shared.weight" for side in sides}

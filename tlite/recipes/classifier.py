@@ -142,7 +142,7 @@ class ClassifierRecipe(Recipe):
 
     def report(self, batches) -> None:
         """Accuracy beside the baseline's, and the curves, at the end of training."""
-        from tlite import inspection  # matplotlib is slow to import
+        from tlite import pictures  # matplotlib is slow to import
 
         members, step = self.restore("best")
         means = validate(self.trainer, members, batches)
@@ -154,7 +154,7 @@ class ClassifierRecipe(Recipe):
         with disk_errors(self.run.plots):
             self.save_plots(
                 {
-                    name: lambda n=name: inspection.plot_curves(lines, n)
+                    name: lambda n=name: pictures.plot_curves(lines, n)
                     for name in ("loss", "accuracy")
                 }
             )

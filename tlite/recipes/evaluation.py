@@ -84,7 +84,7 @@ def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray
 
 def draw(recipes: list[Recipe], split: str, probabilities, examples, confusions) -> None:
     """The pictures of the first run; with a second one, both runs' learning curves."""
-    from tlite import inspection  # matplotlib is slow to import
+    from tlite import pictures  # matplotlib is slow to import
 
     recipe = recipes[0]
     classes = recipe.experiment.data.classes
@@ -97,17 +97,17 @@ def draw(recipes: list[Recipe], split: str, probabilities, examples, confusions)
         of_what, name = probabilities[np.arange(len(labels)), labels], "the true class"
     shown_values = [value for value, s in zip(values, shown, strict=True) if s]
     plots = {
-        f"{split}-confusion": lambda: inspection.plot_confusion(confusions, classes),
-        f"{split}-probability": lambda: inspection.plot_probability_by_value(
+        f"{split}-confusion": lambda: pictures.plot_confusion(confusions, classes),
+        f"{split}-probability": lambda: pictures.plot_probability_by_value(
             of_what[shown], shown_values, name
         ),
-        f"{split}-predictions": lambda: inspection.plot_predictions_by_value(
+        f"{split}-predictions": lambda: pictures.plot_predictions_by_value(
             probabilities.argmax(-1), values, classes
         ),
     }
     if len(recipes) > 1:
         curves = {_title(r): read_metrics(r.run.metrics, most=1000) for r in recipes}
-        plots["learning-curves"] = lambda: inspection.plot_learning_curves(curves)
+        plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
     with disk_errors(recipe.run.plots):
         recipe.save_plots(plots)
     names = ", ".join(f"{name}.png" for name in plots)

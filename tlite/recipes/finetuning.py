@@ -5,6 +5,7 @@ import hashlib
 import math
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,17 @@ from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, GeneratorExperiment, Pretrained
 from tlite.models import BlocksConfig
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
+from tlite.pretrained.paths import filled_in, with_fields
 from tlite.recipes.loading import open_model
 from tlite.training import Trainer, TrainState, generator_task, validation_batches
 from tlite.training.named import from_named, parameter_names, to_named
 
 LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time
-OURS = "dropout", "hidden_dropout", "word_dropout", "attention", "scan", "remat"  # an experiment's
+OURS = {  # an experiment's own
+    "dropout", "feed_forward.dropout", "embedding.word_dropout", "attention.function",
+    "head.product", "embedding.deviation", "loop.scan", "loop.remat", "context",
+}  # fmt: skip
 
 
 def evaluate_text(folder: str | Path, path: Path | None) -> None:
@@ -106,7 +111,7 @@ def taken_from(
 ) -> tuple[BlocksConfig, dict[str, Any], Any, Pretrained]:
     """The config, the arrays by name and the tokenizer that a run starts from; and where from.
 
-    Its context, dropout and attention are the experiment's, the rest is the folder's.
+    Its context, dropout and function of attention are the experiment's, the rest is the folder's.
 
     Raises:
         UserError: the folder can't be read, has another kind of model, or has changed; or the
@@ -125,26 +130,33 @@ def taken_from(
         raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
     place = os.path.abspath(settings.folder) if os.path.isdir(settings.folder) else settings.folder
     settings = Pretrained(place, digest.hexdigest())
-    changed = {name: getattr(config, name) for name in OURS if hasattr(config, name)}
+    ours, theirs = filled_in(config), filled_in(model.config)
+    for path in set_in(config):
+        if path not in OURS and ours[path] != theirs.get(path):
+            raise UserError(f"{path} is the pre-trained model's: leave it out")
+    changed = {path: ours[path] for path in OURS & ours.keys()}
     changed["context"] = min(config.context, model.config.context)
-    for field in dataclasses.fields(config):
-        given = getattr(config, field.name)
-        if field.name not in changed and given not in (
-            field.default,
-            getattr(model.config, field.name),
-        ):
-            raise UserError(f"{field.name} is the pre-trained model's: leave it out")
     arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
     for name in told.new:  # each member draws its own
         del arrays[name]
     if "positions.table" in arrays:  # those of the places that are not used are left out
-        rows = changed["context"] + model.config.position_offset
+        rows = changed["context"] + model.config.positions.offset
         arrays["positions.table"] = arrays["positions.table"][:rows]
     try:
-        config = dataclasses.replace(model.config, **changed)
+        config = with_fields(model.config, changed)
     except ValueError as error:
         raise UserError(str(error)) from error
     return config, arrays, tokenizer, settings
+
+
+def set_in(part, prefix: str = "") -> Iterator[str]:
+    """The paths of the fields that are not what they are unless given."""
+    for field in dataclasses.fields(part):
+        value, path = getattr(part, field.name), prefix + field.name
+        if value != field.default:
+            yield path
+            if dataclasses.is_dataclass(value):
+                yield from set_in(value, f"{path}.")
 
 
 def start_from(

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import jax
@@ -181,7 +182,7 @@ class GeneratorRecipe(Recipe):
         model = self.trainer.models(members.parameters)[0]
         prompt, key = self.experiment.prompt, jax.random.key(0)
         tokens = prompt_tokens(self.tokenizer, prompt)
-        settings = {"num_tokens": 500, "key": key, "end_ids": end_ids(self.tokenizer)}
+        settings = {"num_tokens": 500, "rng": key, "stop": end_ids(self.tokenizer)}
         text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
         self.save_sample(step, prompt + text)
         with disk_errors(run.plots):
@@ -198,25 +199,24 @@ class GeneratorRecipe(Recipe):
 
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
-        from tlite import inspection  # matplotlib is slow to import
-        from tlite.inspection.pieces import mark_of
+        from tlite import pictures  # matplotlib is slow to import
 
         lines = read_metrics(self.run.metrics, most=1000)
         sums = self.trainer.evaluate(members.parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
-        probabilities = jax.device_get(jax.nn.softmax(model(jnp.asarray(opening)), axis=-1))
-        size = self.experiment.model.vocabulary_size
-        shown = [mark_of(self.tokenizer, token) for token in range(size)]
+        probabilities = jax.nn.softmax(model(jnp.asarray(opening)), axis=-1)
+        most = min(8, probabilities.shape[-1])
+        best, found = jax.device_get(jax.lax.top_k(probabilities, most))
+        mark = partial(pictures.mark_of, self.tokenizer)
+        pieces = [[mark(token) for token in row] for row in found.T], [mark(t) for t in opening]
         self.save_plots(
             {
-                "loss": lambda: inspection.plot_curves(lines, "loss"),
-                "accuracy": lambda: inspection.plot_curves(lines, "accuracy"),
-                "loss-by-position": lambda: inspection.plot_loss_by_position(
+                "loss": lambda: pictures.plot_curves(lines, "loss"),
+                "accuracy": lambda: pictures.plot_curves(lines, "accuracy"),
+                "loss-by-position": lambda: pictures.plot_loss_by_position(
                     sums["loss"] / sums["count"]
                 ),
-                "next-character": lambda: inspection.plot_next_token_probabilities(
-                    probabilities, [shown[token] for token in opening], shown
-                ),
+                "next-character": lambda: pictures.plot_top_tokens(best.T, *pieces),
             }
         )
 
@@ -251,18 +251,16 @@ def write_sample(
     tokenizer: Tokenizer,
     tokens: np.ndarray,
     before: str = "",
-    end_ids: Collection[int] = (),
+    *,
+    stop: Collection[int] = (),
     **settings,
 ) -> str:
     """Print a sample as it is made, after what comes `before`, up to an end; returns it."""
     text, written = "", tokenizer.stream(tokens)
-    for part in stream(model, jnp.asarray(tokens), **settings):
-        ends = np.flatnonzero(np.isin(part, list(end_ids)))
-        piece = written.push(part[: ends[0]] if len(ends) else part)
+    for part, count in stream(model, jnp.asarray(tokens), stop=[*stop], **settings):
+        piece = written.push(np.asarray(part[:count]))
         show(before + piece, end="", flush=True)  # settings that make no sense are told before
         before, text = "", text + piece
-        if len(ends):
-            break
     rest = written.finish()
     show(rest)
     return text + rest

@@ -22,6 +22,7 @@ from tlite.models import (
     TransformerSeq2Seq,
     make_model,
 )
+from tlite.models.probe import probe
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
 from tlite.recipes.ensemble import check_together
@@ -112,8 +113,10 @@ def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] 
     """One of a run's models, from its parameters alone; or all of them, where there are several.
 
     Raises:
-        UserError: there is no such checkpoint or member.
+        UserError: there is no such checkpoint or member, or a part of the user's is not what a
+            model needs.
     """
+    probe(run.experiment.model, make_model)
     number = run.experiment.training.num_members
     member = 0 if number == 1 and member == "all" else member
     if member == "all":
@@ -121,7 +124,7 @@ def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] 
     else:
         check_member(member, number)
     chosen = slice(None) if member == "all" else member
-    model = jax.eval_shape(lambda: make_model(run.experiment.model, key=jax.random.key(0)))
+    model = jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))
     names, leaves = parameter_names(model), jax.tree.leaves(model)
     host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
     shapes = {

@@ -7,12 +7,13 @@ import numpy as np
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Words
 from tlite.models import ClassifierConfig
-from tlite.models.classifier import NGRAM_ROWS
 from tlite.recipes.finetuning import start_from
 from tlite.recipes.recipe import Recipe
 from tlite.text import IndexTokenizer, NgramTokenizer, select_vocabulary
 from tlite.text.ngrams import is_of_words
 from tlite.training import TrainState
+
+ROWS = "wide.word_rows", "wide.character_rows"
 
 
 def learn_words(settings: Words, texts: Iterable[str]) -> IndexTokenizer:
@@ -34,16 +35,16 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     if not isinstance(tokenizer, NgramTokenizer):
         if experiment.ngram_l2 != ClassifierExperiment.ngram_l2:
             print("warning: --ngram-l2 has no effect without --word-ngrams or --character-ngrams")
-        return dict.fromkeys(NGRAM_ROWS, 0) if is_transformer else {}
+        return dict.fromkeys(ROWS, 0) if is_transformer else {}
     if not is_transformer:
         raise UserError("n-grams stand beside a transformer: use --bigrams of this model instead")
-    if experiment.sentences or experiment.model.bigrams:
-        other = "--sentences" if experiment.sentences else "--bigrams"
+    if experiment.sentences or experiment.model.wide.bigrams:
+        other = "--sentences" if experiment.sentences else "--wide.bigrams"
         raise UserError(f"n-grams are of whole texts and take the place of bigrams: no {other}")
     if not tokenizer.ngrams:
         raise UserError("no n-gram is in so many texts: lower --min-document-frequency")
     of_words = sum(is_of_words(ngram) for ngram in tokenizer.ngrams)
-    return dict(zip(NGRAM_ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
+    return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
 
 
 def with_ngrams(
@@ -53,8 +54,8 @@ def with_ngrams(
     from tlite.training.convex import fit_bags_of_words  # SciPy is slow to import
 
     experiment, model = recipe.experiment, recipe.experiment.model
-    first = model.vocabulary_size + model.word_ngram_rows
-    sizes = [size for size in (first, model.character_ngram_rows) if size]
+    first = model.vocabulary_size + model.wide.word_rows
+    sizes = [size for size in (first, model.wide.character_rows) if size]
     features = tokens[:, model.context :]
     weights, bias = fit_bags_of_words(
         features, labels, sizes, model.num_classes, experiment.ngram_l2

@@ -37,15 +37,22 @@ def in_precision(prepared: Prepared, precision: Precision) -> Prepared:
 
 
 def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
-    """The experiment with sizes of its model that its data decides.
+    """The experiment with sizes of its model that its data decides; "wide.word_rows" is a part's.
 
     Raises:
         UserError: it says otherwise.
     """
-    for name, size in sizes.items():
-        if (given := getattr(experiment.model, name)) not in (0, size):
-            raise UserError(f"{name} is {given}, but the {whose} has {size}: leave it out")
-    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **sizes))
+    changed: dict[str, Any] = {}
+    for path, size in sizes.items():
+        slot, _, name = path.rpartition(".")
+        owner = changed.get(slot, getattr(experiment.model, slot)) if slot else experiment.model
+        if (given := getattr(owner, name)) not in (0, size):
+            raise UserError(f"{path} is {given}, but the {whose} has {size}: leave it out")
+        if slot:
+            changed[slot] = dataclasses.replace(owner, **{name: size})
+        else:
+            changed[name] = size
+    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **changed))
 
 
 def fingerprint_of(name: str, texts: Iterable[str], unit: str) -> dict[str, Any]:

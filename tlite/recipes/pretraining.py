@@ -12,7 +12,7 @@ import numpy as np
 from tlite.data.labelled import LabelledText
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Pretraining
-from tlite.models import BlocksConfig, GeneratorConfig
+from tlite.models import BlocksConfig, GeneratorConfig, Head
 from tlite.recipes.finetuning import start_from
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
@@ -64,7 +64,7 @@ def pretrained_members(recipe: Recipe) -> TrainState:
 def generator_config(config: BlocksConfig, dropout: float) -> GeneratorConfig:
     """The generator whose embedding and blocks a classifier of this config can take over."""
     shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(BlocksConfig)}
-    return GeneratorConfig(**shared | {"dropout": dropout}, tied_head=True)
+    return GeneratorConfig(**shared | {"dropout": dropout}, head=Head(tied=True))
 
 
 def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:

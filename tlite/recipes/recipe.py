@@ -13,9 +13,10 @@ from tlite import processes
 from tlite.config import to_dict
 from tlite.errors import Interrupted, UserError, check_packages, disk_errors, program, resumable
 from tlite.experiment_data import find_data, locate_data, say_what_is_read
-from tlite.modules import summary
-from tlite.own_code import name_of
+from tlite.models import make_model, summary
+from tlite.models.probe import probe
 from tlite.recipes.ensemble import check_together
+from tlite.recipes.named_parts import named_parts
 from tlite.recipes.options import Evaluate
 from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, same_everywhere
 from tlite.recipes.restoring import restore_checkpoint
@@ -24,7 +25,7 @@ from tlite.training import Trainer, TrainState
 from tlite.training.followers import check_followers
 from tlite.training.loop import fit
 from tlite.training.metrics import iterate_metrics, read_metrics
-from tlite.training.precision import choose_attention
+from tlite.training.precision import choose_products
 from tlite.training.runs import Run, create_run, new_folder, open_run
 from tlite.training.side_by_side import scores
 
@@ -122,9 +123,11 @@ class Recipe(ABC):
         """An experiment with what its data decides; the data is read unless it is given.
 
         Raises:
-            UserError: the data can't be read, or does not go with the experiment.
+            UserError: the data can't be read, or does not go with the experiment; or a part of
+                the user's is not what a model needs.
         """
         cls.check_selected(experiment)
+        probe(experiment.model, make_model)
         if processes.is_first():
             check_followers(experiment.training.follow)
             check_packages("text", cls.packages)
@@ -145,7 +148,7 @@ class Recipe(ABC):
         The precision must have been chosen.
         """
         experiment, tokenizer, data = prepared
-        model = choose_attention(experiment.model, experiment.training.precision)
+        model = choose_products(experiment.model, experiment.training.precision)
         experiment = dataclasses.replace(experiment, model=model)
         fingerprint = cls.fingerprint(data)
         same_everywhere({"experiment": to_dict(experiment), "data": fingerprint})
@@ -223,11 +226,8 @@ class Recipe(ABC):
         print("\n".join(scores(config, last)))
 
     def _own_parts(self) -> str:
-        """Which attention the model has, and which functions of the user's."""
-        model = self.experiment.model
-        parts = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-        shown = [n for n, value in parts.items() if callable(value) or n == "attention"]
-        return "".join(f", {n} {name_of(parts[n])}" for n in shown)
+        """Which attention the model has, and which functions and parts of the user's."""
+        return "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
 
     def restore(self, checkpoint: str) -> tuple[TrainState, int]:
         """The members at a checkpoint ("best", "last" or a step) and its step."""
@@ -263,14 +263,12 @@ class Recipe(ABC):
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
         if not processes.is_first():
             return
-        import matplotlib  # slow to import
+        from tlite.pictures import own_figures  # matplotlib is slow to import
 
-        matplotlib.use("Agg")
         self.run.plots.mkdir(exist_ok=True)
         for name, plot in plots.items():
-            figure = plot().figure
-            figure.savefig(self.run.plots / f"{name}.png", dpi=120)
-            matplotlib.pyplot.close(figure)
+            with own_figures():
+                plot().figure.savefig(self.run.plots / f"{name}.png", dpi=120)
 
 
 def spread(values: np.ndarray, style: str) -> str:

@@ -132,7 +132,7 @@ def _checked(name: str, experiment: Experiment, preparing: Preparing) -> Variant
     parameters, failed = 0, None
     try:
         model = preparing(experiment).experiment.model
-        shapes = jax.eval_shape(lambda: make_model(model, key=jax.random.key(0)))
+        shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
         parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     except UserError as error:
         if of_surroundings(error):

@@ -26,6 +26,7 @@ from tlite.text.pairs import PAD_ID, START_ID
 from tlite.training import Trainer, TrainState
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
+from tlite.training.optimizer import learning_rates
 from tlite.training.runs import Run
 from tlite.training.translator import (
     Bucket,
@@ -54,8 +55,8 @@ class TranslatorRecipe(Recipe):
 
     @classmethod
     def fit_to_data(cls, experiment: TranslatorExperiment, data: ParallelData):
-        if experiment.model.pad_id != PAD_ID:
-            raise UserError(f"pad_id is the tokenizer's, {PAD_ID}: leave it out")
+        if experiment.model.symbols.pad != PAD_ID:
+            raise UserError(f"symbols.pad is the tokenizer's, {PAD_ID}: leave it out")
         tokenizer = PairTokenizer.train(
             [pair.source for pair in data.training],
             [pair.target for pair in data.training],
@@ -63,9 +64,9 @@ class TranslatorRecipe(Recipe):
             joint=experiment.tokenizer.joint,
             lowercase=experiment.tokenizer.lowercase,
         )
-        if not tokenizer.joint and experiment.model.embeddings != "separate":
+        if not tokenizer.joint and experiment.model.head.embeddings != "separate":
             raise UserError(
-                "a shared embedding needs joint subwords: --embeddings separate, or --joint"
+                "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"
             )
         sizes = {
             "vocabulary_size": len(tokenizer),
@@ -107,7 +108,7 @@ class TranslatorRecipe(Recipe):
         return 1  # a batch is counted in tokens
 
     def train(self, profile: int = 0, *, report: bool = True) -> None:
-        share = padding_share(self.buckets, self.experiment.model.pad_id)
+        share = padding_share(self.buckets, self.experiment.model.symbols.pad)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
         super().train(profile, report=report)
@@ -137,7 +138,7 @@ class TranslatorRecipe(Recipe):
 
     def report(self, batches) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
-        from tlite import inspection  # matplotlib is slow to import
+        from tlite import pictures  # matplotlib is slow to import
 
         members, step = self.restore("best")
         print(f"best checkpoint: step {step:,}")
@@ -147,19 +148,20 @@ class TranslatorRecipe(Recipe):
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
         lines = read_metrics(self.run.metrics, most=1000)
+        rates = learning_rates(self.experiment.training)
         with disk_errors(self.run.plots):
             self.save_plots(
                 {
-                    n: lambda n=n: inspection.plot_curves(lines, n)
+                    n: lambda n=n: pictures.plot_curves(lines, n)
                     for n in ("loss", "bleu", "exact_match")
                 }
-                | {"schedule": lambda: inspection.plot_schedule(self.experiment.training)}
+                | {"schedule": lambda: pictures.plot_schedule(rates)}
             )
         self.advise_test()
 
     def evaluate(self, options: EvaluateTranslator) -> None:
         """Print the scores on a part, and draw BLEU by length and an alignment."""
-        from tlite import inspection  # matplotlib is slow to import
+        from tlite import pictures  # matplotlib is slow to import
 
         split, together = options.split, self.is_together(options.member)
         experiment = with_search(self.experiment, options)
@@ -175,8 +177,10 @@ class TranslatorRecipe(Recipe):
         references = self.references(pairs)
         if has_bleu(references):
             lengths = [len(pair.source.split()) for pair in pairs]
-            plots[f"{split}-bleu-by-length"] = lambda: inspection.plot_bleu_by_length(
-                lengths, found, references
+            pick = lambda texts, rows: [texts[row] for row in rows]  # noqa: E731
+            score = lambda rows: bleu(pick(found, rows), pick(references, rows))[0]  # noqa: E731
+            plots[f"{split}-bleu-by-length"] = lambda: pictures.plot_score_by_length(
+                lengths, score, "BLEU (13a)"
             )
         with disk_errors(self.run.plots):
             self.save_plots(plots)
@@ -187,11 +191,11 @@ class TranslatorRecipe(Recipe):
         settings = {"beam": self.experiment.beam, "length_penalty": self.experiment.length_penalty}
         target = translate(model, [source], **settings)[0][0][0]
         config = self.experiment.model
-        return np.r_[START_ID, target[target != config.pad_id]][: config.context]
+        return np.r_[START_ID, target[target != config.symbols.pad]][: config.context]
 
     def plot_alignment(self, model, text: str):
         """Where each piece of the translation of a text looks at it, by block."""
-        from tlite import inspection  # matplotlib is slow to import
+        from tlite import inspection, pictures  # matplotlib is slow to import
 
         (source,) = encode_sources(self.experiment, self.tokenizer, [text])
         target = self.best_target(model, source)
@@ -202,7 +206,7 @@ class TranslatorRecipe(Recipe):
         weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
         pieces = [self.tokenizer.source.piece_of(t) for t in source]
         written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
-        return inspection.plot_alignment(weights[:, : len(written)], pieces, written)
+        return pictures.plot_alignment(weights[:, : len(written)], pieces, written)
 
     def print_scores(
         self, part: str, pairs: list[Pair], batches, members: TrainState, together: bool = False

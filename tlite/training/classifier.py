@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite import functional as F
-from tlite.models import ClassifierConfig, Ensemble, LogisticConfig, make_model
+from tlite.models import (
+    ClassifierConfig,
+    Ensemble,
+    LogisticConfig,
+    TransformerClassifier,
+    make_model,
+)
 from tlite.training.step import Task
 
 
@@ -18,12 +24,12 @@ def classifier_task(
     give the text's label, and `join_sentences` makes the text's score.
     """
 
-    def draw(data, key, step, size):
+    def draw(data, rng, step, size):
         """The next `size` texts; every text comes once an epoch, in an order of that epoch's."""
         num_texts = data[1].shape[0]
         number = step * size + jnp.arange(size)
         place = jax.vmap(
-            lambda n: F.shuffled(F.fold_in(key, n // num_texts), n % num_texts, num_texts)
+            lambda n: F.shuffled(F.fold_in(rng, n // num_texts), n % num_texts, num_texts)
         )
         chosen = place(number)
         return jax.tree.map(lambda a: a[chosen], data)
@@ -51,11 +57,14 @@ def classifier_task(
         loss, count = F.cross_entropy(logits, labels, weights)
         return {"loss": loss, "accuracy": F.accuracy(logits, labels, weights)[0], "count": count}
 
-    return Task(init or (lambda key: make_model(config, key=key)), draw, loss, evaluate)
+    return Task(init or (lambda rng: make_model(config, rng=rng)), draw, loss, evaluate)
 
 
-def score(model, tokens, keys=None):
-    return model(tokens, key=keys)
+def score(model, tokens, keys):
+    """Logits in training, where the transformer stands without its linear model of n-grams."""
+    if not isinstance(model, TransformerClassifier):
+        return model(tokens, rng=keys)
+    return model.read(tokens[..., : model.config.context], rng=keys)
 
 
 def class_logits(model, tokens):

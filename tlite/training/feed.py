@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Integer, PyTree
 
-from tlite.functional.sharding import BATCH_AXES
+from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.placement import put
 

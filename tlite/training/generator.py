@@ -7,7 +7,6 @@ from jaxtyping import Array, Int
 
 from tlite import functional as F
 from tlite.data import draw_windows, every_window
-from tlite.errors import UserError
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.training.step import Task
 
@@ -19,24 +18,19 @@ def generator_task(
 
     With `end_id` the token ends a document, and what is in one window of several documents does not
     see the others.
-
-    Raises:
-        UserError: the model's convolutions would see them.
     """
-    if end_id is not None and config.convolution:
-        raise UserError("a convolution can't tell documents apart: take a model without, or a text")
 
     def run(model, tokens, **settings):
         if end_id is not None:
             settings["documents"] = F.documents(tokens, end_id)
         return model(tokens, **settings)
 
-    def draw(tokens, key, step, size):
-        return draw_windows(F.fold_in(key, step), tokens, config.context, size)
+    def draw(tokens, rng, step, size):
+        return draw_windows(F.fold_in(rng, step), tokens, config.context, size)
 
     def loss(model, batch, keys, label_smoothing=label_smoothing):
         inputs, targets = batch
-        logits = run(model, inputs, key=keys if config.dropout else None)
+        logits = run(model, inputs, rng=keys if config.dropout else None)
         return {
             "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
             "accuracy": F.accuracy(logits, targets),
@@ -53,7 +47,7 @@ def generator_task(
         }
 
     return Task(
-        init=lambda key: TransformerGenerator(config, key=key),
+        init=lambda rng: TransformerGenerator(config, rng=rng),
         draw=draw,
         loss=loss,
         evaluate=evaluate,
@@ -72,9 +66,9 @@ def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_sh
     return jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, size, context)), windows)
 
 
-def sampled_batches(key, tokens: Int[Array, "N"], context: int, num_windows: int, batch_size: int):
+def sampled_batches(rng, tokens: Int[Array, "N"], context: int, num_windows: int, batch_size: int):
     """Random windows of the validation part, for an estimate: (inputs, targets, weights)."""
     num_batches = -(-num_windows // batch_size)
-    inputs, targets = draw_windows(key, jnp.asarray(tokens), context, num_batches * batch_size)
+    inputs, targets = draw_windows(rng, jnp.asarray(tokens), context, num_batches * batch_size)
     windows = inputs, targets, jnp.ones(inputs.shape)
     return jax.tree.map(lambda a: a.reshape(num_batches, batch_size, context), windows)

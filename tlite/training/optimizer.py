@@ -1,5 +1,6 @@
 """Optimizers of parameters by name, and the schedule of the learning rate."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +32,17 @@ def schedule(
     # The first update already moves: rate 1/warm-up, not 0.
     warmup = (step + 1) / config.warmup_steps
     return jnp.where(step < config.warmup_steps, warmup, decay(step - config.warmup_steps))
+
+
+def learning_rates(config: TrainingConfig) -> dict[str, Float[np.ndarray, "steps"]]:
+    """The rate of every update, by the peak of each variant."""
+    steps = jnp.arange(config.steps)
+    return {
+        f"peak {variant.learning_rate:g}": np.asarray(
+            variant.learning_rate * jax.vmap(partial(schedule, variant))(steps)
+        )
+        for variant in config.variants
+    }
 
 
 def make_optimizer(

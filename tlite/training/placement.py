@@ -16,7 +16,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from tlite.errors import UserError
-from tlite.functional.sharding import BATCH_AXES
+from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
 AXES = "member", "data", "model"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from tlite.errors import UserError
 from tlite.functional import causal_mask, fused_attention, matmul, mixed_attention
+from tlite.models import Attention
 from tlite.models.config import MIXED_FROM_LENGTH
 
 Precision = Literal["float32", "mixed", "auto"]
@@ -45,14 +46,19 @@ def choose_precision(asked: Precision) -> tuple[Precision, str]:
     return "mixed", f"mixed precision (bfloat16 products are {plain / mixed:.1f} x faster here)"
 
 
-def choose_attention(model, precision: Precision):
-    """A model's config in which "auto" attention is decided: by the precision and the context."""
-    if getattr(model, "attention", None) != "auto":
+def choose_products(model, precision: Precision):
+    """A model's config whose "auto" products are decided: attention's, and a tied head's."""
+    head = getattr(model, "head", None)
+    if getattr(head, "product", None) == "auto":
+        product = "mixed" if precision == "mixed" else "exact"
+        model = dataclasses.replace(model, head=dataclasses.replace(head, product=product))
+    part = getattr(model, "attention", None)
+    if not isinstance(part, Attention) or part.function != "auto":
         return model
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
-    fast = fast and not model.asked_of_attention()
+    fast = fast and not part.asked(model)
     name = "exact" if not fast else "fused" if _has_fused(model) else "mixed"
-    return dataclasses.replace(model, attention=name)
+    return dataclasses.replace(model, attention=dataclasses.replace(part, function=name))
 
 
 def _has_fused(model) -> bool:

@@ -17,8 +17,8 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
-from tlite.functional.sharding import BATCH_AXES
 from tlite.memory import check_fits, out_of_memory
+from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import ResidentFeed, Streamed
 from tlite.training.named import by_name, model_maker
@@ -240,7 +240,7 @@ class Trainer:
         )
 
     def _context(self) -> contextlib.AbstractContextManager:
-        """In which models of a divided kind are told of the mesh (`functional.by_example`)."""
+        """In which models of a divided kind are told of the mesh (`by_example`)."""
         return jax.set_mesh(self.mesh) if self.sharded else contextlib.nullcontext()
 
     def _placed(self) -> Replicated | Sharded:

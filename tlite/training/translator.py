@@ -85,44 +85,44 @@ def translator_task(
     batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
     ends = np.cumsum(batches)
 
-    def place(key, number):
+    def place(rng, number):
         """The key of the epoch, and the place that the batch has in it."""
         total = int(ends[-1])
-        key = F.fold_in(key, number // total)
-        return key, F.shuffled(key, number % total, total)
+        rng = F.fold_in(rng, number // total)
+        return rng, F.shuffled(rng, number % total, total)
 
-    def choose(data, key, number):
-        return jnp.searchsorted(jnp.asarray(ends), place(key, number)[1], side="right")
+    def choose(data, rng, number):
+        return jnp.searchsorted(jnp.asarray(ends), place(rng, number)[1], side="right")
 
-    def draw(index, data, key, number):
+    def draw(index, data, rng, number):
         (pairs, _), size = sizes[index], in_batch[index]
-        key, batch = place(key, number)
+        rng, batch = place(rng, number)
         places = jnp.arange(-(-size // num_devices) * num_devices)
         rows = (batch - (ends[index] - batches[index])) * size + places
-        chosen = F.shuffled(F.fold_in(key, index), rows % pairs, pairs)
+        chosen = F.shuffled(F.fold_in(rng, index), rows % pairs, pairs)
         source, target = (side[chosen] for side in data[index])
         # A bucket's last batch, too, is filled up with pairs that do not count.
         counts = (places < size) & (rows < pairs)
-        return source, jnp.where(counts[:, None], target, config.pad_id)
+        return source, jnp.where(counts[:, None], target, config.symbols.pad)
 
     def loss(model, batch, keys, label_smoothing=label_smoothing):
         source, target = batch
-        logits = model(source, target[:, :-1], key=keys)
+        logits = model(source, target[:, :-1], rng=keys)
         expected = target[:, 1:]
-        weights = (expected != config.pad_id).astype(logits.dtype)
+        weights = (expected != config.symbols.pad).astype(logits.dtype)
         # No accuracy: over thousands of pieces argmax takes a seventh of the whole step.
         return {"loss": F.cross_entropy(logits, expected, weights, label_smoothing)}
 
     def evaluate(model, batch):
         source, target = batch
         logits, expected = model(source, target[:, :-1]), target[:, 1:]
-        weights = (expected != config.pad_id).astype(logits.dtype)
+        weights = (expected != config.symbols.pad).astype(logits.dtype)
         loss, count = F.cross_entropy(logits, expected, weights)
         return {"loss": loss, "accuracy": F.accuracy(logits, expected, weights)[0], "count": count}
 
     draws = tuple(partial(draw, index) for index in range(len(sizes)))
     return Task(
-        init=lambda key: TransformerSeq2Seq(config, key=key),
+        init=lambda rng: TransformerSeq2Seq(config, rng=rng),
         draw=None,
         loss=loss,
         evaluate=evaluate,

@@ -1,0 +1,119 @@
+"""What a user's parts must do is tried before a run begins; what they don't is one sentence."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tlite.errors import UserError
+from tlite.models import (
+    Attention,
+    Block,
+    ClassifierConfig,
+    FeedForward,
+    GeneratorConfig,
+    Seq2SeqConfig,
+    make_model,
+)
+from tlite.models.probe import probe, users_parts
+
+SIZES = {"width": 8, "num_heads": 2, "num_blocks": 1}
+KINDS = {kind: kind(**SIZES) for kind in (GeneratorConfig, ClassifierConfig, Seq2SeqConfig)}
+
+
+def attention(query, key, value, mask=None):
+    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2), where=mask)
+    return weights @ value, weights
+
+
+def forgetful(query, key, value, mask=None):
+    return attention(query, key, value)
+
+
+def placed(query, key, value, mask=None):
+    """Counts the places of its queries from 0, as if there were no cache."""
+    far = jnp.arange(query.shape[-2])[:, None] - jnp.arange(key.shape[-2])
+    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * far**2, where=mask)
+    return weights @ value, weights
+
+
+def distant(query, key, value, mask=None, *, distances):
+    weights = jax.nn.softmax(query @ key.swapaxes(-1, -2) - 0.1 * distances**2, where=mask)
+    return weights @ value, weights
+
+
+def infinite(query, key, value, mask=None):
+    output, weights = attention(query, key, value, mask)
+    return output / 0, weights
+
+
+class Mixing(Block):
+    """A block whose tokens see the mean of all."""
+
+    def __call__(self, params, x, look, config):
+        x, rows = super().__call__(params, x, look, config)
+        return x + x.mean(-2, keepdims=True), rows
+
+
+def told(config) -> str:
+    with pytest.raises(UserError) as caught:
+        probe(config, make_model)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_that_do_what_a_model_needs_pass(kind):
+    config = dataclasses.replace(KINDS[kind], attention=distant, norm=lambda params, x: x)
+    assert users_parts(config).keys() == {"attention", "norm"}
+    probe(config, make_model)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forgotten_mask_is_told(kind):
+    seen = "padding" if kind is ClassifierConfig else "later ones"
+    said = told(dataclasses.replace(KINDS[kind], attention=forgetful))
+    assert said == f"forgetful, as attention, lets tokens see {seen}: is its mask used?"
+
+
+def test_a_block_that_looks_ahead_is_told():
+    said = told(dataclasses.replace(KINDS[GeneratorConfig], block=Mixing()))
+    assert said.startswith("Mixing, as block, lets tokens see later ones")
+
+
+@pytest.mark.parametrize("kind", [GeneratorConfig, Seq2SeqConfig])
+def test_what_decodes_otherwise_than_it_trains_is_told(kind):
+    assert "take `distances`" in told(dataclasses.replace(KINDS[kind], attention=placed))
+
+
+def test_numbers_that_are_not_finite_are_told():
+    assert "not finite" in told(dataclasses.replace(KINDS[GeneratorConfig], attention=infinite))
+
+
+@pytest.mark.parametrize(
+    ("slot", "function", "words"),
+    [
+        ("attention", lambda query, key, value, mask: query, "weights (..., H, T, S)"),
+        ("norm", lambda x: x, "gets (params, x"),
+        ("positions", lambda length: length, "gets (positions"),
+        ("feed_forward", lambda params, x: x[..., :3], "must return x (..., T, D)"),
+    ],
+)
+def test_a_function_that_is_called_otherwise_is_told_with_its_line(slot, function, words):
+    said = told(dataclasses.replace(KINDS[GeneratorConfig], **{slot: function}))
+    assert said.startswith(f"<lambda>, as {slot}, gets")
+    assert words in said
+    assert "test_probe.py:" in said
+
+
+def test_the_part_at_fault_is_named_among_others():
+    feed_forward = FeedForward(activation=lambda x: x)
+    parts = {"norm": lambda params, x: x, "attention": forgetful, "feed_forward": feed_forward}
+    assert told(dataclasses.replace(KINDS[GeneratorConfig], **parts)).startswith("forgetful")
+
+
+def test_the_librarys_own_parts_are_not_tried():
+    assert not users_parts(
+        dataclasses.replace(KINDS[GeneratorConfig], attention=Attention("mixed"))
+    )

@@ -1,0 +1,155 @@
+"""The page: no token, caption or title is read as HTML, and it is there once it is whole."""
+
+import base64
+import html
+import json
+import re
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from tlite.pictures import Picture
+from tlite.pictures.marks import readable, symbols
+from tlite.report.page import (
+    MASKED,
+    SCRIPT,
+    Page,
+    bars,
+    coloured_by_loss,
+    new_page,
+    sample,
+)
+
+TEXT = st.text(
+    st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
+)
+CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory):
+    """A page without pictures, in a folder of all."""
+    folder = tmp_path_factory.mktemp("page")
+    return lambda title="": Page(folder, title)
+
+
+def data_of(content):
+    (inside,) = re.findall(r'<script type="application/json">(.*?)</script>', content, re.S)
+    assert "<" not in inside
+    return json.loads(inside)
+
+
+def with_heads(page, queries, keys):
+    weights = np.random.default_rng(0).random((2, 3, len(queries), len(keys)))
+    page.add_heads("attention", queries, keys, list(weights), [None, None])
+    return weights
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4), st.lists(TEXT, min_size=1, max_size=4))
+def test_any_tokens_come_through_the_head_view_as_symbols(new, queries, keys):
+    page, queries, keys = new(), [*queries, "</script>", "\f"], [*keys, "<!--<script>"]
+    weights = with_heads(page, queries, keys)
+    content = page.content()
+    assert not CONTROL.search(content)
+    (data,) = data_of(content)
+    assert data["queries"] == [symbols(token) for token in queries]
+    assert data["keys"] == [symbols(token) for token in keys]
+    np.testing.assert_allclose(np.array(data["weights"]) / 1000, weights, atol=5.1e-4)
+
+
+def test_what_is_masked_is_no_weight_of_zero(new):
+    mask = np.tril(np.ones((3, 3), bool))
+    weights = [np.where(mask, 0.25, 0.0)[None], np.zeros((1, 3, 3))]
+    page = new()
+    page.add_heads("decoder", "abc", "abc", weights, [mask, None])
+    first, free = np.array(page.heads[0]["weights"])
+    np.testing.assert_array_equal(first[0], np.where(mask, 250, MASKED))
+    np.testing.assert_array_equal(free, 0)
+
+
+def test_a_picture_is_in_the_page_itself_with_a_caption_and_its_figure_is_closed(new):
+    page, mine = new(), plt.figure()
+    figures = [plt.figure(), Figure()]
+    page.draw("Data", (Picture("a", "a < b & \"c\" 'd'\f.", figure) for figure in figures))
+    assert plt.get_fignums() == [mine.number]
+    plt.close(mine)
+    for content in page.topics["Data"]:
+        found = re.fullmatch(
+            r'<figure><div><img alt="" src="data:image/png;base64,([^"]*)"></div>'
+            r"<figcaption>([^<]*)</figcaption></figure>",
+            content,
+        )
+        assert base64.b64decode(found[1]) == (page.folder / "a.png").read_bytes()
+        assert html.unescape(found[2]) == "a < b & \"c\" 'd'␌."
+
+
+@given(TEXT, st.lists(TEXT, max_size=3), st.sets(st.sampled_from(["Data", "Heads", "Training"])))
+def test_facts_come_first_then_the_heads_then_topics_in_their_order(new, title, names, topics):
+    page = new(title)
+    for name in names:
+        page.tell_html(name, sample(name))
+    with_heads(page, "ab", "ab")
+    for topic in topics:
+        page.add(topic, f"<p>{topic}</p>", "A sentence.")
+    whole = page.content()
+    assert f"<title>{html.escape(readable(title))}</title>" in whole
+    parts = [f"<dt>{html.escape(n)}</dt><dd>{sample(n)}</dd>" for n in names]
+    parts += ['<div class="heads">', SCRIPT]
+    parts += [f"<p>{topic}</p>" for topic in ("Heads", "Training", "Data") if topic in topics]
+    at = [whole.index(f"<h1>{html.escape(readable(title))}</h1>")]
+    for part in parts:
+        at.append(whole.index(part, at[-1]))
+    assert whole.count("<details>") == len(topics)  # none is open
+
+
+def test_the_page_takes_the_place_of_the_folder_once_it_is_whole(tmp_path):
+    folder = tmp_path / "inspection"
+    for name in ("first", "second"):
+        with new_page(folder, name) as page:
+            plt.figure()
+            page.tell("Name", name, "", "again")
+        assert f"<dd>{name}, again</dd>" in (folder / "index.html").read_text()
+    with pytest.raises(ValueError, match="no"), new_page(folder, "third"):
+        raise ValueError("no")
+    assert "second" in (folder / "index.html").read_text()
+    assert [*tmp_path.iterdir()] == [folder]
+    assert not plt.get_fignums()
+
+
+@given(TEXT)
+def test_a_sample_is_text_without_control_characters(text):
+    shown = sample(text)
+    assert not CONTROL.search(shown)
+    inside = shown.removeprefix("<pre>").removesuffix("</pre>")
+    assert not re.search(r"[<>]", inside)
+    assert html.unescape(inside) == readable(text)
+
+
+def test_probabilities_have_bars():
+    found = re.findall(
+        r"<span>(.*?)</span><span>(.*?)</span><i style=\"width:(.*?)%", bars({"<a>": 0.25})
+    )
+    assert found == [("&lt;a&gt;", "0.250", "25.0")]
+
+
+SPAN = re.compile(
+    r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bits">(.*?)</span>', re.S
+)
+
+
+@given(st.lists(st.tuples(TEXT, st.floats(0, 30, width=32)), min_size=1, max_size=5))
+def test_the_ground_is_the_redder_the_larger_the_loss_and_no_token_is_read_as_html(pairs):
+    tokens, losses = zip(*pairs, strict=True)
+    shown = coloured_by_loss(tokens, np.array(losses))
+    inside = shown.removeprefix('<p class="text">').removesuffix("</p>")
+    assert SPAN.sub("", inside) == ""
+    for token, loss, (shade, bits, text) in zip(tokens, losses, SPAN.findall(inside), strict=True):
+        assert float(bits) == pytest.approx(loss / np.log(2), abs=0.051)
+        assert float(shade) == pytest.approx(min(loss / np.log(2) / 8, 1), abs=0.0051)
+        plain = text.replace("&#8629;<br>", "\n")
+        assert not re.search(r"[<>\"\f]|&(?!(amp|lt|gt|quot|#x27);)", plain)
+        assert html.unescape(plain) == readable(token)

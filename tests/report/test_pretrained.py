@@ -1,0 +1,309 @@
+"""`tlite inspect` of a Hugging Face folder: each kind of model, from a text alone."""
+
+import re
+import shutil
+from functools import partial
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from tests.helpers.inspected import groups_of, undrawn, weights_of
+from tests.helpers.inspection import drawn as drawn_model
+from tests.helpers.recipes import complaint
+from tlite import inspection
+from tlite.models import (
+    Attention,
+    Block,
+    BlocksConfig,
+    ClassifierConfig,
+    Embedding,
+    Encoder,
+    FeedForward,
+    GeneratorConfig,
+    Head,
+    MaskedConfig,
+    Norm,
+    Pool,
+    Projection,
+    Relative,
+    Rotary,
+    Seq2SeqConfig,
+    Symbols,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerMasked,
+    TransformerSeq2Seq,
+    TranslatorHead,
+)
+from tlite.pictures.marks import visible
+from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
+from tlite.report import inspect_pretrained
+from tlite.report import pretrained as module
+
+tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("sklearn")
+
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*MARKS, "the", "cat", "sat", "on", "mat", "a", "dog", "ran", "good", "bad", "and", "$"]
+TEXT = "the cat sat on the mat and the dog ran"
+SIZES = {
+    "vocabulary_size": len(WORDS), "context": 16, "width": 8, "num_heads": 2, "num_blocks": 2,
+}  # fmt: skip
+PRE_NORM = Block(pre_norm=True)
+INPUT_BIAS = Attention(input_bias=True)
+GPT2 = {"attention": INPUT_BIAS, "feed_forward": FeedForward(activation="gelu")}
+LLAMA = {
+    "norm": Norm("rms"), "bias": False, "positions": Rotary(), "attention": Attention(key_heads=1),
+    "feed_forward": FeedForward(activation="silu", gated=True),
+}  # fmt: skip
+BERT = {
+    "feed_forward": FeedForward(activation="gelu_exact"), "norm": Norm(epsilon=1e-12),
+    "attention": INPUT_BIAS, "embedding": Embedding(norm=True, segments=2),
+}  # fmt: skip
+OF_CLASSES = {"num_classes": 3, "pool": Pool("first", Projection("tanh", norm=False))}
+T5 = {
+    "norm": Norm("rms", 1e-6), "bias": False, "positions": Relative(), "block": PRE_NORM,
+    "attention": Attention(scale=1.0), "embedding": Embedding(scale=False),
+    "source_vocabulary_size": len(WORDS), "head": TranslatorHead(scale=8**-0.5),
+    "symbols": Symbols(start=0, end=3),
+}  # fmt: skip
+
+
+def generator(**parts) -> GeneratorConfig:
+    return GeneratorConfig(**SIZES, block=PRE_NORM, **parts)
+
+
+MODELS = {
+    "generator": ("gpt2", TransformerGenerator, generator(**GPT2, head=Head(tied=True))),
+    "rotary": ("llama", TransformerGenerator, generator(**LLAMA)),
+    "masked": ("bert", TransformerMasked, MaskedConfig(**SIZES, **BERT)),
+    "encoder": ("bert", Encoder, BlocksConfig(**SIZES, **BERT)),
+    "classifier": ("bert", TransformerClassifier, ClassifierConfig(**SIZES, **BERT | OF_CLASSES)),
+    "seq2seq": ("t5", TransformerSeq2Seq, Seq2SeqConfig(**SIZES, **T5)),
+}
+LEARNED = ["positions-learned", "position-curves-learned", "similarity-learned"]
+ROTARY = ["angles-rotary", "similarity-rotary"]
+ATTENTION = ["blocks-0-attention", "blocks-1-attention"]
+EMBEDDING = ["embedding-pca", "embedding-tsne"]
+GENERATOR = [
+    *(*ATTENTION, *EMBEDDING, "values-of-block-0-pca", "values-of-block-0-tsne", "next-token"),
+    *("logit-lens", "head-previous", "head-duplicate", "head-induction", "ablation", "patching"),
+]
+PICTURES = {
+    "generator": [*LEARNED, *GENERATOR],
+    "rotary": [*ROTARY, *GENERATOR],
+    "encoder": [*LEARNED, *ATTENTION, *EMBEDDING],
+    "seq2seq": [
+        *("bias-relative", "bias-relative-decoder", *EMBEDDING, "alignment", "next-token"),
+        *(f"{place}-{name}" for place in ("encoder", "decoder") for name in ATTENTION),
+        *("decoder-blocks-0-cross_attention", "decoder-blocks-1-cross_attention", "logit-lens"),
+        *("ablation-encoder-attention", "ablation-decoder-attention"),
+        "ablation-decoder-cross_attention",
+    ],
+}
+PICTURES["masked"] = [*PICTURES["encoder"], "filled-in", "tokens", "logit-lens", "ablation"]
+PICTURES["classifier"] = [*PICTURES["encoder"], "saliency", "ablation"]
+each_kind = pytest.mark.parametrize("kind", MODELS)
+
+
+def tokenizer(kind) -> PretrainedTokenizer:
+    from tokenizers import decoders, models, pre_tokenizers, processors
+
+    ids = {word: index for index, word in enumerate(WORDS)}
+    content = tokenizers.Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
+    content.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    content.decoder = decoders.WordPiece()
+    if kind not in ("generator", "rotary"):
+        single = "$A [SEP]" if kind == "seq2seq" else "[CLS] $A [SEP]"
+        content.post_processor = processors.TemplateProcessing(
+            single=single, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+    content.add_special_tokens(MARKS)
+    roles = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+    return PretrainedTokenizer(content, roles)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of a kind, written when it is first asked for."""
+    written = {}
+
+    def folder(kind):
+        if kind not in written:
+            family, cls, config = MODELS[kind]
+            model = drawn_model(cls, config, spread=0.3)
+            written[kind] = tmp_path_factory.mktemp(kind) / "model"
+            labels = ["bad", "so so", "good"] if kind == "classifier" else None
+            settings = {"family": family, "labels": labels}
+            save_pretrained(written[kind], model, tokenizer(kind), **settings)
+        return written[kind]
+
+    return folder
+
+
+@pytest.fixture
+def copy(folders, tmp_path):
+    """A folder of a kind that another text may be looked at in."""
+    return lambda kind: shutil.copytree(folders(kind), tmp_path / "model")
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    yield undrawn(monkeypatch)
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def looked(folders):
+    """The page of a kind on the text, and what would be drawn; made when first asked for."""
+    pages = {}
+
+    def page(kind):
+        if kind not in pages:
+            with pytest.MonkeyPatch.context() as patch:
+                pictures = undrawn(patch)
+                pages[kind] = inspect_pretrained(folders(kind), text=TEXT), pictures
+        return pages[kind]
+
+    yield page
+    plt.close("all")
+
+
+@jax.jit
+def probabilities_of(model, tokens):
+    return jax.nn.softmax(model(tokens))
+
+
+def facts_of(page) -> dict[str, str]:
+    content = page.read_text(encoding="utf-8")
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content, re.S))
+
+
+@each_kind
+def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, looked, kind):
+    page, drawn = looked(kind)
+    assert page == folders(kind) / "inspection" / "index.html"
+    assert set(drawn) == set(PICTURES[kind])
+    assert {path.stem for path in page.parent.glob("*.png")} == set(drawn)
+    assert all(caption.endswith(".") for caption, _ in drawn.values())
+    model, read, origin = load_pretrained(folders(kind))
+    facts, number = facts_of(page), sum(leaf.size for leaf in jax.tree.leaves(model))
+    told = {"generator": {"Score"}, "rotary": {"Score"}, "masked": {"Score", "Filled in"}}
+    assert set(facts) == {"Model", "Size", "Sample"} | told.get(kind, set())
+    assert facts["Model"].startswith(origin.family)
+    assert f"{number:,} parameters" in facts["Size"]
+    assert TEXT.split()[0] in facts["Sample"]
+
+    tokens, groups = read.encode(TEXT), groups_of(page)
+    pieces, data = [WORDS[token] for token in tokens], groups[0]
+    assert data["keys"] == pieces
+    weights = weights_of(data)
+    assert weights.shape == (2, 2, len(data["queries"]), len(pieces))
+    causal = kind in ("generator", "rotary")
+    masked = ~np.tri(len(pieces), dtype=bool) if causal else np.zeros(weights.shape[2:], bool)
+    assert (np.isnan(weights) == masked).all()
+    weights = np.nan_to_num(weights)
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=0.01)
+    if kind == "seq2seq":
+        assert data["queries"][0] == "[PAD]"  # which is where it starts
+        return
+    pattern = "blocks.*.attention.weights"
+    _, captured = jax.jit(partial(inspection.run, capture=pattern))(model, tokens)
+    np.testing.assert_allclose(weights, np.stack([*captured.values()]), atol=6e-4)
+
+
+def test_pictures_are_files(copy):
+    page = inspect_pretrained(copy("encoder"), text=TEXT)
+    assert {path.stem for path in page.parent.glob("*.png")} == set(PICTURES["encoder"])
+    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in page.parent.glob("*.png"))
+    content = page.read_text(encoding="utf-8")
+    assert content.count("<img") == content.count("<figcaption>") == len(PICTURES["encoder"])
+
+
+def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, looked):
+    page, drawn = looked("generator")
+    model, read, _ = load_pretrained(folders("generator"))
+    tokens = read.encode(TEXT)
+    probabilities = np.asarray(probabilities_of(model, tokens))
+    cells = {text.get_position(): text.get_text() for text in drawn["next-token"][1]().texts}
+    for position, row in enumerate(probabilities):
+        assert cells[position, 0] == visible(WORDS[row.argmax()])
+    bits = -np.log2(probabilities[np.arange(len(tokens) - 1), tokens[1:]])
+    found = re.findall(r'title="([\d.]+) bits"', page.read_text(encoding="utf-8"))
+    np.testing.assert_allclose([float(n) for n in found], bits, atol=0.051)
+    loss = bits.mean() * np.log(2)
+    assert f"({loss:.2f} nats)" in drawn["ablation"][0]
+    assert f"loss {loss:.4f} nats per token" in facts_of(page)["Score"]
+
+
+def test_a_classifier_is_asked_for_its_most_probable_class(folders, looked):
+    page, drawn = looked("classifier")
+    model, read, _ = load_pretrained(folders("classifier"))
+    probabilities = np.asarray(probabilities_of(model, read.encode(TEXT)))
+    classes = ["bad", "so so", "good"]
+    name, most = classes[probabilities.argmax()], probabilities.max()
+    assert f"What speaks for {name!r}, which has probability {most:.3f}" in drawn["saliency"][0]
+    for each, probability in zip(classes, probabilities, strict=True):
+        assert f"<span>{each}</span><span>{probability:.3f}</span>" in facts_of(page)["Sample"]
+
+
+def test_positions_are_those_of_the_model(folders, looked):
+    _, drawn = looked("seq2seq")
+    model, _, _ = load_pretrained(folders("seq2seq"))
+    for stack, name in ((model.encoder, "bias-relative"), (model.decoder, "bias-relative-decoder")):
+        at = np.arange(stack.config.context)
+        bias = jax.jit(lambda stack, at: stack.look_at(at, at, None, 0).bias)(stack, at)
+        lines = drawn[name][1]().lines
+        middle = len(at) // 2
+        np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, middle])
+
+
+def test_a_long_text_is_cut_and_keeps_its_last_mark(copy, drawn, capsys):
+    (data,) = groups_of(inspect_pretrained(copy("encoder"), text=f"{TEXT} " * 3))
+    assert len(data["queries"]) == 16
+    assert data["queries"][-1] == "[SEP]"
+    assert capsys.readouterr().out == "looking at 16 of 32 tokens\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "missing"),
+    [("generator", "cat", {"ablation", "patching"}), ("masked", "zzz $ " * 5, set())],
+    ids=["one token, which predicts nothing", "nothing known"],
+)
+def test_any_text_is_looked_at(copy, drawn, kind, text, missing):
+    inspect_pretrained(copy(kind), text=text)
+    assert set(PICTURES[kind]) - set(drawn) == missing
+
+
+def test_without_a_text_an_english_one_is_read(copy, drawn):
+    page = inspect_pretrained(copy("encoder"))  # which knows a few of its words
+    known = [piece for piece in groups_of(page)[0]["keys"] if piece != "[UNK]"]
+    assert known == ["[CLS]", "and", "the", "a", "[SEP]"]
+
+
+def test_pictures_of_a_hub_name_go_below_runs(folders, drawn, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "open_model", lambda *_: load_pretrained(folders("encoder")))
+    page = inspect_pretrained("someone/a-model", text=TEXT)
+    assert page.resolve() == tmp_path / "runs/inspection/someone--a-model/index.html"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"text": ""}, "the text to look at is empty"),
+        ({"text": " \n"}, "the text to look at is empty"),
+        ({"checkpoint": "3"}, "--checkpoint and --member are for runs"),
+    ],
+)
+def test_what_can_not_be_looked_at_is_told(folders, given, told):
+    assert told in complaint(inspect_pretrained, folders("generator"), **given)
+
+
+def test_a_folder_without_a_tokenizer_is_told(folders, tmp_path):
+    folder = tmp_path / "bare"
+    save_pretrained(folder, load_pretrained(folders("generator"))[0], family="gpt2")
+    assert "tokenizer.json" in complaint(inspect_pretrained, folder)
+    assert not (folder / "inspection").exists()

@@ -1,0 +1,251 @@
+"""The transformer block: attention and feed-forward, each with a residual and a norm."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from tlite.functional.attention import (
+    AttentionParameters,
+    KeyValues,
+    attend,
+    key_values,
+    scaled_dot_product_attention,
+    write,
+)
+from tlite.functional.layers import (
+    FeedForwardParameters,
+    NormParameters,
+    Observe,
+    dropout,
+    feed_forward,
+    layer_norm,
+    unobserved,
+    within,
+)
+from tlite.functional.random import fold_in
+
+PLACES = {"attention": 0, "feed_forward": 1, "cross_attention": 3}  # of their dropout; hidden is 2
+HIDDEN = 2
+
+
+class EncoderBlockParameters(NamedTuple):
+    """A norm that is None is left out."""
+
+    attention: AttentionParameters
+    attention_norm: NormParameters | None
+    feed_forward: FeedForwardParameters
+    feed_forward_norm: NormParameters | None
+    attention_output_norm: NormParameters | None = None
+    feed_forward_output_norm: NormParameters | None = None
+
+
+class DecoderBlockParameters(NamedTuple):
+    """The same with attention on an encoder's output."""
+
+    attention: AttentionParameters
+    attention_norm: NormParameters | None
+    cross_attention: AttentionParameters
+    cross_attention_norm: NormParameters | None
+    feed_forward: FeedForwardParameters
+    feed_forward_norm: NormParameters | None
+    attention_output_norm: NormParameters | None = None
+    cross_attention_output_norm: NormParameters | None = None
+    feed_forward_output_norm: NormParameters | None = None
+
+
+STATIC = {"static": True}  # to `jit`: no array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Look:
+    """What a block, and each of its layers, looks at beside its parameters and x."""
+
+    num_heads: int = field(metadata=STATIC)
+    mask: Bool[Array, "..."] | None = None
+    """Broadcastable to (..., H, T, S): which keys a query may attend to."""
+    bias: Float[Array, "..."] | None = None
+    """(..., H, T, S), added to scores."""
+    angles: Float[Array, "... L half_K"] | None = None
+    """What queries and keys are turned by."""
+    positions: Int[Array, "*#batch T"] | None = None
+    """Where x stands in its sequence."""
+    key_positions: Int[Array, "*#batch S"] | None = None
+    """Where the keys stand: those of x, or all that a cache has room for."""
+    memory: KeyValues | None = None
+    """Keys and values of an encoder's output."""
+    memory_mask: Bool[Array, "..."] | None = None
+    """Which of them a query may attend to."""
+    cache: Any = None
+    """Rows (..., C, N) of a longer sequence, by layer, if x is what comes at `start` of it."""
+    start: Int[Array, "*#batch"] | None = None
+    rng: Key[Array, "..."] | None = None
+    """With a key dropout is on."""
+    magnitude: float = field(default=1.0, metadata=STATIC)
+    """What rotated queries and keys are multiplied by."""
+    causal: bool = field(default=False, metadata=STATIC)
+    """Whether the mask says just what is causal, and within the window."""
+    window: int = field(default=0, metadata=STATIC)
+    """How far the block sees; 0: everything."""
+    norm: Callable = field(default=layer_norm, metadata=STATIC)
+    """Of each head's queries and keys, where these are normed."""
+    observe: Observe = field(default=unobserved, metadata=STATIC)
+
+    def at(self, layer: str) -> "Look":
+        """For one layer of the block: across to the memory there are no positions."""
+        look = dataclasses.replace(self, observe=within(self.observe, layer))
+        if layer == "cross_attention":
+            nothing = dict.fromkeys(("bias", "angles", "positions", "key_positions", "cache"))
+            return dataclasses.replace(look, mask=self.memory_mask, causal=False, **nothing)
+        cache = None if self.cache is None else self.cache[layer]
+        return dataclasses.replace(look, memory=None, cache=cache)
+
+    def remember(self, rows):
+        """The cache with the rows of x; these alone where there is no cache."""
+        return rows if self.cache is None else write(self.cache, rows, self.start)
+
+    @property
+    def distances(self) -> Int[Array, "*#batch 1 T S"] | None:
+        """How far each key is ahead of each query; across to a memory all are 0."""
+        if self.memory is not None:
+            return jnp.zeros((1, 1, 1), int)
+        if self.positions is None:
+            return None
+        distances = self.key_positions[..., None, :] - self.positions[..., :, None]
+        return distances[..., None, :, :]
+
+
+class BlockParts(NamedTuple):
+    """What a block is made of.
+
+    A layer maps (params, x, look) to its output and the rows that a cache keeps of it, or None.
+    """
+
+    attention: Callable
+    feed_forward: Callable
+    norm: Callable = layer_norm
+    pre_norm: bool = False
+    dropout: float = 0.0
+
+
+def block(
+    params, x: Float[Array, "*batch T D"], look: Look, parts: BlockParts
+) -> tuple[Float[Array, "*batch T D"], dict[str, Any]]:
+    """Attention, attention on a memory if there is one, feed-forward: each a `residual`.
+
+    ("Attention is all you need", section 3.1.) `params` are `EncoderBlockParameters` or, with a
+    memory, `DecoderBlockParameters`. Returns x and the rows that a cache keeps, by layer.
+    """
+    x, own = residual("attention", parts.attention, params, x, look, parts)
+    if look.memory is not None:
+        x, _ = residual("cross_attention", parts.attention, params, x, look, parts)
+    x, fed = residual("feed_forward", parts.feed_forward, params, x, look, parts)
+    return look.observe("residual", x), {"attention": own, "feed_forward": fed}
+
+
+def residual(
+    name: str, layer: Callable, params, x: Float[Array, "*batch T D"], look: Look, parts: BlockParts
+) -> tuple[Float[Array, "*batch T D"], Any]:
+    """A layer with dropout, its residual connection and norm; and what a cache keeps of it.
+
+    post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
+    pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
+
+    `params` are the block's. The layer's output can have a norm too (Gemma 2, 2024, section 2).
+    Observed is `attention_residual`, `cross_attention_residual`; what the last gives is `residual`.
+    """
+    norm = partial(normed, parts.norm, getattr(params, f"{name}_norm"))
+    output_norm = partial(normed, parts.norm, getattr(params, f"{name}_output_norm"))
+    y, rows = layer(getattr(params, name), norm(x) if parts.pre_norm else x, look.at(name))
+    y = output_norm(dropout(fold_in(look.rng, PLACES[name]), y, parts.dropout))
+    x = x + y if parts.pre_norm else norm(x + y)
+    return x if name == "feed_forward" else look.observe(f"{name}_residual", x), rows
+
+
+def normed(norm: Callable, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+    """norm(params, x), or x where a model has no such norm."""
+    return x if params is None else norm(params, x)
+
+
+def attention_layer(
+    params,
+    x: Float[Array, "*batch T D"],
+    look: Look,
+    *,
+    attention: Callable = scaled_dot_product_attention,
+    **of_scores,
+) -> tuple[Float[Array, "*batch T D"], KeyValues | None]:
+    """Attention of x on itself and what came before it, or on a memory; and its keys and values.
+
+    `params` are `AttentionParameters`; `of_scores` go to `attention`, as the look's own do.
+    """
+    shared = {"num_heads": look.num_heads, "norm": look.norm, "observe": look.observe}
+    shared |= {"angles": look.angles, "magnitude": look.magnitude}
+    across = look.memory is not None
+    keys = look.memory if across else look.remember(key_values(params, x, **shared))
+    of_scores |= {"bias": look.bias, "distances": look.distances}
+    of_scores |= {"causal": look.causal, "window": look.window}
+    y, _ = attend(params, x, keys, look.mask, attention=attention, **shared, **of_scores)
+    return y, None if across else keys
+
+
+def feed_forward_layer(
+    params, x: Float[Array, "*batch T D"], look: Look, **settings
+) -> tuple[Float[Array, "*batch T D"], None]:
+    """`feed_forward` with the block's noise; there is nothing to cache.
+
+    `params` are `FeedForwardParameters`.
+    """
+    settings |= {"rng": fold_in(look.rng, HIDDEN), "observe": look.observe}
+    return feed_forward(params, x, **settings), None
+
+
+def encoder_block(
+    params,
+    x: Float[Array, "*batch T D"],
+    mask: Bool[Array, "..."] | None = None,
+    *,
+    num_heads: int,
+    norm: Callable = layer_norm,
+    pre_norm: bool = False,
+    activation: Callable = jax.nn.relu,
+    dropout_rate: float = 0.0,
+    **look,
+) -> Float[Array, "*batch T D"]:
+    """The `block` of the library's own layers. With a causal mask it is that of a generator.
+
+    `params` are `EncoderBlockParameters`; `look` are more fields of `Look`: `rng`, with which
+    dropout is on, `observe`, `angles`, `bias`.
+    """
+    feed = partial(feed_forward_layer, activation=activation)
+    parts = BlockParts(attention_layer, feed, norm, pre_norm, dropout_rate)
+    return block(params, x, Look(num_heads, mask, norm=norm, **look), parts)[0]
+
+
+def decoder_block(
+    params,
+    x: Float[Array, "*batch T D"],
+    memory: Float[Array, "*batch S D"],
+    mask: Bool[Array, "..."] | None = None,
+    memory_mask: Bool[Array, "..."] | None = None,
+    *,
+    num_heads: int,
+    norm: Callable = layer_norm,
+    observe: Observe = unobserved,
+    **settings,
+) -> Float[Array, "*batch T D"]:
+    """The `block` on an encoder's output; `mask` (causal, and padding) is for the target.
+
+    `params` are `DecoderBlockParameters`.
+    """
+    shared = {"num_heads": num_heads, "norm": norm}
+    across = within(observe, "cross_attention")
+    memory = key_values(params.cross_attention, memory, observe=across, **shared)
+    settings |= shared | {"memory": memory, "memory_mask": memory_mask, "observe": observe}
+    return encoder_block(params, x, mask, **settings)

@@ -1,0 +1,66 @@
+"""What a model holds: arrays by name, as one Flax module; and how it is printed."""
+
+from collections.abc import Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+class Parameters(nnx.Module):
+    """A tree of arrays that a part has drawn: a dictionary, or a tuple with named fields.
+
+    Its fields are those of the tree, each array an `nnx.Param`. A `flax.nnx.Module` is a pytree:
+    `jax.jit`, `jax.grad` and `jax.vmap` take it as it is, and functions read its fields by name.
+    """
+
+    def __init__(self, tree):
+        fields = tree if isinstance(tree, Mapping) else tree._asdict()
+        self.kind = "" if isinstance(tree, Mapping) else type(tree).__name__
+        hold(self, fields)
+
+
+def held(tree) -> Parameters | nnx.Param | None:
+    """A drawn tree, or an array of it, as a model holds it; None as it is."""
+    if tree is None:
+        return None
+    if isinstance(tree, Mapping) or hasattr(tree, "_asdict"):
+        return Parameters(tree)
+    return nnx.Param(jnp.asarray(tree))
+
+
+def hold(module: nnx.Module, trees: Mapping) -> None:
+    """Give a module what was drawn, as fields of these names."""
+    for name, tree in trees.items():
+        setattr(module, name, held(tree))
+
+
+def count_parameters(model: nnx.Module) -> int:
+    """How many numbers are trained."""
+    return sum(leaf.size for leaf in jax.tree.leaves(model))
+
+
+def summary(model: nnx.Module) -> str:
+    """The tree of layers, one a line, with parameters per layer and the total."""
+    lines = [*_walk(type(model).__name__, model)]
+    total, arrays = count_parameters(model), len(jax.tree.leaves(model))
+    widths = [max(len(line[column]) for line in lines) for column in range(3)]
+    rows = [
+        f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}".rstrip()
+        for name, shape, count in lines
+    ]
+    rule = "-" * max(map(len, rows))
+    return "\n".join([*rows, rule, f"total: {total:,} parameters in {arrays} arrays"])
+
+
+def _walk(name: str, node, indent: str = "") -> Iterator[tuple[str, str, str]]:
+    """Name, shape and count of a node and, indented, of what it holds."""
+    kind = node.kind.removesuffix("Parameters") if isinstance(node, Parameters) else ""
+    is_array, count = isinstance(node, nnx.Variable), sum(a.size for a in jax.tree.leaves(node))
+    shape = " x ".join(map(str, node.shape)) if is_array else ""
+    yield indent + name + (f": {kind}" if kind else ""), shape, f"{count:,}"
+    if not is_array:
+        children = enumerate(node) if isinstance(node, nnx.List) else vars(node).items()
+        for key, child in children:
+            if isinstance(child, nnx.Variable | nnx.Module | nnx.List):
+                yield from _walk(str(key), child, indent + "  ")

@@ -1,0 +1,256 @@
+"""What the models have in common: embedding, positions, dropout and a stack of blocks."""
+
+import dataclasses
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import AxisType, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from tlite import functional as F
+from tlite.models.config import BlocksConfig
+from tlite.models.parameters import held, hold, summary
+from tlite.models.parts import table as drawn_table
+
+BATCH_AXES = "data", "model"  # of a mesh of devices
+Rows = dict[str, Any]
+"""What a cache holds of a block: rows (..., C, N) by layer, `KeyValues` of its attention."""
+
+
+class Stack(nnx.Module):
+    """Embedding, positions, dropout, blocks and, after pre-norm blocks, a norm.
+
+    With `embedding` False the table belongs to someone else and is passed to `embed`.
+    """
+
+    across: ClassVar[bool] = False  # whether blocks attend to an encoder's output
+    causal: ClassVar[bool] = False  # whether relative positions have buckets for what comes later
+
+    def __init__(self, config: BlocksConfig, *, embedding: bool = True, rng: Key[Array, ""]):
+        # The third is for a head.
+        embedding_key, position_key, _, blocks_key = jax.random.split(rng, 4)
+        parts = {}
+        if embedding:
+            parts["embedding"] = config.embedding.init(embedding_key, config)
+        parts[config.positions.name] = config.positions.init(position_key, config)
+        if config.embedding.segments:
+            segment_key = jax.random.fold_in(position_key, 1)
+            parts["segments"] = drawn_table(segment_key, config.embedding.segments, config.width)
+        if config.embedding.norm:
+            parts["embedding_norm"] = config.norm.init(embedding_key, config)
+        hold(self, parts)
+        self.blocks = nnx.List(
+            held(config.block.init(k, config, index, across=self.across))
+            for index, k in enumerate(jax.random.split(blocks_key, config.num_blocks))
+        )
+        if config.block.pre_norm:
+            self.norm = held(config.norm.init(blocks_key, config))
+        self.config = config
+
+    def embed(
+        self,
+        tokens: Int[Array, "*batch T"],
+        positions: Int[Array, "*#batch T"] | None = None,
+        *,
+        table: Float[Array, "V D"] | None = None,
+    ) -> Float[Array, "*batch T D"]:
+        """Scaled embeddings with their positions (0, 1, ... unless given), and their norm if any.
+
+        Raises:
+            ValueError: more tokens than the model's context.
+        """
+        config = self.config
+        x = F.embed(self.embedding.table[...] if table is None else table, tokens)
+        factor = config.embedding.factor(config)
+        x = factor * x if factor != 1 else x
+        x = config.positions.add(self.learned_positions, x, positions, config)
+        if config.embedding.segments:
+            x = x + self.segments.table[0]
+        return config.norm(self.embedding_norm, x) if config.embedding.norm else x
+
+    def run_blocks(
+        self,
+        x: Float[Array, "*batch T D"],
+        mask: Bool[Array, "..."] | None,
+        memories: Sequence[F.KeyValues] | None = None,
+        memory_mask: Bool[Array, "..."] | None = None,
+        *,
+        positions: Int[Array, "*#batch T"] | None = None,
+        key_positions: Int[Array, "*#batch S"] | None = None,
+        caches: Sequence[Rows] | None = None,
+        start: Int[Array, "*#batch"] | None = None,
+        rng: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
+    ) -> tuple[Float[Array, "*batch T D"], list[Rows]]:
+        """Dropout, every block with its memory and cache, and the final norm; and the caches.
+
+        With caches x is what comes at `start` of a longer sequence. Without a mask, (..., T, C)
+        then, a causal stack's is causal. The `positions` of x are 0, 1, ... or `start`,
+        start + 1, ... unless given, those of the keys in caches 0, 1, ...
+        """
+        blocks = len(self.blocks)
+        x = observe("embedding", by_example(x))
+        x = F.dropout(F.fold_in(rng, blocks), x, self.config.dropout)
+        if positions is None:
+            positions = F.positions_from(start if caches else jnp.array(0), x.shape[-2])
+        if key_positions is None:
+            key_positions = jnp.arange(room(caches)) if caches else positions
+        causal = self.causal and mask is None and not caches
+        if self.causal and mask is None:
+            mask = F.cache_mask(positions, room(caches)) if caches else F.causal_mask(x.shape[-2])
+        shared = {"memory_mask": memory_mask, "start": start, "causal": causal}
+        windows = [self.config.attention.window(index) for index in range(blocks)]
+        looks = {w: self.look_at(positions, key_positions, mask, w, **shared) for w in {*windows}}
+        inputs = memories or [None] * blocks, caches or [None] * blocks
+        watched = observe is not F.unobserved  # what is inside of a scan can't be
+        if self.config.loop.scan and not (caches or watched):
+            x, rows = self.scanned(x, looks[windows[0]], inputs[0], rng)
+        else:
+            x, rows = self.unrolled(x, [looks[w] for w in windows], *inputs, rng, observe)
+        return observe("final", self.final_norm(x)), rows
+
+    def look_at(
+        self,
+        positions: Int[Array, "*batch T"],
+        key_positions: Int[Array, "*#batch S"],
+        mask: Bool[Array, "..."] | None,
+        window: int,
+        **shared,
+    ) -> F.Look:
+        """What blocks with this window look at: mask, rotary angles, bias of scores."""
+        config, at = self.config, (positions, key_positions)
+        if window:
+            mask = F.combine_masks(mask, F.window_mask(*at, window))
+        angles, magnitude = config.positions.angles(positions, config, window)
+        bias = config.positions.bias(self.learned_positions, *at, config, causal=self.causal)
+        shared |= {"norm": config.norm, "window": window, "mask": mask, "bias": bias}
+        shared |= {"positions": positions, "key_positions": key_positions}
+        return F.Look(config.num_heads, angles=angles, magnitude=magnitude, **shared)
+
+    def unrolled(self, x, looks, memories, caches, rng, observe):
+        """One block after the other."""
+        rows, inputs = [], zip(self.blocks, looks, memories, caches, strict=True)
+        for index, (params, look, memory, cache) in enumerate(inputs):
+            inside = {"rng": F.fold_in(rng, index), "observe": F.within(observe, f"blocks.{index}")}
+            look = dataclasses.replace(look, memory=memory, cache=cache, **inside)
+            x, of_block = self.block(params, x, look)
+            rows.append(of_block)
+        return x, rows
+
+    def scanned(self, x, look, memories, rng):
+        """One block after the other, in one program for all, which are alike."""
+
+        def step(x, inputs):
+            index, params, memory = inputs
+            inside = {"memory": memory, "rng": F.fold_in(rng, index)}
+            return self.block(params, x, dataclasses.replace(look, **inside))
+
+        stack = partial(jax.tree.map, lambda *arrays: jnp.stack(arrays))
+        inputs = jnp.arange(len(self.blocks)), stack(*self.blocks), stack(*memories)
+        x, rows = jax.lax.scan(step, x, inputs)
+        return x, [jax.tree.map(lambda a, i=i: a[i], rows) for i in range(len(self.blocks))]
+
+    def block(self, params, x, look: F.Look):
+        """A block of the config's, over all devices; with `remat` again in the backward pass."""
+        config = self.config
+        remat = config.loop.remat and look.observe is F.unobserved
+        block = jax.checkpoint(config.block, static_argnums=3) if remat else config.block
+        x, rows = block(params, x, look, config)
+        return by_example(x), rows
+
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
+        """For each block a cache of zeros with room for `capacity` tokens, or a context."""
+        length = self.config.context if capacity is None else capacity
+        empty = lambda row: jnp.zeros((*batch, *row.shape[:-2], length, row.shape[-1]), row.dtype)  # noqa: E731
+        return jax.tree.map(empty, rows_of(self.across, self.config))
+
+    @property
+    def learned_positions(self):
+        """The parameters of positions, or None."""
+        return getattr(self, self.config.positions.name)
+
+    def final_norm(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T D"]:
+        """The norm after pre-norm blocks; post-norm blocks end with one."""
+        return self.config.norm(self.norm, x) if self.config.block.pre_norm else x
+
+    def __str__(self) -> str:
+        return summary(self)
+
+
+def by_example(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
+    """x, of which each device has other examples: so that a sharded model's parameters go to the
+    examples, and not these to them.
+
+    Only a hint to the compiler, on a mesh (`jax.set_mesh`) with these axes; the numbers are x's.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = [a for a in BATCH_AXES if mesh.shape.get(a, 1) > 1]
+    if not axes or any(mesh.axis_types[mesh.axis_names.index(a)] != AxisType.Auto for a in axes):
+        return x
+    spec = PartitionSpec(tuple(axes), *[None] * (x.ndim - 1))
+    return jax.lax.with_sharding_constraint(x, spec)
+
+
+def room(caches: Sequence[Rows]) -> int:
+    """How many tokens caches have room for."""
+    return jax.tree.leaves(caches)[0].shape[-2]
+
+
+@lru_cache(maxsize=64)
+def rows_of(across: bool, config: BlocksConfig) -> list[Rows]:
+    """Shapes of what a cache holds of one token, (..., 1, N), for each block."""
+
+    def run():
+        stack = (Decoder if across else Encoder)(config, embedding=False, rng=jax.random.key(0))
+        x = jnp.zeros((1, config.width))
+        return stack.run_blocks(x, None, stack.key_values(x) if across else None)[1]
+
+    return jax.eval_shape(run)
+
+
+class Encoder(Stack):
+    """Tokens (..., T) to vectors (..., T, D). With a causal mask it is the body of a generator."""
+
+    def __call__(
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        rng: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
+    ) -> Float[Array, "*batch T D"]:
+        """The last block's vectors, after the final norm, of tokens that see each other.
+
+        One below 0 is padding, seen by none. A key, or one a sample, turns dropout on.
+
+        Raises:
+            ValueError: more tokens than the model's context.
+        """
+        x, mask = self.embed(jnp.maximum(tokens, 0)), (tokens >= 0)[..., None, None, :]
+        return self.run_blocks(x, mask, rng=rng, observe=observe)[0]
+
+
+class Decoder(Stack):
+    """The blocks of a target, each position of which sees itself, those before it, and a memory."""
+
+    across = True
+    causal = True
+
+    def key_values(
+        self, memory: Float[Array, "*batch S D"], observe: F.Observe = F.unobserved
+    ) -> list[F.KeyValues]:
+        """For each block the keys and values of an encoder's output."""
+        config = self.config
+        return [
+            F.key_values(
+                block.cross_attention,
+                memory,
+                num_heads=config.num_heads,
+                norm=config.norm,
+                observe=F.within(observe, f"blocks.{index}.cross_attention"),
+            )
+            for index, block in enumerate(self.blocks)
+        ]

@@ -1,0 +1,30 @@
+"""Figures of arrays, each in one call: `plot_...` draws on new Axes and returns them."""
+
+from tlite.pictures.bars import (
+    plot_frequencies,
+    plot_lengths,
+    plot_predictions_by_value,
+    plot_probability_by_value,
+    plot_saliency,
+    plot_score_by_length,
+)
+from tlite.pictures.embeddings import plot_embedding
+from tlite.pictures.figures import Picture, heat_map, own_figures
+from tlite.pictures.lines import (
+    plot_curves,
+    plot_learning_curves,
+    plot_lines,
+    plot_loss_by_position,
+    plot_schedule,
+    plot_scores_by_step,
+)
+from tlite.pictures.maps import (
+    cosine_similarity,
+    plot_alignment,
+    plot_attention,
+    plot_confusion,
+    plot_heads,
+    plot_top_of_lens,
+    plot_top_tokens,
+)
+from tlite.pictures.marks import mark_of

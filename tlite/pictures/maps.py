@@ -1,0 +1,149 @@
+"""Heat maps: attention, heads, predictions, confusions."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from matplotlib.axes import Axes
+
+from tlite.pictures.figures import heat_map
+from tlite.pictures.marks import symbols, visible
+
+HATCHED = {"facecolor": "0.95", "edgecolor": "0.8", "hatch": "////"}  # where nothing may look
+
+
+def plot_attention(
+    weights: Float[np.ndarray, "N T S"],
+    queries: Sequence[str],
+    keys: Sequence[str] | None = None,
+    title: str = "",
+    *,
+    mask: Bool[np.ndarray, "T S"] | None = None,
+    each: str = "head",
+) -> Axes:
+    """A small heat map for each head: a row for each query, a column for each key it looks at.
+
+    The scale, one for all, ends at the largest weight. What the mask forbids is hatched: it is
+    not a weight of 0. The tokens stand at the outer edges.
+
+    Args:
+        keys: the queries unless given.
+        each: what each of the N maps is of.
+    """
+    keys = queries if keys is None else keys
+    number, most = len(weights), float(weights.max()) or 1
+    columns = min(number, 4 if number > 4 else 2)
+    grid, bar, size = _token_grid(number, columns, queries, keys, title)
+    for index, axes in enumerate(grid.flat):
+        if index >= number:
+            axes.axis("off")
+            continue
+        shown = weights[index] if mask is None else np.ma.masked_array(weights[index], ~mask)
+        axes.patch.set(**HATCHED)
+        below = [symbols(token) for token in keys] if index + columns >= number else ()
+        beside = [symbols(token) for token in queries] if index % columns == 0 else ()
+        heat_map(shown, axes, rows=beside, columns=below, scale=(0, most), aspect="equal")
+        axes.tick_params(labelsize=size)
+        axes.set_title(f"{each} {index}" if number > 1 or not title else "", fontsize=9)
+    bar.figure.colorbar(grid[0, 0].images[0], cax=bar, label="attention weight")
+    return grid[0, 0]
+
+
+def _token_grid(
+    number: int, columns: int, queries: Sequence[str], keys: Sequence[str], title: str
+) -> tuple[np.ndarray, Axes, float]:
+    """Panels with room for tokens at the outer edges, Axes for a bar, and the letters' size.
+
+    To lay them out by itself, matplotlib would draw hundreds of tokens twice more.
+    """
+    rows = -(-number // columns)
+    cell = float(np.clip(9 / (columns * max(len(keys), len(queries))), 0.075, 0.19))  # inches
+    room = 0.35  # for a title, and for labels
+    wide, high = (max(1.6, cell * len(tokens)) for tokens in (keys, queries))
+    longest = max(len(visible(token)) for token in [*queries, *keys])
+    edge = room + 0.07 * longest + 0.1  # for words along the edges
+    width, height = edge + (wide + room) * columns + 0.8, edge + (high + room) * rows + room
+    figure, grid = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
+    figure.subplots_adjust(
+        left=edge / width,
+        right=1 - 1.15 / width,
+        bottom=edge / height,
+        top=1 - (2 * room if title else room) / height,
+        wspace=room / wide,
+        hspace=room / high,
+    )
+    figure.suptitle(title)
+    figure.supxlabel("key: what is looked at", fontsize=9, y=0.1 / height, va="bottom")
+    figure.supylabel("query: what looks", fontsize=9, x=0.1 / width, ha="left")
+    bar = figure.add_axes((1 - 0.95 / width, edge / height, 0.15 / width, high / height))
+    return grid, bar, min(72 * cell * 0.75, 8.0)
+
+
+def plot_alignment(
+    weights: Float[np.ndarray, "L T S"], source: Sequence[str], target: Sequence[str]
+) -> Axes:
+    """Cross-attention of each decoder block, averaged over heads: from target to source pieces."""
+    return plot_attention(weights, target, source, each="decoder block")
+
+
+def plot_heads(table: Float[np.ndarray, "L H"], label: str, *, change: bool = False) -> Axes:
+    """A number for each layer and head, on a scale from 0 up to the largest of them.
+
+    Of a `change` 0 is white, more is red, less is blue.
+    """
+    most = float(np.abs(table).max()) or 1.0
+    digits = 2 if most >= 0.1 else 3
+    texts = [[f"{n + 0.0:.{digits}f}" for n in row.round(digits)] for row in table]  # no -0.00
+    rows, columns = ([*map(str, range(number))] for number in table.shape)
+    names = {"rows": rows, "columns": columns, "xlabel": "head", "ylabel": "block"}
+    return heat_map(table, **names, texts=texts, scale=(0, most), signed=change, label=label)
+
+
+def plot_top_tokens(
+    best: Float[np.ndarray, "R T"],
+    pieces: Sequence[Sequence[str]],
+    tokens: Sequence[str],
+    xlabel: str = "text so far, up to this token",
+    ylabel: str = "rank of the next token",
+    rows: Sequence[str] | None = None,
+) -> Axes:
+    """The R most probable pieces at each position of a text, shaded by their probabilities.
+
+    Args:
+        rows: what a row is called: its rank unless given.
+    """
+    rows = rows or [str(rank + 1) for rank in range(len(best))]
+    texts = [[symbols(piece) for piece in row] for row in pieces]
+    names = {"rows": rows, "columns": [*map(symbols, tokens)], "xlabel": xlabel, "ylabel": ylabel}
+    return heat_map(best, **names, texts=texts, scale=(0, 1), label="probability")
+
+
+def plot_top_of_lens(
+    best: Float[np.ndarray, "L1 T"],
+    pieces: Sequence[Sequence[str]],
+    tokens: Sequence[str],
+    *xlabel: str,
+) -> Axes:
+    """The logit lens: the most probable token at each depth and position, and its probability."""
+    depths = ["embedding", *(f"block {block}" for block in range(len(best) - 1))]
+    return plot_top_tokens(best, pieces, tokens, *xlabel, ylabel="read out after", rows=depths)
+
+
+def cosine_similarity(table: Float[np.ndarray, "L D"]) -> Float[np.ndarray, "L L"]:
+    """x_i . x_j / (|x_i| |x_j|) for all rows of a table; of a row of zeros 0."""
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
+    unit = table / np.where(lengths > 0, lengths, 1)
+    return unit @ unit.T
+
+
+def plot_confusion(counts: Int[np.ndarray, "C C"], classes: Sequence[str]) -> Axes:
+    """How often each class (row) was taken for each (column): share of the row, and number."""
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    texts = [
+        [f"{share:.0%}\n{count}" for share, count in zip(*pair, strict=True)]
+        for pair in zip(shares, counts, strict=True)
+    ]
+    names = {"rows": classes, "columns": classes, "texts": texts, "scale": (0, 1)}
+    labels = {"xlabel": "predicted class", "ylabel": "true class"}
+    return heat_map(shares, **names, **labels, label="share of the true class")

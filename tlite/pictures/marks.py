@@ -1,0 +1,77 @@
+"""How text is drawn: what can't be seen as symbols, and what stands for the tokens of a model."""
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from tlite.pretrained import PretrainedTokenizer
+from tlite.terminal import printable
+from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer
+
+CARETS = {0x2400 + code: f"^{chr(code ^ 0x40)}" for code in range(0x20)} | {0x2421: "^?"}
+LONGEST = 12  # characters of a mark
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # part of a character
+WORD = re.compile(r"[\s\u2581]\w{2,}|\w{3,}")
+
+
+def symbols(token: str) -> str:
+    """A token with a symbol for each character that can't be seen: ␣, ↵, ⇥, ␌, ...; others \\u200b.
+
+    The symbols of control characters are Unicode's own (U+2400 and on).
+    """
+    marks = {" ": "␣", "\n": "↵", "\t": "⇥"}
+    return "".join(marks.get(c) or readable(c) for c in token)
+
+
+def readable(text: str) -> str:
+    """A text whose control characters but line ends are symbols; spaces stay spaces."""
+    known = printable(text).replace("\t", "␉")
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in known)
+
+
+def plain(text: str) -> str:
+    """Text as matplotlib draws it letter by letter: a `$` would begin a formula.
+
+    Its font has no symbols for control characters: a form feed is ^L, as keyboards have it.
+    """
+    return printable(text).translate(CARETS).replace("$", r"\$")
+
+
+def visible(token: str) -> str:
+    """A token's `symbols` in a picture, letter by letter."""
+    return plain(symbols(token))
+
+
+def mark_of(tokenizer, index: int | np.integer) -> str:
+    """A token as a reader sees it: a character, or a piece with its space or joining marks."""
+    if isinstance(tokenizer, CharTokenizer):
+        return tokenizer.characters[index]
+    if not isinstance(tokenizer, PretrainedTokenizer):
+        return tokenizer.piece_of(index) or f"<{index}>"
+    # Pieces of bytes are written with letters of their own, which decoding takes back. Where it
+    # would take away a space (\u2581) or a join (##) as well, the piece is clearer.
+    piece, text = tokenizer.piece_of(index), tokenizer.decode([index])
+    hidden = not text.replace("\n", "").replace("\t", "").isprintable()  # control characters
+    keep = not text or BROKEN in text or hidden or piece.startswith(("\u2581", "##"))
+    mark = (piece or f"<{index}>") if keep else text
+    return mark if len(mark) <= LONGEST else mark[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def chosen_tokens(tokenizer, shown: Iterable[int | np.integer], number: int) -> list[int]:
+    """Tokens for a picture: those of a text, then the first of the vocabulary, which are frequent.
+
+    Of a vocabulary of pieces words come before single letters and marks, of bytes letters and
+    digits before the rest.
+    """
+    of_bytes, of_words = (isinstance(tokenizer, c) for c in (ByteTokenizer, IndexTokenizer))
+    chosen = dict.fromkeys(int(token) for token in shown if 0 <= token < len(tokenizer))
+    words, others = [], []
+    for token in range(len(tokenizer)):
+        if len(chosen) + len(words) >= number:
+            break
+        if token not in chosen:
+            mark = mark_of(tokenizer, token)
+            is_word = of_words or (mark.isalnum() if of_bytes else WORD.fullmatch(mark))
+            (words if is_word else others).append(token)
+    return [*chosen, *words, *others][:number]

@@ -1,0 +1,5 @@
+"""The page of a run or of a pretrained model: what it is, what its heads look at, and pictures."""
+
+from tlite.report.page import Page, new_page
+from tlite.report.pretrained import inspect_pretrained
+from tlite.report.runs import inspect_run

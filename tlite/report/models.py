@@ -1,0 +1,249 @@
+"""What a model shows on one text, without data: a function for each kind of model."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from tlite import functional as F
+from tlite import inspection, pictures
+from tlite.decoding import generate
+from tlite.inspection.capture import matching
+from tlite.models import count_parameters
+from tlite.models.parts import PositionsFunction
+from tlite.pictures import Picture, mark_of
+from tlite.report import parts
+from tlite.report.page import Page, bars, coloured_by_loss, sample
+
+PATCHED = 20  # tokens of a text whose values are put into another
+HIDDEN = 5  # of so many tokens one is hidden
+COLOURED = "the redder the ground, the less it was expected; point at it for its bits."
+
+
+def tell_size(page: Page, model) -> None:
+    """How many parameters a model has, and in what."""
+    config = model.config
+    blocks, own = f"{config.num_blocks} blocks", isinstance(config.positions, PositionsFunction)
+    if hasattr(model, "decoder"):
+        decoders = config.decoder_blocks or config.num_blocks
+        blocks = f"{config.num_blocks} encoder blocks and {decoders} decoder blocks"
+    page.tell(
+        "Size",
+        f"{count_parameters(model):,} parameters",
+        f"{blocks} of {config.num_heads} heads",
+        f"width {config.width:,}",
+        f"a context of {config.context:,} tokens",
+        f"a vocabulary of {config.vocabulary_size:,}",
+        "" if own else f"{parts.word_of(config.positions)} positions",
+    )
+
+
+def draw_stack(
+    page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"], marks: Sequence[str], lens=False
+) -> tuple[Array, Any]:
+    """Attention, positions and embedding of a single stack of blocks.
+
+    Returns its logits, and with `lens` the most probable tokens at each depth.
+
+    Args:
+        marks: what stands for the tokens; those after them are padding or features.
+    """
+    logits, weights, top = parts.read(model, jnp.asarray(tokens), lens=lens)
+    parts.draw_attention(page, "attention", weights, model, [*marks], [*marks])
+    page.draw("Positions", parts.position_pictures(model))
+    shown = tokens[: len(marks)]
+    page.draw("Embeddings", parts.vocabulary_pictures(model.embedding.table, tokenizer, shown))
+    return logits, top
+
+
+def tell_continued(
+    page: Page, model, tokenizer, prompt: Int[np.ndarray, "T"], ends: list[int], number: int
+) -> None:
+    """A sample of what a generator writes after a prompt, up to an end."""
+    settings = {"num_tokens": number, "rng": jax.random.key(0), "stop": ends}
+    slide = max(model.config.context // 2, 1)
+    written, count = generate(model, jnp.asarray(prompt), slide=slide, **settings)
+    page.tell_html("Sample", sample(tokenizer.decode(np.r_[prompt, written[:count]])))
+
+
+def draw_generator(
+    page: Page,
+    model,
+    tokenizer,
+    tokens: Int[np.ndarray, "T"],
+    by_step: Iterable[tuple[int, Any]] = (),
+) -> Float[np.ndarray, "_"]:
+    """The scores of the heads also of models by the step of their training.
+
+    Returns the losses (T - 1,) of the text's tokens but the first.
+    """
+    mark = partial(mark_of, tokenizer)
+    marks, text = [*map(mark, tokens)], jnp.asarray(tokens)
+    logits, top = draw_stack(page, model, tokenizer, tokens, marks, lens=True)
+    heads = model.blocks[0].attention.value.kernel[...].reshape(model.config.width, -1)
+    told = "What the heads of block 0 take from each token (embedding times value matrices)"
+    values = parts.vocabulary_pictures(
+        model.embedding.table, tokenizer, tokens, "values-of-block-0", told, heads
+    )
+    page.draw("Embeddings", values)
+    page.draw("Predictions", parts.prediction_pictures(top, marks, mark))
+    page.draw("Heads", parts.score_pictures(model, by_step))
+    if len(tokens) > 1:  # else there is nothing to predict
+        page.draw("Heads", [parts.ablation_picture(model, (text,), parts.next_token_loss(text))])
+    if len(tokens) > 5:
+        page.draw("Heads", [parts.patching_picture(model, text[:PATCHED], mark)])
+    return np.asarray(F.token_cross_entropy(logits[:-1], text[1:]))
+
+
+def draw_encoder(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
+    """The text that its vectors are of."""
+    page.tell_html("Sample", sample(tokenizer.decode(tokens)))
+    draw_stack(page, model, tokenizer, tokens, [mark_of(tokenizer, token) for token in tokens])
+
+
+def draw_masked(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
+    """What a masked model fills in for each token alone, and for some of them together."""
+    draw_encoder(page, model, tokenizer, tokens)
+    special = {getattr(tokenizer, f"{role}_id") for role in ("cls", "sep", "bos", "eos", "mask")}
+    places = np.flatnonzero([token not in special for token in tokens])
+    if tokenizer.mask_id is None or not len(places):
+        return
+    mark = partial(mark_of, tokenizer)
+    text, hidden = jnp.asarray(tokens), places[len(places) // 2 % HIDDEN :: HIDDEN]
+    given = text.at[hidden].set(tokenizer.mask_id)
+
+    def loss(logits):
+        return F.token_cross_entropy(logits[hidden], text[hidden]).mean()
+
+    draw_filled(page, model, text, places, tokenizer.mask_id, mark)
+    shown = [*map(mark, np.asarray(given))]
+    top = parts.read(model, given)[2]
+    page.draw("Predictions", parts.prediction_pictures(top, shown, mark, "this"))
+    of = f"{len(hidden)} hidden tokens of the text"
+    page.draw("Heads", [parts.ablation_picture(model, (given,), loss, of)])
+
+
+def draw_filled(
+    page: Page, model, text: Int[Array, "T"], places: Int[np.ndarray, "N"], mask_id: int, mark
+) -> None:
+    """What is filled in at each of the places when its token alone is hidden."""
+
+    @jax.jit
+    def filled(model, text, places):
+        predicted = inspection.fill_in(model, text, mask_id, places)
+        losses = -jnp.take_along_axis(predicted, text[places][:, None], axis=-1)[:, 0]
+        most = min(parts.RANKS, model.config.vocabulary_size)
+        return losses, *jax.lax.top_k(jnp.exp(predicted), most)
+
+    losses, best, tokens = jax.device_get(filled(model, text, jnp.asarray(places)))
+    asked, shown = [*map(mark, np.asarray(text)[places])], parts.PREDICTED
+    pieces = parts.pieces_of(tokens.T, mark)
+    told = (
+        "What is most probable in the place of each token when that token alone is hidden: the "
+        "stronger the colour, the more probable."
+    )
+    table = best.T[:, :shown], [row[:shown] for row in pieces], asked[:shown]
+    plot = pictures.plot_top_tokens(*table, "the token that is hidden", "rank")
+    page.draw("Predictions", [Picture("filled-in", told, plot.figure)])
+    told = f"Each token when it alone is hidden: {COLOURED}"
+    page.add("Predictions", coloured_by_loss(asked, losses), told)
+    right = sum(a == b for a, b in zip(asked, pieces[0], strict=True))
+    page.tell("Score", f"{right} of {len(asked)} tokens right, each hidden alone")
+    page.tell("Filled in", " ".join(pieces[0]))
+
+
+def draw_classifier(
+    page: Page,
+    model,
+    tokenizer,
+    tokens: Int[np.ndarray, "T"],
+    pieces: Sequence[str],
+    text: str,
+    classes: Sequence[str],
+    beside: Callable[[int], Mapping[str, np.ndarray]] = lambda predicted: {},
+) -> None:
+    """The classes' probabilities, what speaks for the first of them, what each head is worth.
+
+    Args:
+        pieces: what stands for the tokens; those after them are padding or features.
+        beside: numbers for the pieces, by their title, from the predicted class.
+    """
+    logits, _ = draw_stack(page, model, tokenizer, tokens, pieces)
+    predicted, inputs = int(logits.argmax()), jnp.asarray(tokens)
+    name, probabilities = classes[predicted], np.asarray(jax.nn.softmax(logits))
+    shares = dict(zip(classes, map(float, probabilities), strict=True))
+    page.tell_html("Sample", sample(text) + bars(shares))
+    speaks = np.asarray(jax.jit(inspection.gradient_times_input)(model, inputs, predicted))
+    columns = {f"gradient x input\nfor {name!r}": speaks[: len(pieces)], **beside(predicted)}
+    told = (
+        f"What speaks for {name!r}, which has probability {shares[name]:.3f}: words with a green "
+        "bar speak for it, those with a red one against it."
+    )
+    plot = pictures.plot_saliency(pieces, columns)
+    page.draw("Predictions", [Picture("saliency", told, plot.figure)])
+    loss = lambda logits: -jax.nn.log_softmax(logits)[predicted]  # noqa: E731
+    page.draw("Heads", [parts.ablation_picture(model, (inputs,), loss, f"the class {name!r}")])
+
+
+def draw_seq2seq(
+    page: Page,
+    model,
+    tokenizers: tuple,
+    source: Int[np.ndarray, "S"],
+    target: Int[np.ndarray, "T"],
+) -> None:
+    """Attention within and between a source and what is written for it, start first.
+
+    Args:
+        tokenizers: of the source, and of the target.
+    """
+    marks = [partial(mark_of, tokenizer) for tokenizer in tokenizers]
+    inputs = jnp.asarray(source), jnp.asarray(target)
+    of_source, fed = ([*map(m, row)] for m, row in zip(marks, (source, target), strict=True))
+    _, weights, top = parts.read(model, *inputs)
+    layers = lambda place: {n: weights[n] for n in matching(f"{place}.weights", [*weights])}  # noqa: E731
+    across = layers("decoder.*.cross_attention")
+    parts.draw_attention(page, "cross-attention", across, None, fed, of_source)
+    for name, stack, shown in (
+        ("encoder", model.encoder, of_source),
+        ("decoder", model.decoder, fed),
+    ):
+        parts.draw_attention(page, name, layers(f"{name}.*.attention"), stack, shown, shown)
+    page.draw("Positions", parts.position_pictures(model.encoder))
+    if model.decoder.learned_positions is not None:
+        page.draw("Positions", parts.position_pictures(model.decoder, "-decoder"))
+    draw_vocabularies(page, model, tokenizers, source, target)
+    if not (written := fed[1 : parts.SHOWN]):
+        return
+    page.draw("Attention", [alignment(across, of_source[: parts.SHOWN], written)])
+    page.draw("Predictions", parts.prediction_pictures(top, fed, marks[1]))
+    settings = inputs, parts.next_token_loss(inputs[1]), "its own output"
+    layers = "encoder.attention", "decoder.attention", "decoder.cross_attention"
+    page.draw("Heads", (parts.ablation_picture(model, *settings, layer) for layer in layers))
+
+
+def alignment(across: dict, keys: list[str], written: list[str]) -> Picture:
+    """Attention on the source, by decoder block."""
+    means = np.stack([np.asarray(of_block).mean(0) for of_block in across.values()])
+    told = (
+        "Where each piece that is written (rows) looks in the source (columns), a mean over the "
+        "heads of each decoder block: of a translator, which words belong together."
+    )
+    plot = pictures.plot_alignment(means[:, : len(written), : len(keys)], keys, written)
+    return Picture("alignment", told, plot.figure)
+
+
+def draw_vocabularies(page: Page, model, tokenizers: tuple, source, target) -> None:
+    """The embeddings of both sides, which may be the same."""
+    of_source, of_target = tokenizers
+    separate, table = model.config.head.embeddings == "separate", model.encoder.embedding.table
+    shown = source if separate else [*source, *target]
+    page.draw("Embeddings", parts.vocabulary_pictures(table, of_source, shown))
+    if separate:
+        named = "target-embedding", "The embeddings of the target's pieces"
+        table = model.decoder.embedding.table
+        page.draw("Embeddings", parts.vocabulary_pictures(table, of_target, target, *named))

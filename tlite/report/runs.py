@@ -1,0 +1,239 @@
+"""The page of a run: what it is, what its heads look at, and every picture."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from tlite import functional as F
+from tlite import pictures
+from tlite.baseline import tfidf_logistic_regression
+from tlite.data import every_window
+from tlite.errors import UserError
+from tlite.pictures import Picture, mark_of
+from tlite.pretrained import PretrainedTokenizer
+from tlite.recipes.classifier import ClassifierRecipe, encode_texts
+from tlite.recipes.generator import GeneratorRecipe
+from tlite.recipes.pairs import encode_sources
+from tlite.recipes.recipe import Recipe
+from tlite.recipes.tokens import encode, end_ids, prompt_tokens
+from tlite.recipes.translator import TranslatorRecipe
+from tlite.report import models, parts
+from tlite.report.page import PAGE, Page, coloured_by_loss, new_page, sample
+from tlite.text import CharTokenizer, NgramTokenizer
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.metrics import iterate_metrics, read_metrics, split_member
+from tlite.training.optimizer import learning_rates
+
+EXAMPLES = 50_000  # texts that the baseline is fitted to
+WINDOWS = 1000  # of the validation part, for one with many letters
+LONGEST = 320  # tokens of a window whose losses are shown
+SAMPLED = 300  # tokens of a sample
+SCORES = {  # what a validation finds, and how it is told
+    "loss": "loss {:.4f} nats",
+    "accuracy": "accuracy {:.1%}",
+    "bleu": "BLEU {:.1f}",
+    "exact_match": "exact matches {:.1%}",
+    "bits_per_byte": "{:.4f} bits per byte",
+}
+
+
+def inspect_run(
+    run: Recipe, checkpoint: str = "best", member: int = 0, text: str | None = None
+) -> Path:
+    """Draw all pictures of a run into its folder `inspection`, in place of what was there.
+
+    Returns the page's path.
+
+    Raises:
+        UserError: the run, or the text, is none that can be looked at.
+    """
+    members, step = run.restore(checkpoint)
+    model = run.trainer.models(members.parameters)[member]
+    check_text(text)
+    of_run = {"parameters": members.parameters, "member": member}
+    kind, draw = {
+        GeneratorRecipe: ("generator", partial(draw_generator_run, **of_run)),
+        ClassifierRecipe: ("classifier", draw_classifier_run),
+        TranslatorRecipe: ("translator", draw_translator_run),
+    }[type(run)]
+    folder, name = run.run.folder / "inspection", run.experiment.name
+    with new_page(folder, f"{name}: a {kind}") as page:
+        which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
+        training, unit = run.experiment.training, "tokens" if kind == "translator" else "examples"
+        one = f"member {member}" if training.num_members > 1 else ""
+        page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.run.folder))
+        models.tell_size(page, model)
+        several = f"{training.num_members} models side by side"
+        page.tell(
+            "Training",
+            f"{training.steps:,} steps",
+            f"batches of {training.batch_size:,} {unit}",
+            several if one else f"seed {training.seed}",
+            f"{training.precision} precision",
+        )
+        page.tell("Score", score(run, checkpoint, step, member))
+        draw(run, model, page, text)
+        page.draw("Training", training_pictures(run))
+    return folder / PAGE
+
+
+def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
+    """What the validation of a checkpoint has found."""
+    if checkpoint == "average":
+        return "none is known of averaged parameters: tlite evaluate RUN --checkpoint average"
+    lines = [*iterate_metrics(run.run.metrics, "validation")]
+    found = next((split_member(line, member) for line in lines if line["step"] == step), {})
+    told = [form.format(found[n]) for n, form in SCORES.items() if found.get(n) is not None]
+    with Checkpoints(run.run.checkpoints) as checkpoints:
+        best = checkpoints.best_step() == step
+    by = run.experiment.training.select.replace("_", " ")
+    least = f", the best of {len(lines)} validations by {by}" if best else ""
+    return f"validation {', '.join(told)}{least}" if told else ""
+
+
+def check_text(text: str | None) -> None:
+    """Raises a `UserError` for a text with nothing in it."""
+    if text is not None and not text.strip():
+        raise UserError("the text to look at is empty")
+
+
+def training_pictures(run: Recipe) -> Iterator[Picture]:
+    """The learning rate, and what training and validations have found, by step."""
+    rates = pictures.plot_schedule(learning_rates(run.experiment.training))
+    yield Picture("schedule", "The learning rate of every update.", rates.figure)
+    curves = read_metrics(run.run.metrics, most=1000)
+    for name in run.measured:
+        if any(line.get(name) is not None for line in curves):
+            yield Picture(
+                f"curve-{name}",
+                f"The {name.replace('_', ' ')} by step, of training batches (smoothed) and of "
+                "the validation part; a band is one standard deviation over members.",
+                pictures.plot_curves(curves, name).figure,
+            )
+
+
+def draw_generator_run(
+    run: GeneratorRecipe, model, page: Page, text: str | None, *, parameters, member: int
+) -> None:
+    tokenizer, length = run.tokenizer, min(parts.SHOWN, model.config.context)
+    tokens = encode(tokenizer, text := text or lively_text(run, length))
+    if len(tokens) > length:
+        print(f"looking at the first {length} of {len(tokens)} tokens")
+        tokens = tokens[:length]
+    if isinstance(tokenizer, CharTokenizer) and (strange := tokenizer.unknown_in(text[:length])):
+        raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
+    prompt = prompt_tokens(tokenizer, run.experiment.prompt)
+    models.tell_continued(page, model, tokenizer, prompt, end_ids(tokenizer), SAMPLED)
+    with Checkpoints(run.run.checkpoints) as checkpoints:
+        steps = checkpoints.steps()
+    restored = ((s, run.restore(str(s))[0].parameters) for s in steps)
+    by_step = ((s, run.trainer.models(earlier)[member]) for s, earlier in restored)
+    models.draw_generator(page, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
+    draw_validation(run, model, page, parameters)
+
+    lines = [line for line in run.text.split("\n") if line]
+    passages = [passage for passage in re.split(r"\n\s*\n", run.text) if passage.strip()]
+    lengths = {"line": map(len, lines), "passage": map(len, passages)}
+    page.draw("Data", parts.data_pictures(run.text, lengths))
+
+
+def lively_text(run: GeneratorRecipe, length: int) -> str:
+    """Of the first windows of the validation part the one with the most letters."""
+    windows = every_window(run.validation_tokens, length)[0][:WINDOWS]
+    texts = (run.tokenizer.decode(window).strip("\N{REPLACEMENT CHARACTER}") for window in windows)
+    return max(texts, key=lambda text: sum(map(str.isalpha, text)))
+
+
+def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None:
+    """The losses on validation data, by position and of single tokens."""
+    sums = run.trainer.evaluate(parameters, run.validation())
+    told = (
+        "The validation loss by how many tokens the model has seen: where the line falls, a "
+        "longer past helps."
+    )
+    plot = pictures.plot_loss_by_position(sums["loss"] / sums["count"])
+    page.draw("Predictions", [Picture("loss-by-position", told, plot.figure)])
+    windows = every_window(run.validation_tokens, min(model.config.context, LONGEST))
+    inputs, targets, weights = (a[:6] for a in windows)
+    of_windows = jax.jit(lambda model, x, y: F.token_cross_entropy(model(x), y))
+    losses = np.asarray(of_windows(model, inputs, targets))[weights > 0]
+    marks = [mark_of(run.tokenizer, token) for token in targets[weights > 0]]
+    told = f"The beginning of the validation part: {models.COLOURED}"
+    page.add("Predictions", coloured_by_loss(marks, losses), told)
+
+
+def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | None) -> None:
+    if not hasattr(model, "blocks"):
+        raise UserError("a logistic regression has no attention to look at: inspect a classifier")
+    if run.experiment.sentences:
+        raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
+    examples = islice(run.data.training, EXAMPLES)  # streamed data may be without end
+    examples = [e for e in examples if e.label is not None]
+    texts, classes = [e.text for e in examples], run.experiment.data.classes
+    chosen = text or next(iter(run.data.validation)).text
+    tokens, pieces = tokens_and_pieces(run, chosen)
+
+    def baseline(predicted: int) -> dict[str, np.ndarray]:
+        try:
+            fitted = tfidf_logistic_regression(texts, [example.label for example in examples])
+        except ValueError:  # no word is in two texts, say
+            return {}
+        words = [piece.strip("\u2581# ") for piece in pieces]
+        title = f"TF-IDF + logistic regression,\nweight for {classes[predicted]!r}"
+        return {title: word_weights(fitted, words, predicted)}
+
+    read = run.tokenizer, tokens, pieces, chosen
+    models.draw_classifier(page, model, *read, classes, baseline)
+    lengths = {"text": (len(t.split()) for t in texts)}
+    page.draw("Data", parts.data_pictures("\n".join(texts), lengths, "word"))
+
+
+def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, list[str]]:
+    """A text as the classifier reads it, and what its tokens stand for.
+
+    Of a classifier with n-grams their features, and the padding before them, are among the tokens.
+
+    Raises:
+        UserError: there are none.
+    """
+    tokenizer, context = run.tokenizer, run.experiment.model.context
+    (tokens,) = encode_texts(run.experiment, tokenizer, [text])
+    length = int((tokens[:context] >= 0).sum())
+    if isinstance(tokenizer, PretrainedTokenizer):
+        pieces = [mark_of(tokenizer, token) for token in tokens[:length]]
+    else:
+        pieces = tokenizer.pieces(text)[:length]
+    if not pieces:
+        raise UserError("the text to look at has no word in it")
+    return tokens if isinstance(tokenizer, NgramTokenizer) else tokens[:length], pieces
+
+
+def word_weights(pipeline, words: list[str], label: int) -> np.ndarray:
+    """The weights of single words in a fitted TF-IDF and logistic regression; 0 for others."""
+    vectorizer, regression = (step for _, step in pipeline.steps)
+    rows = regression.coef_
+    row = rows[label] if len(rows) > 1 else rows[0] * (1 if label else -1)
+    known = vectorizer.vocabulary_
+    return np.array([row[known[word]] if word in known else 0.0 for word in words])
+
+
+def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | None) -> None:
+    first, tokenizer = run.data.validation[0], run.tokenizer
+    chosen = text or first.source
+    (source,) = encode_sources(run.experiment, tokenizer, [chosen])
+    target = run.best_target(model, source)
+    right = "" if text else f"\nreference: {run.references([first])[0]}"
+    written = f"source: {chosen}\nwritten: {tokenizer.decode(target[1:])}{right}"
+    page.tell_html("Sample", sample(written))
+    models.draw_seq2seq(page, model, (tokenizer.source, tokenizer.target), source, target)
+    sides = {
+        f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
+        for side in ("source", "target")
+    }
+    sources = "\n".join(pair.source for pair in run.data.training)
+    page.draw("Data", parts.data_pictures(sources, sides, "word"))
