@@ -190,7 +190,7 @@ def test_a_source_is_translated_the_same_in_any_batch_and_with_any_padding():
 best = jax.jit(continuations, static_argnums=2)
 
 
-@pytest.mark.parametrize("size", [2, 200])
+@pytest.mark.parametrize("size", [2, 63, 64, 65, 200])
 @pytest.mark.parametrize("number", [1, 2, 10])
 def test_the_best_continuations_are_those_of_a_whole_sort_and_of_equal_ones_the_first(size, number):
     beams, live = 5, 3 * numbers(3, 5, seed=1)

@@ -12,6 +12,8 @@ from tlite import functional as F
 from tlite.decoding.generate import grown
 from tlite.models.stack import Rows, room
 
+GROUP = 64  # tokens: of a group that is not among the best only the maximum is looked at
+
 
 class Hypotheses(NamedTuple):
     """The best targets of a search, best first, and their scores."""
@@ -203,11 +205,27 @@ def _top(hypotheses: Hypotheses, number: int) -> tuple[Hypotheses, Int[Array, "B
 def continuations(
     logits: Float[Array, "B K V"], live: Float[Array, "B K"], number: int
 ) -> tuple[Float[Array, "B N"], Int[Array, "B N"], Int[Array, "B N"]]:
-    """The `number` largest of live[k] + log softmax(logits[k])[v], and the k and v of each."""
-    size, _, vocabulary = logits.shape
-    scores = live[..., None] + jax.nn.log_softmax(logits)
-    scores, places = jax.lax.top_k(scores.reshape(size, -1), number)
-    return scores, places // vocabulary, places % vocabulary
+    """The `number` largest of live[k] + log softmax(logits[k])[v], and the k and v of each.
+
+    As sorting all of them finds, of equal ones the first, but with fewer passes: they lie in the
+    `number` groups of tokens with the largest maxima, and only there is a token's share computed.
+    """
+    size, beams, vocabulary = logits.shape
+    missing = [(0, 0), (0, 0), (0, -vocabulary % GROUP)]
+    logits = jnp.pad(logits, missing, constant_values=-jnp.inf)
+    groups = logits.reshape(size, beams, -1, GROUP)
+    maxima = groups.max(-1)
+    top = maxima.max(-1, keepdims=True)
+    shares = live[..., None] - top - jnp.log(jnp.exp(logits - top).sum(-1, keepdims=True))
+    shares = jnp.broadcast_to(shares, maxima.shape).reshape(size, -1)
+    maxima, groups = shares + maxima.reshape(size, -1), groups.reshape(size, -1, GROUP)
+    _, chosen = jax.lax.top_k(maxima, min(number, maxima.shape[1]))
+    chosen = jnp.sort(chosen)  # so that of equal numbers the first is taken
+    candidates = jnp.take_along_axis(groups, chosen[..., None], axis=1)
+    candidates += jnp.take_along_axis(shares, chosen, axis=1)[..., None]
+    scores, places = jax.lax.top_k(candidates.reshape(size, -1), number)
+    group, per_beam = jnp.take_along_axis(chosen, places // GROUP, 1), maxima.shape[1] // beams
+    return scores, group // per_beam, group % per_beam * GROUP + places % GROUP
 
 
 def take(array: Array, places: Int[Array, "B K"]) -> Array:
@@ -218,10 +236,10 @@ def take(array: Array, places: Int[Array, "B K"]) -> Array:
 def _while(goes_on: Callable, step: Callable, state, max_length: int, each: int = 1):
     """`step` while `goes_on`, at most `max_length` times, each of which fills `each` places.
 
-    Each step reads all of the caches, and most targets are short: so there are two loops, the first
-    with room for half of the longest target.
+    Each step reads all of the caches, and most targets are short: so there are four loops, with
+    room for a quarter of the longest target and then for a quarter more.
     """
-    for capacity in (-(-max_length // 2), max_length):
+    for capacity in (-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)):
         state = state._replace(caches=grown(state.caches, capacity * each))
         has_room = lambda state, room=capacity: (state.index < room) & goes_on(state)  # noqa: E731
         state = jax.lax.while_loop(has_room, step, state)

@@ -197,13 +197,8 @@ def write(cache, new, start: Int[Array, "*#batch"]):
     """
 
     def put(cache, new, start):
-        length = new.shape[-2]
-        first = jnp.minimum(start, cache.shape[-2] - length)  # of the places that there are
-        kept = jax.lax.dynamic_slice_in_dim(cache, first, length, axis=-2)
-        is_new = (first + jnp.arange(length) >= start)[:, None]
-        moved = new if length == 1 else jnp.roll(new, start - first, axis=-2)
-        rows = jnp.where(is_new, moved, kept)
-        return jax.lax.dynamic_update_slice_in_dim(cache, rows, first, axis=-2)
+        places = start + jnp.arange(new.shape[-2])
+        return cache.at[..., places, :].set(new, mode="drop")
 
     for _ in range(start.ndim):
         put = jax.vmap(put)
