@@ -159,7 +159,7 @@ def experiments() -> dict:
         known = vars(settled.model)
         sizes = {field: size for field, size in SIZES.items() if known.get(field) == 0}
         settled = dataclasses.replace(settled, model=dataclasses.replace(settled.model, **sizes))
-        shapes = jax.eval_shape(lambda m=settled.model: make_model(m, rng=jax.random.key(0)))
+        shapes = jax.eval_shape(lambda m=settled.model: make_model(m, key=jax.random.key(0)))
         config = json.dumps(to_dict(settled)).replace(str(data_folder().resolve()), "@real data@")
         found[name] = {
             "written": to_dict(experiment),
