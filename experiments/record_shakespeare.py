@@ -8,8 +8,8 @@ command   make record-shakespeare   (five seeds)
 machine   two cores of an AMD EPYC with AVX-512
 time      43 min for the five, of a machine shared with much other work
 result    validation perplexity 5.708 +- 0.039 (loss 1.7419 +- 0.0068); all members together
-          (--member all) 5.258; by tlite 0.2.0 with value residuals, which made nothing better and
-          are gone; `shakespeare` 6.240
+          (--member all) 5.258; by tlite 0.2.0, with value residuals, which are gone;
+          `shakespeare` 6.240
 """
 
 import dataclasses
