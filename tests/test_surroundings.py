@@ -6,7 +6,7 @@ import pytest
 
 from tlite import surroundings
 from tlite.errors import UserError
-from tlite.surroundings import Place, check_address, find_place, given_place
+from tlite.surroundings import Place, check_address, given_place, in_a_job, local_devices
 
 SLURM = {
     "SLURM_JOB_ID": "71",
@@ -27,14 +27,14 @@ MPI = {
 @pytest.fixture
 def within(monkeypatch):
     """Sets an environment that says nothing else of clusters."""
-    for name in (*SLURM, *MPI, "JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"):
+    for name in (*SLURM, *MPI, "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(surroundings, "has_tpu", lambda: False)
 
     def call(names):
         for name, value in names.items():
             monkeypatch.setenv(name, value)
-        return find_place()
+        return in_a_job()
 
     return call
 
@@ -64,29 +64,44 @@ def test_options_that_do_not_fit_are_told(given):
         given_place(*given)
 
 
-def test_slurm_knows_the_place(within):
-    place = within(SLURM)
-    assert (place.processes, place.process, place.local_devices) == (4, 2, [0])
-    assert place.coordinator.startswith("node03:")
-    assert within({"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}).local_devices is None
-    assert within({"JAX_COORDINATOR_ADDRESS": "other:7"}).coordinator == "other:7"
-    assert within({"SLURM_NTASKS": "1"}) is None
+@pytest.mark.parametrize("job", [SLURM, MPI, {"JOB_COMPLETION_INDEX": "0"}], ids=str)
+def test_a_process_of_a_job_is_to_be_found_by_jax(within, job):
+    assert within(job)
 
 
-def test_open_mpi_knows_the_place_or_asks_for_it(within, monkeypatch):
-    place = within(MPI)
-    assert place == Place(place.coordinator, 2, 1, [1])
-    assert place.coordinator.startswith("10.96.0.1:")
-    assert within({"CUDA_VISIBLE_DEVICES": "3"}).local_devices is None
-    monkeypatch.delenv("OMPI_MCA_orte_hnp_uri")
+ALONE = [
+    {},
+    {name: SLURM[name] for name in ("SLURM_JOB_ID", "SLURM_NTASKS")},  # a shell in a job
+    SLURM | {"SLURM_NTASKS": "1"},
+    MPI | {"OMPI_COMM_WORLD_SIZE": "1"},
+]
+
+
+@pytest.mark.parametrize("names", ALONE, ids=str)
+def test_who_has_no_others_is_alone(within, names):
+    assert not within(names)
+
+
+def test_an_open_mpi_that_tells_no_address_is_asked_for_it(within):
+    names = {name: MPI[name] for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")}
     with pytest.raises(UserError, match="--processes \\$OMPI_COMM_WORLD_SIZE"):
-        find_place()
-    assert within({"OMPI_COMM_WORLD_SIZE": "1"}) is None
+        within(names)
 
 
-def test_a_shell_in_a_job_is_alone(within):
-    assert within({name: SLURM[name] for name in ("SLURM_JOB_ID", "SLURM_NTASKS")}) is None
-    assert within({}) is None
+DEVICES = [
+    (SLURM, None),
+    (MPI, None),
+    (SLURM | {"CUDA_VISIBLE_DEVICES": "0,1"}, None),
+    (SLURM | {"CUDA_VISIBLE_DEVICES": "3"}, []),
+    (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, []),
+    (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, []),
+]
+
+
+@pytest.mark.parametrize(("names", "expected"), DEVICES, ids=str)
+def test_processes_of_one_machine_have_a_gpu_each(within, names, expected):
+    within(names)
+    assert local_devices() == expected
 
 
 def test_a_port_that_is_taken_and_a_host_that_is_unknown_are_told():

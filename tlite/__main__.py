@@ -76,11 +76,9 @@ def _in_import(frame: FrameType | None) -> bool:
 
 def interrupted() -> int:
     """Say so, even from a signal handler; returns the exit code that a shell expects."""
-    # One of several processes has moved it; and it may be half imported at this moment.
-    number = getattr(sys.modules.get("tlite.native"), "stderr", 2)
     with contextlib.suppress(OSError):  # stderr is closed
         line = b"tlite: interrupted\n"
-        os.write(number, b"\n" + line if os.isatty(number) else line)
+        os.write(2, b"\n" + line if os.isatty(2) else line)
     return 128 + signal.SIGINT
 
 

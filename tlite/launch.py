@@ -141,24 +141,27 @@ class Watch:
             for number, child in alive.items():
                 pipes.register(child.stderr, selectors.EVENT_READ, number)
             while alive:
-                self._hear(pipes, 0.1)
+                ready = pipes.select(0.1) if pipes.get_map() else time.sleep(0.1)
                 self._forward(alive)
+                # Of one that is killed JAX writes a page in the others: that it has ended is seen
+                # first, a moment after its sockets have closed.
+                time.sleep(0.2 if ready else 0)
                 for number, child in list(alive.items()):
                     if child.poll() is not None:
                         self._ended(number, alive.pop(number))
-            while self._hear(pipes, 0):  # what the last one has said
-                pass
+                self._hear(pipes, ready)
+            while self._hear(pipes, pipes.select(0) if pipes.get_map() else None):
+                pass  # what the last one has said
         self.voices.end(self.killed)
         return self.code
 
-    def _hear(self, pipes: selectors.BaseSelector, seconds: float) -> bool:
-        found = pipes.select(seconds) if pipes.get_map() else time.sleep(seconds)
-        for ready, _ in found or ():
-            content = os.read(ready.fd, 1 << 16)
-            self.voices.hear(ready.data, content)
+    def _hear(self, pipes: selectors.BaseSelector, ready: list | None) -> bool:
+        for pipe, _ in ready or ():
+            content = os.read(pipe.fd, 1 << 16)
+            self.voices.hear(pipe.data, content)
             if not content:
-                pipes.unregister(ready.fileobj)
-        return bool(found)
+                pipes.unregister(pipe.fileobj)
+        return bool(ready)
 
     def _forward(self, alive: dict[int, subprocess.Popen]) -> None:
         self.forwarded.update(self.signals.arrived)
@@ -179,6 +182,7 @@ class Watch:
         if code < 0:
             name = signal.Signals(-code).name
             who = "all processes were" if -code in self.forwarded else f"process {number} was"
+            self.voices.only_sentences = True
             self.killed = f"{who} ended by {name}: what was saved is kept"
 
 
@@ -189,6 +193,7 @@ class Voices:
         self._rest = [b""] * processes
         self._said: dict[bytes, int] = {}
         self._lost = b""
+        self.only_sentences = False
 
     def hear(self, number: int, content: bytes) -> None:
         """Pass on what a child has written, in whole lines; b"" is its end."""
@@ -205,6 +210,8 @@ class Voices:
         told = line.startswith(SENTENCE)
         if LOST.encode() in line:
             self._lost = line  # the reason, if one comes, says more
+            return
+        if self.only_sentences and not told:
             return
         if (told or number) and self._said.setdefault(line, number) != number:
             return

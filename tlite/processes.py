@@ -8,17 +8,17 @@ One process alone is never joined: nothing here then imports JAX, waits or chang
 import contextlib
 import io
 import json
+import logging
 import os
-import re
 import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tlite import native
 from tlite.errors import UserError
-from tlite.surroundings import Place, check_address, find_place, given_place
+from tlite.surroundings import Place, check_address, given_place, in_a_job, local_devices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +36,6 @@ class Crew:
     place: Place
     client: Any = None
     """Of JAX's coordination service."""
-    log: io.FileIO | None = None
-    """What C++ writes to standard error."""
     watch: threading.Thread | None = None
     """Waits for the word that another process has failed, or that all have come to the end."""
     exchanges: int = 0
@@ -58,8 +56,8 @@ def join(
 ) -> None:
     """Become one of several processes, before anything touches JAX's devices.
 
-    Without arguments Slurm, Open MPI or a TPU slice are asked; where there are none this process
-    is alone. Joined, only process 0 prints to standard output.
+    Without arguments JAX asks Slurm, Open MPI, Kubernetes or the TPUs; where there are none this
+    process is alone. Joined, only process 0 prints to standard output.
 
     Args:
         coordinator: host and port where process 0 listens, HOST:PORT.
@@ -74,16 +72,17 @@ def join(
     global _crew
     if heartbeat < 1:
         raise UserError(f"--heartbeat must be at least 1 second, not {heartbeat}")
-    place = given_place(coordinator, processes, process) or find_place()
-    if place is None or place.processes == 1:
+    place = given_place(coordinator, processes, process)
+    if place.processes == 1 if place else not in_a_job():
         return
-    check_address(place)
-    _crew = Crew(place)
+    if place:
+        check_address(place)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of a lost process XLA writes pages
     _flush()
-    _crew.log = native.silence(is_first())
-    native.on_abort(lambda: _aborted(patience))
+    _crew = _connected(place, heartbeat, patience)
+    if _crew is None:
+        return
     sys.excepthook = _failed
-    _connect(place, heartbeat, patience)
     _crew.watch = threading.Thread(target=_watch, daemon=True)
     _crew.watch.start()
 
@@ -195,8 +194,8 @@ def lost_peer(error: BaseException) -> str | None:
     return f"{LOST}: what was saved is kept"
 
 
-def _connect(place: Place, heartbeat: int, patience: int) -> None:
-    """Start JAX's runtime in a thread of its own, so that Ctrl-C ends the wait."""
+def _connected(place: Place | None, heartbeat: int, patience: int) -> Crew | None:
+    """Start JAX's runtime in a thread of its own, so that Ctrl-C ends the wait; None: alone."""
     import jax
     from jax._src import distributed  # Orbax takes its client from there too
 
@@ -204,21 +203,24 @@ def _connect(place: Place, heartbeat: int, patience: int) -> None:
     jax.config.update("jax_enable_preemption_service", False)
     # Nor is the coordinator looked for behind the environment's http_proxy: that may never answer.
     jax.config.update("jax_check_proxy_envs", False)
-    os.environ["no_grpc_proxy"] = place.coordinator.rpartition(":")[0].strip("[]")  # noqa: SIM112
-    failed = []
+    if place:
+        os.environ["no_grpc_proxy"] = place.coordinator.rpartition(":")[0].strip("[]")  # noqa: SIM112
+    found, failed = [], []
 
     def initialize():
+        given = (place.coordinator, place.processes, place.process) if place else (None,) * 3
         try:
             jax.distributed.initialize(
-                place.coordinator,
-                place.processes,
-                place.process,
-                local_device_ids=place.local_devices,
-                cluster_detection_method="deactivate",
+                *given,
+                None if place else local_devices(),
+                cluster_detection_method="deactivate" if place else None,
                 initialization_timeout=patience,
                 heartbeat_timeout_seconds=heartbeat,
             )
-            _crew.client = distributed.global_state.client
+            state = distributed.global_state
+            at = Place(state.coordinator_address, state.num_processes, state.process_id)
+            found.append(Crew(at, state.client))
+            _quiet(first=at.process == 0)
             jax.devices()  # all start together: one alone would wait for the others, for minutes
         except Exception as error:
             failed.append(error)
@@ -229,6 +231,26 @@ def _connect(place: Place, heartbeat: int, patience: int) -> None:
         thread.join(0.05)
     if failed:
         raise UserError(f"can't join the run: {' '.join(str(failed[0]).split())[:200]}")
+    return found[0] if found[0].place.processes > 1 else None
+
+
+def _quiet(first: bool) -> None:
+    """Let only the first process print, and nothing of what gloo writes to standard output."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    raw = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # python -u has no buffer of bytes
+    kind = type(raw) if isinstance(raw, io.FileIO) else io.FileIO
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(kind(os.dup(1 if first else null), "w")),
+        sys.stdout.encoding,
+        sys.stdout.errors,
+        line_buffering=sys.stdout.line_buffering,
+        write_through=sys.stdout.write_through,
+    )
+    os.dup2(null, 1)
+    os.close(null)
+    if not first:  # what all are warned of, the first one says
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
 
 
 def _watch() -> None:
@@ -270,24 +292,3 @@ def _failed(kind: type, error: BaseException, trace: Any) -> None:
     if _crew and not issubclass(kind, KeyboardInterrupt):
         where = f"process {_crew.place.process} failed by a {kind.__name__}"
         fail(f"tlite: {where}: its traceback tells more", 1)
-
-
-def _aborted(patience: int) -> None:
-    """One sentence where XLA aborts because of another process; other aborts stay as they are.
-
-    JAX's callback for this can't be written in Python (std::bad_cast).
-    """
-    written, place = native.written(_crew.log) if _crew else "", number()
-    if _crew is None or (_crew.log and "JAX distributed service" not in written):
-        with contextlib.suppress(Exception):
-            print(written, file=sys.stderr, flush=True)
-        return
-    if _crew.client:
-        found = re.search(r"heartbeats\):\n\D*(\d+)", written)
-        which = f" (process {found[1]})" if found else ""
-        _end(f"tlite: {LOST}{which}: what was saved is kept", 2)
-    if "Unexpected task" in written:
-        reason = f"process {place} is one too many there"
-    else:
-        reason = f"not all {count()} processes came in {patience} seconds"
-    _end(f"tlite: can't join the run at {_crew.place.coordinator}: {reason}", 2)

@@ -1,4 +1,4 @@
-"""Which of several processes this one is: as it was told, or as Slurm, Open MPI or a TPU know."""
+"""Which of several processes this one is: as it was told, or as JAX finds it in a job."""
 
 import os
 import socket
@@ -8,6 +8,7 @@ from pathlib import Path
 from tlite.errors import UserError
 
 TPU_VENDOR = "0x1ae0"
+MPI = "OMPI_COMM_WORLD_"
 
 
 @dataclass(frozen=True)
@@ -16,13 +17,11 @@ class Place:
 
     Args:
         coordinator: host and port where process 0 listens.
-        local_devices: which of this machine's GPUs are this process's; None: all it can see.
     """
 
     coordinator: str
     processes: int
     process: int
-    local_devices: list[int] | None = None
 
 
 def given_place(
@@ -72,50 +71,34 @@ def check_address(place: Place) -> None:
         ) from error
 
 
-def find_place() -> Place | None:
-    """The place in a job of Slurm or Open MPI or in a slice of TPUs; None where there is none.
+def in_a_job() -> bool:
+    """Whether `jax.distributed.initialize` is to find this process's place by itself.
 
-    JAX knows how to read each. It is imported only where one of them may be at hand.
+    It does in a job of Slurm, Open MPI or Kubernetes, and on a TPU; alone, JAX is not imported.
 
     Raises:
         UserError: a job has several processes, but does not say where they can meet.
     """
-    names = "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NODELIST"
-    if not any(name in os.environ for name in names) and not has_tpu():
-        return None
-    from jax._src.clusters import GceTpuCluster, GkeTpuCluster, OmpiCluster, SlurmCluster
-
-    for cluster in (OmpiCluster, SlurmCluster, GkeTpuCluster, GceTpuCluster):
-        # From version 0.12 JAX wants mpi4py where Open MPI tells no address.
-        told = cluster is not OmpiCluster or "OMPI_MCA_orte_hnp_uri" in os.environ
-        if not told or not cluster.is_env_present():
-            continue
-        if (processes := cluster.get_process_count()) == 1:
-            return None
-        port = os.environ.get("JAX_COORDINATOR_PORT")
-        coordinator = os.environ.get("JAX_COORDINATOR_ADDRESS")
-        coordinator = coordinator or cluster.get_coordinator_address(300, port)
-        ids = local_devices(cluster.get_local_process_id())
-        return Place(coordinator, processes, cluster.get_process_id(), ids)
-    if int(os.environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:  # Open MPI 5 tells no address
+    mpi = int(os.environ.get(f"{MPI}SIZE", 1)) > 1
+    if mpi and "OMPI_MCA_orte_hnp_uri" not in os.environ:  # Open MPI 5 tells no address
         raise UserError(
             "this Open MPI does not say where its processes can meet: give each --coordinator "
-            "HOST:PORT, --processes $OMPI_COMM_WORLD_SIZE and --process $OMPI_COMM_WORLD_RANK"
+            f"HOST:PORT, --processes ${MPI}SIZE and --process ${MPI}RANK"
         )
-    return None
+    # A shell in a job of Slurm, which is no step of it, is alone.
+    slurm = "SLURM_STEP_NODELIST" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
+    return mpi or slurm or "JOB_COMPLETION_INDEX" in os.environ or has_tpu()
 
 
-def local_devices(local_process: int | None) -> list[int] | None:
-    """One GPU for each process of a machine; all of them for a process that has it for itself."""
-    if local_process is None:
-        return None
-    here = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(
-        "OMPI_COMM_WORLD_LOCAL_SIZE"
-    )
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-    if "JAX_LOCAL_DEVICE_IDS" in os.environ or here == "1" or (here or "").startswith("1("):
-        return None
-    return [local_process] if visible == "all" or "," in visible else None
+def local_devices() -> list[int] | None:
+    """For JAX, in a job: [] is all that this process sees, None one GPU by its number.
+
+    That number would be wrong where each process sees its own GPU alone, and leave the others of a
+    machine idle where one process has it for itself.
+    """
+    here = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(f"{MPI}LOCAL_SIZE", "")
+    sees_one = os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal()
+    return [] if sees_one or here == "1" or here.startswith("1(") else None
 
 
 def has_tpu() -> bool:
