@@ -19,7 +19,12 @@ experiment = TranslatorExperiment(
     data=NumberWords(),
     tokenizer=PairSubwords(pieces=150),
     model=Seq2SeqConfig(
-        context=64, width=96, num_heads=4, num_blocks=2, dropout=0.05, feed_forward=FeedForward()
+        context=64,
+        width=96,
+        num_heads=4,
+        num_blocks=2,
+        dropout=0.05,
+        feed_forward=FeedForward(dropout=0.0),
     ),
     training=TrainingConfig(
         steps=1200,

@@ -477,7 +477,7 @@ agree(jax.jit(loss_backward)(saved, 1.0), jax.jit(jax.grad(loss))(model))
 
 # %% [markdown]
 # And it trains. With `jax.custom_vjp` a function brings its own backward pass, which `jax.grad`
-# then uses (the library does so for products in bfloat16, `tlite/functional/products.py`). Gradient
+# then uses (the library does so for products in bfloat16, `tlite/functional/mixed.py`). Gradient
 # descent goes the same way with either.
 
 # %%

@@ -77,7 +77,7 @@ config = Seq2SeqConfig(
     num_heads=4,
     num_blocks=1,
     dropout=0.0,
-    feed_forward=FeedForward(),
+    feed_forward=FeedForward(dropout=0.0),
 )
 model = jax.jit(partial(TransformerSeq2Seq, config))(rng=jax.random.key(0))
 source, target = (jnp.asarray(side[0]) for side in encoded)

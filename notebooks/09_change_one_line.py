@@ -370,8 +370,8 @@ assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 #
 # So et al. (2021, "Primer") found squared ReLU in a search: $\max(x, 0)^2$ in place of
 # $\max(x, 0)$. Write it as a function of one array and add
-# `dataclasses.replace(mine, feed_forward=FeedForward(activation=...))` to the variants. What does
-# the sentence say? If nothing is shown, train with as many `seeds` as it asks for: is the interval
-# as narrow as $\sqrt{5 / n}$ of the first one?
+# `dataclasses.replace(mine, feed_forward=FeedForward(activation=...))` to the variants, with the
+# `FeedForward` of `tlite.models`. What does the sentence say? If nothing is shown, train with as
+# many `seeds` as it asks for: is the interval as narrow as $\sqrt{5 / n}$ of the first one?
 #
 # Next: [inside GPT-2](10_inside_gpt2.ipynb), a model that others have trained.

@@ -3,11 +3,20 @@
 import re
 
 from tests import documents
+from tlite import functional
 
 
 def test_links_commands_and_figures_hold():
     faults, _ = documents.check()
     assert not faults
+
+
+def test_the_functions_that_the_table_of_equations_names_are_there():
+    text = (documents.ROOT / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
+    (table,) = (t for t in documents.tables(text) if t.header[0] == "equation")
+    names = {name for row in table.rows for name in re.findall(r"`(\w+)`", row[1])}
+    assert len(names) >= 40
+    assert not names - set(dir(functional))
 
 
 def test_the_readme_has_a_page_and_ten_lines_on_contributing():

@@ -43,7 +43,7 @@ def squared(x):
 def tempered(own, query, key, value, mask=None):
     return F.scaled_dot_product_attention(query * own.temperature, key, value, mask)
 
-tempered.parameters = lambda config, key: {{"temperature": jnp.ones(())}}
+tempered.parameters = lambda config, rng: {{"temperature": jnp.ones(())}}
 
 @jax.jit
 def compiled(x):

@@ -47,13 +47,13 @@ class Service:
     def key_value_set_bytes(self, key, value):
         self.values[key] = value
 
-    def blocking_key_value_get_bytes(self, rng, _):
-        if rng not in self.values:
+    def blocking_key_value_get_bytes(self, key, _):
+        if key not in self.values:
             raise RuntimeError("UNAVAILABLE: no coordinator")
-        return self.values[rng]
+        return self.values[key]
 
-    def key_value_delete(self, rng):
-        self.values = {k: v for k, v in self.values.items() if not k.startswith(rng + "/")}
+    def key_value_delete(self, key):
+        self.values = {k: v for k, v in self.values.items() if not k.startswith(key + "/")}
 
 
 @pytest.fixture

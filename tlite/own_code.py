@@ -23,9 +23,12 @@ _modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256
 _references: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
 
 
-def is_own(kind: type) -> bool:
-    """Whether a dataclass is a user's: a part of a model, say."""
-    return dataclasses.is_dataclass(kind) and kind.__module__.partition(".")[0] != PACKAGE.name
+def is_own(value) -> bool:
+    """Whether a part of a model, its class or a function is the user's, and not tlite's."""
+    if not (callable(value) or dataclasses.is_dataclass(value)):
+        return False
+    module = getattr(value, "__module__", None) or type(value).__module__
+    return module.partition(".")[0] != PACKAGE.name
 
 
 def describe(function: Callable) -> dict[str, str]:

@@ -55,7 +55,7 @@ def alibi(own, query, key, value, mask=None):
     weights = jax.nn.softmax(scores, where=mask)
     return weights @ value, weights
 
-alibi.parameters = lambda config, key: {"temperature": jnp.full(config.num_heads, 3.0)}
+alibi.parameters = lambda config, rng: {"temperature": jnp.full(config.num_heads, 3.0)}
 
 def squared(x):
     return jax.nn.relu(x) ** 2

@@ -40,7 +40,6 @@ from tlite.models import (
     TransformerSeq2Seq,
 )
 
-KEY = jax.random.key(0)
 V, T, L, H = 7, 6, 2, 2
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": H, "num_blocks": L}
 NUMBERS = np.asarray(integers(V, T))

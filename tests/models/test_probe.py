@@ -13,6 +13,9 @@ from tlite.models import (
     ClassifierConfig,
     FeedForward,
     GeneratorConfig,
+    Layer,
+    Learned,
+    Rotary,
     Seq2SeqConfig,
     make_model,
 )
@@ -54,6 +57,33 @@ class Mixing(Block):
     def __call__(self, params, x, look, config):
         x, rows = super().__call__(params, x, look, config)
         return x + x.mean(-2, keepdims=True), rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut(Layer):
+    """A layer of x alone, whose output is too short, or that is called otherwise."""
+
+    takes_look: bool = True
+
+    def init(self, rng, config):
+        return {}
+
+    def __call__(self, params, x, *look):
+        assert self.takes_look or not look, "no look"
+        return x[..., :3], None
+
+
+@dataclasses.dataclass(frozen=True)
+class Backwards(Rotary):
+    """Positions from the end of what there is, so that they change as a text grows."""
+
+    def angles(self, positions, config, window):
+        return super().angles(positions[..., ::-1], config, window)
+
+
+class Unplaced(Learned):
+    def add(self, x):
+        return x
 
 
 def told(config) -> str:
@@ -105,6 +135,22 @@ def test_a_function_that_is_called_otherwise_is_told_with_its_line(slot, functio
     assert said.startswith(f"<lambda>, as {slot}, gets")
     assert words in said
     assert "test_probe.py:" in said
+
+
+@pytest.mark.parametrize("slot", ["attention", "feed_forward"])
+@pytest.mark.parametrize("layer", [Cut(), Cut(takes_look=False)], ids=["shape", "call"])
+def test_a_layer_is_told_what_a_layer_gets_with_its_line(slot, layer):
+    said = told(dataclasses.replace(KINDS[GeneratorConfig], **{slot: layer}))
+    contract = "gets (params, x (..., T, D), look); it must return y (..., T, D) and what a cache"
+    assert said.startswith(f"Cut, as {slot}, {contract}")
+    assert "test_probe.py:" in said
+
+
+def test_positions_of_a_class_of_ones_own_are_tried():
+    said = told(dataclasses.replace(KINDS[GeneratorConfig], positions=Backwards()))
+    assert said.startswith("Backwards, as positions, decodes otherwise than it trains")
+    said = told(dataclasses.replace(KINDS[GeneratorConfig], positions=Unplaced()))
+    assert said.startswith("Unplaced, as positions, is asked for add, angles and bias")
 
 
 def test_the_part_at_fault_is_named_among_others():

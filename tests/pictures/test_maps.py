@@ -59,8 +59,7 @@ def test_a_map_shows_what_was_given_at_its_names(name):
     axes = draw()
     np.testing.assert_allclose(axes.images[0].get_array(), table)
     assert axes.images[0].get_clim() == pytest.approx(scale)
-    if rows:
-        assert (ticks(axes.yaxis), ticks(axes.xaxis)) == (rows, columns)
+    assert (ticks(axes.yaxis), ticks(axes.xaxis)) == (rows, columns)
     shown = {text.get_position(): text.get_text() for text in axes.texts}
     assert shown == {
         (column, row): text

@@ -131,7 +131,9 @@ def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
     if kind == "translator":
         pytest.importorskip("tokenizers")
         pytest.importorskip("sacrebleu")
-        model = dataclasses.replace(TRANSLATOR.model, dropout=0.0, feed_forward=FeedForward())
+        model = dataclasses.replace(
+            TRANSLATOR.model, dropout=0.0, feed_forward=FeedForward(dropout=0.0)
+        )
         translator = dataclasses.replace(TRANSLATOR, model=model, bleu_sentences=0)
         run = train(with_steps(translator, AFTER), tmp_path / "whole")
         whole, folder = run.run.folder, trained_like(run, tmp_path / "run", BEFORE)

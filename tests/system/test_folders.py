@@ -172,16 +172,16 @@ class TestOldSpellings:
 
     @pytest.mark.parametrize("name", ["gpt2", "llama3", "bart", "marian"])
     def test_without_prefix(self, name, edited):
-        def bare(rng):
-            return rng.removeprefix("transformer.").removeprefix("model.")
+        def bare(array):
+            return array.removeprefix("transformer.").removeprefix("model.")
 
         self.same(name, edited(name, rename=bare))
 
     def test_gamma_and_beta(self, edited):
-        def old(rng):
-            if "LayerNorm" not in rng:
-                return rng
-            return rng.replace("LayerNorm.weight", "LayerNorm.gamma").replace(".bias", ".beta")
+        def old(array):
+            if "LayerNorm" not in array:
+                return array
+            return array.replace("LayerNorm.weight", "LayerNorm.gamma").replace(".bias", ".beta")
 
         self.same("bert ForMaskedLM", edited("bert ForMaskedLM", rename=old))
 

@@ -29,7 +29,7 @@ MODEL = Seq2SeqConfig(
     vocabulary_size=V, source_vocabulary_size=V, context=8, width=8, num_heads=2, num_blocks=1
 )
 NOISY = dataclasses.replace(MODEL, dropout=0.0)
-QUIET = dataclasses.replace(NOISY, feed_forward=FeedForward())
+QUIET = dataclasses.replace(NOISY, feed_forward=FeedForward(dropout=0.0))
 # Adam makes of rounding in a gradient near 0 a step of up to the learning rate: keep it small.
 TRAINING = TrainingConfig(batch_size=16, learning_rate=1e-4, precision="float32")
 

@@ -171,7 +171,10 @@ class NormFunction(FunctionPart):
 
 
 class Layer:
-    """A layer in the place of attention; here is what a model asks of it beside `init` and call."""
+    """A layer in the place of attention or of the feed-forward layer.
+
+    Here is what a model asks of an attention beside `init` and call; of the other it asks nothing.
+    """
 
     def check(self, config) -> None:
         """Raises a ValueError where it does not go with a model's other parts."""

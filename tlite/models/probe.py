@@ -18,6 +18,7 @@ from tlite.models.classifier import ClassifierConfig
 from tlite.models.generator import GeneratorConfig
 from tlite.models.parts import FeedForward
 from tlite.models.seq2seq import Seq2SeqConfig
+from tlite.own_code import is_own
 
 CONTRACTS = {
     "attention": "gets (query (..., H, T, K), key and value (..., H, S, K), mask); it must return "
@@ -29,6 +30,16 @@ CONTRACTS = {
     "block": "gets (params, x (..., T, D), look, config); it must return x and rows by layer",
 }
 """What each function of a user's is called with, and what it must give."""
+LAYER = (
+    "gets (params, x (..., T, D), look); it must return y (..., T, D) and what a cache keeps, or "
+    "None"
+)
+PARTS = {
+    "attention": LAYER,
+    "feed_forward": LAYER,
+    "positions": "is asked for add, angles and bias, as tlite.models.Learned is",
+}
+"""The same of dataclasses with `init`, where it is not what a function in their place gets."""
 
 LENGTH, TOLERANCE = 6, 1e-4
 
@@ -62,7 +73,8 @@ def probe(config, make: Callable) -> None:
             raise
         except Exception as error:  # the user's code: of any type
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise UserError(f"{name} {CONTRACTS[slot]}: {_line_of(error, part)}{said}") from error
+            contract = (CONTRACTS | (PARTS if hasattr(part, "init") else {}))[slot]
+            raise UserError(f"{name} {contract}: {_line_of(error, part)}{said}") from error
 
 
 def users_parts(config) -> dict[str, object]:
@@ -71,15 +83,11 @@ def users_parts(config) -> dict[str, object]:
     for slot in CONTRACTS:
         part = getattr(config, slot, None)  # a logistic regression has none
         functions = {slot: part}
-        if part is not None and _is_ours(type(part)):
+        if not is_own(part):
             functions = {slot: getattr(part, "function", None)}
             functions["activation"] = getattr(part, "activation", None)
-        found |= {n: f for n, f in functions.items() if callable(f) and not _is_ours(f)}
+        found |= {name: value for name, value in functions.items() if is_own(value)}
     return found
-
-
-def _is_ours(value) -> bool:
-    return (getattr(value, "__module__", None) or type(value).__module__).startswith("tlite.")
 
 
 def _without(config, slots):
@@ -96,7 +104,8 @@ def _line_of(error: Exception, part) -> str:
         library = "site-packages" in frame.filename or f"{os.sep}tlite{os.sep}" in frame.filename
         if not library:
             return f"{os.path.basename(frame.filename)}:{frame.lineno}: "
-    code = getattr(part, "__code__", None)
+    function = part if hasattr(part, "__code__") else vars(type(part)).get("__call__")
+    code = getattr(function, "__code__", None)
     return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: " if code else ""
 
 

@@ -52,7 +52,7 @@ def best_family(
     Raises:
         UserError: no family has it, or not the one that was asked for.
     """
-    if own := [n for n, part in flat(config).items() if callable(part) or is_own(type(part))]:
+    if own := [n for n, part in flat(config).items() if callable(part) or is_own(part)]:
         raise UserError(f"a model with a part of your own ({own[0]}) has no counterpart")
     named = [name for name, fields in FIELDS.items() if kind in fields.endings]
     if family and family not in named:

@@ -23,7 +23,7 @@ def flat(part, prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(part):
         value, path = getattr(part, field.name), prefix + field.name
-        if dataclasses.is_dataclass(value) and not is_own(type(value)):
+        if dataclasses.is_dataclass(value) and not is_own(value):
             found |= {path: type(value).__name__} | flat(value, f"{path}.")
         else:
             found[path] = value

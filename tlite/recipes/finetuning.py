@@ -115,7 +115,7 @@ def taken_from(
 
     Raises:
         UserError: the folder can't be read, has another kind of model, or has changed; or the
-            experiment asks for other switches.
+            experiment asks for other parts.
     """
     model, tokenizer, told = load_pretrained(settings.folder, num_classes=num_classes)
     if type(model.config) is not type(config):

@@ -14,7 +14,7 @@ def named_parts(config) -> Iterator[tuple[str, str]]:
         if not dataclasses.is_dataclass(value):
             if callable(value):
                 yield name, name_of(value)
-        elif is_own(type(value)):
+        elif is_own(value):
             yield name, name_of(type(value))
         elif isinstance(value, Attention):
             yield name, name_of(value.function)

@@ -29,7 +29,7 @@ def tell_size(page: Page, model) -> None:
     config = model.config
     blocks, own = f"{config.num_blocks} blocks", isinstance(config.positions, PositionsFunction)
     if hasattr(model, "decoder"):
-        decoders = config.decoder_blocks or config.num_blocks
+        decoders = config.blocks_of_decoder
         blocks = f"{config.num_blocks} encoder blocks and {decoders} decoder blocks"
     page.tell(
         "Size",
