@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.extend.core import jaxprs_in_params
 
 from tests.helpers.arrays import assert_close, assert_same, exact, integers, normal
-from tests.helpers.inspection import drawn
+from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite.inspection import (
     ablate_heads,
