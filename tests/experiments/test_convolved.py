@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from experiments.record_tiny_shakespeare import Convolved, experiment
+from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, make_model
+from tlite.models.parameters import held
 
 WINDOWS = Convolved(Attention(query_key_norm=True, windows=(4, 0)), taps=2)
 CONFIG = dataclasses.replace(
@@ -17,43 +19,27 @@ CONFIG = dataclasses.replace(
 )
 
 
-def drawn(config):
-    """A model whose taps and output layers are not 0."""
-    model = make_model(config, rng=jax.random.key(0))
-    leaves, tree = jax.tree.flatten(model)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    noise = [0.3 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(tree, [a + b for a, b in zip(leaves, noise, strict=True)])
-
-
 def test_a_layer_gets_the_convolution_of_what_came_before():
     layer = Convolved(FeedForward(activation="tanh"), taps=3)
     rng = jax.random.key(0)
-    drawn = layer.init(rng, CONFIG)
-    np.testing.assert_array_equal(drawn["taps"], np.zeros((3, CONFIG.width)))
+    arrays = layer.init(rng, CONFIG)
+    np.testing.assert_array_equal(arrays["taps"], np.zeros((3, CONFIG.width)))
     taps, x = jax.random.normal(rng, (2, 3, CONFIG.width))[0], jax.random.normal(rng, (2, 5, 16))
-    params = F.FeedForwardParameters(*drawn["layer"])
     expected = np.array(x)
     for t in range(5):
         for j in range(min(3, t + 1)):
             expected[:, t] += taps[j] * x[:, t - j]
-    look = F.Look(num_heads=2)
-    y, rows = layer(Held(taps, params), x, look)
-    np.testing.assert_allclose(y, layer.layer(params, jnp.array(expected), look)[0], atol=1e-5)
+    params, look = held(arrays | {"taps": taps}), F.Look(num_heads=2)
+    y, rows = layer(params, x, look)
+    np.testing.assert_allclose(
+        y, layer.layer(params.layer, jnp.array(expected), look)[0], atol=1e-5
+    )
     np.testing.assert_array_equal(rows["inputs"], x)
-
-
-@dataclasses.dataclass
-class Held:
-    """As a model holds the parameters of a convolved layer."""
-
-    taps: jax.Array
-    layer: F.FeedForwardParameters
 
 
 @pytest.mark.parametrize("attention", [CONFIG.attention, WINDOWS], ids=["record", "windows"])
 def test_cached_decoding_is_the_full_pass(attention):
-    model = drawn(dataclasses.replace(CONFIG, attention=attention))
+    model = drawn(make_model, dataclasses.replace(CONFIG, attention=attention))
     tokens = jax.random.randint(jax.random.key(2), (2, 12), 0, 11)
     full, caches, start = model(tokens), model.empty_caches(2), 0
     for length in (1, 1, 5, 2, 3):  # shorter and longer than the taps
@@ -65,7 +51,7 @@ def test_cached_decoding_is_the_full_pass(attention):
 
 
 def test_samples_may_be_at_different_places_of_their_caches():
-    model = drawn(CONFIG)
+    model = drawn(make_model, CONFIG)
     tokens = jax.random.randint(jax.random.key(3), (2, 8), 0, 11)
     full, starts = model(tokens), jnp.array([1, 4])
     _, caches = model.extend(tokens[:, :4], model.empty_caches(2), jnp.zeros(2, int))

@@ -137,7 +137,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize(("batch", "masked"), [((), False), ((2, 3), True)], ids=["", "masked"])
+@pytest.mark.parametrize(("batch", "masked"), [((), False), ((2, 3), True)], ids=["open", "masked"])
 @pytest.mark.parametrize("name", HEADS)
 def test_shared_keys_and_norms_of_heads_are_their_formula(name, batch, masked):
     params, width = heads(**HEADS[name]), HEADS[name].get("width", K)
@@ -155,7 +155,7 @@ HEAD_NORMS = {
     "layer": (F.layer_norm, reference.layer_norm),
     "zero-centred": (
         functools.partial(F.rms_norm, offset=1.0, eps=0.1),
-        functools.partial(reference.zero_centred_rms_norm, eps=0.1),
+        functools.partial(reference.rms_norm, offset=1.0, eps=0.1),
     ),
 }
 

@@ -153,7 +153,7 @@ def shifted(params, x, look):
     return F.linear(params.output, jnp.tanh(F.linear(params.hidden, before))), rows
 
 
-@pytest.mark.parametrize("feed_forward", [None, shifted], ids=["", "own"])
+@pytest.mark.parametrize("feed_forward", [None, shifted], ids=["library", "own"])
 @both_orders
 def test_a_block_with_all_options_and_a_cache_is_the_whole_one_piece_by_piece(
     pre_norm, feed_forward
@@ -209,7 +209,7 @@ def test_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm):
 
 
 @pytest.mark.parametrize("rate", ["dropout", "hidden_dropout"])
-@pytest.mark.parametrize("decoder", [False, True], ids=["encoder", "decoder"])
+@both_blocks
 def test_each_rate_of_dropout_is_that_of_the_key(decoder, rate):
     params, (x, memory) = decoder_block_parameters(D, 6), x_and_memory()
     memory = jax.jit(remembered)(params, memory) if decoder else None

@@ -1,3 +1,5 @@
+"""The faster attentions: output, weights and gradients of the definition, up to rounding."""
+
 import functools
 
 import jax
@@ -37,19 +39,24 @@ def draw(shape, seed=0):
     return [jax.device_put(x.astype(jnp.bfloat16).astype(np.float32)) for x in numbers]
 
 
-@pytest.fixture(params=[mixed_attention, fused_attention], ids=["mixed", "fused"])
-def output_of(request):
-    return jax.jit(lambda *inputs: request.param(*inputs)[0])
+each_attention = pytest.mark.parametrize(
+    "attention", [mixed_attention, fused_attention], ids=["mixed", "fused"]
+)
 
 
 def definition(query, key, value, mask):
     return scaled_dot_product_attention(query, key, value, mask)[0]
 
 
+def output_of(attention):
+    return jax.jit(lambda *inputs: attention(*inputs)[0])
+
+
+@each_attention
 @pytest.mark.parametrize(
     ("shape", "mask"), [("one head", m) for m in list(MASKS)[:3]] + [("heads", m) for m in MASKS]
 )
-def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, mask, output_of):
+def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, mask, attention):
     """Where it gives zeros, as of what is masked, they are zeros to the bit."""
     query, key, value, gradient = draw(SHAPES[shape])
     mask = MASKS[mask](SHAPES[shape][-2])
@@ -59,7 +66,7 @@ def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, 
         output, pull_back = jax.vjp(lambda *x: attention(*x, mask), *inputs)
         return output, *pull_back(gradient)
 
-    results = (of(attention, query, key, value) for attention in (output_of, definition))
+    results = (of(attention, query, key, value) for attention in (output_of(attention), definition))
     for ours, expected, close in zip(*results, [0.01, 0.02, 0.02, 0.02], strict=True):
         assert ours.dtype == jnp.float32
         expected = np.asarray(expected)
@@ -68,19 +75,19 @@ def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, 
         assert not np.asarray(ours)[expected == 0].any()
 
 
-def test_it_works_under_vmap_and_in_a_loop(output_of):
+@each_attention
+def test_it_works_under_vmap_and_in_a_loop(attention):
+    output = output_of(attention)
     query, key, value, _ = draw((2, 8, 4))
     mask = causal_mask(8)
-    whole = output_of(query, key, value, mask)
-    mapped = jax.jit(jax.vmap(output_of, in_axes=(0, 0, 0, None)))(query, key, value, mask)
+    whole = output(query, key, value, mask)
+    mapped = jax.jit(jax.vmap(output, in_axes=(0, 0, 0, None)))(query, key, value, mask)
     np.testing.assert_allclose(mapped, whole, atol=1e-6)
-    looped = jax.jit(
-        lambda q: jax.lax.fori_loop(0, 2, lambda _, q: output_of(q, key, value, mask), q)
-    )
+    looped = jax.jit(lambda q: jax.lax.fori_loop(0, 2, lambda _, q: output(q, key, value, mask), q))
     assert np.isfinite(looped(query)).all()
 
 
-@pytest.mark.parametrize("attention", [mixed_attention, fused_attention])
+@each_attention
 def test_weights_are_their_formula_and_times_the_values_the_output(attention):
     query, key, value, _ = draw((2, 3, 8, 4))
     output, weights = jax.jit(attention)(query, key, value, causal_mask(8))
@@ -90,7 +97,7 @@ def test_weights_are_their_formula_and_times_the_values_the_output(attention):
     np.testing.assert_allclose(output, expected @ np.asarray(value), atol=0.01)
 
 
-@pytest.mark.parametrize("attention", [mixed_attention, fused_attention])
+@each_attention
 def test_shared_keys_are_keys_repeated_for_each_query_head(attention):
     query, key, value, gradient = draw((2, 4, 6, 4))
     mask = some(2, 1, 6, 6)

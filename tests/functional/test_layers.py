@@ -21,7 +21,6 @@ from tests.helpers.arrays import (
 from tlite import functional as F
 
 T, D = 3, 4
-zero_centred_rms_norm = functools.partial(F.rms_norm, offset=1.0)
 
 
 def given(layer, settings):
@@ -32,7 +31,11 @@ def given(layer, settings):
 NORMS = {  # and whether there may be a bias
     "layer norm": (F.layer_norm, reference.layer_norm, True),
     "rms norm": (F.rms_norm, reference.rms_norm, False),
-    "zero-centred rms norm": (zero_centred_rms_norm, reference.zero_centred_rms_norm, False),
+    "zero-centred rms norm": (
+        functools.partial(F.rms_norm, offset=1.0),
+        functools.partial(reference.rms_norm, offset=1.0),
+        False,
+    ),
 }
 LAYERS = {
     "linear": (F.linear, reference.linear, linear_parameters(D, 5)),

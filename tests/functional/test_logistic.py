@@ -1,4 +1,4 @@
-"""Logistic regression: equal to its formulas, and it learns what it should."""
+"""Logistic regression and naive Bayes are their formulas; the former learns what it should."""
 
 import math
 
@@ -169,3 +169,19 @@ def test_pairs_are_spread_over_the_ids_wherever_they_stand():
     assert len(np.unique(ids)) > 2400  # so order matters
     first, turned, again = np.asarray(F.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
     assert first == again != turned
+
+
+# Naive Bayes
+
+COUNTS = jnp.array([[3.0, 0.0, 1.0], [2.0, 2.0, 2.0], [0.0, 5.0, 0.0], [0.0, 0.0, 0.0]])
+
+
+def test_log_count_ratios_are_their_formula():
+    for smoothing in (1.0, 0.3):
+        found = F.log_count_ratios(COUNTS, smoothing)
+        for c in range(3):
+            p = [row[c] + smoothing for row in COUNTS]
+            q = [sum(row) - row[c] + smoothing for row in COUNTS]
+            for v in range(4):
+                expected = math.log((p[v] / sum(p)) / (q[v] / sum(q)))
+                np.testing.assert_allclose(found[v, c], expected, rtol=1e-5, atol=1e-6)

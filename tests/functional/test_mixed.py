@@ -1,3 +1,5 @@
+"""Products in mixed precision: operands in bfloat16, sums in float32."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -39,7 +39,7 @@ RATE = 1000
 
 
 def varied(experiment, model=(), **training):
-    """An experiment with other switches of its model, and other numbers of its training."""
+    """An experiment with other fields of its model, and other numbers of its training."""
     return dataclasses.replace(
         experiment,
         model=dataclasses.replace(experiment.model, **dict(model)),

@@ -30,10 +30,10 @@ SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
 
 
-def generator(folder, **switches) -> GeneratorExperiment:
+def generator(folder, **fields) -> GeneratorExperiment:
     (folder / "text.txt").write_text(TEXT)
     data = TextFile(str(folder / "text.txt"), validation_fraction=0.2)
-    config = GeneratorConfig(context=16, **SMALL | switches)
+    config = GeneratorConfig(context=16, **SMALL | fields)
     return GeneratorExperiment("tiny", data, config, TRAINING, prompt="The ")
 
 

@@ -24,12 +24,12 @@ def attention(query, key, value, mask=None, *, scale=None, softcap=None, bias=No
     return output, weights
 
 
-def rms_norm(params, x, eps=1e-5):
+def rms_norm(params, x, eps=1e-5, offset=0.0):
     y = np.zeros_like(x)
     for t, row in enumerate(x):
         size = math.sqrt(sum(value**2 for value in row) / len(row) + eps)
         for i, value in enumerate(row):
-            y[t, i] = value / size * params.scale[i]
+            y[t, i] = value / size * (offset + params.scale[i])
     return y
 
 
@@ -129,15 +129,6 @@ def layer_norm(params, x, eps=1e-5):
             y[t, i] = (value - mean) / math.sqrt(variance + eps) * params.scale[i]
             if params.bias is not None:
                 y[t, i] += params.bias[i]
-    return y
-
-
-def zero_centred_rms_norm(params, x, eps=1e-5):
-    y = np.zeros_like(x)
-    for t, row in enumerate(x):
-        size = math.sqrt(sum(value**2 for value in row) / len(row) + eps)
-        for i, value in enumerate(row):
-            y[t, i] = value / size * (1 + params.scale[i])
     return y
 
 

@@ -1,5 +1,6 @@
 """Whole models once more, of one text: NumPy in float64, with every part of their configs."""
 
+import functools
 import math
 from types import SimpleNamespace
 
@@ -8,12 +9,8 @@ import numpy as np
 from flax import nnx
 
 from tests.helpers import reference
+from tlite.models import ALiBi, Learned, Relative, Rotary, Sinusoidal
 
-NORMS = {
-    "layer": reference.layer_norm,
-    "rms": reference.rms_norm,
-    "zero_centred_rms": reference.zero_centred_rms_norm,
-}
 ACTIVATIONS = {
     "relu": reference.relu,
     "gelu": reference.gelu,
@@ -39,12 +36,9 @@ def plain(node):
 
 def norm_of(config):
     part = config.norm
-    norm = NORMS["zero_centred_rms" if part.offset else part.method]
-    return lambda params, x: norm(params, x, part.epsilon)
-
-
-def is_a(config, kind):
-    return type(config.positions).__name__ == kind
+    if part.method == "rms":
+        return functools.partial(reference.rms_norm, eps=part.epsilon, offset=part.offset)
+    return functools.partial(reference.layer_norm, eps=part.epsilon)
 
 
 def head_width(config):
@@ -54,13 +48,13 @@ def head_width(config):
 def embed(config, stack, table, tokens):
     x = np.stack([table[token] for token in tokens])
     part = config.embedding
-    if is_a(config, "Sinusoidal") if part.scale is None else part.scale:
+    if isinstance(config.positions, Sinusoidal) if part.scale is None else part.scale:
         x = math.sqrt(config.width) * x
-    if is_a(config, "Learned"):
-        x = x + stack.positions.table[config.positions.offset :][: len(x)]
-    if is_a(config, "Sinusoidal"):
+    if isinstance(config.positions, Sinusoidal):  # one of Learned, too
         split = config.positions.split
         x = x + reference.sinusoidal_positions(len(x), config.width, split=split)
+    elif isinstance(config.positions, Learned):
+        x = x + stack.positions.table[config.positions.offset :][: len(x)]
     if part.segments:
         x = x + stack.segments.table[0]
     return norm_of(config)(stack.embedding_norm, x) if part.norm else x
@@ -112,11 +106,11 @@ def run(config, stack, x, sees, memory=None, memory_seen=None, *, causal):
             "softcap": config.attention.softcap,
             "scale": config.attention.scale,
         }
-        if is_a(config, "Rotary"):
+        if isinstance(config.positions, Rotary):
             settings["angles"], settings["magnitude"] = rotation(config, length, window)
-        if is_a(config, "ALiBi"):
+        if isinstance(config.positions, ALiBi):
             settings["bias"] = reference.alibi(range(length), range(length), heads)
-        if is_a(config, "Relative"):
+        if isinstance(config.positions, Relative):
             settings["bias"] = relative_bias(config, stack.relative.table, length, causal)
         masks = [np.stack([mask] * heads)]
         if memory is not None:

@@ -36,8 +36,8 @@ TARGET, EXPECTED = WHOLE[:, :-1], WHOLE[:, 1:]
 
 
 @functools.cache
-def small(**switches):
-    return drawn(TransformerSeq2Seq, dataclasses.replace(SMALL, **switches))
+def small(**fields):
+    return drawn(TransformerSeq2Seq, dataclasses.replace(SMALL, **fields))
 
 
 def loss_and_logits(model):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same, integers
-from tests.helpers.inspection import drawn
+from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite.inspection import names, run
 from tlite.inspection.capture import matching

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.extend.core import jaxprs_in_params
 
 from tests.helpers.arrays import assert_close, assert_same, exact, integers, normal
-from tests.helpers.inspection import drawn
+from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite.inspection import (
     ablate_heads,
@@ -48,8 +48,8 @@ KINDS = ["previous", "duplicate", "induction"]
 
 
 @functools.cache
-def generator(**switches):
-    return drawn(TransformerGenerator, GeneratorConfig(**SIZES | switches))
+def generator(**fields):
+    return drawn(TransformerGenerator, GeneratorConfig(**SIZES | fields))
 
 
 def changed(place, token):
@@ -339,8 +339,8 @@ def test_a_patch_equals_an_edit_of_one_row():
 
 
 @functools.cache
-def classifier(**switches):
-    config = ClassifierConfig(**SIZES | {"num_blocks": 1}, num_classes=3, **switches)
+def classifier(**fields):
+    config = ClassifierConfig(**SIZES | {"num_blocks": 1}, num_classes=3, **fields)
     return drawn(TransformerClassifier, config)
 
 

@@ -8,7 +8,6 @@ import jax
 import pytest
 
 from tests.helpers.models import replaced
-from tlite.config import from_dict
 from tlite.functional import scaled_dot_product_attention
 from tlite.models import (
     ALiBi,
@@ -183,13 +182,6 @@ def test_only_yarn_multiplies_queries_and_keys(scaling, magnitude):
     positions = jax.numpy.arange(3)
     assert config.positions.angles(positions, config, 0)[1] == pytest.approx(magnitude)
     assert config.positions.angles(positions, config, 4)[1] == 1  # local: nothing is scaled
-
-
-def test_a_scaling_that_stood_beside_learned_positions_has_no_effect():
-    """In a config of version 0.2.0."""
-    earlier = {"kind": "GeneratorConfig", "positions": "learned", "vocabulary_size": 5}
-    earlier["rotary_scaling"] = {"method": "yarn", "factor": 4.0}
-    assert from_dict(GeneratorConfig, earlier) == GeneratorConfig(vocabulary_size=5)
 
 
 def test_a_subclass_of_a_config_has_the_same_model():

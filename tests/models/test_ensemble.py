@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same, integers, normal
-from tests.helpers.models import Shifted
+from tests.helpers.models import Shifted, call
 from tlite.decoding import generate
 from tlite.decoding.search import greedy_search
 from tlite.decoding.translate import translate
@@ -55,11 +55,6 @@ def inputs(kind):
     return (TOKENS, TOKENS[:, :4]) if kind == "translator" else (TOKENS,)
 
 
-@jax.jit
-def jit_call(model, *inputs):
-    return model(*inputs)
-
-
 def softmax(logits):
     """In float64."""
     powers = np.exp(np.asarray(logits, np.float64))
@@ -69,19 +64,19 @@ def softmax(logits):
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_its_probabilities_are_the_mean_of_the_members(kind):
     models = members(CONFIGS[kind])
-    of_members = np.stack([softmax(jit_call(model, *inputs(kind))) for model in models])
+    of_members = np.stack([softmax(call(model, *inputs(kind))) for model in models])
     assert of_members.std(0).max() > 0.1
     assert len(stacked(models)) == M
-    logits = jit_call(stacked(models), *inputs(kind))
+    logits = call(stacked(models), *inputs(kind))
     np.testing.assert_allclose(np.exp(np.asarray(logits)), of_members.mean(0), atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_one_member_gives_its_own_logits_and_equal_ones_give_one(kind):
     (model,) = members(CONFIGS[kind], 1)
-    expected = jit_call(model, *inputs(kind))
-    assert_same(jit_call(stacked([model]), *inputs(kind)), expected)
-    of_equal = jit_call(stacked([model] * M), *inputs(kind))
+    expected = call(model, *inputs(kind))
+    assert_same(call(stacked([model]), *inputs(kind)), expected)
+    of_equal = call(stacked([model] * M), *inputs(kind))
     assert_close(of_equal, jax.nn.log_softmax(expected))
 
 
@@ -97,11 +92,11 @@ def test_a_sure_member_leaves_finite_what_another_allows():
 # Cached decoding
 
 
-@pytest.mark.parametrize("switches", [{}, {"feed_forward": Shifted()}], ids=str)
-def test_extending_a_text_gives_the_rows_of_a_call_on_all_of_it(switches):
-    config = dataclasses.replace(CONFIGS["generator"], num_blocks=2, **switches)
+@pytest.mark.parametrize("parts", [{}, {"feed_forward": Shifted()}], ids=str)
+def test_extending_a_text_gives_the_rows_of_a_call_on_all_of_it(parts):
+    config = dataclasses.replace(CONFIGS["generator"], num_blocks=2, **parts)
     ensemble = stacked(members(config))
-    expected, caches = jit_call(ensemble, TOKENS), ensemble.empty_caches(len(TOKENS))
+    expected, caches = call(ensemble, TOKENS), ensemble.empty_caches(len(TOKENS))
     extend = jax.jit(Ensemble.extend)
     for start, end in ((0, 3), (3, T)):
         logits, caches = extend(ensemble, TOKENS[:, start:end], caches, jnp.int32(start))
@@ -117,14 +112,14 @@ def test_what_is_generated_is_drawn_from_the_mean():
     for token in found.tolist():
         window = tokens[-T:]
         padded = jnp.array(window + [0] * (T - len(window)))  # what comes later is not seen
-        assert token == int(jit_call(ensemble, padded)[len(window) - 1].argmax())
+        assert token == int(call(ensemble, padded)[len(window) - 1].argmax())
         tokens.append(token)
 
 
 def next_tokens(models, source, target):
     """Log of the mean of the members' probabilities, without the padding's, in float64."""
     padded = jnp.array([START, *target] + [0] * (T - 1 - len(target)))
-    rows = (jit_call(model, source, padded)[len(target)] for model in models)
+    rows = (call(model, source, padded)[len(target)] for model in models)
     mean = np.mean([softmax(row) for row in rows], axis=0)
     return np.log(mean[1:] / mean[1:].sum())
 

@@ -26,6 +26,7 @@ from tests.helpers.models import (
     found,
     moved,
     reach,
+    remembered,
     replaced,
     slopes,
 )
@@ -77,7 +78,7 @@ YARN = RotaryScaling("yarn", 4.0, 20)
 RELU = {"pool.projection": Projection("relu", norm=False)}
 
 # Fields that do not interact share a model: what they are tried upon, and the fields.
-SWITCHES = {
+FIELDS = {
     "yarn": (
         ROTARY | {"bias": False},
         {"positions.scaling": YARN, "feed_forward.activation": "squared_relu"}
@@ -105,7 +106,7 @@ SWITCHES = {
     ),
 }
 # Of one model.
-OWN_SWITCHES = {
+OWN_FIELDS = {
     "generator": {
         "biased tied head": (
             {"attention.key_heads": 1},
@@ -193,13 +194,13 @@ FAMILIES = {
 }
 
 
-def cases(model, switches=(), families=tuple(FAMILIES), left_out=()):
-    """A model with the names of these switches, of its own, and of these families.
+def cases(model, fields=(), families=tuple(FAMILIES), left_out=()):
+    """A model with the names of these fields, of its own, and of these families.
 
     Left out are those of the model's own whose parameters and caches are those of others.
     """
-    own = [name for name in OWN_SWITCHES[model] if name not in left_out]
-    return [(model, name) for name in [*switches, *own, *families]]
+    own = [name for name in OWN_FIELDS[model] if name not in left_out]
+    return [(model, name) for name in [*fields, *own, *families]]
 
 
 def each(*cases):
@@ -207,18 +208,18 @@ def each(*cases):
 
 
 def configs(model, name):
-    """The config with these switches; and that without each of them, by its name.
+    """The config with these fields; and that without each of them, by its name.
 
     A family is tried in the other order of norms.
     """
     base = BASES[model]
-    upon, switches = (SWITCHES | OWN_SWITCHES[model] | FAMILIES)[name]
+    upon, fields = (FIELDS | OWN_FIELDS[model] | FAMILIES)[name]
     order = {"block.pre_norm": base.block.pre_norm != (name in FAMILIES)}
     before = replaced(base, order | upon)
-    if "embedding.scale" in switches:
-        switches = switches | {"embedding.scale": not base.embedding.scale}
-    config = replaced(before, switches)
-    return config, {s: replaced(config, {s: found(before, s)}) for s in switches}
+    if "embedding.scale" in fields:
+        fields = fields | {"embedding.scale": not base.embedding.scale}
+    config = replaced(before, fields)
+    return config, {f: replaced(config, {f: found(before, f)}) for f in fields}
 
 
 @functools.cache
@@ -253,17 +254,17 @@ INPUTS["seq2seq"] = SOURCE, TARGET
 
 
 @each(
-    cases("generator", SWITCHES),
+    cases("generator", FIELDS),
     cases("masked", ["alibi", "sinusoidal"], ["gemma3", "t5", "modernbert", "bart"]),
     cases("classifier", families=[]),
     cases("seq2seq", ["alibi", "sinusoidal"], ["qwen3", "gemma2", "t5", "bart"]),
 )
-def test_logits_are_their_formula_which_gives_others_without_any_one_of_the_switches(kind, name):
+def test_logits_are_their_formula_which_gives_others_without_any_one_of_the_fields(kind, name):
     config, without = configs(kind, name)
     expected = formula_of(kind, config)
     assert_close(logits_of(kind, config), expected, 3e-5)
-    for switch, other in without.items():
-        assert difference(formula_of(kind, other), expected) > 1e-4, switch
+    for field, other in without.items():
+        assert difference(formula_of(kind, other), expected) > 1e-4, field
 
 
 def sees(kind, model):
@@ -312,7 +313,7 @@ def test_a_generator_extended_from_ragged_starts_gives_the_logits_of_the_whole(k
 def test_a_target_extended_from_ragged_starts_gives_the_logits_of_the_whole(kind, name):
     config = configs(kind, name)[0]
     model = make(kind, config)
-    memories, mask = remembered(model)
+    memories, mask = remembered(model, SOURCE)
 
     def extended(piece, caches, start):
         return extend(model, piece, caches, memories, mask, start)
@@ -320,17 +321,11 @@ def test_a_target_extended_from_ragged_starts_gives_the_logits_of_the_whole(kind
     assert_pieces_give(logits_of(kind, config), TARGET, extended, model.empty_caches(2))
 
 
-@jax.jit
-def remembered(model):
-    memory, mask = model.encode(SOURCE)
-    return model.memory_caches(memory), mask
+# What parts are the same as
 
 
-# What a switch is the same as
-
-
-def generator(switches=()):
-    return make("generator", replaced(BASES["generator"], dict(switches)))
+def generator(fields):
+    return make("generator", replaced(BASES["generator"], fields))
 
 
 def arrays_of(model):
@@ -358,7 +353,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_switches_that_say_what_is_so_anyway_change_nothing(name):
+def test_parts_that_say_what_is_so_anyway_change_nothing(name):
     one, other = map(generator, SAME[name])
     assert parameter_names(one) == parameter_names(other)
     assert_close(call(one, TOKENS), call(other, TOKENS), 1e-5)

@@ -214,7 +214,9 @@ def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
             assert difference(rows[i], rows[j]) > 1e-2
 
 
-@pytest.mark.parametrize("part", [FeedForward(6, "silu", gated=True), Shifted()], ids=["", "own"])
+@pytest.mark.parametrize(
+    "part", [FeedForward(6, "silu", gated=True), Shifted()], ids=["library", "own"]
+)
 def test_a_feed_forward_layer_of_a_model_computes_what_the_model_computes(part):
     """The part by itself, with what the model holds for it, gives what is seen in the model."""
     config = dataclasses.replace(GENERATOR, feed_forward=part)

@@ -39,7 +39,7 @@ ATTENTION, FED, NORM = 4 * D * D + D, 2 * D * F + F + D, 2 * D
 BLOCK = ATTENTION + FED + 2 * NORM
 DECODER_BLOCK = BLOCK + ATTENTION + NORM
 BIASES, HEAD = D + (F + D) + 2 * D, D * V + V  # of a block
-POOLED = D * C + C  # a head on a vector
+OF_VECTOR = D * C + C  # a head on a vector
 BASES = {
     "generator": (GeneratorConfig(**SIZES, num_blocks=2), V * D + T * D + 2 * BLOCK + HEAD),
     "classifier": (
@@ -56,7 +56,7 @@ BASES = {
     ),
     "logistic": (LogisticConfig(vocabulary_size=V, num_classes=C), V * C + C),
 }
-POOL = (D + 1) + (T * C + C)
+OF_DENSE = (D + 1) + (T * C + C)
 CHANGES = [
     ("generator", {"block.pre_norm": True}, NORM),
     ("generator", {"block": Block(True, output_norms=True)}, NORM + 2 * 2 * NORM),
@@ -87,8 +87,8 @@ CHANGES = [
     ("generator", {"head": Head(tied=True, bias=True)}, -D * V),
     ("generator", {"num_blocks": 1}, -BLOCK),
     ("generator", {"embedding": Embedding(norm=True, segments=2)}, NORM + 2 * D),
-    ("classifier", {"pool": Pool("mean")}, POOLED - POOL),
-    ("classifier", {"pool": Pool("attention")}, POOLED + (D + 1) - POOL),
+    ("classifier", {"pool": Pool("mean")}, OF_VECTOR - OF_DENSE),
+    ("classifier", {"pool": Pool("attention")}, OF_VECTOR + (D + 1) - OF_DENSE),
     ("classifier", {"bias": False}, -BIASES - 1 - C),
     ("classifier", {"positions": "learned"}, T * D),
     ("classifier", {"wide": Wide(bigrams=10)}, (V + 10) * C + C),
@@ -109,7 +109,6 @@ CHANGES = [
     ("seq2seq", {"bias": False}, -3 * BIASES - 2 * D),
     ("seq2seq", {"attention.head_width": 6}, 4 * 4 * D * (2 * 6 - D)),
     ("seq2seq", {"decoder_blocks": None}, DECODER_BLOCK),
-    ("logistic", {}, 0),
     ("logistic", {"bigrams": 5}, 5 * C),
 ]
 

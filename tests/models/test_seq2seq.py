@@ -1,24 +1,17 @@
 """The encoder-decoder's caches for several targets; formula: test_options.py, rest: test_calls."""
 
-import jax
 import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, own_places
-from tests.helpers.models import call, extend
+from tests.helpers.models import call, extend, remembered
 from tests.helpers.seq2seq import SOURCE, TARGET, D, S, T, V, small
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
 def test_targets_of_one_source_share_its_memory_and_caches(positions):
     model, beams = small(positions=positions), 3
-
-    @jax.jit
-    def remembered(model):
-        memory, mask = model.encode(SOURCE)
-        return model.memory_caches(memory), mask
-
-    memories, memory_mask = remembered(model)
+    memories, memory_mask = remembered(model, SOURCE)
     caches = model.empty_caches(2, capacity=beams * T)
     targets = (np.asarray(TARGET)[:, None] + np.arange(beams)[:, None]) % V
     expected = np.asarray(call(model, np.repeat(SOURCE[:, None], beams, axis=1), targets))

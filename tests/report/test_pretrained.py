@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.inspected import groups_of, undrawn, weights_of
-from tests.helpers.inspection import drawn as drawn_model
+from tests.helpers.models import drawn as drawn_model
 from tests.helpers.recipes import complaint
 from tlite import inspection
 from tlite.models import (
@@ -133,7 +133,7 @@ def folders(tmp_path_factory):
     def folder(kind):
         if kind not in written:
             family, cls, config = MODELS[kind]
-            model = drawn_model(cls, config, spread=0.3)
+            model = drawn_model(cls, config)
             written[kind] = tmp_path_factory.mktemp(kind) / "model"
             labels = ["bad", "so so", "good"] if kind == "classifier" else None
             settings = {"family": family, "labels": labels}
