@@ -11,22 +11,39 @@ import numpy as np
 
 from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, numbers
 from tlite import functional as F
-from tlite.models import FeedForward, Layer
+from tlite.models import Attention, FeedForward, Head, Layer
 from tlite.training.named import parameter_names
 
+ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
+GENERATORS = {  # the parts of some that differ where a token might see a later one
+    "generator": {},
+    "generator, pre-norm": {"block": "pre_norm"},
+    "generator, rotary": {"positions": "rotary"},
+    "generator, all": {
+        **ALL,
+        "attention": Attention(input_bias=True, head_width=6),
+        "head": Head(tied=True),
+    },
+}
 
-def drawn(kind, config):
-    """A model none of whose numbers is 0 or 1; an array depends on its name and shape alone."""
+
+def drawn(kind, config, *, spread=1.0):
+    """A model none of whose numbers is 0 or 1; an array depends on its name and shape alone.
+
+    Args:
+        spread: below 1 for logits that less is rounded of.
+    """
     shapes = jax.eval_shape(lambda: kind(config, rng=jax.random.key(0)))
     arrays, structure = jax.tree.flatten(shapes)
-    arrays = map(draw, parameter_names(shapes), (a.shape for a in arrays))
+    names = parameter_names(shapes)
+    arrays = [draw(name, a.shape, spread) for name, a in zip(names, arrays, strict=True)]
     return jax.tree.unflatten(structure, arrays)
 
 
-def draw(name, shape):
+def draw(name, shape, spread):
     about = 1.0 if name.endswith("norm.scale") else 0.0
     width = 0.4 if name.endswith(("norm.scale", ".kernel")) else 0.7
-    return jax.device_put(about + width * numbers(*shape, seed=zlib.crc32(name.encode())))
+    return jax.device_put(about + spread * width * numbers(*shape, seed=zlib.crc32(name.encode())))
 
 
 def replaced(config, fields):

@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, some_mask
-from tests.helpers.models import call, difference, drawn, replaced
+from tests.helpers.models import ALL, GENERATORS, call, difference, drawn, replaced
 from tlite import functional as F
 from tlite.models import (
-    Attention,
     BlocksConfig,
     ClassifierConfig,
     Embedding,
     FeedForward,
     GeneratorConfig,
-    Head,
     LogisticConfig,
     MaskedConfig,
     Pool,
@@ -30,17 +28,12 @@ from tlite.training.named import parameter_names
 N, T, V, C = 4, 6, 7, 3
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
 SIZES |= {"dropout": 0.5, "feed_forward": FeedForward(6, dropout=0.3)}
-ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
 GENERATOR = GeneratorConfig(**SIZES)
 WORDS = Embedding(deviation=1.0, scale=False, word_dropout=0.3)
 CLASSIFIER = ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
 SEQ2SEQ = Seq2SeqConfig(**SIZES | {"decoder_blocks": 1}, source_vocabulary_size=V)
-WIDE_HEADS = Attention(input_bias=True, head_width=6)
 CAUSAL = {
-    "generator": GENERATOR,
-    "generator, pre-norm": replaced(GENERATOR, {"block": "pre_norm"}),
-    "generator, rotary": replaced(GENERATOR, {"positions": "rotary"}),
-    "generator, all": replaced(GENERATOR, ALL | {"attention": WIDE_HEADS, "head": Head(tied=True)}),
+    **{name: replaced(GENERATOR, parts) for name, parts in GENERATORS.items()},
     "seq2seq": SEQ2SEQ,
     "seq2seq, all": replaced(SEQ2SEQ, ALL | {"head": TranslatorHead("shared")}),
 }

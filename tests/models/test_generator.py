@@ -9,28 +9,15 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same, integers
-from tests.helpers.models import call, drawn
+from tests.helpers.models import GENERATORS, call, drawn
 from tlite import functional as F
-from tlite.models import Attention, GeneratorConfig, Head, TransformerGenerator
+from tlite.models import GeneratorConfig, TransformerGenerator
 
 T, V = 6, 7
 SMALL = GeneratorConfig(
     vocabulary_size=V, context=T, width=8, num_heads=2, num_blocks=2, dropout=0.5
 )
 TOKENS = integers(V, 2, T)
-KINDS = {
-    "defaults": {},
-    "pre-norm": {"block": "pre_norm"},
-    "rotary": {"positions": "rotary"},
-    "all": {
-        "block": "pre_norm",
-        "norm": "rms",
-        "positions": "rotary",
-        "attention": Attention(input_bias=True, head_width=6),
-        "bias": False,
-        "head": Head(tied=True),
-    },
-}
 END = 0
 PACKED = np.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
 NUMBERS = np.asarray(F.documents(jnp.asarray(PACKED), END))
@@ -41,10 +28,10 @@ def small(**parts):
     return drawn(TransformerGenerator, dataclasses.replace(SMALL, **parts))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", GENERATORS)
 def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
     """A token changes the logits at its place, those after it in its document, and no others."""
-    model = small(**KINDS[name])
+    model = small(**GENERATORS[name])
     logits = np.asarray(call(model, PACKED, documents=NUMBERS))
     for t in range(T):
         tokens = np.where(np.arange(T) == t, (PACKED + 1) % V, PACKED)

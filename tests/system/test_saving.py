@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.inspection import drawn
+from tests.helpers.models import drawn
 from tests.helpers.transformers_models import (
     ALL,
     batch,
@@ -204,7 +204,7 @@ def test_a_tuned_classifier(tmp_path):
 
 def generator(**settings):
     settings = {"vocabulary_size": 50, "block": Block(pre_norm=True), "num_blocks": 1} | settings
-    return drawn(TransformerGenerator, GeneratorConfig(**settings), spread=0.25)
+    return drawn(TransformerGenerator, GeneratorConfig(**settings), spread=0.5)
 
 
 def classifier(**settings):
@@ -212,7 +212,7 @@ def classifier(**settings):
         "vocabulary_size": 50, "num_classes": 3, "num_blocks": 1,
         "pool": Pool("first", Projection("tanh", norm=False)), "embedding": Embedding(norm=True),
     } | settings  # fmt: skip
-    return drawn(TransformerClassifier, ClassifierConfig(**settings), spread=0.25)
+    return drawn(TransformerClassifier, ClassifierConfig(**settings), spread=0.5)
 
 
 def seq2seq(**settings):
@@ -220,7 +220,7 @@ def seq2seq(**settings):
         "vocabulary_size": 50, "source_vocabulary_size": 50, "num_blocks": 1,
         "symbols": Symbols(49, 1, 2),
     } | settings  # fmt: skip
-    return drawn(TransformerSeq2Seq, Seq2SeqConfig(**settings), spread=0.25)
+    return drawn(TransformerSeq2Seq, Seq2SeqConfig(**settings), spread=0.5)
 
 
 @pytest.mark.parametrize(
