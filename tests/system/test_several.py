@@ -13,7 +13,7 @@ from tlite.training.checkpoints import Checkpoints
 
 pytest_plugins = "tests.helpers.several"
 
-MEMBERS = "--seeds 2 --learning-rates 100 300"
+MEMBERS = "--seeds 4"
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +35,8 @@ def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, toget
 def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
     recipe = several(2, 2, f"--placement sharded {MEMBERS}")
     found, _ = recipe.restore("last")
-    seed, rate = recipe.experiment.training.members[member]
-    settings = {"seed": seed, "seeds": 1, "learning_rate": rate, "learning_rates": ()}
-    right, _ = alone(recipe, 1, placement="replicated", **settings)
+    seed = recipe.experiment.training.members[member]
+    right, _ = alone(recipe, 1, placement="replicated", seed=seed, seeds=1)
     assert_close({name: a[member : member + 1] for name, a in found.parameters.items()}, right)
 
 
