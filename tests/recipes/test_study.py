@@ -16,12 +16,12 @@ import pytest
 
 from tests.helpers.corpora import write_corpus
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled
+from tlite.comparison.study import Study, Variant, free_name, is_study, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, study_training
-from tlite.recipes.study import Study, Variant, free_name, is_study, read_study
 from tlite.recipes.study_training import Preparing, resume_study, start_study, train_study
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from tlite.comparison.study import is_study, read_study
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
-from tlite.recipes.study import is_study, read_study
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.runs import read_config

@@ -11,6 +11,7 @@ import jax
 
 from tlite import processes
 from tlite.comparison.comparable import Measured, check_comparable
+from tlite.comparison.study import FILE, Study, Variant, free_name, read_study
 from tlite.errors import OutOfMemory, RunFailed, UserError, of_surroundings, program
 from tlite.experiment import Experiment
 from tlite.experiment_data import find_data_of_all, locate_data
@@ -19,7 +20,6 @@ from tlite.models import make_model
 from tlite.recipes.kinds import RECIPES, open_recipe
 from tlite.recipes.prepared import Prepared, agreed_precision, same_everywhere
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.study import FILE, Study, Variant, free_name, read_study
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.followers import check_followers
