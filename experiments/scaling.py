@@ -24,11 +24,11 @@ import numpy as np
 import tyro
 
 from experiments.scaling_pictures import plot_compute, plot_losses
+from tlite.comparison.study import Study, read_study
 from tlite.data import Shakespeare
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig, Head
-from tlite.recipes.study import Study, finished, read_study
 from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.training import TrainingConfig
 from tlite.training.metrics import iterate_metrics
@@ -98,7 +98,7 @@ def measured(study: Study) -> tuple[list[str], Runs]:
     """The names of the variants that have come to their end, and what they measured."""
     names, rows = [], []
     for each in study.variants:
-        if each.failed or not finished(study, each):
+        if not each.ended:
             print(f"{each.name} is left out: it {'failed' if each.failed else 'is not finished'}")
             continue
         config = each.config()
@@ -107,7 +107,7 @@ def measured(study: Study) -> tuple[list[str], Runs]:
         *_, line = iterate_metrics(study.folder / each.run / "metrics.jsonl", "validation")
         losses = line.get("loss_members", [line["loss"]])
         names.append(each.name)
-        rows.append((each.parameters, tokens, [losses[member] for member in each.members]))
+        rows.append((each.parameters, tokens, losses))
     if not rows:
         raise UserError(f"no variant of {study.folder} is finished")
     if len({len(losses) for *_, losses in rows}) > 1:

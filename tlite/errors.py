@@ -16,7 +16,7 @@ class UserError(Exception):
 class RunFailed(UserError):
     """A run can't go on because of what it is, not where: it would fail again, however often tried.
 
-    Of a study's variants the others go on.
+    Its losses are not finite, say, or it does not go with its data. A study's other variants go on.
     """
 
 

@@ -189,7 +189,7 @@ class PlannedFeed:
         self._context = context
 
     def __call__(self, config: TrainingConfig, mesh: Any) -> "PlannedFeed":
-        sizes = config.num_members, 1, config.accumulate, config.batch_size, self._context + 1
+        sizes = config.seeds, 1, config.accumulate, config.batch_size, self._context + 1
         self._shape, self._mesh = sizes, mesh
         return self
 
@@ -230,7 +230,7 @@ def print_time(
 ) -> None:
     """FLOPs of an update and of the run and, where the hardware is known, their time."""
     config = planned.config
-    tokens = config.batch_size * config.accumulate * model.context * config.num_members
+    tokens = config.batch_size * config.accumulate * model.context * config.seeds
     flops = flops_of_generator(model)
     print(f"{flops:.3g} FLOP a token by 6 N + 12 L D T, {flops * tokens:.3g} an update, ", end="")
     print(f"{flops * tokens * config.steps:.3g} in {config.steps:,} updates")

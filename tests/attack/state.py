@@ -7,8 +7,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from tlite.comparison.study import is_study
 from tlite.recipes import open_recipe
-from tlite.recipes.study import is_study
 
 
 def checkpoints(run: Path) -> dict:

@@ -10,6 +10,6 @@ NEEDS = ("study",)
 
 
 def case(work: Work, number: int) -> Result:
-    """A chain of ten kills, of variants one after the other and side by side."""
+    """A chain of ten kills, of variants one after the other."""
     chance = random.Random(f"{work.seed} study {number}")
     return chain(work, "study", f"study-{number}", chance, 10)

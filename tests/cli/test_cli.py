@@ -28,7 +28,7 @@ MISTAKES = {
     TRAIN + "--width eight": "--width must be a whole number, not 'eight'",
     TRAIN + "--dropout eight": "--dropout must be a number, not 'eight'",
     TRAIN + "--width " + "9" * 5000: "--width has too many digits",
-    TRAIN + "--learning-rates 1 x": "--learning-rates can't be '1', 'x'",
+    TRAIN + "--learning-rates 1 2": "--learning-rates is gone: --vary learning-rate 1e-3 3e-3",
     TRAIN + "--embedding-deviation -1": "embedding: deviation must be positive, not -1.0",
     TRAIN + "--name ''": "the name must be letters that can be printed",
     TRAIN + "--max-megabytes 0": "max_megabytes must be at least 1, not 0",

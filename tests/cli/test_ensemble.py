@@ -1,6 +1,5 @@
 """`--member all`: the mean of the members' probabilities in each command, beside single members."""
 
-import dataclasses
 import json
 import re
 from types import SimpleNamespace
@@ -11,14 +10,8 @@ import numpy as np
 import pytest
 
 import tlite as package
-from tlite.errors import UserError
-from tlite.experiment import Experiment
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe
-from tlite.recipes.ensemble import describe_ensemble
-from tlite.recipes.loading import load_model
 from tlite.recipes.recipe import Recipe
-from tlite.training.config import Varied
-from tlite.training.runs import open_run
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("sacrebleu")
@@ -122,19 +115,6 @@ def test_one_member_gives_its_own_numbers(works, trained, monkeypatch):
     alone = trained.generator.with_name(f"{trained.generator.name}-1")
     for line in ("evaluate {alone}", "generate {alone} --prompt The --tokens 9"):
         assert works(f"{line} --member all", alone=alone) == works(line, alone=alone)
-
-
-def test_a_variant_that_has_failed_is_told(trained, tmp_path):
-    run = open_run(trained.generator, Experiment)
-    varied = Varied(), Varied(learning_rate=0.5)
-    training = dataclasses.replace(run.experiment.training, seeds=1, varied=varied)
-    experiment = dataclasses.replace(run.experiment, training=training)
-    spoiled = dataclasses.replace(run, folder=tmp_path, experiment=experiment)
-    line = {"step": 7, "split": "training", "loss": 1.0, "loss_members": [1.0, None]}
-    spoiled.metrics.write_text(json.dumps(line) + "\n")
-    assert describe_ensemble(training).endswith("all 2 members (2 variants x 1 seed)")
-    with pytest.raises(UserError, match=r"member 1, .*, has failed at step 7: there is no mean"):
-        load_model(spoiled, member="all")
 
 
 MISTAKES = {

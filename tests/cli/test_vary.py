@@ -55,7 +55,6 @@ MISTAKES = {
 
 WHERE = {
     "learning_rate": "training.learning_rate",
-    "learning-rates": "training.learning_rates",
     "clip-norm": "training.clip_norm",
     "norm_first": "model.block.pre_norm",
     "block.pre-norm": "model.block.pre_norm",
@@ -126,7 +125,6 @@ def test_a_grid_has_every_combination_and_the_first_is_the_reference():
             [True, False],
         ),
         ("positions.scaling linear yarn", ["linear", "yarn"], ["linear", "yarn"]),
-        ("learning-rates '1 2' 3", ["learning-rates=1_2", "learning-rates=3"], [(1, 2), (3,)]),
         ("prompt 'a/b' 'a b'", ["prompt=1", "prompt=2"], ["a/b", "a b"]),
         ("prompt '' x", ["prompt=1", "prompt=2"], ["", "x"]),
         (f"prompt {'y' * 50} x", ["prompt=1", "prompt=2"], ["y" * 50, "x"]),

@@ -139,10 +139,3 @@ def test_what_was_made_with_other_sources_is_warned_of(tmp_path):
     content = runs[1].content | {"made_with": changed}
     runs[1] = dataclasses.replace(runs[1], content=content)
     assert warnings(runs) == ["they were not made with the same jax, tlite/training"]
-
-
-def test_speed_of_what_was_trained_side_by_side_is_warned_of(tmp_path):
-    runs = entries(tmp_path, (varied(GENERATOR, learning_rates=(0.1, 0.2)), {}))
-    assert "side by side" in warnings(runs)[0]
-    assert "its own best step, whose checkpoint may not be kept" in warnings(runs)[0]
-    assert warnings([runs[0], runs[0]]) == []

@@ -72,7 +72,7 @@ def test_runs_have_a_new_folder_each_time_a_study_its_own(runs, tmp_path, capsys
     folders = list((tmp_path / "here" / "runs" / "comparison").iterdir())
     assert len(folders) == 2
     assert all(listed(folder) == WRITTEN for folder in folders)
-    study = fake_study(tmp_path, {"base": ("a", [0, 1, 2]), "rms": ("b", [0, 1, 2])})
+    study = fake_study(tmp_path, {"base": "a", "rms": "b"})
     capsys.readouterr()
     compare([study])
     assert listed(study / "comparison") == WRITTEN
@@ -99,7 +99,7 @@ def refused(*arguments):
 
 def test_nothing_to_compare_is_told(tmp_path):
     assert "name the folders" in refused([])
-    study = fake_study(tmp_path / "s", {"late": ("late", [0])}, failed=["broken"])
+    study = fake_study(tmp_path / "s", {"late": "late"}, failed=["broken"])
     assert refused([study]) == (
         "there is nothing to compare: late has not begun; broken failed: it was not finite"
     )

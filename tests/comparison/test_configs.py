@@ -35,11 +35,6 @@ def test_parts_and_numbers(tmp_path):
     }
 
 
-def test_values_side_by_side(tmp_path):
-    rates = varied(GENERATOR, learning_rates=(0.1, 0.2))
-    assert fields(tmp_path, rates, GENERATOR) == {"learning_rate": ["0.1", "0.2", "0.001"]}
-
-
 def test_another_source_of_data_and_another_tokenizer(tmp_path):
     other = dataclasses.replace(GENERATOR, data=TextFile("a.txt"), tokenizer=BPE(300))
     found = fields(tmp_path, GENERATOR, other)

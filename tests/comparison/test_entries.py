@@ -19,7 +19,6 @@ from tlite.config import to_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment, Pretraining, TokenizerFile
 from tlite.models import Rotary
-from tlite.training.config import Varied
 
 
 def entries(*folders):
@@ -29,45 +28,21 @@ def entries(*folders):
 def test_a_run_is_an_entry_of_all_its_seeds(tmp_path):
     run = fake_run(tmp_path / "one", varied(GENERATOR, seed=5, seeds=3))
     (entry,) = entries(run)
-    assert (entry.label, entry.folder, entry.members) == ("one", run, (0, 1, 2))
-    assert entry.seeds == (5, 6, 7)
+    assert (entry.label, entry.folder) == ("one", run)
+    assert list(entry.seeds) == [5, 6, 7]
     assert entry.experiment == json.loads(json.dumps(to_dict(varied(GENERATOR, seed=5))))
-
-
-def test_each_learning_rate_is_an_entry(tmp_path):
-    experiment = varied(GENERATOR, learning_rates=(0.1, 0.01), seeds=2, seed=3)
-    first, second = entries(fake_run(tmp_path / "r", experiment))
-    assert [first.label, second.label] == ["r learning_rate 0.1", "r learning_rate 0.01"]
-    assert [first.members, second.members] == [(0, 1), (2, 3)]
-    assert first.seeds == second.seeds == (3, 4)
-    rates = [e.experiment["training"]["learning_rate"] for e in (first, second)]
-    assert rates == [0.1, 0.01]
-    assert not first.experiment["training"]["learning_rates"]
-
-
-def test_each_variant_side_by_side_is_an_entry_with_its_numbers(tmp_path):
-    own = Varied(weight_decay=0.1), Varied(weight_decay=0.0, clip_norm=2.0)
-    found = entries(fake_run(tmp_path / "r", varied(GENERATOR, varied=own, seeds=2)))
-    assert [e.label for e in found] == [
-        "r weight_decay 0.1 clip_norm none",
-        "r weight_decay 0 clip_norm 2",
-    ]
-    alone = varied(GENERATOR, weight_decay=0.0, clip_norm=2.0, seeds=2)
-    assert found[1].experiment == json.loads(json.dumps(to_dict(alone)))
-    assert found[1].members == (2, 3)
 
 
 def test_a_study_stands_for_its_variants(tmp_path):
     study = tmp_path / "study"
-    fake_run(study / "both", varied(GENERATOR, learning_rates=(0.1, 0.01), seeds=2))
-    fake_run(study / "alone", varied(GENERATOR, {"norm": "rms"}, seeds=2))
-    variants = {"high": ("both", [0, 1]), "low": ("both", [2, 3]), "rms": ("alone", [0, 1])}
-    fake_study(study, variants | {"later": ("later", [0, 1])}, failed=["broken"])
-    found = find_entries([study])
-    assert [(e.label, e.members) for e in found.entries] == [
-        ("high", (0, 1)), ("low", (2, 3)), ("rms", (0, 1)),
-    ]  # fmt: skip
-    assert found.entries[1].experiment["training"]["learning_rate"] == 0.01
+    for run in ("base", "rms"):
+        fake_run(study / run)
+    variants = {"layer": "base", "rms norm": "rms", "later": "later"}
+    found = find_entries([fake_study(study, variants, failed=["broken"])])
+    assert [(e.label, e.folder.name) for e in found.entries] == [
+        ("layer", "base"),
+        ("rms norm", "rms"),
+    ]
     assert found.missing == ["later has not begun", "broken failed: it was not finite"]
 
 
@@ -82,18 +57,12 @@ def test_folders_of_one_name_get_longer_labels(tmp_path):
 def test_variants_of_one_name_have_the_studys_before_theirs(tmp_path):
     studies = []
     for name in ("first", "second"):
-        fake_run(tmp_path / name / "r")
-        variants = {"base": ("r", [0, 1, 2]), name + "'s own": ("r", [0, 1, 2])}
+        for run in ("a", "b"):
+            fake_run(tmp_path / name / run)
+        variants = {"base": "a", name + "'s own": "b"}
         studies.append(fake_study(tmp_path / name, variants))
     labels = [e.label for e in entries(*studies)]
     assert labels == ["first/base", "first's own", "second/base", "second's own"]
-
-
-def test_values_of_a_variant_are_entries_too(tmp_path):
-    fake_run(tmp_path / "s" / "r", varied(GENERATOR, learning_rates=(0.1, 0.2), seeds=1))
-    study = fake_study(tmp_path / "s", {"a": ("r", [0, 1]), "b": ("r", [1])})
-    labels = [e.label for e in entries(study)]
-    assert labels == ["a learning_rate 0.1", "a learning_rate 0.2", "b"]
 
 
 def test_labels_are_on_one_line_and_steer_no_terminal(tmp_path):
@@ -156,6 +125,17 @@ def test_what_is_gone_is_told(tmp_path):
     assert refused(run).startswith(f"{run} can't be compared: value_residual is no part")
 
 
+def test_variants_side_by_side_are_told_to_be_gone(tmp_path):
+    run = fake_run(tmp_path / "r")
+    content = json.loads((run / "config.json").read_text())
+    content["experiment"]["training"] |= {"learning_rates": [], "varied": []}
+    (run / "config.json").write_text(json.dumps(content))
+    assert entries(run)[0].experiment == json.loads(json.dumps(to_dict(GENERATOR)))
+    content["experiment"]["training"]["learning_rates"] = [0.1, 0.2]
+    (run / "config.json").write_text(json.dumps(content))
+    assert "tlite 0.2.0 opens it" in refused(run)
+
+
 def refused(*folders):
     with pytest.raises(UserError) as caught:
         find_entries(folders)
@@ -190,9 +170,3 @@ def test_a_study_of_something_else_is_told(tmp_path):
     """The rest is `read_study`'s."""
     (tmp_path / "study.json").write_text("{")
     assert "study.json is not what a study writes" in refused(tmp_path)
-
-
-def test_members_that_a_run_has_not_are_told(tmp_path):
-    fake_run(tmp_path / "study" / "r")
-    study = fake_study(tmp_path / "study", {"a": ("r", [0]), "b": ("r", [3])})
-    assert "names members that" in refused(study)

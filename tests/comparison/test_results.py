@@ -1,12 +1,9 @@
 """The sentences: better or worse, by how much, how sure, and what is to be kept in mind."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
-from tlite.comparison.courses import read_log
 from tlite.comparison.entries import find_entries
 from tlite.comparison.results import decimals, find_results, with_error
 
@@ -137,20 +134,18 @@ def test_an_interval_without_a_width_is_no_proof(tmp_path):
     assert "would show" not in on_average
 
 
-def test_what_was_lost_is_told(tmp_path):
+def test_what_has_failed_is_told(tmp_path):
     study = tmp_path / "s"
-    fake_run(study / "r", FIVE, BASE)
-    noise = 1e-4 * np.arange(5)
-    final = np.where(np.arange(5) == 3, np.nan, BASE - 0.1 + noise)
-    fake_run(study / "lost", varied(FIVE, learning_rate=1.0), final)
-    everyone = list(range(5))
-    fake_study(study, {"base": ("r", everyone), "high": ("lost", everyone)}, ["higher"])
+    fake_run(study / "base", FIVE, BASE)
+    final = np.where(np.arange(5) == 3, np.nan, BASE)
+    fake_run(study / "high", varied(FIVE, learning_rate=1.0), final)
+    fake_study(study, {"base": "base", "high": "high"}, ["higher"])
     found = find_results(find_entries([study]))
     assert found.notes == [
         "higher failed: it was not finite",
-        "high: the loss of seed 3 (from step 1) is no number: left out",
+        "high has failed: its training loss is not finite at step 1",
     ]
-    assert found.verdicts[0].endswith("4 seeds")
+    assert found.verdicts == ["high and base can't be compared yet: high has no value"]
 
 
 def test_a_measure_that_a_run_lacks_is_told(tmp_path):
@@ -161,21 +156,6 @@ def test_a_measure_that_a_run_lacks_is_told(tmp_path):
     found = find_results(find_entries(runs))
     assert "b has no bits per byte in its validations" in found.notes
     assert found.rows[0].mean == pytest.approx(BASE.mean())
-
-
-def test_a_run_that_is_in_two_entries_is_read_once(tmp_path, monkeypatch):
-    read = []
-
-    def counted(path, number):
-        read.append(path)
-        return read_log(path, number)
-
-    monkeypatch.setattr("tlite.comparison.results.read_log", counted)
-    rates = dataclasses.replace(GENERATOR.training, learning_rates=(0.1, 0.2), seeds=1)
-    experiment = dataclasses.replace(GENERATOR, training=rates)
-    found = results(tmp_path, ("a", experiment, [1.0, 2.0]))
-    assert len(read) == 1
-    assert [row.mean for row in found.rows] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

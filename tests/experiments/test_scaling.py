@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments.scaling import BUDGETS, SIZES, experiment, main, report, variants
+from tlite.comparison.study import Study, Variant
 from tlite.config import to_dict
 from tlite.errors import UserError
-from tlite.recipes.study import Study, Variant
 from tlite.scaling import Law
 
 TRUE = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
@@ -25,7 +25,7 @@ def study(tmp_path):
     found = []
     for name, each in variants.items():
         parameters = 12 * each.model.width**2 * each.model.num_blocks
-        found.append(Variant(name, name, (0, 1), to_dict(each), {}, parameters))
+        found.append(Variant(name, name, to_dict(each), {}, parameters, ended=True))
         loss = TRUE.loss(parameters, tokens_of(each))
         line = {"step": each.training.steps, "split": "validation", "loss": loss}
         line["loss_members"] = [loss, loss]
@@ -60,7 +60,7 @@ def test_what_is_planted_is_told_and_predicted(study, capsys):
 
 
 def test_what_is_not_finished_is_left_out_and_named(study, capsys):
-    (study.folder / "24x2-4M" / "metrics.jsonl").write_text("")
+    study.changed("24x2-4M", ended=False).write()
     report(study.folder)
     out = capsys.readouterr().out
     assert "24x2-4M is left out" in out
@@ -69,8 +69,8 @@ def test_what_is_not_finished_is_left_out_and_named(study, capsys):
 
 def test_too_little_is_told(study, capsys, monkeypatch):
     for name in variants:
-        if not name.endswith("-1M"):
-            (study.folder / name / "metrics.jsonl").write_text("")
+        study = study if name.endswith("-1M") else study.changed(name, ended=False)
+    study.write()
     with pytest.raises(UserError, match="three numbers of tokens"):
         report(study.folder)
     monkeypatch.setattr("sys.argv", ["scaling", str(study.folder / "nowhere")])

@@ -66,7 +66,7 @@ def fake_run(
     (folder / "config.json").write_text(json.dumps(content))
     training = experiment.training
     if final is None:
-        final = np.linspace(1.0, 1.1, training.num_members)
+        final = np.linspace(1.0, 1.1, training.seeds)
     lines = [
         line
         for step in range(1, (training.steps if until is None else until) + 1)
@@ -77,15 +77,12 @@ def fake_run(
 
 
 def fake_study(folder: Path, variants: dict, failed=()) -> Path:
-    """A study of runs (name: (run, members)); those that failed have not got so far as a run."""
+    """A study of variants (name: run); those that failed have not got so far as a run."""
     common = {"experiment": {}, "data": {}, "parameters": 1}
+    why = dict.fromkeys(failed, "it was not finite")
+    runs = variants | {name: name for name in failed}
     listed = [
-        {"name": name, "run": run, "members": members, "failed": None} | common
-        for name, (run, members) in variants.items()
-    ]
-    listed += [
-        {"name": name, "run": name, "members": [0], "failed": "it was not finite"} | common
-        for name in failed
+        {"name": name, "run": run, "failed": why.get(name)} | common for name, run in runs.items()
     ]
     folder.mkdir(exist_ok=True)
     (folder / "study.json").write_text(json.dumps({"name": folder.name, "variants": listed}))

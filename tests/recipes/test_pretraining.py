@@ -97,9 +97,10 @@ def test_the_generator_has_the_classifiers_parts_and_its_own_dropout():
 
 
 def test_the_generator_is_one_and_has_the_classifiers_first_seed():
-    training = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rates=(0.1, 0.2))
+    training = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rate=0.1)
     config = pretraining_config(training, SETTINGS)
-    assert config.members == [(5, SETTINGS.pretraining_learning_rate)]
+    assert list(config.members) == [5]
+    assert config.learning_rate == SETTINGS.pretraining_learning_rate
     assert (config.steps, config.batch_size) == (4, 4)
 
 

@@ -97,7 +97,7 @@ def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupt
     halfway = halfway(3)
     alone = take_member(halfway, 1)
     assert alone.run.folder.name == "halfway-1"
-    assert alone.experiment.training.members == [TRAINING.members[1]]
+    assert alone.experiment.training.members == TRAINING.members[1:2]
     assert open_recipe(alone.run.folder).run == alone.run
     (taken, step), (together, last) = alone.restore("last"), halfway.restore("last")
     assert step == last

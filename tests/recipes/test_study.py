@@ -1,6 +1,5 @@
 """Studies: killed anywhere they end with the same bits, and a variant that fails fails alone."""
 
-import contextlib
 import dataclasses
 import json
 import re
@@ -17,18 +16,16 @@ import pytest
 
 from tests.helpers.corpora import write_corpus
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled
+from tlite.comparison.study import Study, Variant, free_name, is_study, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
-from tlite.recipes import ClassifierRecipe, open_recipe, study_attempts, study_training
-from tlite.recipes.study import Study, Variant, finished, free_name, is_study, read_study
-from tlite.recipes.study_attempts import Attempts
-from tlite.recipes.study_start import Preparing, start_study
-from tlite.recipes.study_training import duration, resume_study, train_study
+from tlite.recipes import ClassifierRecipe, open_recipe, study_training
+from tlite.recipes.study_training import Preparing, resume_study, start_study, train_study
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import read_metrics
+from tlite.training.metrics import MetricsFile, read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -67,10 +64,6 @@ def sizes(base, **more):
     return {"smaller": changed(base, batch_size=4, **more), "larger": changed(base, **more)}
 
 
-def rates(base, *values):
-    return {f"rate {value:g}": changed(base, learning_rate=value) for value in values}
-
-
 def state(folder):
     """Of each run every line of metrics but for the speed, and all that its checkpoints hold."""
     found = {}
@@ -87,20 +80,17 @@ def state(folder):
             leaves = jax.tree.leaves((members.parameters, members.optimizer))
             saved[step] = [np.asarray(leaf).tobytes() for leaf in leaves]
         found[run.name] = lines, saved
-    return found | {"failed": [variant.failed for variant in read_study(folder).variants]}
-
-
-def undisturbed(experiments, folder):
-    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(UserError):
-        patch.setattr("tlite.comparison.compare", lambda folders: None)
-        train_study(experiments, folder)
-    return folder
+    return found | {"study.json": json.loads((folder / "study.json").read_text())}
 
 
 @pytest.fixture(scope="module")
 def whole(base, tmp_path_factory):
     """A study that nobody has disturbed: the folder."""
-    return undisturbed(sizes(base), tmp_path_factory.mktemp("whole") / "study")
+    folder = tmp_path_factory.mktemp("whole") / "study"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tlite.comparison.compare", lambda folders: None)
+        train_study(sizes(base), folder)
+    return folder
 
 
 def kill(monkeypatch, owner, name, time=1):
@@ -117,31 +107,24 @@ def kill(monkeypatch, owner, name, time=1):
 
 
 KILLS = {
-    "before the first run has begun": (Attempts, "begin", 1),
     "while a run folder is made": (ClassifierRecipe, "save", 1),
     "before the first step": (Trainer, "train", 1),
     "before the first checkpoint": (Checkpoints, "save", 1),
     "after the first checkpoint": (Trainer, "train", 3),
-    "at the end of a variant": (Attempts, "end", 1),
-    "between variants": (Attempts, "begin", 2),
+    "at the end of a variant": (Study, "write", 1),
     "while the second run folder is made": (ClassifierRecipe, "save", 1),
     "in the second variant": (Checkpoints, "save", 2),
     "at the end": (study_training, "_report", 1),
 }
 
 
-@pytest.mark.parametrize("beside", [False, True])
 def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
-    base, whole, tmp_path, monkeypatch, capsys, beside
+    base, whole, tmp_path, monkeypatch, capsys
 ):
-    experiments = sizes(base)
-    if beside:  # one of them is soon out
-        experiments = {"smaller": experiments["smaller"]} | rates(base, 1e-2, 3e38, 1e-3)
-        whole = undisturbed(experiments, tmp_path / "whole")
-    study = start_study(experiments, tmp_path / "study", Preparing()).folder
+    study = start_study(sizes(base), tmp_path / "study", Preparing()).folder
     (study / ".larger.tmp").mkdir()  # as a kill leaves it
     (study / ".larger.tmp" / "config.json").touch()
-    for moment, where in list(KILLS.items())[2:5] if beside else KILLS.items():
+    for moment, where in KILLS.items():
         with monkeypatch.context() as patch:
             kill(patch, *where)
             try:
@@ -150,11 +133,10 @@ def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
                 continue
         pytest.fail(f"{moment} never came")
     assert "compared" not in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"rate 3e\+38") if beside else contextlib.nullcontext():
-        resume_study(study)
+    resume_study(study)
     assert f"compared {study}" in capsys.readouterr().out
     assert state(study) == state(whole)
-    assert all(finished(read_study(study), v) for v in read_study(study).variants)
+    assert all(variant.ended for variant in read_study(study).variants)
 
 
 def test_a_study_whose_process_is_killed_ends_with_the_same_bits(base, whole, tmp_path):
@@ -183,26 +165,11 @@ def test_a_finished_study_is_compared_again_and_not_trained(whole, monkeypatch, 
 
 def test_a_run_whose_folder_is_gone_is_trained_again(base, tmp_path, pretend):
     trained = []
-    pretend(lambda run, _: trained.append(run))
+    pretend(lambda run: trained.append(run))
     train_study(sizes(base), tmp_path / "study")
     shutil.rmtree(tmp_path / "study" / "larger")
     resume_study(tmp_path / "study")
     assert trained == ["smaller", "larger", "larger"]
-
-
-def test_a_run_that_is_trained_again_and_killed_is_gone_on_with(base, tmp_path, pretend):
-    study = tmp_path / "study"
-    pretend(lambda *_: None)
-    train_study(sizes(base), study)
-    shutil.rmtree(study / "larger")
-
-    def killed(*_):
-        raise Killed
-
-    pretend(killed)
-    for _ in range(2):
-        with pytest.raises(Killed):
-            resume_study(study)
 
 
 def test_no_run_of_a_study_ends_with_a_report(base, tmp_path, monkeypatch, capsys):
@@ -223,70 +190,42 @@ def test_a_studys_run_is_a_run_as_any(whole):
         size = run.experiment.training.batch_size
         assert size == variant.config().training.batch_size == {"smaller": 4}.get(variant.name, 8)
         assert variant.parameters == run.trainer.num_parameters
-        assert variant.members == (0,)
 
 
-def test_ctrl_c_between_steps_and_elsewhere_stops_the_study_and_says_how_to_go_on(
-    base, tmp_path, monkeypatch, pretend
-):
+def test_ctrl_c_stops_the_study_and_says_how_to_go_on(base, tmp_path, monkeypatch):
     study, train = tmp_path / "study", Trainer.train
 
     def interrupted(*arguments):
         signal.raise_signal(signal.SIGINT)
         return train(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "train", interrupted)
-        with pytest.raises(
-            Interrupted, match=rf"stopped at step 1.*train --resume {study}$"
-        ) as one:
-            train_study(sizes(base), study)
-    pretend(lambda *_: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(Interrupted, match=rf"^stopped; go on: .*train --resume {study}$") as other:
-        resume_study(study)
-    assert [stop.value.exit_code for stop in (one, other)] == [130, 130]
+    monkeypatch.setattr(Trainer, "train", interrupted)
+    with pytest.raises(Interrupted, match=rf"stopped at step 1.*train --resume {study}$") as stop:
+        train_study(sizes(base), study)
+    assert stop.value.exit_code == 130
+    assert [variant.ended for variant in read_study(study).variants] == [False, False]
 
 
-def test_only_one_process_trains_a_study(whole):
-    with Attempts(whole):
-        assert complaint(resume_study, whole) == f"{whole} is being trained by another process"
-
-
-def test_variants_that_differ_in_numbers_share_a_run(base, tmp_path):
-    experiments = rates(changed(base, seeds=2), 1e-2, 1e-3) | sizes(changed(base, seeds=2))
-    study = start_study(experiments, tmp_path / "study", Preparing())
-    found = {v.name: (v.run, v.members) for v in study.variants}
-    assert found == {
-        "rate 0.01": ("side-by-side", (0, 1)),
-        "rate 0.001": ("side-by-side", (2, 3)),
-        "larger": ("side-by-side", (4, 5)),
-        "smaller": ("smaller", (0, 1)),
-    }
-    members = study.experiment_of("side-by-side").training.members
-    assert members == [(0, 1e-2), (1, 1e-2), (0, 1e-3), (1, 1e-3), (0, 1e-2), (1, 1e-2)]
-    assert read_study(study.folder) == study
-
-
-def test_a_variant_that_diverges_beside_others_fails_alone(base, tmp_path, capsys):
+def test_only_one_process_trains_a_study(base, tmp_path, monkeypatch):
     study = tmp_path / "study"
-    told = complaint(train_study, rates(base, 1e-2, 3e38, 1e-3), study)
-    assert re.search(r"1 of 3 variants has failed: rate 3e\+38; .*study\.json says why", told)
-    printed = capsys.readouterr()
-    assert printed.err.count("\n") == 1
-    assert "the variant rate 3e+38 has failed: the loss of seed 0" in printed.err
-    assert "compared" in printed.out
-    failed = [variant.failed is not None for variant in read_study(study).variants]
-    assert failed == [False, True, False]
-    assert complaint(resume_study, study) == told
+    with monkeypatch.context() as patch:
+        kill(patch, Trainer, "train", 3)
+        with pytest.raises(Killed):
+            train_study(sizes(base), study)
+    with MetricsFile(study / "smaller" / "metrics.jsonl"):
+        told = complaint(resume_study, study)
+    assert told == f"{study / 'smaller'} is being trained by another process"
+    assert [variant.failed for variant in read_study(study).variants] == [None, None]
 
 
-def test_a_variant_that_diverges_alone_leaves_the_others(base, tmp_path, capsys):
+def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
     wild = changed(base, batch_size=2, learning_rate=3e38)
     told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
     assert "1 of 2 variants has failed: wild" in told
     assert "the variant wild has failed: the training loss of seed 0" in capsys.readouterr().err
-    study = read_study(tmp_path / "study")
-    assert [finished(study, variant) for variant in study.variants] == [False, True]
+    found = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
+    assert found == [(False, False), (True, True)]
+    assert complaint(resume_study, tmp_path / "study") == told
 
 
 def test_what_the_data_refuses_is_told_before_the_first_step(base, tmp_path, pretend, capsys):
@@ -346,8 +285,7 @@ def test_variants_of_a_translator_are_trained(tmp_path, capsys):
     plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", **quiet)
     plain = dataclasses.replace(plain, bleu_sentences=0)
     train_study({"this": plain, "that": changed(plain, keep=2)}, tmp_path / "study")
-    study = read_study(tmp_path / "study")
-    assert [finished(study, variant) for variant in study.variants] == [True, True]
+    assert [variant.ended for variant in read_study(tmp_path / "study").variants] == [True, True]
     assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
 
 
@@ -398,18 +336,13 @@ def test_what_the_machine_lacks_ends_the_study_and_fails_no_variant(
 
 @pytest.fixture
 def pretend(monkeypatch):
-    """Runs that train nothing, but call this with their name and their experiment."""
+    """Runs that train nothing, but call this with their name."""
 
     def use(call):
-        def pretended(study, run, _):
-            (study.folder / run).mkdir(exist_ok=True)
-            (study.folder / run / "config.json").touch()
-            experiment = study.experiment_of(run)
-            alone = dataclasses.replace(experiment.training, varied=())
-            return SimpleNamespace(
-                train=lambda report: call(run, experiment),
-                experiment=dataclasses.replace(experiment, training=alone),
-            )
+        def pretended(folder, variant, _):
+            (folder / variant.run).mkdir(exist_ok=True)
+            (folder / variant.run / "config.json").touch()
+            return SimpleNamespace(train=lambda report: call(variant.run))
 
         monkeypatch.setattr(study_training, "_open", pretended)
 
@@ -417,40 +350,27 @@ def pretend(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error", [OutOfMemory("it needs more"), RuntimeError("RESOURCE_EXHAUSTED: no")]
+    "error", [OutOfMemory("it needs more"), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no")]
 )
 def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, error):
-    trained = []
+    study, trained = tmp_path / "study", []
 
-    def train(run, _):
+    def train(run):
         trained.append(run)
         if run == "larger":
             raise error
 
     pretend(train)
-    told = complaint(train_study, sizes(base) | {"last": changed(base, steps=6)}, tmp_path / "s")
+    told = complaint(train_study, sizes(base) | {"last": changed(base, steps=6)}, study)
     assert "1 of 3 variants has failed: larger" in told
-    assert trained == ["smaller", "larger", "last"]
-    assert re.search(
-        "it needs more|not enough memory", read_study(tmp_path / "s").variants[1].failed
-    )
+    assert 'set its "failed" there to null' in told
+    assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
     assert capsys.readouterr().err.startswith("warning: the variant larger has failed: ")
-    for _ in range(2):  # once more only
-        assert 'set its "failed" there to null' in complaint(resume_study, tmp_path / "s")
-    assert trained == ["smaller", "larger", "last", "larger"]
-
-
-def test_a_variant_that_fits_at_last_has_not_failed(base, tmp_path, pretend):
-    errors = [OutOfMemory("it needs more")]
-
-    def train(*_):
-        if errors:
-            raise errors.pop()
-
-    pretend(train)
-    complaint(train_study, sizes(base), tmp_path / "study")
-    resume_study(tmp_path / "study")
-    assert [v.failed for v in read_study(tmp_path / "study").variants] == [None, None]
+    assert complaint(resume_study, study) == told
+    assert trained == ["smaller", "larger", "last"]
+    read_study(study).changed("larger", failed=None).write()
+    complaint(resume_study, study)
+    assert trained[3:] == ["larger"]
 
 
 @pytest.mark.parametrize("error", [UserError("the disk is full"), OSError(), RuntimeError("other")])
@@ -462,92 +382,6 @@ def test_what_is_no_fault_of_a_variant_ends_the_study(base, tmp_path, pretend, e
     with pytest.raises(type(error)):
         train_study(sizes(base), tmp_path / "study")
     assert [variant.failed for variant in read_study(tmp_path / "study").variants] == [None, None]
-
-
-def test_what_does_not_fit_side_by_side_is_trained_one_by_one(base, tmp_path, pretend, capsys):
-    trained = []
-
-    def train(run, experiment):
-        if experiment.training.num_members > 1:
-            raise OutOfMemory("two are too many")
-        trained.append((run, experiment.training.learning_rate))
-
-    pretend(train)
-    train_study(rates(base, 1e-2, 1e-3), tmp_path / "study")
-    assert trained == [("rate-0.01", 1e-2), ("rate-0.001", 1e-3)]
-    assert "not side by side, but one by one: two are too many" in capsys.readouterr().err
-    study = read_study(tmp_path / "study")
-    assert [(variant.run, variant.members) for variant in study.variants] == [
-        ("rate-0.01", (0,)),
-        ("rate-0.001", (0,)),
-    ]
-
-
-def test_a_variant_that_the_kernel_ends_again_and_again_is_passed_over(
-    base, tmp_path, monkeypatch, pretend, capsys
-):
-    study, kills, trained = tmp_path / "study", iter(range(100)), []
-
-    def train(run, _):
-        trained.append(run)
-        if run == "smaller":
-            raise Killed
-
-    pretend(train)
-    monkeypatch.setattr(study_attempts, "oom_kills", lambda: next(kills))
-    monkeypatch.setattr(Attempts, "stop", lambda self, run: None)  # nobody is left to write it
-    start_study(sizes(base), study, Preparing())
-    for _ in range(3):
-        with pytest.raises(Killed):
-            resume_study(study)
-    assert "1 of 2 variants has failed: smaller" in complaint(resume_study, study)
-    assert trained == ["smaller", "smaller", "smaller", "larger"]
-    assert "killed 3 times after step 0, for want of memory" in capsys.readouterr().err
-    complaint(resume_study, study)
-    read_study(study).with_failed({"smaller": None}).write()
-    with pytest.raises(Killed):
-        resume_study(study)
-    assert trained[4:] == ["smaller"]
-
-
-def test_kills_that_are_not_the_kernels_are_not_counted(base, tmp_path, monkeypatch, pretend):
-    def train(*_):
-        raise Killed
-
-    pretend(train)
-    monkeypatch.setattr(study_attempts, "oom_kills", lambda: 7)
-    monkeypatch.setattr(Attempts, "stop", lambda self, run: None)
-    study = start_study(sizes(base), tmp_path / "study", Preparing())
-    for _ in range(5):
-        with pytest.raises(Killed):
-            resume_study(study.folder)
-    with Attempts(study.folder) as attempts:
-        assert attempts.deaths("smaller", 0) == 0
-
-
-def test_notes_that_a_kill_has_cut_short_are_gone_on_with(tmp_path):
-    with Attempts(tmp_path) as attempts:
-        attempts.end("a", 10.0, 100.0)
-    with (tmp_path / "attempts.jsonl").open("ab") as file:
-        file.write(b'{"run": "b", "sec')
-    for _ in range(2):
-        with Attempts(tmp_path) as attempts:
-            assert attempts.ended == {"a"}
-            assert attempts.seconds_for([100.0, 100.0]) == pytest.approx(20)
-    with Attempts(tmp_path) as attempts:
-        attempts.end("b", 20.0, 300.0)
-    with Attempts(tmp_path) as attempts:
-        assert attempts.ended == {"a", "b"}
-
-
-def test_a_runs_time_is_a_constant_and_a_rate_of_the_ones_before(tmp_path):
-    with Attempts(tmp_path) as attempts:
-        assert attempts.seconds_for([1.0]) is None
-        attempts.end("a", 10.0, 100.0)
-        assert attempts.seconds_for([100.0]) == pytest.approx(10)
-        assert attempts.seconds_for([100.0, 1000.0]) is None  # none of that size has ended
-        attempts.end("b", 20.0, 300.0)
-        assert attempts.seconds_for([200.0, 0.0]) == pytest.approx(5 + 0.05 * 200 + 5)
 
 
 def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
@@ -575,15 +409,12 @@ def test_precision_is_chosen_once_for_all(base, tmp_path, monkeypatch):
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
 
 
-def test_progress_says_which_and_how_long(base, tmp_path, pretend, capsys):
-    pretend(lambda *_: None)
-    train_study(sizes(base) | {"last": changed(base, steps=6)}, tmp_path / "study")
+def test_progress_says_which_variant_is_trained(base, tmp_path, pretend, capsys):
+    pretend(lambda run: None)
+    train_study(sizes(base), tmp_path / "study")
     printed = capsys.readouterr().out
-    assert "a study of 3 variants in 3 runs" in printed
-    assert "\nvariant 1 of 3: smaller\n" in printed
-    assert "\nvariant 2 of 3: larger\n" in printed  # nothing of its size has ended
-    assert re.search(r"\nvariant 3 of 3: last, about \d+ s left of the study\n", printed)
-    assert [duration(s) for s in (0.0, 99.0, 120.0, 7200.0)] == ["0 s", "99 s", "2 min", "2.0 h"]
+    assert f"a study of 2 variants, folder {tmp_path / 'study'}\n" in printed
+    assert "\nvariant 1 of 2: smaller\n\nvariant 2 of 2: larger\n" in printed
 
 
 def test_folders_of_runs_are_never_the_same():
@@ -593,7 +424,7 @@ def test_folders_of_runs_are_never_the_same():
     assert found == ["rms-rotary", "rms-rotary-2", "RMS-rotary-3", "Comparison-2"]
 
 
-GOOD = vars(Variant("a", "a", (0,), {}, {}, 1))
+GOOD = vars(Variant("a", "a", {}, {}, 1))
 BAD = {
     "not JSON": "{",
     "nested": "[" * 100_000,
@@ -602,18 +433,18 @@ BAD = {
     "two of a name": json.dumps({"name": "x", "variants": [GOOD, GOOD]}),
     "a list": json.dumps({"name": "x", "variants": [GOOD, []]}),
     **{
-        f"{name}: {value!r}": json.dumps({"name": "x", "variants": [GOOD, GOOD | {name: value}]})
+        f"{name}: {value!r}": json.dumps(
+            {"name": "x", "variants": [GOOD, GOOD | {"name": "b", "run": "b", name: value}]}
+        )
         for name, value in [
             ("name", 3),
             ("run", "../b"),
             ("run", "/b"),
             ("run", ".."),
-            ("members", []),
-            ("members", [-1]),
-            ("members", ["a"]),
             ("experiment", None),
             ("parameters", "x"),
             ("failed", 3),
+            ("ended", None),
         ]
     },
 }
@@ -627,8 +458,15 @@ def test_what_no_study_has_written_is_told_in_a_sentence(tmp_path, what):
     )
 
 
+def test_variants_that_share_a_run_are_of_the_version_before(tmp_path):
+    listed = [GOOD | {"name": name, "members": [place]} for place, name in enumerate("ab")]
+    (tmp_path / "study.json").write_text(json.dumps({"name": "x", "variants": listed}))
+    told = f"variants of {tmp_path} share a run: tlite 0.2.0 opens this study"
+    assert complaint(read_study, tmp_path) == told
+
+
 def test_an_experiment_that_is_none_is_told(tmp_path):
     with pytest.raises(UserError, match="a is no experiment of this tlite"):
-        Variant("a", "a", (0,), {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()
+        Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()
     assert not is_study(tmp_path)
     assert "can't read" in complaint(read_study, tmp_path)

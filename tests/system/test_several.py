@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from tests.helpers.launching import EXPERIMENT, Launched, assert_close, launched, losses_of
+from tlite.comparison.study import read_study
 from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
 
 pytest_plugins = "tests.helpers.several"
 
-MEMBERS = "--seeds 2 --learning-rates 100 300"
+MEMBERS = "--seeds 4"
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,8 @@ def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, toget
 def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
     recipe = several(2, 2, f"--placement sharded {MEMBERS}")
     found, _ = recipe.restore("last")
-    seed, rate = recipe.experiment.training.members[member]
-    settings = {"seed": seed, "seeds": 1, "learning_rate": rate, "learning_rates": ()}
-    right, _ = alone(recipe, 1, placement="replicated", **settings)
+    seed = recipe.experiment.training.members[member]
+    right, _ = alone(recipe, 1, placement="replicated", seed=seed, seeds=1)
     assert_close({name: a[member : member + 1] for name, a in found.parameters.items()}, right)
 
 
@@ -59,6 +59,18 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind):
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
+
+
+def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, together, tmp_path):
+    command = f"train {EXPERIMENT} --vary learning-rate 100 3e38 --run study"
+    with Launched(command, tmp_path) as both:
+        code, _, err = both.end()
+    assert code == 2
+    assert err.count("warning: the variant learning-rate=3e38 has failed: ") == 1
+    variants = read_study(tmp_path / "study").variants
+    assert [(v.failed is None, v.ended) for v in variants] == [(True, True), (False, False)]
+    ours = open_recipe(tmp_path / "study" / variants[0].run)
+    assert losses_of(ours, "training") == losses_of(together, "training")
 
 
 def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):

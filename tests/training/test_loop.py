@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 import signal
 
@@ -10,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tlite.errors import Interrupted, UserError
+from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import Interrupt, fit, host_copy, out_of, selection_scores
+from tlite.training.loop import Interrupt, fit, host_copy, out_of, selection_scores, validate
 from tlite.training.metrics import read_metrics
 
 TOKENS = np.tile(np.arange(5), 20)
@@ -49,7 +50,7 @@ def test_the_least_score_is_the_best_of_what_is_selected():
     scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}
     for select, score in scores.items():
         config = dataclasses.replace(TRAINING, select=select)
-        assert selection_scores(config, [line, {"step": 2}, line]) == [score, score]
+        assert selection_scores(config, [line, {"loss": None}, line]) == [score, math.inf, score]
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +208,101 @@ def test_foreign_lines_in_the_metrics_do_not_end_training(trained, tmp_path):
     path.write_bytes(b"null\n\xff\n{}\n" + path.read_bytes())
     trained(tmp_path / "run", values(), steps=8)
     assert validated(tmp_path / "run") == [2, 4, 6, 8]
+
+
+@pytest.fixture
+def finds(monkeypatch):
+    """Let validations find losses of this in turn, in place of their own; None: their own."""
+
+    def use(*losses):
+        given = iter(losses)
+
+        def validated(*arguments):
+            means, loss = validate(*arguments), next(given)
+            return means if loss is None else means | {"loss": np.array([loss])}
+
+        monkeypatch.setattr("tlite.training.loop.validate", validated)
+
+    return use
+
+
+def lines_of(folder):
+    lines = read_metrics(folder / "metrics.jsonl")
+    return [{n: v for n, v in line.items() if n != "tokens_per_second"} for line in lines]
+
+
+def test_a_training_loss_that_is_not_finite_ends_the_run_and_tells_the_best_checkpoint(
+    trained, tmp_path, monkeypatch
+):
+    compute = Trainer.train
+
+    def train(trainer, members, first, num_steps):
+        members, losses = compute(trainer, members, first, num_steps)
+        steps = first + 1 + np.arange(num_steps)[:, None]
+        return members, losses | {"loss": np.where(steps >= 6, np.nan, losses["loss"])}
+
+    monkeypatch.setattr(Trainer, "train", train)
+    told = r"^the training loss of seed 0 with learning rate 0.001 is nan at step 6; "
+    with pytest.raises(RunFailed, match=rf"{told}the best checkpoint is step 4, in .*checkpoints$"):
+        trained(tmp_path / "run", [0.1, 0.2])
+    assert [line["loss"] for line in lines_of(tmp_path / "run")][-1] is None
+
+
+def test_a_validation_that_is_not_finite_is_the_worst_and_ends_nothing(trained, tmp_path, finds):
+    finds(None, np.inf, None, None)
+    trained(tmp_path / "run", [0.1, 0.9, 0.1, 0.2], steps=8)
+    assert validated(tmp_path / "run") == [2, 4, 6, 8]
+    losses = [line["loss"] for line in lines_of(tmp_path / "run") if line["split"] == "validation"]
+    assert [loss is None for loss in losses] == [False, True, False, False]
+    with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
+        assert checkpoints.best_step() == 8
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_a_run_none_of_whose_validations_is_finite_fails(trained, tmp_path, finds, steps):
+    finds(*[np.nan] * 3)
+    for _ in range(2):  # it stays so
+        with pytest.raises(RunFailed, match=rf"^no validation loss was finite, .* step {steps}$"):
+            trained(tmp_path / "run", values(), steps=steps)
+
+
+def test_a_run_cut_at_a_validation_that_is_not_finite_goes_on_to_the_same(
+    trained, tmp_path, monkeypatch, finds
+):
+    trained(tmp_path / "whole", values(), **RARE)
+    with monkeypatch.context() as patch:
+        interrupted_at(patch, 1, lambda: signal.raise_signal(signal.SIGINT))
+        finds(np.nan)
+        with pytest.raises(Interrupted, match="and saved"):
+            trained(tmp_path / "cut", values(), **RARE)
+    finds(None, None)
+    trained(tmp_path / "cut", values(), **RARE)
+    lines = [line for line in lines_of(tmp_path / "cut") if line["loss"] is not None]
+    assert lines == lines_of(tmp_path / "whole")
+
+
+def test_compiling_is_not_timed(tmp_path, monkeypatch):
+    """So the minutes that are compared are of training, of a resumed run too."""
+    trainer = Trainer(generator_task(MODEL), TRAINING, jnp.asarray(TOKENS), jax.devices()[:1])
+    seconds, lower, train = [0.0], Trainer.lower, Trainer.train
+
+    def taking(time, function):
+        def called(*arguments):
+            result = function(*arguments)
+            seconds[0] += time
+            return result
+
+        return called
+
+    monkeypatch.setattr(Trainer, "lower", taking(100.0, lower))
+    monkeypatch.setattr(Trainer, "train", taking(0.5, train))
+    monkeypatch.setattr("tlite.training.loop.time.perf_counter", lambda: seconds[0])
+    trainer.config = dataclasses.replace(TRAINING, steps=1)
+    batches = validation_batches(TOKENS, MODEL.context, 4, 1)
+    fit(trainer, tmp_path, batches, MODEL.context)
+    line, _ = read_metrics(tmp_path / "metrics.jsonl")
+    assert line["tokens_per_second"] == 4 * MODEL.context / 0.5
+    assert seconds == [100.5]
 
 
 def test_a_damaged_checkpoint_is_kept_aside_when_training_goes_on(trained, tmp_path, capsys):

@@ -23,7 +23,7 @@ TRAINING = TrainingConfig(
     steps=4,
     batch_size=8,
     learning_rate=1e-2,
-    learning_rates=(1e-2, 2e-2),
+    seeds=2,
     clip_norm=1e-3,
     evaluate_every=4,
     norms=True,
@@ -77,14 +77,13 @@ def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
     np.testing.assert_allclose(history["parameter_norm"], length(before.values()), rtol=1e-5)
     ratio = length(moved) / length(before.values())
     np.testing.assert_allclose(history["update_ratio"], ratio, rtol=1e-3)
-    assert history["update_ratio"][1] == pytest.approx(2 * history["update_ratio"][0])
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"batch_size": 2, "accumulate": 4},
-        {"placement": "sharded", "model_devices": 2, "learning_rates": ()},
+        {"placement": "sharded", "model_devices": 2, "seeds": 1},
     ],
 )
 def test_norms_do_not_depend_on_how_it_is_computed(changes, monkeypatch):
@@ -93,7 +92,7 @@ def test_norms_do_not_depend_on_how_it_is_computed(changes, monkeypatch):
     _, expected = stepped(trainer, trainer.place(start))
     divided = make_trainer(4, **changes)
     assert divided.num_shards == 4 // divided.mesh.shape["member"] > 1
-    start = jax.tree.map(lambda a: a[: divided.config.num_members], start)
+    start = jax.tree.map(lambda a: a[: divided.config.seeds], start)
     _, found = stepped(divided, divided.place(start))
     for one, other in zip(found, expected, strict=True):
         for name in NORMS:

@@ -17,6 +17,8 @@ from tyro.constructors import StructConstructorSpec, StructFieldSpec, StructType
 from tlite.errors import UserError
 from tlite.experiment_files import did_you_mean
 
+GONE = {"--learning-rates": "--vary learning-rate 1e-3 3e-3 trains and compares several"}
+
 
 def parse(kind: type, arguments: list[str], program: str, whose: str = "") -> Any:
     """An instance of a dataclass from the command line.
@@ -37,10 +39,18 @@ def parse(kind: type, arguments: list[str], program: str, whose: str = "") -> An
     if unknown and not unknown[0].startswith("-"):
         raise UserError(f"{unknown[0]!r} is one argument too many")
     if unknown:
+        _check_gone(unknown[0])
         raise UserError(
             f"there is no option {unknown[0]}{did_you_mean(unknown[0], _options(kind))}"
         )
     return value
+
+
+def _check_gone(word: str) -> None:
+    """Raises a `UserError` for an option of version 0.2.0: it says what to do instead."""
+    name = word.split("=")[0].replace("_", "-")
+    if name in GONE:
+        raise UserError(f"the option {name} is gone: {GONE[name]}")
 
 
 def parse_known(kind: type, arguments: list[str], program: str) -> tuple[Any, list[str]]:

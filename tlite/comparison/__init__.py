@@ -9,9 +9,9 @@ from typing import Literal
 
 from tlite.comparison.entries import find_entries
 from tlite.comparison.results import Results, find_results
+from tlite.comparison.study import is_study
 from tlite.comparison.tables import as_csv, as_json, as_markdown, as_text
 from tlite.errors import UserError, disk_errors
-from tlite.recipes.study import is_study
 from tlite.terminal import show
 from tlite.training.runs import new_folder
 

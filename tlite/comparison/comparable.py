@@ -143,13 +143,6 @@ def warnings(entries: Sequence[Entry]) -> list[str]:
         found.append(f"they were not made with the same {', '.join(changed)}")
     if any(entry.experiment.get("pretraining") for entry in entries):
         found.append("what came before training, of pre-trained models say, is not counted")
-    members = {(entry.folder.resolve(), entry.members) for entry in entries}
-    if len({folder for folder, _ in members}) < len(members):
-        found.append(
-            "tokens/s and minutes are a run's, of all that it has trained side by side in one "
-            "program; what is told of each is at its own best step, whose checkpoint may not be "
-            "kept: a run keeps the best of their mean"
-        )
     return found
 
 

@@ -15,36 +15,35 @@ from tlite.training.metrics import iterate_metrics
 
 @dataclass(frozen=True)
 class Log:
-    """The lines of a run, each step once; entries that were trained side by side share it."""
+    """The lines of a run, each step once."""
 
     validations: list[dict]
     steps: Int[np.ndarray, "S"]
     """Steps of training, rising."""
     rates: Float[np.ndarray, "S"]
     """Tokens a second at each of them, of all of the run's models together."""
-    failures: dict[int, int]
-    """By member the step from which its loss was never a number again."""
+    failed: int | None
+    """The step at which a training loss was not finite: that ends a run."""
 
 
-def read_log(path: Path, num_members: int) -> Log:
+def read_log(path: Path, seeds: int) -> Log:
     """metrics.jsonl of a run; cut and foreign lines, and those of other numbers of models, are
     passed over."""
-    validations, steps, rates, failures, last = {}, [], [], {}, 0
+    validations, steps, rates, failed, last = {}, [], [], None, 0
     for line in iterate_metrics(path):
-        if len(values := _of_members(line, "loss")) != num_members:
+        if len(values := _of_members(line, "loss")) != seeds:
             continue
-        for member in [m for m, v in enumerate(values) if v is None] if None in values else ():
-            failures.setdefault(member, line["step"])
-        if failures:
-            failures = {m: step for m, step in failures.items() if values[m] is None}
         if line["split"] == "validation":
             validations[line["step"]] = line
-        elif line["step"] > last and (line.get("tokens_per_second") or 0) > 0:
+            continue
+        if None in values and failed is None:
+            failed = line["step"]
+        if line["step"] > last and (line.get("tokens_per_second") or 0) > 0:
             last = line["step"]
             steps.append(last)
             rates.append(line["tokens_per_second"])
     found = [validations[step] for step in sorted(validations)]
-    return Log(found, np.array(steps, int), np.array(rates, float), failures)
+    return Log(found, np.array(steps, int), np.array(rates, float), failed)
 
 
 def _of_members(line: dict, name: str) -> list[float | None]:
@@ -63,18 +62,6 @@ class Course:
     """The name of what is compared, in metrics.jsonl."""
 
     @property
-    def failed(self) -> dict[int, int]:
-        """By seed the step from which a model was lost."""
-        pairs = zip(self.entry.members, self.entry.seeds, strict=True)
-        return {seed: self.log.failures[m] for m, seed in pairs if m in self.log.failures}
-
-    @property
-    def alive(self) -> list[tuple[int, int]]:
-        """(member, seed) of the others."""
-        pairs = zip(self.entry.members, self.entry.seeds, strict=True)
-        return [(m, seed) for m, seed in pairs if m not in self.log.failures]
-
-    @property
     def step(self) -> int:
         """The last one."""
         last = [line["step"] for line in self.log.validations[-1:]]
@@ -87,26 +74,27 @@ class Course:
 
     @cached_property
     def validated(self) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
-        """Steps, and the measure by model that did not fail."""
+        """Steps, and the measure by model."""
         steps, values = [], []
         for line, row in self._rows(self.measure):
             steps.append(line["step"])
             values.append(row)
-        return np.array(steps, int), np.array(values, float).reshape(len(steps), len(self.alive))
+        shape = len(steps), self.entry.training.seeds
+        return np.array(steps, int), np.array(values, float).reshape(shape)
 
     @cached_property
     def best_step(self) -> int | None:
         """Where the mean over the models of what `select` names is best, the first if several.
 
-        Validations of an interruption don't count, as for the best checkpoint.
+        Validations of an interruption don't count, as for the best checkpoint; a run that has
+        failed has none.
         """
         config = self.entry.training
         lower, scores = config.select == "loss", {}
         for line, row in self._rows(config.select):
             mean = line.get(config.select)  # by which tlite itself chooses, of a whole run
-            if len(row) < config.num_members or not isinstance(mean, int | float):
-                mean = float(np.mean(row))
-            if line["step"] % config.evaluate_every == 0 or line["step"] >= config.steps:
+            mean = mean if isinstance(mean, int | float) else float(np.mean(row))
+            if config.is_regular(line["step"]):
                 scores[line["step"]] = mean if lower else -mean
         with_values = set(self.validated[0].tolist())
         scores = {step: score for step, score in scores.items() if step in with_values}
@@ -119,17 +107,14 @@ class Course:
             return {}
         steps, values = self.validated
         (row,) = values[steps == self.best_step]
-        return dict(zip([seed for _, seed in self.alive], row.tolist(), strict=True))
+        return dict(zip(self.entry.seeds, row.tolist(), strict=True))
 
     def _rows(self, name: str) -> Iterator[tuple[dict, list[float]]]:
         """Validations with what they found of each model; those that lack one are passed over."""
-        members = [member for member, _ in self.alive]
-        for line in self.log.validations:
-            values = _of_members(line, name)
-            if len(values) == self.entry.training.num_members:
-                row = [values[member] for member in members]
-                if row and None not in row:
-                    yield line, row
+        for line in self.log.validations if self.log.failed is None else ():
+            row = _of_members(line, name)
+            if len(row) == self.entry.training.seeds and None not in row:
+                yield line, row
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -138,5 +123,5 @@ class Course:
 
     def minutes(self, tokens_per_step: int) -> Float[np.ndarray, "S"]:
         """Of training, after each of the log's steps; without validations and compilation."""
-        taken = tokens_per_step * self.entry.training.num_members / self.log.rates
+        taken = tokens_per_step * self.entry.training.seeds / self.log.rates
         return np.cumsum(taken) / 60

@@ -1,4 +1,4 @@
-"""What is compared: runs, each of the values that one has trained side by side, and variants.
+"""What is compared: runs, and the variants of studies, each with the seeds it has.
 
 Nothing of a run is executed, and no data is read: config.json and metrics.jsonl say it all.
 """
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from tlite.comparison.study import is_study, read_study
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
-from tlite.recipes.study import is_study, read_study
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.runs import read_config
@@ -24,24 +24,20 @@ from tlite.training.runs import read_config
 
 @dataclass(frozen=True)
 class Entry:
-    """Models of a run that differ in their seed only."""
+    """The models of a run, which differ in their seed only."""
 
     label: str
     folder: Path
     """The run's."""
-    members: tuple[int, ...]
-    """Which of the run's models they are."""
     experiment: dict[str, Any]
-    """As `to_dict` writes it, every field that there is today among them; without the others that
-    were trained side by side."""
+    """As `to_dict` writes it, every field that there is today among them."""
     training: TrainingConfig
-    """The run's own, with these."""
     content: dict[str, Any]
     """All of config.json."""
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(self.training.seed + member % self.training.seeds for member in self.members)
+    def seeds(self) -> range:
+        return self.training.members
 
 
 @dataclass(frozen=True)
@@ -62,16 +58,11 @@ def find_entries(folders: Sequence[Path]) -> Found:
     entries, owners, missing = [], [], []
     for folder, name in zip(folders, _short_names(folders), strict=True):
         study = is_study(folder)
-        found = _of_study(folder) if study else Found(_of_run(folder, name), [])
+        found = _of_study(folder) if study else Found([_of_run(folder, name)], [])
         entries += found.entries
         owners += [name if study else ""] * len(found.entries)
         missing += found.missing
     return Found(_told_apart(entries, owners), missing)
-
-
-def _of_run(folder: Path, name: str) -> list[Entry]:
-    content, training = _read_run(folder)
-    return _by_values(name, folder, range(training.num_members), content, training)
 
 
 def _of_study(folder: Path) -> Found:
@@ -83,38 +74,18 @@ def _of_study(folder: Path) -> Found:
         elif not (run / "config.json").is_file():
             missing.append(f"{variant.name} has not begun")
         else:
-            content, training = _read_run(run)
-            if max(variant.members) >= training.num_members:
-                raise UserError(f"the study {folder} names members that {run} does not have")
-            entries += _by_values(variant.name, run, variant.members, content, training)
+            entries.append(_of_run(run, variant.name))
     return Found(entries, missing)
 
 
-def _by_values(
-    label: str, folder: Path, members: Sequence[int], content: dict, training: TrainingConfig
-) -> list[Entry]:
-    """One entry; or one for each of the values, learning rates say, that the members have."""
-    groups = {}
-    for member in members:
-        groups.setdefault(member // training.seeds, []).append(member)
-    found = [_entry(label, folder, tuple(g), content, training) for g in groups.values()]
-    return [
-        dataclasses.replace(entry, label=" ".join([label, *_own_values(entry, found)]))
-        for entry in found
-    ]
-
-
-def _entry(
-    label: str, folder: Path, members: tuple[int, ...], content: dict, training: TrainingConfig
-) -> Entry:
-    variant = training.variants[members[0] // training.seeds]
-    own = to_dict(dataclasses.replace(variant, seeds=len(members)))
+def _of_run(folder: Path, label: str) -> Entry:
+    content, training = _read_run(folder)
     try:
-        experiment = with_defaults(Experiment, content["experiment"]) | {"training": own}
+        experiment = with_defaults(Experiment, content["experiment"])
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
     experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
-    return Entry(label, folder, members, experiment, training, content)
+    return Entry(label, folder, experiment, training, content)
 
 
 def _read_run(folder: Path) -> tuple[dict[str, Any], TrainingConfig]:
@@ -149,14 +120,6 @@ def _told_apart(entries: Sequence[Entry], owners: Sequence[str]) -> list[Entry]:
 
 def _on_a_line(name: str) -> str:
     return printable(" ".join(name.split()))
-
-
-def _own_values(entry: Entry, entries: Sequence[Entry]) -> list[str]:
-    """What tells an entry from the others of its run: "learning_rate 0.003"."""
-    trainings = [other.experiment["training"] for other in entries]
-    mine = entry.experiment["training"]
-    differ = [name for name in mine if any(other[name] != mine[name] for other in trainings)]
-    return [f"{n} {'none' if mine[n] is None else format(mine[n], 'g')}" for n in differ]
 
 
 def _short_names(folders: Sequence[Path]) -> list[str]:

@@ -79,11 +79,8 @@ def find_results(found: Found) -> Results:
     """
     entries = found.entries
     measure = common_measure(entries)
-    logs = {
-        entry.folder: read_log(entry.folder / "metrics.jsonl", entry.training.num_members)
-        for entry in {entry.folder: entry for entry in entries}.values()
-    }
-    courses = [Course(entry, logs[entry.folder], measure.name) for entry in entries]
+    logs = [read_log(entry.folder / "metrics.jsonl", entry.training.seeds) for entry in entries]
+    courses = [Course(*each, measure.name) for each in zip(entries, logs, strict=True)]
     values = [_scaled(course, measure) for course in courses]
     differences = [None, *(difference(of_one, values[0]) for of_one in values[1:])]
     costs = map(cost, entries)
@@ -102,17 +99,16 @@ def _scaled(course: Course, measure: Measure) -> dict[int, float]:
 
 
 def _state(row: Row) -> list[str]:
-    """What has failed of an entry, and how far it is where it has not ended."""
-    course, notes = row.course, []
-    if lost := course.failed:
-        told = ", ".join(f"{seed} (from step {step:,})" for seed, step in lost.items())
-        notes.append(f"{row.label}: the loss of seed {told} is no number: left out")
+    """Where an entry has failed, and how far it is where it has not ended."""
+    course = row.course
+    if (step := course.log.failed) is not None:
+        return [f"{row.label} has failed: its training loss is not finite at step {step:,}"]
     if not course.finished:
         state = f"{row.label} is at step {course.step:,} of {course.entry.training.steps:,}"
-        notes.append(state if row.values else f"{state}, and has no validation yet")
-    elif not row.values and course.alive:
-        notes.append(f"{row.label} has no {course.measure.replace('_', ' ')} in its validations")
-    return notes
+        return [state if row.values else f"{state}, and has no validation yet"]
+    if not row.values:
+        return [f"{row.label} has no {course.measure.replace('_', ' ')} in its validations"]
+    return []
 
 
 def _verdict(row: Row, first: Row, measure: Measure) -> str:

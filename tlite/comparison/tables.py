@@ -183,13 +183,13 @@ def _row(results: Results, index: int, row: Row) -> dict[str, Any]:
         "seeds_compared": min(found.seeds) if found else None,
         "seeds_needed": found.needed if found and not found.shown else None,
         "values": {str(seed): value for seed, value in row.values.items()},
-        "failed": {str(seed): step for seed, step in course.failed.items()},
+        "failed": course.log.failed,
         "curve": _curve(row),
         "config": {name: texts[index] for name, texts in results.fields.items()},
     }
 
 
 def _curve(row: Row) -> dict[str, list]:
-    """At each validation the measure of every seed that has not failed."""
+    """At each validation the measure of every seed."""
     steps, values = row.course.validated
     return {"steps": steps.tolist(), "values": (values.astype(float)).tolist()}

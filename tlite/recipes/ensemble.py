@@ -8,23 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tlite.errors import UserError
 from tlite.memory import out_of_memory
 from tlite.models import Ensemble
 from tlite.training import Trainer, TrainingConfig, TrainState
 from tlite.training.named import model_maker
-from tlite.training.runs import Run
-from tlite.training.side_by_side import failures, in_words
-
-
-def check_together(run: Run) -> None:
-    """Raises a `UserError` where a variant in the run has failed: it has no probabilities."""
-    training = run.experiment.training
-    for member, step in (failures(run.metrics) if training.varied else {}).items():
-        raise UserError(
-            f"member {member}, {in_words(training, member)}, has failed at step {step}: there is "
-            "no mean of all members"
-        )
 
 
 def ensemble_of(trainer: Trainer, members: TrainState) -> Ensemble:
@@ -58,9 +45,5 @@ def ensemble_means(trainer: Trainer, members: TrainState, batches: Any) -> dict[
 
 
 def describe_ensemble(config: TrainingConfig) -> str:
-    """Which members it has: "the ensemble of all 6 members (2 variants x 3 seeds)"."""
-    variants, seeds = config.num_members // config.seeds, config.seeds
-    kinds = "variants" if config.varied else "learning rates"
-    each = f"{seeds} seed" + "s" * (seeds > 1)
-    of = f" ({variants} {kinds} x {each})" if variants > 1 else ""
-    return f"the ensemble of all {config.num_members} members{of}"
+    """Which members it has: "the ensemble of all 3 members"."""
+    return f"the ensemble of all {config.seeds} members"

@@ -22,7 +22,7 @@ def evaluate_classifier(recipe: Recipe, options: EvaluateClassifier) -> None:
     """
     with needs_extra("text"):
         from sklearn.metrics import classification_report, confusion_matrix
-    number = recipe.experiment.training.num_members
+    number = recipe.experiment.training.seeds
     together = recipe.is_together(options.member)
     member = 0 if options.member == "all" else options.member
     check_member(member, number)

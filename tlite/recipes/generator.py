@@ -194,8 +194,7 @@ class GeneratorRecipe(Recipe):
     ) -> dict:
         """What is found on batches of a part, over the members; or by all of them together."""
         means = find(self.trainer, members, batches)
-        out = ~np.isfinite(means["loss"])  # a variant has failed beside others
-        return summarise(means | self.measure(members, means, split), out=out)
+        return summarise(means | self.measure(members, means, split))
 
     def draw(self, members, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
@@ -270,8 +269,9 @@ def describe(part: str, means: dict, unit: str = "character") -> str:
     """A line with loss, perplexity, bits and accuracy; over several members mean and spread."""
 
     def value(name: str, digits: int, scale: float = 1.0) -> str:
-        spread = means.get(f"{name}_spread")
-        return f"{means[name] * scale:.{digits}f}" + (
+        spread, mean = means.get(f"{name}_spread"), means[name]
+        mean = math.nan if mean is None else mean
+        return f"{mean * scale:.{digits}f}" + (
             "" if spread is None else f" ± {spread * scale:.{digits}f}"
         )
 

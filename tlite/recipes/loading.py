@@ -25,7 +25,6 @@ from tlite.models import (
 from tlite.models.probe import probe
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
-from tlite.recipes.ensemble import check_together
 from tlite.recipes.restoring import check_member, checkpoint_steps, mean_parameters
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
@@ -117,11 +116,9 @@ def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] 
             model needs.
     """
     probe(run.experiment.model, make_model)
-    number = run.experiment.training.num_members
+    number = run.experiment.training.seeds
     member = 0 if number == 1 and member == "all" else member
-    if member == "all":
-        check_together(run)
-    else:
+    if member != "all":
         check_member(member, number)
     chosen = slice(None) if member == "all" else member
     model = jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))

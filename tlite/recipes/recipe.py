@@ -15,7 +15,6 @@ from tlite.errors import Interrupted, UserError, check_packages, disk_errors, pr
 from tlite.experiment_data import find_data, locate_data, say_what_is_read
 from tlite.models import make_model, summary
 from tlite.models.probe import probe
-from tlite.recipes.ensemble import check_together
 from tlite.recipes.named_parts import named_parts
 from tlite.recipes.options import Evaluate
 from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, same_everywhere
@@ -24,10 +23,9 @@ from tlite.recipes.validating import few_scored, overfitted
 from tlite.training import Trainer, TrainState
 from tlite.training.followers import check_followers
 from tlite.training.loop import fit
-from tlite.training.metrics import iterate_metrics, read_metrics
+from tlite.training.metrics import read_metrics
 from tlite.training.precision import choose_products
 from tlite.training.runs import Run, create_run, new_folder, open_run
-from tlite.training.side_by_side import scores
 
 EVALUATION_BATCH = 64
 
@@ -200,7 +198,7 @@ class Recipe(ABC):
         print(f"{len(self.tokenizer):,} tokens in the vocabulary")
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
         print(
-            f"{len(config.members)} x {config.steps:,} steps in {config.precision} precision"
+            f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
             f"{self._own_parts()} on "
             f"{trainer.mesh.size} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
@@ -217,13 +215,10 @@ class Recipe(ABC):
             raise
         finally:
             trainer.feed.close()
-        if not config.varied and (told := overfitted(read_metrics(run.metrics, most=1000))):
+        if told := overfitted(read_metrics(run.metrics, most=1000)):
             print(told)
-        if report and not config.varied:
+        if report:
             self.report(batches)
-            return
-        *_, last = iterate_metrics(run.metrics, "validation")
-        print("\n".join(scores(config, last)))
 
     def _own_parts(self) -> str:
         """Which attention the model has, and which functions and parts of the user's."""
@@ -234,14 +229,8 @@ class Recipe(ABC):
         return restore_checkpoint(self.run, self.trainer, checkpoint)
 
     def is_together(self, member: int | str) -> bool:
-        """Whether "all" of several members are asked for.
-
-        Raises:
-            UserError: they are, and one has failed.
-        """
-        if member == "all":
-            check_together(self.run)
-        return member == "all" and self.experiment.training.num_members > 1
+        """Whether "all" of several members are asked for."""
+        return member == "all" and self.experiment.training.seeds > 1
 
     def advise_test(self) -> None:
         if not getattr(self.experiment.data, "test", True):

@@ -1,36 +1,75 @@
-"""The variants of a study are trained, run after run; where it was killed it goes on."""
+"""Training a study: each variant that has not come to its end, one after the other."""
 
-import contextlib
+import dataclasses
 import gc
-import signal
+import json
 import sys
-import time
 from pathlib import Path
+from typing import Any
+
+import jax
 
 from tlite import processes
-from tlite.errors import (
-    Interrupted,
-    OutOfMemory,
-    RunFailed,
-    UserError,
-    lack_of_memory,
-    of_surroundings,
-    program,
-)
+from tlite.comparison.comparable import Measured, check_comparable
+from tlite.comparison.study import FILE, Study, Variant, free_name, read_study
+from tlite.errors import OutOfMemory, RunFailed, UserError, of_surroundings, program
 from tlite.experiment import Experiment
-from tlite.experiment_data import locate_data
+from tlite.experiment_data import find_data_of_all, locate_data
+from tlite.memory import out_of_memory
+from tlite.models import make_model
 from tlite.recipes.kinds import RECIPES, open_recipe
-from tlite.recipes.prepared import same_everywhere
+from tlite.recipes.prepared import Prepared, agreed_precision, same_everywhere
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.study import FILE, Study, read_study
-from tlite.recipes.study_attempts import Attempts
-from tlite.recipes.study_start import Preparing, start_study, tell_failed
 from tlite.terminal import printable
-from tlite.training.checkpoints import Checkpoints
-from tlite.training.side_by_side import failures, in_words
+from tlite.training.config import TrainingConfig
+from tlite.training.followers import check_followers
+from tlite.training.runs import create_folder, kept, new_folder
 
-MOST_DEATHS = 3  # of one run, at one step, for want of memory
 SHOWN = 5  # names of variants on a line
+
+
+class Preparing:
+    """Prepares experiments; what several have in common is read and fitted once."""
+
+    def __init__(self):
+        self._data: list[tuple[Any, Any]] = []
+        self._prepared: list[tuple[Experiment, Prepared]] = []
+
+    def data(self, experiment: Experiment) -> Any:
+        """The data of an experiment.
+
+        Raises:
+            UserError: it can't be read.
+        """
+        load = RECIPES[type(experiment)].load_data
+        return _once(self._data, experiment.data, lambda: load(experiment))
+
+    def fingerprint(self, experiment: Experiment) -> dict[str, Any]:
+        """What there is to know its data again, as JSON holds it."""
+        fingerprint = RECIPES[type(experiment)].fingerprint(self.data(experiment))
+        return json.loads(json.dumps(fingerprint))
+
+    def __call__(self, experiment: Experiment) -> Prepared:
+        """The experiment with what its data decides, however it is trained and called.
+
+        Raises:
+            UserError: they don't go together.
+        """
+        kind, data = RECIPES[type(experiment)], self.data(experiment)
+        kind.check_selected(experiment)
+        plain = dataclasses.replace(experiment, name="-", training=TrainingConfig())
+        prepared = _once(self._prepared, plain, lambda: kind.prepare(experiment, data))
+        own = {"name": experiment.name, "training": experiment.training}
+        return prepared._replace(experiment=dataclasses.replace(prepared.experiment, **own))
+
+
+def _once(known: list[tuple[Any, Any]], config: Any, make) -> Any:
+    """What was made for an equal config; configs need not be hashable."""
+    found = next((value for other, value in known if other == config), None)
+    if found is None:
+        found = make()
+        known.append((config, found))
+    return found
 
 
 def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
@@ -41,10 +80,7 @@ def train_study(experiments: dict[str, Experiment], folder: Path | None = None) 
     """
     preparing = Preparing()
     study = start_study(experiments, folder, preparing)
-    seeds = {len(variant.members) for variant in study.variants}
-    models = f" x {max(seeds)}" if max(seeds) > 1 else ""
-    runs = f"{len(study.runs)} run{'s' if len(study.runs) > 1 else ''}"
-    print(f"a study of {len(study.variants)} variants{models} in {runs}, folder {study.folder}")
+    print(f"a study of {len(study.variants)} variants, folder {study.folder}")
     train(study, preparing)
 
 
@@ -56,116 +92,130 @@ def resume_study(folder: Path) -> None:
     train(study, Preparing())
 
 
+def start_study(
+    experiments: dict[str, Experiment], folder: Path | None, preparing: Preparing
+) -> Study:
+    """A new folder for a study of these variants, with study.json.
+
+    All that can be known before the first step is told here. A variant that its data refuses is
+    noted as failed, and does not take the others with it.
+
+    Raises:
+        UserError: the data or a file can't be read, a package is missing, every variant is refused,
+            or the folder can't be made.
+    """
+    first, taken = processes.is_first(), {"comparison", FILE}
+    if first:
+        check_followers(name for e in experiments.values() for name in e.training.follow)
+    name = next(iter(experiments.values())).name
+    experiments = in_one_precision(find_data_of_all(experiments))
+    variants = tuple(
+        _checked(label, free_name(label, taken), experiment, preparing)
+        for label, experiment in experiments.items()
+    )
+    refused = [variant for variant in variants if variant.failed]
+    if len(refused) == len(variants):
+        same = len({variant.failed for variant in refused}) == 1
+        each = "" if same else f"every variant is refused; {refused[0].name}: "
+        raise UserError(f"{each}{refused[0].failed}")
+    check_comparable({v.name: _measured(v) for v in variants if not v.failed})
+    path = Path(processes.told(str(new_folder(name, folder)) if first else None))
+    same_everywhere({"study": [vars(v) for v in variants]})
+    if first:
+        write = Study(path, name, variants).write
+        path = create_folder(path, write, exactly=folder is not None)
+    path = Path(processes.told(str(path)))
+    for variant in refused:
+        _tell_failed(variant.name, variant.failed)
+    return Study(path, name, variants)
+
+
+def in_one_precision(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
+    """With "auto" decided once for all of them: a later process could find another one faster."""
+    asked = dict.fromkeys(e.training.precision for e in experiments.values())
+    chosen = {precision: agreed_precision(precision) for precision in asked}
+    return {
+        name: dataclasses.replace(
+            e, training=dataclasses.replace(e.training, precision=chosen[e.training.precision])
+        )
+        for name, e in experiments.items()
+    }
+
+
+def _checked(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
+    content = kept(experiment)
+    fingerprint = preparing.fingerprint(experiment)
+    parameters, failed = 0, None
+    try:
+        model = preparing(experiment).experiment.model
+        shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
+        parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    except UserError as error:
+        if of_surroundings(error):
+            raise
+        failed = str(error)
+    return Variant(name, run, content, fingerprint, parameters, failed)
+
+
+def _measured(variant: Variant) -> Measured:
+    """Of a tokenizer only the settings are known; of a pre-trained model's nothing."""
+    experiment = variant.experiment
+    tokenizer = None if experiment.get("pretraining") else experiment.get("tokenizer")
+    return Measured(experiment, variant.data, tokenizer)
+
+
 def train(study: Study, preparing: Preparing) -> None:
     """Train what has not come to its end, then compare.
 
-    A variant whose loss is not finite, or that there is not enough memory for, is noted in
-    study.json as failed, and the others go on.
+    A variant that has failed is noted in study.json, and the others go on.
 
     Raises:
         UserError: the study can't go on, as the disk is full, say; or, at its end, some variants
             have failed.
         Interrupted: by a signal; all is saved.
     """
-    try:
-        with (
-            Attempts(study.folder) if processes.is_first() else contextlib.nullcontext() as attempts
-        ):
-            study = _tried_again(study, attempts)
-            while run := processes.told(
-                next(iter(_waiting(study, attempts)), None) if attempts else None
-            ):
-                study = _train_run(study, run, attempts, preparing)
-                gc.collect()  # of a run that has ended no array stays
-    except Interrupted:
-        raise
-    except KeyboardInterrupt:
-        if processes.count() > 1:
-            raise
-        going_on = f"{program()} train --resume {study.folder}"
-        raise Interrupted(f"stopped; go on: {going_on}", signal.SIGINT) from None
+    for number, variant in enumerate(study.variants, 1):
+        there = (study.folder / variant.run / "config.json").is_file()
+        if variant.failed or processes.told(variant.ended and there):
+            continue
+        print(printable(f"\nvariant {number} of {len(study.variants)}: {variant.name}"))
+        failed = _train_variant(study.folder, variant, preparing)
+        study = study.changed(variant.name, failed=failed, ended=not failed)
+        if processes.is_first():
+            study.write()
+        gc.collect()  # of a run that has ended no array stays
     _report(study)
 
 
-def _tried_again(study: Study, attempts: Attempts | None) -> Study:
-    """The study with what there was no memory for once: the machine may have more of it by now."""
-    failed = [variant.name for variant in study.variants if variant.failed]
-    again = [name for name in failed if attempts and attempts.without_memory(name) == 1]
-    again = dict.fromkeys(processes.told(again))
-    return _written(study.with_failed(again)) if again else study
-
-
-def _waiting(study: Study, attempts: Attempts) -> list[str]:
-    """The runs that have not come to their end; nor those whose folder somebody has removed."""
-    there = {run for run in attempts.ended if (study.folder / run / "config.json").is_file()}
-    return [run for run in study.runs if run not in there]
-
-
-def _train_run(study: Study, run: str, attempts: Attempts | None, preparing: Preparing) -> Study:
-    """Train a run to its end; the study as it is then: some variants may have failed."""
-    step = processes.told(_last_step(study.folder / run) if attempts else None)
-    if processes.told(attempts.deaths(run, step) if attempts else None) >= MOST_DEATHS:
-        if attempts:
-            attempts.pass_over(run)
-        why = f"it was killed {MOST_DEATHS} times after step {step}, for want of memory"
-        return _without_memory(study, run, why)
-    if attempts:
-        print(announced(study, run, step, _seconds_left(study, run, step, attempts)), flush=True)
-        attempts.begin(run, step)
-    began = time.monotonic()
+def _train_variant(folder: Path, variant: Variant, preparing: Preparing) -> str | None:
+    """Train a variant to its end; why it has failed, in a sentence, or None."""
     try:
-        study = _noted(study, _trained(study, run, preparing))
-    except (RunFailed, MemoryError, RuntimeError) as error:
-        _stop(attempts, run)
-        memory = str(error) if isinstance(error, OutOfMemory) else lack_of_memory(error)
-        if memory and processes.count() == 1:  # others may have enough
-            if attempts and len(study.running(run)) == 1:
-                attempts.fail(run, study.running(run)[0].name)
-            return _without_memory(study, run, memory)
-        if memory or not isinstance(error, RunFailed):
-            raise
-        return _noted(study, {variant.name: str(error) for variant in study.running(run)})
-    except BaseException:
-        _stop(attempts, run)
-        raise
-    if attempts:
-        attempts.end(run, time.monotonic() - began, _work(study, run, step))
-    return study
+        with out_of_memory(f"the variant {variant.name}"):
+            _open(folder, variant, preparing).train(report=False)  # compare's is at the end
+    except RunFailed as error:
+        if isinstance(error, OutOfMemory) and processes.count() > 1:
+            raise  # others may have enough
+        _tell_failed(variant.name, str(error))
+        return str(error)
+    return None
 
 
-def _trained(study: Study, run: str, preparing: Preparing) -> dict[str, str]:
-    """Train a run to its end; which of its variants have failed, and why."""
-    recipe = _open(study, run, preparing)
-    recipe.train(report=False)  # compare's is at the end
-    training = recipe.experiment.training
-    if not training.varied:
-        return {}
-    found = failures(recipe.run.metrics) if processes.is_first() else {}
-    found = dict(processes.told([*found.items()]))
-    return {
-        variant.name: f"the loss of {in_words(training, member)} is not finite at step {step}"
-        for variant in study.running(run)
-        for member, step in reversed(found.items())  # the first is told
-        if member in variant.members
-    }
-
-
-def _open(study: Study, run: str, preparing: Preparing) -> Recipe:
-    """A run of a study, begun or not.
+def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
+    """The run of a variant, begun or not.
 
     Raises:
         RunFailed: it does not go with its data, in a way that only the whole of it shows.
         UserError: it can't be opened, or written; or the data is not what it was.
     """
-    folder = study.folder / run
-    if processes.told((folder / "config.json").is_file()):
-        return open_recipe(folder)
-    variant, experiment = study.running(run)[0], locate_data(study.experiment_of(run), folder)
+    run = folder / variant.run
+    if processes.told((run / "config.json").is_file()):
+        return open_recipe(run)
+    experiment = locate_data(variant.config(), run)
     if preparing.fingerprint(experiment) != variant.data:
-        raise UserError(f"the data of {variant.name} has changed since {study.folder} was made")
+        raise UserError(f"the data of {variant.name} has changed since {folder} was made")
     prepared = preparing(experiment)
     try:
-        recipe = RECIPES[type(experiment)].build(prepared, folder)
+        recipe = RECIPES[type(experiment)].build(prepared, run)
     except UserError as error:
         if isinstance(error, RunFailed) or of_surroundings(error) or processes.count() > 1:
             raise
@@ -174,78 +224,9 @@ def _open(study: Study, run: str, preparing: Preparing) -> Recipe:
     return recipe
 
 
-def _last_step(run: Path) -> int:
-    """That of its last checkpoint; 0 where there is none."""
-    if not (run / "checkpoints").is_dir():
-        return 0
-    with Checkpoints(run / "checkpoints") as checkpoints:
-        return max(checkpoints.steps(), default=0)
-
-
-def _without_memory(study: Study, run: str, why: str) -> Study:
-    """The study where a run that there is no memory for is divided, or its only variant failed."""
-    variants = study.running(run)
-    if len(variants) == 1:
-        return _noted(study, {variants[0].name: why})
+def _tell_failed(name: str, why: str) -> None:
     if processes.is_first():
-        print(printable(f"warning: not side by side, but one by one: {why}"), file=sys.stderr)
-    return _written(study.split(run))
-
-
-def _noted(study: Study, why: dict[str, str]) -> Study:
-    """The study, in which these variants have failed."""
-    for name, reason in why.items():
-        tell_failed(name, reason)
-    return _written(study.with_failed(why)) if why else study
-
-
-def _written(study: Study) -> Study:
-    if processes.is_first():
-        study.write()
-    return study
-
-
-def _stop(attempts: Attempts | None, run: str) -> None:
-    if attempts:
-        with contextlib.suppress(UserError):  # what has ended it is told
-            attempts.stop(run)
-
-
-def announced(study: Study, run: str, step: int, seconds: float | None) -> str:
-    """A line that says which of a study's variants are trained, and how long the rest takes."""
-    places = [i for i, v in enumerate(study.variants, 1) if v.run == run and not v.failed]
-    names = [study.variants[i - 1].name for i in places]
-    which = f"variant {places[0]}" if len(places) == 1 else f"{len(places)} variants"
-    side_by_side = ", side by side" if len(places) > 1 else ""
-    more = ", ..." if len(names) > SHOWN else ""
-    left = "" if seconds is None else f", about {duration(seconds)} left of the study"
-    going_on = f", going on at step {step:,}" if step else ""
-    head = f"{which} of {len(study.variants)}{side_by_side}"
-    return printable(f"\n{head}: {', '.join(names[:SHOWN])}{more}{going_on}{left}")
-
-
-def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, as exact as a guess is."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _seconds_left(study: Study, run: str, step: int, attempts: Attempts) -> float | None:
-    """What this run and those after it take, by the ones that have ended; None: not known yet."""
-    others = [_work(study, other) for other in _waiting(study, attempts) if other != run]
-    return attempts.seconds_for([_work(study, run, step), *others])
-
-
-def _work(study: Study, run: str, step: int = 0) -> float:
-    """What the steps from this one on take, as far as it can be told: parameters x tokens."""
-    total = 0.0
-    for variant in study.running(run):
-        experiment = variant.config()
-        training, context = experiment.training, getattr(experiment.model, "context", 1)
-        tokens = training.batch_size * training.accumulate * context * len(variant.members)
-        total += variant.parameters * tokens * max(training.steps - step, 0)
-    return total
+        print(printable(f"warning: the variant {name} has failed: {why}"), file=sys.stderr)
 
 
 def _report(study: Study) -> None:

@@ -65,10 +65,10 @@ def inspect_run(
     with new_page(folder, f"{name}: a {kind}") as page:
         which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
         training, unit = run.experiment.training, "tokens" if kind == "translator" else "examples"
-        one = f"member {member}" if training.num_members > 1 else ""
+        one = f"member {member}" if training.seeds > 1 else ""
         page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.run.folder))
         models.tell_size(page, model)
-        several = f"{training.num_members} models side by side"
+        several = f"{training.seeds} models side by side"
         page.tell(
             "Training",
             f"{training.steps:,} steps",

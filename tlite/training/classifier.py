@@ -34,7 +34,7 @@ def classifier_task(
         chosen = place(number)
         return jax.tree.map(lambda a: a[chosen], data)
 
-    def loss(model, batch, keys, label_smoothing=label_smoothing):
+    def loss(model, batch, keys):
         tokens, labels = batch
         logits = score(model, tokens, keys)
         if tokens.ndim == 2:

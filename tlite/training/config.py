@@ -3,38 +3,13 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from tyro.conf import Fixed, Suppress, UseAppendAction
+from tyro.conf import UseAppendAction
 
 from tlite.config import check_size
 
-
-@dataclass(frozen=True)
-class Varied:
-    """The numbers that one of several variants has of its own; None: the config's.
-
-    A compiled program takes them as data, so that variants which differ in nothing else are trained
-    side by side (`tlite.training.side_by_side`).
-    """
-
-    learning_rate: float | None = None
-    weight_decay: float | None = None
-    beta1: float | None = None
-    beta2: float | None = None
-    adam_epsilon: float | None = None
-    muon_momentum: float | None = None
-    label_smoothing: float | None = None
-    clip_norm: float | None = None
-    final_learning_rate: float | None = None
-
-    @property
-    def given(self) -> dict[str, float]:
-        """Those that are given, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-VARIED = tuple(field.name for field in dataclasses.fields(Varied))
+GONE = "learning_rates", "varied"  # fields of version 0.2.0
 
 
 @dataclass(frozen=True)
@@ -52,10 +27,6 @@ class TrainingConfig:
     update; 0: batches as they are told."""
     learning_rate: float = 1e-3
     """Step size, or its peak."""
-    learning_rates: tuple[float, ...] = ()
-    """Several step sizes, trained side by side in one program; replaces learning_rate."""
-    varied: Suppress[Fixed[tuple[Varied, ...]]] = ()
-    """Variants that differ in such numbers, trained side by side in one program."""
     schedule: Literal["constant", "cosine", "inverse_sqrt"] = "constant"
     """Learning rate after the warm-up: constant, a half cosine down to the last step, or falling
     with the inverse square root of the step."""
@@ -111,12 +82,9 @@ class TrainingConfig:
         sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
         for name in (*sizes, "model_devices"):
             check_size(name, getattr(self, name))
-        rates = {"learning_rate": [self.learning_rate], "learning_rates": self.learning_rates}
-        rates |= {"warmup_steps": [self.warmup_steps], "weight_decay": [self.weight_decay]}
-        rates |= {"adam_epsilon": [self.adam_epsilon], "patience": [self.patience]}
-        rates |= {"examples_per_device": [self.examples_per_device]}
-        for name, values in rates.items():
-            if not all(0 <= value < math.inf for value in values):
+        rates = "learning_rate", "warmup_steps", "weight_decay", "adam_epsilon"
+        for name in (*rates, "patience", "examples_per_device"):
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite")
         for name in ("beta1", "beta2", "muon_momentum", "label_smoothing"):
             if not 0 <= getattr(self, name) < 1:
@@ -127,10 +95,18 @@ class TrainingConfig:
             raise ValueError(f"clip_norm must be positive and finite, not {self.clip_norm}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
-        if self.varied and (self.learning_rates or self.patience):
-            raise ValueError("varied can't go with learning_rates, or with patience")
-        if self.varied:
-            _ = self.variants  # each is checked
+
+    @staticmethod
+    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
+        """What version 0.2.0 wrote, without what is gone.
+
+        Raises:
+            ValueError: it trained several variants side by side.
+        """
+        for name in GONE:
+            if values.get(name):
+                raise ValueError(f"{name}: variants side by side are gone; tlite 0.2.0 opens it")
+        return {name: value for name, value in values.items() if name not in GONE}
 
     def on_devices(self, number: int) -> "TrainingConfig":
         """The same updates with batches that fit so many devices; numbers differ by rounding."""
@@ -140,39 +116,15 @@ class TrainingConfig:
         size = max(size for size in range(number, most + 1, number) if examples % size == 0)
         return dataclasses.replace(self, batch_size=size, accumulate=examples // size)
 
-    @property
-    def num_members(self) -> int:
-        return self.seeds * max(len(self.varied), len(self.learning_rates), 1)
+    def is_regular(self, step: int) -> bool:
+        """Whether the validation after `step` counts: the schedule has it, and no interruption."""
+        return step % self.evaluate_every == 0 or step == self.steps
 
     @property
-    def variants(self) -> tuple["TrainingConfig", ...]:
-        """What is trained side by side with every seed, each as a config without the others."""
-        rates = tuple(Varied(learning_rate=rate) for rate in self.learning_rates)
-        return tuple(
-            dataclasses.replace(self, learning_rates=(), varied=(), **varied.given)
-            for varied in self.varied or rates or (Varied(),)
-        )
-
-    @property
-    def members(self) -> list[tuple[int, float]]:
-        """(seed, learning rate) of each of the models that are trained side by side."""
-        rates = [variant.learning_rate for variant in self.variants]
-        return [(self.seed + i, rate) for rate in rates for i in range(self.seeds)]
-
-    @property
-    def numbers(self) -> dict[str, list[float]]:
-        """By name: a value for each member, of what members have of their own beside the rate.
-
-        No clipping is infinity.
-        """
-        own = {name: [getattr(v, name) for v in self.variants] for name in VARIED[1:]}
-        return {
-            name: [math.inf if v is None else v for v in values for _ in range(self.seeds)]
-            for name, values in own.items()
-            if any(value != getattr(self, name) for value in values)
-        }
+    def members(self) -> range:
+        """The seeds of the models that are trained side by side."""
+        return range(self.seed, self.seed + self.seeds)
 
     def of_member(self, member: int) -> "TrainingConfig":
         """The config of one of the models, alone."""
-        variant, index = divmod(member, self.seeds)
-        return dataclasses.replace(self.variants[variant], seed=self.seed + index, seeds=1)
+        return dataclasses.replace(self, seed=self.members[member], seeds=1)

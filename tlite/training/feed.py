@@ -82,7 +82,7 @@ class StreamedFeed:
         self._first = NamedSharding(mesh, STREAMED.first)
         self._sharding = NamedSharding(mesh, STREAMED.batches)
         one = read(config.seed, 0, slice(0, 1))
-        sizes = config.num_members, config.accumulate, config.batch_size
+        sizes = config.seeds, config.accumulate, config.batch_size
         of_step = one.nbytes * np.prod(sizes)
         self.most_steps = int(max(1, min(MAX_STEPS, BUFFER_BYTES // of_step)))
         self._shape = (sizes[0], self.most_steps, *sizes[1:], *one.shape[1:])
@@ -132,15 +132,15 @@ class StreamedFeed:
 
     def _read_step(self, step: int) -> Integer[np.ndarray, "M A R ..."]:
         size = self._config.batch_size
-        seeds = [seed for seed, _ in self._config.members[self._members]]
-        read = {
-            seed: [
+        seeds = self._config.members[self._members]
+        read = [
+            [
                 self._read(seed, step, slice(first + self._rows.start, first + self._rows.stop))
                 for first in range(0, self._config.accumulate * size, size)
             ]
-            for seed in set(seeds)
-        }
-        return np.stack([np.stack(read[seed]) for seed in seeds])
+            for seed in seeds
+        ]
+        return np.stack([np.stack(batches) for batches in read])
 
     def shapes(self) -> Streamed:
         """What `at` gives, for a compilation ahead of time."""

@@ -28,7 +28,7 @@ def generator_task(
     def draw(tokens, rng, step, size):
         return draw_windows(F.fold_in(rng, step), tokens, config.context, size)
 
-    def loss(model, batch, keys, label_smoothing=label_smoothing):
+    def loss(model, batch, keys):
         inputs, targets = batch
         logits = run(model, inputs, rng=keys if config.dropout else None)
         return {

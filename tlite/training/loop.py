@@ -1,25 +1,27 @@
 """The loop around the compiled steps: validation, metrics, checkpoints, interruption, resume."""
 
+import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from tlite import processes
-from tlite.errors import Interrupted, UserError
+from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
 from tlite.training.followers import FollowedMetrics
-from tlite.training.metrics import NoMetrics, iterate_metrics, summarise
+from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
 from tlite.training.named import from_named, to_named
 from tlite.training.profiling import Profile
 from tlite.training.progress import TrainingProgress
-from tlite.training.side_by_side import Finite, failures
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
@@ -52,98 +54,173 @@ def fit(
         The trained members.
 
     Raises:
-        UserError: a loss is not finite, the disk is full, or the folder is not as it was left.
+        RunFailed: a training loss is not finite, or no validation's has been.
+        UserError: the disk is full, or the folder is not as it was left.
         Interrupted: by one of these signals; all is saved.
     """
-    config, patience = trainer.config, trainer.config.patience
+    config, path, first = trainer.config, folder / "metrics.jsonl", processes.is_first()
     check_resumable(folder)
-    path, first = folder / "metrics.jsonl", processes.is_first()
     with (
         Interrupt() as interrupt,
         FollowedMetrics(path, config.follow) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
     ):
-        members, step = restore(trainer, checkpoints, start=start)
-        if checkpoints.steps():
-            checkpoints.set_aside_damaged(step)
-        metrics.cut_after(step)
-        # A last step that is one no more, as the run got others, is as one of an interruption;
-        # and the other way round.
-        every = config.evaluate_every
-        checkpoints.set_interrupted(lambda step: step % every != 0 and step != config.steps)
-        failed = failures(path, "training") if first and config.varied else {}
-        failed = dict(processes.told([*failed.items()]))
-        finite = Finite(config, checkpoints, failed)
-        tokens_per_step = config.accumulate * config.batch_size * tokens_per_example
-        tokens_per_step *= len(config.members)
-        steps_per_call, perplexity = 1, trainer.task.perplexity
-        validations = iterate_metrics(path, "validation") if first else ()
-        regular = (line for line in validations if line["step"] % config.evaluate_every == 0)
-        scores = processes.told(selection_scores(config, regular))
-        signal, _ = agreed(interrupt)
-        with (
-            TrainingProgress(step, config.steps) as progress,
-            Profile(folder / "profile", profile) as profiled,
-        ):
-            while step < config.steps and not signal and not out_of(patience, scores):
-                next_evaluation = (step // config.evaluate_every + 1) * config.evaluate_every
-                num_steps = min(steps_per_call, next_evaluation - step, config.steps - step)
-                num_steps = profiled.next(num_steps)
-                began = time.perf_counter()
-                members, losses = trainer.train(members, step, num_steps)
-                seconds = time.perf_counter() - began
-                profiled.done(num_steps)
-                rate = tokens_per_step * num_steps / seconds
-                out = finite.note(losses["loss"], step)
-                metrics.write(
-                    [
-                        {"step": step + i + 1, "split": "training"}
-                        | summarise({n: v[i] for n, v in losses.items()}, perplexity, out[i])
-                        | {"tokens_per_second": round(rate)}
-                        for i in range(num_steps)
-                    ]
-                )
-                finite.check("training", losses["loss"], step, out)
-                step += num_steps
-                progress.update(step, float(losses["loss"][-1, ~out[-1]].mean()), rate)
-                # The first call compiles; later ones are fitted to the time that a step takes.
-                wanted = SECONDS_PER_CALL / (seconds / num_steps)
-                steps_per_call = min(
-                    max(wanted, 1), 4 * steps_per_call + 8, trainer.feed.most_steps
-                )
-                signal, steps_per_call = agreed(interrupt, int(steps_per_call))
-                if step == next_evaluation or step == config.steps or signal:
-                    means = validate(trainer, members, validation)
-                    means |= measure(members, means) if measure else {}
-                    out = finite.out | ~np.isfinite(means["loss"])
-                    interrupted = step not in (next_evaluation, config.steps)
-                    if interrupted and not np.array_equal(out, finite.out):
-                        # Where a run was cut decides of no failure: nothing is kept of this.
-                        checkpoints.wait()
-                        step = max(checkpoints.steps(), default=0)
-                        break
-                    finite.check("validation", means["loss"][None], step - 1, out[None])
-                    finite.tell()
-                    line = summarise(means, perplexity, out)
-                    line = processes.told({"step": step, "split": "validation"} | line)
-                    metrics.write([line])
-                    saved = to_named(members)
-                    (score,) = selection_scores(config, [line])
-                    beside = not interrupted and step != next_evaluation
-                    checkpoints.save(step, saved, score, interrupted=interrupted, beside=beside)
-                    progress.validated(line["loss"])  # after the save: nobody may be reading
-                    if not interrupted:
-                        scores.append(score)
-                    signal, _ = agreed(interrupt)
+        members, step = resume(trainer, metrics, checkpoints, start)
+        scores = processes.told(
+            regular_scores(config, iterate_metrics(path, "validation") if first else ())
+        )
+        save = partial(validate_and_save, trainer, metrics, checkpoints, validation, measure)
+        with Profile(folder / "profile", profile) as profiled:
+            calls = Calls(trainer, metrics, checkpoints, profiled, tokens_per_example)
+            members, step, signal = train(calls, save, interrupt, members, step, scores)
         checkpoints.wait()
         processes.told(None)  # the first one has renamed the last checkpoint: all may read it
         metrics.check()
+    check_end(config, step, scores, signal)
+    return members
+
+
+def resume(
+    trainer: Trainer,
+    metrics: MetricsFile | NoMetrics,
+    checkpoints: Checkpoints,
+    start: Callable[[], TrainState] | None,
+) -> tuple[TrainState, int]:
+    """The members and the step where a run stands, with all put right that a kill has left."""
+    members, step = restore(trainer, checkpoints, start=start)
+    if checkpoints.steps():
+        checkpoints.set_aside_damaged(step)
+    metrics.cut_after(step)
+    # A last step that is one no more, as the run got others, is as one of an interruption; and the
+    # other way round.
+    checkpoints.set_interrupted(lambda step: not trainer.config.is_regular(step))
+    return members, step
+
+
+class Calls:
+    """Calls of the compiled steps: each is noted in the metrics, and takes a good time.
+
+    Args:
+        tokens_per_example: for the rate, of all members together.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        metrics: MetricsFile | NoMetrics,
+        checkpoints: Checkpoints,
+        profiled: Profile,
+        tokens_per_example: int,
+    ):
+        self.config, self.num_steps = trainer.config, 1
+        self._trainer, self._metrics, self._checkpoints = trainer, metrics, checkpoints
+        self._profiled = profiled
+        examples = self.config.accumulate * self.config.batch_size * self.config.seeds
+        self._tokens_per_step = examples * tokens_per_example
+
+    def train(self, members: TrainState, step: int) -> tuple[TrainState, int, float, float]:
+        """To the next validation at most: members, step, mean loss and tokens a second.
+
+        Raises:
+            RunFailed: a loss is not finite.
+        """
+        config, trainer = self.config, self._trainer
+        left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
+        num_steps = self._profiled.next(min(self.num_steps, left))
+        trainer.compile(members)  # before the clock starts
+        began = time.perf_counter()
+        members, losses = trainer.train(members, step, num_steps)
+        seconds = time.perf_counter() - began
+        self._profiled.done(num_steps)
+        rate = self._tokens_per_step * num_steps / seconds
+        lines = [
+            {"step": step + i + 1, "split": "training"}
+            | summarise({n: v[i] for n, v in losses.items()}, trainer.task.perplexity)
+            | {"tokens_per_second": round(rate)}
+            for i in range(num_steps)
+        ]
+        self._metrics.write(lines)
+        check_finite(config, losses["loss"], step, self._checkpoints)
+        wanted = SECONDS_PER_CALL / (seconds / num_steps)
+        self.num_steps = int(min(max(wanted, 1), 4 * self.num_steps + 8, trainer.feed.most_steps))
+        return members, step + num_steps, float(losses["loss"][-1].mean()), rate
+
+
+def train(
+    calls: Calls,
+    save: Callable[[TrainState, int], tuple[float | None, float]],
+    interrupt: "Interrupt",
+    members: TrainState,
+    step: int,
+    scores: list[float],
+) -> tuple[TrainState, int, int]:
+    """To the last step, out of patience, or to a signal: members, step, and the signal or 0.
+
+    The scores of validations are added to `scores`.
+    """
+    config, (signal, _) = calls.config, agreed(interrupt)
+    with TrainingProgress(step, config.steps) as progress:
+        while step < config.steps and not signal and not out_of(config.patience, scores):
+            members, step, *seen = calls.train(members, step)
+            progress.update(step, *seen)
+            signal, calls.num_steps = agreed(interrupt, calls.num_steps)
+            if config.is_regular(step) or signal:
+                loss, score = save(members, step)
+                progress.validated(loss)  # after the save: nobody may be reading
+                scores += [score] if config.is_regular(step) else []
+                signal, _ = agreed(interrupt)
+    return members, step, signal
+
+
+def validate_and_save(
+    trainer: Trainer,
+    metrics: MetricsFile | NoMetrics,
+    checkpoints: Checkpoints,
+    batches: Any,
+    measure: Callable[[TrainState, dict], dict[str, np.ndarray]] | None,
+    members: TrainState,
+    step: int,
+) -> tuple[float | None, float]:
+    """Note what a validation finds, and save: its mean loss, None if not finite, and its score."""
+    config = trainer.config
+    means = validate(trainer, members, batches)
+    means |= measure(members, means) if measure else {}
+    line = {"step": step, "split": "validation"} | summarise(means, trainer.task.perplexity)
+    line = processes.told(line)
+    metrics.write([line])
+    (score,), regular = selection_scores(config, [line]), config.is_regular(step)
+    beside = regular and step % config.evaluate_every != 0
+    checkpoints.save(step, to_named(members), score, interrupted=not regular, beside=beside)
+    return line["loss"], score
+
+
+def check_finite(
+    config: TrainingConfig, losses: Float[np.ndarray, "N M"], step: int, checkpoints: Checkpoints
+) -> None:
+    """Raises a `RunFailed` where a training loss after `step` is not finite."""
+    if np.isfinite(losses).all():
+        return
+    row, member = np.argwhere(~np.isfinite(losses))[0]
+    checkpoints.wait()
+    best = checkpoints.best_step()
+    saved = f"the best checkpoint is step {best}, in {checkpoints.folder}"
+    raise RunFailed(
+        f"the training loss of seed {config.members[member]} with learning rate "
+        f"{config.learning_rate:g} is {losses[row, member]} at step {step + row + 1}; "
+        f"{saved if best else 'no checkpoint had been saved'}"
+    )
+
+
+def check_end(config: TrainingConfig, step: int, scores: list[float], signal: int) -> None:
+    """Raises `Interrupted` after a signal, `RunFailed` where no validation has had a score; says
+    where patience has ended the run."""
     if signal:
         saved = ", and saved" if step else ": there is nothing to save yet"
         raise Interrupted(f"stopped at step {step}{saved}", signal)
-    if out_of(patience, scores):
-        print(f"no better validation in the last {patience}: ended at step {step}")
-    return members
+    if scores and not np.isfinite(min(scores)):
+        raise RunFailed(f"no validation loss was finite, the last one at step {step}")
+    if out_of(config.patience, scores):
+        print(f"no better validation in the last {config.patience}: ended at step {step}")
 
 
 def check_resumable(folder: Path) -> None:
@@ -173,15 +250,23 @@ def ended(config: TrainingConfig, validations: list[dict]) -> bool:
     """Whether a run with these validations has come to its last step, or out of its patience."""
     if validations and validations[-1]["step"] >= config.steps:
         return True
-    regular = (line for line in validations if line["step"] % config.evaluate_every == 0)
-    return out_of(config.patience, selection_scores(config, regular))
+    return out_of(config.patience, regular_scores(config, validations))
+
+
+def regular_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
+    """The scores of the validations that count."""
+    regular = (line for line in validations if config.is_regular(line["step"]))
+    return selection_scores(config, regular)
 
 
 def selection_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
-    """What the best checkpoint has the least of, from validations' lines of metrics."""
+    """What the best checkpoint has the least of, from validations' lines of metrics.
+
+    Where a loss is not finite nothing is worse.
+    """
     sign = 1 if config.select == "loss" else -1
-    found = (line.get(config.select) for line in validations)
-    return [sign * value for value in found if value is not None]
+    found = ((line.get("loss"), line.get(config.select)) for line in validations)
+    return [math.inf if None in pair else sign * pair[1] for pair in found]
 
 
 def restore(
@@ -207,7 +292,7 @@ def host_copy(members: TrainState) -> TrainState:
 def validate(trainer: Trainer, members: TrainState, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each."""
     sums = trainer.evaluate(members.parameters, batches)
-    number = trainer.config.num_members
+    number = trainer.config.seeds
     count = np.asarray(sums.pop("count"), np.float64).reshape(number, -1).sum(1)
     return {
         name: np.asarray(values, np.float64).reshape(number, -1).sum(1) / count

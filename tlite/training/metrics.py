@@ -18,25 +18,21 @@ except ImportError:  # not on Windows
     fcntl = None
 
 
-def summarise(
-    losses: dict[str, np.ndarray], perplexity: bool = True, out: np.ndarray | None = None
-) -> dict:
+@np.errstate(invalid="ignore", over="ignore")
+def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
     """Mean over members (M,) of each loss and, for several, the spread and the members' own.
 
-    With `perplexity` exp(loss) is added: for a loss that is the mean over tokens. Members that are
-    `out` (M,) have null, and the others' mean and spread do without them.
+    With `perplexity` exp(loss) is added: for a loss that is the mean over tokens. What is not
+    finite is null.
     """
-    line, kept = {}, slice(None)
-    if out is not None and out.any() and not out.all():
-        losses, kept = {name: np.where(out, np.nan, v) for name, v in losses.items()}, ~out
+    line = {}
     if perplexity and "loss" in losses:
         losses = {**losses, "perplexity": np.exp(np.minimum(losses["loss"], 700.0))}
     for name, values in losses.items():
         values = np.asarray(values, np.float64)
-        line[name] = _short(values[kept].mean())
+        line[name] = _short(values.mean())
         if len(values) > 1:
-            several = values[kept].size > 1
-            line[f"{name}_spread"] = _short(values[kept].std(ddof=1)) if several else None
+            line[f"{name}_spread"] = _short(values.std(ddof=1))
             line[f"{name}_members"] = [_short(value) for value in values]
     return line
 

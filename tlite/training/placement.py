@@ -36,7 +36,7 @@ def make_mesh(devices: list, config: TrainingConfig, num_parameters: int) -> Mes
     places = sorted({device.process_index for device in devices})
     own = [[d for d in devices if d.process_index == place] for place in places]
     there = min(map(len, own)) * len(places)
-    by_member = math.gcd(there, config.num_members)
+    by_member = math.gcd(there, config.seeds)
     of_batch = math.gcd(there // by_member, config.batch_size)
     divided = is_sharded(config, num_parameters)
     by_model = math.gcd(of_batch, config.model_devices) if divided else 1

@@ -1,6 +1,7 @@
 """The progress of training on a terminal: step, loss, tokens/s, time left."""
 
 import contextlib
+import math
 import sys
 
 from rich.console import Console
@@ -49,7 +50,9 @@ class TrainingProgress:
         self._bar.update(self._task, completed=step, **fields)
         self._last = f"step {step}  training loss {loss:.4f}  {tokens_per_second:,.0f} tokens/s"
 
-    def validated(self, loss: float) -> None:
+    def validated(self, loss: float | None) -> None:
+        """A validation has found this loss; None: one that is not finite."""
+        loss = math.inf if loss is None else loss
         self._bar.update(self._task, validation=f"{loss:.3f}")
         if not self._live:
             with contextlib.suppress(SystemExit):  # the reader has gone: training goes on

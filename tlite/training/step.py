@@ -36,8 +36,7 @@ class Task(NamedTuple):
     draw: Callable[[Any, Key[Array, ""], Int[Array, ""], int], Any]
     """data, key, step, B -> batch, a pytree of arrays whose first axis is B"""
     loss: Callable[..., dict[str, tuple[Array, Array]]]
-    """model, batch, a key for each example -> {"loss": (sum, count), ...}; it takes another
-    label_smoothing than its own, too, where each member has one"""
+    """model, batch, a key for each example -> {"loss": (sum, count), ...}"""
     evaluate: Callable[[Any, Any], PyTree[Array]]
     """model, batch -> sums over the batch"""
     perplexity: bool = False
@@ -55,8 +54,7 @@ class TrainState(NamedTuple):
     optimizer: PyTree[Array]
     key: Key[Array, "*members"]
     learning_rate: Float[Array, "*members"]
-    numbers: dict[str, PyTree[Float[Array, "*members"]]]
-    """What else members have each their own of: `TrainingConfig.numbers`."""
+    """Data, so that runs which differ in it alone share a compiled program."""
 
 
 def train_step(
@@ -77,7 +75,6 @@ def train_step(
     """
     batch_key = fold_in(state.key, BATCH)
     noise = fold_in(fold_in(state.key, DROPOUT), step)
-    own = {name: a for name, a in state.numbers.items() if name == "label_smoothing"}
 
     def gradient_of(batch, first, size):
         """Of this device's part of the `size` examples from `first` on; and the losses."""
@@ -85,7 +82,7 @@ def train_step(
         keys = jax.vmap(lambda place: fold_in(noise, place))(places)
 
         def objective(parameters):
-            sums = task.loss(to_model(parameters), batch, keys, **own)
+            sums = task.loss(to_model(parameters), batch, keys)
             return sums["loss"][0], sums
 
         parameters = placed.model(with_precision(state.parameters, config.precision))
@@ -127,9 +124,9 @@ def train_step(
         )
     gradient, sums = placed.total(sums)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
-    optimizer = make_optimizer(config, state.numbers)
+    optimizer = make_optimizer(config)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
-    rate = state.learning_rate * schedule(config, step, state.numbers)
+    rate = state.learning_rate * schedule(config, step)
     parameters = jax.tree.map(lambda a, by: a - rate * by, state.parameters, updates)
     found = {name: total / count for name, (total, count) in sums.items()}
     if config.norms:

@@ -1,7 +1,7 @@
 """The compiled core of training: many steps a call, several models at once, over many devices.
 
-The state is a tree of arrays by name, each with a leading axis of the run's members (seeds,
-learning rates). Devices form a mesh of ("member", "data", "model"): members are spread over them
+The state is a tree of arrays by name, each with a leading axis of the run's members, one
+for each seed. Devices form a mesh of ("member", "data", "model"): members are spread over them
 first, then each batch, then, of a large model, each array (`placement`).
 """
 
@@ -22,7 +22,7 @@ from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import ResidentFeed, Streamed
 from tlite.training.named import by_name, model_maker
-from tlite.training.optimizer import make_optimizer, numbers_of
+from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,
     Sharded,
@@ -82,12 +82,12 @@ class Trainer:
 
     def place(self, members: TrainState) -> TrainState:
         """Restored parameters and optimizer states on the devices, with the members' own keys."""
-        seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
+        seeds = jnp.array(self.config.members)
         # Made where they lie: a key can't be handed over between processes.
         of_members = NamedSharding(self.mesh, PartitionSpec("member"))
         keys = jax.jit(lambda: jax.vmap(jax.random.key)(seeds), out_shardings=of_members)()
-        numbers = numbers_of(self.config)
-        members = members._replace(key=None, learning_rate=rates, numbers=numbers)
+        rates = jnp.full(len(seeds), self.config.learning_rate, jnp.float32)
+        members = members._replace(key=None, learning_rate=rates)
         shardings = self._shardings()._replace(key=None)
         return jax.tree.map(_put, members, shardings)._replace(key=keys)
 
@@ -102,14 +102,13 @@ class Trainer:
         return jax.tree_util.tree_map_with_path(of, jax.eval_shape(self._init))
 
     def _init(self) -> TrainState:
-        def member(seed, learning_rate, numbers):
+        def member(seed):
             key = jax.random.key(seed)
             parameters = by_name(self.task.init(fold_in(key, INIT)))
-            state = make_optimizer(self.config, numbers).init(parameters)
-            return TrainState(parameters, state, key, learning_rate, numbers)
+            state = make_optimizer(self.config).init(parameters)
+            return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
 
-        seeds, rates = map(jnp.array, zip(*self.config.members, strict=True))
-        return jax.vmap(member)(seeds, rates, numbers_of(self.config))
+        return jax.vmap(member)(jnp.array(self.config.members))
 
     def train(
         self, members: TrainState, step: int, num_steps: int
@@ -178,7 +177,7 @@ class Trainer:
         host = self.on_host(parameters)
         return [
             self._to_model({name: jnp.asarray(a[member]) for name, a in host.items()})
-            for member in range(self.config.num_members)
+            for member in range(self.config.seeds)
         ]
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
@@ -194,14 +193,14 @@ class Trainer:
 
     def _check_fits(self) -> None:
         """Of the state alone, before anything of it is compiled."""
-        number = f"{self.config.num_members:,} x " if self.config.num_members > 1 else ""
+        number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         parts = {
             name: NamedSharding(self.mesh, self.specs.get(name, PartitionSpec())).shard_shape(
                 leaf.shape
             )
             for name, leaf in self.shapes.items()
         }
-        of_members = self.config.num_members // self.mesh.shape["member"]
+        of_members = self.config.seeds // self.mesh.shape["member"]
         needed = of_members * sum(int(np.prod(shape)) for shape in parts.values())
         what = f"training {number}{self.num_parameters:,} parameters"
         check_fits(what, needed * PARAMETER_BYTES, self._here())

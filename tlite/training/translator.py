@@ -105,7 +105,7 @@ def translator_task(
         counts = (places < size) & (rows < pairs)
         return source, jnp.where(counts[:, None], target, config.symbols.pad)
 
-    def loss(model, batch, keys, label_smoothing=label_smoothing):
+    def loss(model, batch, keys):
         source, target = batch
         logits = model(source, target[:, :-1], rng=keys)
         expected = target[:, 1:]

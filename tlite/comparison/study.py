@@ -1,0 +1,112 @@
+"""A study: the runs of several variants in one folder, whose study.json says which is which."""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tlite.config import from_dict
+from tlite.errors import UserError, system_reason
+from tlite.experiment import Experiment
+from tlite.training.runs import numbered, replace_json
+
+FILE = "study.json"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the experiments of a study."""
+
+    name: str
+    run: str
+    """The folder of its run, in the study's."""
+    experiment: dict
+    """As `to_dict` makes it."""
+    data: dict
+    """What its data was, to know it again."""
+    parameters: int
+    """Of one model."""
+    failed: str | None = None
+    """Why, in a sentence; None tries it (again)."""
+    ended: bool = False
+    """Whether its run has come to its end, all written."""
+
+    def __post_init__(self):
+        if os.path.basename(self.run) != self.run or self.run in ("", ".", ".."):
+            raise ValueError(f"{self.run!r:.40} is no folder in it")
+
+    @staticmethod
+    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
+        """What version 0.2.0 wrote: also the run's members, which are all of its seeds."""
+        return {name: value for name, value in values.items() if name != "members"}
+
+    def config(self) -> Experiment:
+        """The experiment.
+
+        Raises:
+            UserError: this tlite has no such, or the file of a function in it must be named.
+        """
+        try:
+            return from_dict(Experiment, self.experiment)
+        except ValueError as error:
+            raise UserError(f"{self.name} is no experiment of this tlite: {error}") from error
+
+
+@dataclass(frozen=True)
+class Study:
+    """The variants in a folder; the first is what the others are compared with."""
+
+    folder: Path
+    name: str
+    variants: tuple[Variant, ...]
+
+    def changed(self, name: str, **fields) -> "Study":
+        """The study with other fields of the variant of this name."""
+        found = (dataclasses.replace(v, **fields) if v.name == name else v for v in self.variants)
+        return dataclasses.replace(self, variants=tuple(found))
+
+    def write(self, folder: Path | None = None) -> None:
+        """Write study.json, or replace it in one step."""
+        content = {"name": self.name, "variants": [vars(v) for v in self.variants]}
+        replace_json((folder or self.folder) / FILE, content)
+
+
+def is_study(folder: Path) -> bool:
+    """Whether a folder is a study's."""
+    try:
+        return (folder / FILE).is_file()
+    except (OSError, ValueError):  # there can be no such name
+        return False
+
+
+def read_study(folder: Path) -> Study:
+    """The study in a folder.
+
+    Raises:
+        UserError: it is none, or can't be read.
+    """
+    path = folder / FILE
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        listed = [{**values, "kind": "Variant"} for values in content["variants"]]
+        variants = tuple(from_dict(Variant, values) for values in listed)
+        if len(variants) < 2 or len({variant.name for variant in variants}) < len(variants):
+            raise ValueError("it has no two variants of different names")
+        if len({variant.run for variant in variants}) < len(variants):
+            raise UserError(f"variants of {folder} share a run: tlite 0.2.0 opens this study")
+        return Study(folder, str(content["name"]), variants)
+    except OSError as error:
+        raise UserError(f"can't read {path}: {system_reason(error)}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path} is not what a study writes: {reason}") from error
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """A folder's name for a variant's that none has yet, in whatever case; it is added to them."""
+    for path in numbered(Path("-".join(name.split()))):
+        if path.name.casefold() not in {other.casefold() for other in taken}:
+            taken.add(path.name)
+            return path.name
