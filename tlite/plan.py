@@ -175,9 +175,6 @@ class PlannedTrainer(Trainer):
     def __init__(self, model: GeneratorConfig, config: TrainingConfig, devices: list):
         super().__init__(generator_task(model), config, PlannedFeed(model.context), devices)
 
-    def _check_fits(self) -> None:
-        """Nothing is allocated."""
-
 
 class PlannedFeed:
     """The batches of one step of a corpus, as shapes."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.corpora import write_corpus
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled, restored
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
@@ -83,7 +83,7 @@ def state(folder):
         with Checkpoints(run / "checkpoints") as checkpoints:
             steps = checkpoints.steps()
         for step in steps:
-            members, _ = recipe.restore(str(step))
+            members, _ = restored(recipe, step)
             leaves = jax.tree.leaves((members.parameters, members.optimizer))
             saved[step] = [np.asarray(leaf).tobytes() for leaf in leaves]
         found[run.name] = lines, saved

@@ -79,7 +79,7 @@ def test_validation_of_a_sharded_model_is_that_of_one_device(small_is_large):
     found, expected = (
         validate(
             trainer,
-            run(trainer)[0],
+            run(trainer)[0].parameters,
             validation_batches(TOKENS, MODEL.context, 4, trainer.num_shards),
         )
         for trainer in (sharded, make_trainer(seed=0, **MUON))

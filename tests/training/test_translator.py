@@ -246,7 +246,8 @@ def test_means_over_batches_are_computed_by_hand(size):
     """Without the label smoothing, which only training has."""
     given, trainer = pairs(11), make_trainer(**TOGETHER)
     members = trainer.place(start_of(trainer))
-    means = validate(trainer, members, pair_batches(*given, size, trainer.num_shards))
+    batches = pair_batches(*given, size, trainer.num_shards)
+    means = validate(trainer, members.parameters, batches)
     for member, one in enumerate(trainer.models(members.parameters)):
         losses, hits = losses_by_hand(one, *given)
         assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)

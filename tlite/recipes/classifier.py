@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tlite.baseline import tfidf_logistic_regression
@@ -135,17 +134,17 @@ class ClassifierRecipe(Recipe):
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
         """Probabilities of the classes (M, N, C) by every member, and the checkpoint's step."""
-        members, step = self.restore(checkpoint)
+        parameters, step = self.parameters(checkpoint)
         tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
-        models = self.trainer.models(members.parameters)
+        models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
     def report(self, batches) -> None:
         """Accuracy beside the baseline's, and the curves, at the end of training."""
         from tlite import pictures  # matplotlib is slow to import
 
-        members, step = self.restore("best")
-        means = validate(self.trainer, members, batches)
+        parameters, step = self.parameters("best")
+        means = validate(self.trainer, parameters, batches)
         print(f"best checkpoint: step {step:,}")
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
@@ -184,7 +183,7 @@ class ClassifierRecipe(Recipe):
 
 def make_trainer(experiment: ClassifierExperiment, data: Any) -> Trainer:
     task = classifier_task(experiment.model, experiment.training.label_smoothing)
-    return Trainer(task, experiment.training, jax.tree.map(jnp.asarray, data))
+    return Trainer(task, experiment.training, data)
 
 
 def encode_examples(

@@ -7,9 +7,9 @@ import numpy as np
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
+from tlite.recipes.loading import check_member
 from tlite.recipes.options import EvaluateClassifier
 from tlite.recipes.recipe import Recipe, spread
-from tlite.recipes.restoring import check_member
 from tlite.terminal import show
 from tlite.training.metrics import read_metrics
 

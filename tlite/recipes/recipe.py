@@ -1,5 +1,6 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
+import contextlib
 import dataclasses
 import shlex
 from abc import ABC, abstractmethod
@@ -16,10 +17,10 @@ from tlite.experiment_data import find_data, locate_data, say_what_is_read
 from tlite.models import make_model, summary
 from tlite.models.probe import probe
 from tlite.recipes.ensemble import check_together
+from tlite.recipes.loading import read_parameters
 from tlite.recipes.named_parts import named_parts
 from tlite.recipes.options import Evaluate
 from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, same_everywhere
-from tlite.recipes.restoring import restore_checkpoint
 from tlite.recipes.validating import few_scored, overfitted
 from tlite.training import Trainer, TrainState
 from tlite.training.followers import check_followers
@@ -90,7 +91,7 @@ class Recipe(ABC):
         """The members before their first step."""
         return self.trainer.init()
 
-    def measure(self, members: TrainState, means: dict) -> dict[str, np.ndarray]:
+    def measure(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
         """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
         return {}
 
@@ -196,6 +197,7 @@ class Recipe(ABC):
     def train(self, profile: int = 0, *, report: bool = True) -> None:
         """Train to the end, then report if asked; so many of the steps are profiled."""
         run, trainer, config = self.run, self.trainer, self.experiment.training
+        trainer.check_fits()
         print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
         print(f"{len(self.tokenizer):,} tokens in the vocabulary")
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
@@ -210,13 +212,12 @@ class Recipe(ABC):
         batches = self.validation()
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
-            fit(trainer, run.folder, batches, *starts, profile=profile)
+            with contextlib.closing(trainer.feed):
+                fit(trainer, run.folder, batches, *starts, profile=profile)
         except Interrupted as stop:
             going_on = f"{program()} train --resume {resumable(run.metrics)}"
             stop.args = (f"{stop}; go on: {going_on}",)
             raise
-        finally:
-            trainer.feed.close()
         if not config.varied and (told := overfitted(read_metrics(run.metrics, most=1000))):
             print(told)
         if report and not config.varied:
@@ -229,9 +230,13 @@ class Recipe(ABC):
         """Which attention the model has, and which functions and parts of the user's."""
         return "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
 
-    def restore(self, checkpoint: str) -> tuple[TrainState, int]:
-        """The members at a checkpoint ("best", "last" or a step) and its step."""
-        return restore_checkpoint(self.run, self.trainer, checkpoint)
+    def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
+        """The members' parameters at a checkpoint, on the trainer's devices, and its step.
+
+        Raises:
+            UserError: the run has no such checkpoint.
+        """
+        return read_parameters(self.run, checkpoint, self.trainer.member_shapes().parameters)
 
     def is_together(self, member: int | str) -> bool:
         """Whether "all" of several members are asked for.

@@ -6,10 +6,10 @@ import jax
 
 from tlite import processes
 from tlite.errors import UserError
+from tlite.recipes.loading import check_member
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.restoring import check_member
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import host_copy, selection_scores
+from tlite.training.loop import host_copy, restore, selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.named import to_named
 from tlite.training.runs import Run, create_run, new_folder
@@ -30,7 +30,10 @@ def take_member(recipe: Recipe, member: int) -> Recipe:
         words = in_words(training, member)
         raise UserError(f"member {member}, {words}, has failed at step {since}")
     experiment = dataclasses.replace(recipe.experiment, training=training.of_member(member))
-    members, step = recipe.restore("last")
+    with Checkpoints(run.checkpoints) as checkpoints:
+        if not checkpoints.steps():
+            raise UserError(f"{run.folder} has no checkpoint yet")
+        members, step = restore(recipe.trainer, checkpoints)
     lines = [split_member(n, member) for n in iterate_metrics(run.metrics) if n["step"] <= step]
     validated = [n for n in lines if n["split"] == "validation" and n["step"] == step]
     if not (scores := selection_scores(experiment.training, validated)):

@@ -52,10 +52,10 @@ def inspect_run(
     Raises:
         UserError: the run, or the text, is none that can be looked at.
     """
-    members, step = run.restore(checkpoint)
-    model = run.trainer.models(members.parameters)[member]
+    parameters, step = run.parameters(checkpoint)
+    model = run.trainer.models(parameters)[member]
     check_text(text)
-    of_run = {"parameters": members.parameters, "member": member}
+    of_run = {"parameters": parameters, "member": member}
     kind, draw = {
         GeneratorRecipe: ("generator", partial(draw_generator_run, **of_run)),
         ClassifierRecipe: ("classifier", draw_classifier_run),
@@ -131,8 +131,7 @@ def draw_generator_run(
     models.tell_continued(page, model, tokenizer, prompt, end_ids(tokenizer), SAMPLED)
     with Checkpoints(run.run.checkpoints) as checkpoints:
         steps = checkpoints.steps()
-    restored = ((s, run.restore(str(s))[0].parameters) for s in steps)
-    by_step = ((s, run.trainer.models(earlier)[member]) for s, earlier in restored)
+    by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[member]) for s in steps)
     models.draw_generator(page, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
     draw_validation(run, model, page, parameters)
 

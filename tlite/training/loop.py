@@ -34,14 +34,14 @@ def fit(
     validation: Any,
     tokens_per_example: int,
     start: Callable[[], TrainState] | None = None,
-    measure: Callable[[TrainState, dict], dict[str, np.ndarray]] | None = None,
+    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
 ) -> TrainState:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
-    adds to what a validation finds, by member (M,); it is given that. So many steps as `profile`
-    says are profiled, into the folder's `profile`.
+    adds to what a validation finds, by member (M,); it is given the parameters and that. So many
+    steps as `profile` says are profiled, into the folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -113,8 +113,8 @@ def fit(
                 )
                 signal, steps_per_call = agreed(interrupt, int(steps_per_call))
                 if step == next_evaluation or step == config.steps or signal:
-                    means = validate(trainer, members, validation)
-                    means |= measure(members, means) if measure else {}
+                    means = validate(trainer, members.parameters, validation)
+                    means |= measure(members.parameters, means) if measure else {}
                     out = finite.out | ~np.isfinite(means["loss"])
                     interrupted = step not in (next_evaluation, config.steps)
                     if interrupted and not np.array_equal(out, finite.out):
@@ -204,9 +204,9 @@ def host_copy(members: TrainState) -> TrainState:
     return jax.tree.map(np.array, jax.device_get(arrays))
 
 
-def validate(trainer: Trainer, members: TrainState, batches: Any) -> dict[str, np.ndarray]:
-    """Means over all of the batches, (M,) each."""
-    sums = trainer.evaluate(members.parameters, batches)
+def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+    """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
+    sums = trainer.evaluate(parameters, batches)
     number = trainer.config.num_members
     count = np.asarray(sums.pop("count"), np.float64).reshape(number, -1).sum(1)
     return {
