@@ -21,7 +21,7 @@ from tlite.recipes import open_recipe
 from tlite.training.metrics import read_metrics
 
 STEPS = 60
-# In float32: what precision a run starts with must not depend on the speed of the machine.
+# In float32: what precision a run starts with must not depend on the machine.
 SETTINGS = (
     "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --seeds 2 "
     "--precision float32"
