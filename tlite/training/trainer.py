@@ -52,7 +52,8 @@ class Trainer:
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.shapes = by_name(self.model)
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
-        self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters)
+        examples = task.buckets.multiple_of if task.buckets else config.batch_size
+        self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters, examples)
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
