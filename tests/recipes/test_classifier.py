@@ -145,7 +145,7 @@ def test_data_is_recorded_by_its_texts_and_labels(make):
 @pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), *SUBWORDS.values()], ids=str)
 def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
     run = start(make(tokenizer=tokenizer), tmp_path / "run")
-    loaded = ClassifierRecipe.open(tmp_path / "run").tokenizer
+    loaded = open_recipe(tmp_path / "run").tokenizer
     texts = [text for text, _ in TEXTS] + ["neu & unbekannt", ""]
     np.testing.assert_array_equal(loaded.encode_texts(texts), run.tokenizer.encode_texts(texts))
     assert len(loaded) == len(run.tokenizer)

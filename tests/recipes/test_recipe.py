@@ -30,7 +30,7 @@ from tlite.errors import Interrupted
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe, open_recipe, start
-from tlite.recipes.taking import take_member
+from tlite.recipes.kinds import take_member
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
@@ -227,7 +227,7 @@ def test_auto_is_decided_once_and_kept(
 ):
     asked = []
     found = lambda name: asked.append(name) or (precision, "it was measured")  # noqa: E731
-    monkeypatch.setattr("tlite.recipes.prepared.choose_precision", found)
+    monkeypatch.setattr("tlite.recipes.kinds.choose_precision", found)
     model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=context)
     training = dataclasses.replace(TRAINING, precision="auto")
     run = start(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")

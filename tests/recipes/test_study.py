@@ -570,7 +570,7 @@ def test_the_data_is_read_once(base, tmp_path, monkeypatch):
 
 def test_precision_is_chosen_once_for_all(base, tmp_path, monkeypatch):
     chosen = iter([("mixed", "it is faster")])
-    monkeypatch.setattr("tlite.recipes.prepared.choose_precision", lambda asked: next(chosen))
+    monkeypatch.setattr("tlite.recipes.kinds.choose_precision", lambda asked: next(chosen))
     study = start_study(sizes(base, precision="auto"), tmp_path / "study", Preparing())
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
 

@@ -16,8 +16,8 @@ from tlite.errors import RunFailed, UserError
 from tlite.experiment import Experiment
 from tlite.models import ClassifierConfig, FeedForward, GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import open_recipe, start
+from tlite.recipes.kinds import take_member
 from tlite.recipes.loading import load_model
-from tlite.recipes.taking import take_member
 from tlite.training import (
     Trainer,
     TrainingConfig,

@@ -13,15 +13,18 @@ from tlite.baseline import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
-from tlite.models import ClassifierConfig
+from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.evaluation import evaluate_classifier
-from tlite.recipes.finetuning import start_from, taken_from
+from tlite.recipes.finetuning import (
+    check_pretraining,
+    pretrained_members,
+    start_from,
+    taken_from,
+)
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
 from tlite.recipes.options import EvaluateClassifier
-from tlite.recipes.prepared import fingerprint_of, with_sizes
-from tlite.recipes.pretraining import check_pretraining, pretrained_members
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
@@ -40,7 +43,9 @@ class LabelledData(NamedTuple):
 class ClassifierRecipe(Recipe):
     """A classifier and the texts whose labels it learns to predict."""
 
+    kind = "classifier"
     experiment_type = ClassifierExperiment
+    model_type = TransformerClassifier
     packages = ("sklearn",)  # of the baseline
 
     @classmethod

@@ -15,6 +15,7 @@ from tlite.data.corpus import Corpus
 from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import Characters, GeneratorExperiment
+from tlite.models import TransformerGenerator
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.options import EvaluateGenerator
@@ -51,7 +52,9 @@ MOST_LOGITS = 2**27  # numbers on a device, for each member, at a time
 class GeneratorRecipe(Recipe):
     """A generator and the text whose next tokens it learns to predict."""
 
+    kind = "generator"
     experiment_type = GeneratorExperiment
+    model_type = TransformerGenerator
 
     @classmethod
     def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:

@@ -14,19 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite.errors import UserError
-from tlite.experiment import (
-    ClassifierExperiment,
-    Experiment,
-    GeneratorExperiment,
-    TranslatorExperiment,
-)
-from tlite.models import (
-    Ensemble,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerSeq2Seq,
-    make_model,
-)
+from tlite.experiment import Experiment
+from tlite.models import Ensemble, make_model
 from tlite.models.probe import probe
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
@@ -92,13 +81,10 @@ def open_model(
         return load_model(run, checkpoint, member), load_tokenizer(run), run
     if checkpoint != "best" or member:
         raise UserError("--checkpoint and --member are for runs: this folder has one model")
+    from tlite.recipes.kinds import RECIPES
+
     model, tokenizer, told = load_pretrained(folder)
-    wanted = {
-        GeneratorExperiment: TransformerGenerator,
-        ClassifierExperiment: TransformerClassifier,
-        TranslatorExperiment: TransformerSeq2Seq,
-    }
-    if kind in wanted and not isinstance(model, wanted[kind]):
+    if kind in RECIPES and not isinstance(model, RECIPES[kind].model_type):
         raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
     if tokenizer is None:
         raise UserError(told.no_tokenizer)

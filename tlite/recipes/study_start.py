@@ -15,8 +15,8 @@ from tlite.errors import UserError, of_surroundings
 from tlite.experiment import Experiment
 from tlite.experiment_data import find_data_of_all
 from tlite.models import make_model
-from tlite.recipes.kinds import RECIPES
-from tlite.recipes.prepared import Prepared, agreed_precision, same_everywhere
+from tlite.recipes.kinds import RECIPES, agreed_precision
+from tlite.recipes.recipe import Prepared, same_everywhere
 from tlite.recipes.study import TAKEN, Study, Variant, free_name
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig

@@ -20,8 +20,7 @@ from tlite.errors import (
 from tlite.experiment import Experiment
 from tlite.experiment_data import locate_data
 from tlite.recipes.kinds import RECIPES, open_recipe
-from tlite.recipes.prepared import same_everywhere
-from tlite.recipes.recipe import Recipe
+from tlite.recipes.recipe import Recipe, same_everywhere
 from tlite.recipes.study import FILE, Study, read_study
 from tlite.recipes.study_attempts import Attempts
 from tlite.recipes.study_start import Preparing, start_study, tell_failed

@@ -15,11 +15,11 @@ from tlite.decoding.translate import translate
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import TranslatorExperiment
 from tlite.experiment_data import say_what_is_read
+from tlite.models import TransformerSeq2Seq
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
 from tlite.recipes.options import EvaluateTranslator, Search
 from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
-from tlite.recipes.prepared import fingerprint_of, with_sizes
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer
 from tlite.text.pairs import PAD_ID, START_ID
@@ -45,7 +45,9 @@ class ParallelData(NamedTuple):
 class TranslatorRecipe(Recipe):
     """A translator and the pairs of sentences that it learns from."""
 
+    kind = "translator"
     experiment_type = TranslatorExperiment
+    model_type = TransformerSeq2Seq
     measured = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
 

@@ -56,12 +56,12 @@ def inspect_run(
     model = run.trainer.models(parameters)[member]
     check_text(text)
     of_run = {"parameters": parameters, "member": member}
-    kind, draw = {
-        GeneratorRecipe: ("generator", partial(draw_generator_run, **of_run)),
-        ClassifierRecipe: ("classifier", draw_classifier_run),
-        TranslatorRecipe: ("translator", draw_translator_run),
+    draw = {
+        GeneratorRecipe: partial(draw_generator_run, **of_run),
+        ClassifierRecipe: draw_classifier_run,
+        TranslatorRecipe: draw_translator_run,
     }[type(run)]
-    folder, name = run.run.folder / "inspection", run.experiment.name
+    folder, name, kind = run.run.folder / "inspection", run.experiment.name, run.kind
     with new_page(folder, f"{name}: a {kind}") as page:
         which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
         training, unit = run.experiment.training, "tokens" if kind == "translator" else "examples"
