@@ -41,7 +41,7 @@ def trainer(model=None, devices=None, **training):
 )
 def test_a_model_that_cannot_fit_is_told_with_what_it_would_need(settings, words):
     with pytest.raises(UserError, match=words + r".*and [\d,.]+ GiB are free$"):
-        trainer(**settings)
+        trainer(**settings).compile()
 
 
 @pytest.mark.parametrize("settings", [{"batch_size": 10**9}, {"accumulate": 10**9}])

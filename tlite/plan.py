@@ -18,7 +18,7 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.flops import flops_of_generator
 from tlite.memory import in_gib
 from tlite.models import GeneratorConfig
-from tlite.recipes.named_parts import named_parts
+from tlite.models.config import named_parts
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
 from tlite.training.placement import whole
@@ -174,9 +174,6 @@ class PlannedTrainer(Trainer):
 
     def __init__(self, model: GeneratorConfig, config: TrainingConfig, devices: list):
         super().__init__(generator_task(model), config, PlannedFeed(model.context), devices)
-
-    def _check_fits(self) -> None:
-        """Nothing is allocated."""
 
 
 class PlannedFeed:

@@ -9,6 +9,8 @@ import numpy as np
 
 from tlite.comparison.study import is_study
 from tlite.recipes import open_recipe
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import restore
 
 
 def checkpoints(run: Path) -> dict:
@@ -22,7 +24,8 @@ def checkpoints(run: Path) -> dict:
         return {"study": study} | {path.name: checkpoints(path) for path in runs}
     opened, found = open_recipe(run), {}
     for step in steps_of(run):
-        members, restored = opened.restore(str(step))
+        with Checkpoints(run / "checkpoints") as of_run:
+            members, restored = restore(opened.trainer, of_run, int(step))
         if restored == step:
             digest = hashlib.sha256()
             leaves = jax.tree.leaves((members.parameters, members.optimizer))
@@ -30,7 +33,7 @@ def checkpoints(run: Path) -> dict:
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
             found[str(step)] = digest.hexdigest()
     beside = sorted(p.name for p in (run / "checkpoints").iterdir() if not p.name.isdigit())
-    return {"best": opened.restore("best")[1], "checkpoints": found, "beside": beside}
+    return {"best": opened.parameters("best")[1], "checkpoints": found, "beside": beside}
 
 
 def steps_of(run: Path) -> list[int]:

@@ -15,6 +15,7 @@ import pytest
 
 from tlite.cli import main
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
+from tlite.training import storage
 
 ANNOUNCED = re.compile(r"^(experiment|the run reads): /.*\n", re.MULTILINE)
 
@@ -119,6 +120,16 @@ def tlite(trained, capsys, monkeypatch):
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def without_training(monkeypatch):
+    """No memory is free but what a model takes; which trees of arrays checkpoints are asked for."""
+    asked, load = set(), storage.load
+    recorded = lambda folder, wanted: asked.update(wanted) or load(folder, wanted)  # noqa: E731
+    monkeypatch.setattr(storage, "load", recorded)
+    monkeypatch.setattr("tlite.memory.free_memory", lambda: 2**14)
+    return asked
 
 
 @pytest.fixture

@@ -178,6 +178,15 @@ def test_evaluation_gives_the_losses_of_training_again(works, trained):
         assert out.endswith(" 134 characters\n")
 
 
+def test_what_trains_nothing_needs_neither_memory_nor_optimizer_of_training(
+    works, fails, copied, without_training
+):
+    told = works("evaluate {run}")
+    assert without_training == {"parameters"}
+    assert "would need" in fails("train --resume {copied}", copied=copied)
+    assert told == works("evaluate {run}")
+
+
 def test_a_sampled_loss_is_called_an_estimate_and_is_near(works):
     exact, estimate = works("evaluate {run} --split training --sampled 500").splitlines()
     assert exact.endswith("2,564 characters")

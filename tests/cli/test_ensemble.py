@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tlite as package
-from tlite.recipes import ClassifierRecipe, GeneratorRecipe
+from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.recipes.recipe import Recipe
 
 pytest.importorskip("tokenizers")
@@ -48,7 +48,7 @@ def test_a_text_has_the_mean_of_the_members_probabilities(works):
 def test_a_classifiers_ensemble_is_scored_beside_its_members(works, trained):
     pytest.importorskip("sklearn")
     out = works("evaluate {classifier} --member all")
-    run = ClassifierRecipe.open(trained.classifier)
+    run = open_recipe(trained.classifier)
     examples = [e for e in run.data.validation if e.label is not None]
     of_members, _ = run.predict(examples)
     labels = np.array([e.label for e in examples])
@@ -70,7 +70,7 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     """By hand, in float64: -log of the mean of the members' probabilities of each next token."""
     single, told = works("evaluate {generator} --member all").splitlines()
     assert works("evaluate {generator}") == f"{single}\n"
-    run = GeneratorRecipe.open(trained.generator)
+    run = open_recipe(trained.generator)
     inputs, targets, weights = run.parts["validation"].scored()
     chosen = []
     for member in range(2):

@@ -44,6 +44,11 @@ def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, traine
     assert page.stat().st_size > 1000
 
 
+def test_a_page_needs_neither_memory_nor_optimizer_of_training(works, trained, without_training):
+    works("inspect {run}")
+    assert without_training == {"parameters"}
+
+
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     """A folder as transformers writes it, with a character for each token."""

@@ -209,7 +209,7 @@ def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, 
 def test_the_parameters_of_a_function_are_trained(trained):
     own_code.name_files([trained.file])
     run = open_recipe(trained.run)
-    (model,) = run.trainer.models(run.restore("last")[0].parameters)
+    (model,) = run.trainer.models(run.parameters("last")[0])
     temperature = model.blocks[0].attention.own.temperature[...]
     assert temperature.shape == (2,)
     assert (temperature != 3).all()

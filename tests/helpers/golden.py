@@ -181,8 +181,8 @@ def gone_on(run: Path) -> tuple[dict[str, list[float]], list[list[float]]]:
     the run, by step and member, once it has gone on to step `MORE`."""
     with devices(1):
         recipe = open_recipe(run, MORE)
-        members, _ = recipe.restore("best")
-        means = validate(recipe.trainer, members, recipe.validation())
+        parameters, _ = recipe.parameters("best")
+        means = validate(recipe.trainer, parameters, recipe.validation())
         recipe.train(report=False)
     return {name: values.tolist() for name, values in means.items()}, losses_of(run)
 

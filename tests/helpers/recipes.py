@@ -15,7 +15,9 @@ from tlite.errors import Interrupted, UserError
 from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, start
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import Trainer, TrainingConfig, TrainState
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.loop import restore
 from tlite.training.metrics import read_metrics
 
 STEPS = 6
@@ -131,11 +133,17 @@ def resume(folder: Path) -> ClassifierRecipe:
     return run
 
 
+def restored(run, step: int | None = None) -> tuple[TrainState, int]:
+    """What training goes on from at a checkpoint of a run, the last unless told; and its step."""
+    with Checkpoints(run.run.checkpoints) as checkpoints:
+        return restore(run.trainer, checkpoints, step)
+
+
 def assert_same_state(run: ClassifierRecipe, other: ClassifierRecipe) -> None:
     """Bit-identical parameters and optimizers after the last step, and losses of every step."""
     states, losses = [], []
     for one in (run, other):
-        members, step = one.restore("last")
+        members, step = restored(one)
         assert step == one.experiment.training.steps
         states.append((members.parameters, members.optimizer))
         lines = [line for line in read_metrics(one.run.metrics) if line["split"] == "training"]

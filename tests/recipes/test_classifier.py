@@ -145,7 +145,7 @@ def test_data_is_recorded_by_its_texts_and_labels(make):
 @pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), *SUBWORDS.values()], ids=str)
 def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
     run = start(make(tokenizer=tokenizer), tmp_path / "run")
-    loaded = ClassifierRecipe.open(tmp_path / "run").tokenizer
+    loaded = open_recipe(tmp_path / "run").tokenizer
     texts = [text for text, _ in TEXTS] + ["neu & unbekannt", ""]
     np.testing.assert_array_equal(loaded.encode_texts(texts), run.tokenizer.encode_texts(texts))
     assert len(loaded) == len(run.tokenizer)
@@ -273,7 +273,7 @@ def by_hand(run):
         scores = [weights[w].sum(0) / np.sqrt(max(len(w), 1)) for w in words]
         return softmax(bias + np.array(scores))
 
-    models = run.trainer.models(run.restore("best")[0].parameters)
+    models = run.trainer.models(run.parameters("best")[0])
     return [partial(probabilities, model) for model in models]
 
 
@@ -304,9 +304,9 @@ def test_a_text_is_predicted_alone_as_among_others(trained):
     run = trained("transformer")
     examples = [*run.data.training, *run.data.validation]
     assert len(examples) > 64  # more than a batch
-    members, _ = run.restore("best")
+    parameters, _ = run.parameters("best")
     together, _ = run.predict(examples)
-    models = run.trainer.models(members.parameters)
+    models = run.trainer.models(parameters)
     logits = jax.jit(lambda model, tokens: model(tokens))
     for place in (0, 63, 64, len(examples) - 1):
         tokens = encode_texts(run.experiment, run.tokenizer, [examples[place].text])
@@ -336,7 +336,7 @@ def test_a_streamed_set_trains_to_the_same_bits(trained, make, tmp_path, capsys)
     streamed.train()
     assert "not fitted, as the texts are streamed" in capsys.readouterr().out
     plain = trained("sentences")
-    one, other = (run.restore("last")[0].parameters for run in (streamed, plain))
+    one, other = (run.parameters("last")[0] for run in (streamed, plain))
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 

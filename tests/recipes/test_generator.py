@@ -99,8 +99,8 @@ def nats(model, inputs, targets):
 
 def total_nats(run, tokens):
     """Of every token but the first, in windows that follow each other."""
-    members, _ = run.restore("last")
-    model, context, total = run.trainer.models(members.parameters)[0], MODEL.context, 0.0
+    parameters, _ = run.parameters("last")
+    model, context, total = run.trainer.models(parameters)[0], MODEL.context, 0.0
     for at in range(0, len(tokens) - 1, context):
         inputs, targets = tokens[at : at + context], tokens[at + 1 : at + context + 1]
         total += float(np.asarray(nats(model, inputs[: len(targets)], targets)).sum())
@@ -170,8 +170,8 @@ def test_documents_apart_have_another_loss_than_together(together, apart):
     losses = [read_metrics(run.run.metrics)[-1]["loss"] for run in (together, apart)]
     assert losses[0] != losses[1]
     # What a validation finds is what the model says with the mask.
-    members, _ = apart.restore("last")
-    model = apart.trainer.models(members.parameters)[0]
+    parameters, _ = apart.parameters("last")
+    model = apart.trainer.models(parameters)[0]
     inputs, targets, weights = apart.parts["validation"].scored()
 
     @jax.jit

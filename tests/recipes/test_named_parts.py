@@ -6,7 +6,7 @@ import pytest
 
 from tlite import functional as F
 from tlite.models import Attention, Block, FeedForward, GeneratorConfig, LogisticConfig
-from tlite.recipes.named_parts import named_parts
+from tlite.models.config import named_parts
 
 HERE = "of test_named_parts.py"
 

@@ -41,12 +41,12 @@ def linear(parameters):
 
 
 def test_the_members_start_from_one_linear_model_and_keep_it(run):
-    first, last = run.start_members(), run.restore("last")[0]
-    for name, array in linear(first.parameters).items():
+    first, (last, _) = run.start_members().parameters, run.parameters("last")
+    for name, array in linear(first).items():
         assert abs(array).max() > 0 or name == "character_ngrams.bias"
         np.testing.assert_array_equal(array[0], array[1])
-        np.testing.assert_array_equal(array, linear(last.parameters)[name])
-    tables = first.parameters["embedding.table"], last.parameters["embedding.table"]
+        np.testing.assert_array_equal(array, linear(last)[name])
+    tables = first["embedding.table"], last["embedding.table"]
     assert not np.array_equal(*map(np.asarray, tables))
 
 
@@ -86,8 +86,8 @@ def test_the_transformer_is_trained_as_without_them(run, tmp_path, capsys):
     training = dataclasses.replace(TRAINING, clip_norm=1.0)
     plain = train(dataclasses.replace(NGRAMS, tokenizer=words, training=training), tmp_path / "run")
     assert "warning: --ngram-l2 has no effect" in capsys.readouterr().out
-    of_plain = plain.restore("last")[0].parameters
-    of_both = run.restore("last")[0].parameters
+    of_plain = plain.parameters("last")[0]
+    of_both = run.parameters("last")[0]
     kinds = "word_ngrams", "character_ngrams"
     added = {f"{kind}.{name}" for kind in kinds for name in ("weights", "bias")}
     assert set(of_both) - set(of_plain) == added
@@ -100,8 +100,8 @@ def test_a_run_resumes_to_the_same_bits(run, tmp_path, monkeypatch):
         interrupt(patched, 3)
         stopped(start_like(run, tmp_path / "cut").train)
     again = resume(tmp_path / "cut")
-    expected = run.restore("last")[0].parameters
-    for name, array in again.restore("last")[0].parameters.items():
+    expected = run.parameters("last")[0]
+    for name, array in again.parameters("last")[0].items():
         np.testing.assert_array_equal(np.asarray(array), np.asarray(expected[name]), err_msg=name)
 
 

@@ -111,7 +111,7 @@ def test_drawn_windows_are_of_the_part_and_always_the_same(kind, folder):
 def test_a_feed_gives_windows_by_seed_step_and_row(folder):
     part = open_both(folder)["training"]
     config = TrainingConfig(steps=9, batch_size=4, accumulate=2, seed=5)
-    feed = part.fed()(config, make_mesh(jax.devices()[:1], config, 0))
+    feed = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
     batches = np.asarray(feed.at(3, 2).batches)[0]
     again = np.asarray(feed.at(4, 1).batches)[0]
     feed.close()

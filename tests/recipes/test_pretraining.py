@@ -24,14 +24,14 @@ from tests.helpers.recipes import (
 from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
 from tlite.models import Embedding, LogisticConfig, Norm, Rotary
-from tlite.recipes import pretraining, start
-from tlite.recipes.pretraining import (
+from tlite.recipes import finetuning, start
+from tlite.recipes.finetuning import (
     generator_config,
     pretrained_members,
     pretraining_config,
     token_stream,
 )
-from tlite.recipes.taking import take_member
+from tlite.recipes.kinds import take_member
 from tlite.text import IndexTokenizer
 from tlite.training import Trainer, generator_task
 from tlite.training.checkpoints import Checkpoints
@@ -118,7 +118,7 @@ def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that
         assert stopped(run.train).endswith(f"tlite train --resume {folder}")
     assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
     if in_pretraining:
-        assert "no checkpoint yet" in complaint(run.restore, "best")
+        assert "no checkpoint yet" in complaint(run.parameters, "best")
         assert "no checkpoint yet" in complaint(take_member, run, 0)
         assert not (tmp_path / "run-0").exists()
     assert_same_state(resume(folder), uninterrupted)
@@ -162,7 +162,7 @@ def tokens_read(experiment, folder, capsys) -> int:
         raise Interrupted("stopped", signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pretraining, "fit", stop)
+        patch.setattr(finetuning, "fit", stop)
         stopped(train, experiment, folder)
     found = re.search(r"pre-training a generator on ([\d,]+) tokens", capsys.readouterr().out)
     return int(found[1].replace(",", ""))

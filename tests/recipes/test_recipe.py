@@ -30,7 +30,7 @@ from tlite.errors import Interrupted
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe, open_recipe, start
-from tlite.recipes.taking import take_member
+from tlite.recipes.kinds import take_member
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
@@ -99,10 +99,10 @@ def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupt
     assert alone.run.folder.name == "halfway-1"
     assert alone.experiment.training.members == TRAINING.members[1:2]
     assert open_recipe(alone.run.folder).run == alone.run
-    (taken, step), (together, last) = alone.restore("last"), halfway.restore("last")
+    (taken, step), (together, last) = (run.parameters("last") for run in (alone, halfway))
     assert step == last
-    for name, array in taken.parameters.items():
-        np.testing.assert_array_equal(array[0], together.parameters[name][1])
+    for name, array in taken.items():
+        np.testing.assert_array_equal(array[0], together[name][1])
     without_report(alone).train()
     lines = read_metrics(alone.run.metrics)
     assert not any("loss_members" in line for line in lines)
@@ -113,8 +113,8 @@ def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupt
     }
     losses = {line["step"]: line["loss"] for line in lines if line["split"] == "training"}
     assert losses == pytest.approx(among, abs=1e-5)
-    expected = uninterrupted.restore("last")[0].parameters
-    for name, array in alone.restore("last")[0].parameters.items():
+    expected = uninterrupted.parameters("last")[0]
+    for name, array in alone.parameters("last")[0].items():
         np.testing.assert_allclose(array[0], expected[name][1], atol=1e-4)
 
 
@@ -135,16 +135,16 @@ def test_a_run_without_a_checkpoint_has_no_member_to_take(binary, tmp_path):
 
 
 def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted):
-    assert uninterrupted.restore("last")[1] == STEPS
-    assert uninterrupted.restore("4")[1] == 4
+    assert uninterrupted.parameters("last")[1] == STEPS
+    assert uninterrupted.parameters("4")[1] == 4
     losses = {
         line["step"]: line["loss"]
         for line in read_metrics(uninterrupted.run.metrics)
         if line["split"] == "validation"
     }
-    assert uninterrupted.restore("best")[1] == min(losses, key=losses.get)
+    assert uninterrupted.parameters("best")[1] == min(losses, key=losses.get)
     for name in ("1", "first", "-1"):
-        assert f"there is no checkpoint {name}" in complaint(uninterrupted.restore, name)
+        assert f"there is no checkpoint {name}" in complaint(uninterrupted.parameters, name)
 
 
 @pytest.mark.parametrize("select", ["loss", "accuracy"])
@@ -154,7 +154,7 @@ def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, s
     lines = [line for line in read_metrics(run.run.metrics) if line["split"] == "validation"]
     scores = {line["step"]: line[select] for line in lines}
     best = max(scores.values()) if select == "accuracy" else min(scores.values())
-    assert scores[run.restore("best")[1]] == best
+    assert scores[run.parameters("best")[1]] == best
 
 
 # The data
@@ -227,7 +227,7 @@ def test_auto_is_decided_once_and_kept(
 ):
     asked = []
     found = lambda name: asked.append(name) or (precision, "it was measured")  # noqa: E731
-    monkeypatch.setattr("tlite.recipes.prepared.choose_precision", found)
+    monkeypatch.setattr("tlite.recipes.kinds.choose_precision", found)
     model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=context)
     training = dataclasses.replace(TRAINING, precision="auto")
     run = start(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.corpora import write_corpus
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled, restored
 from tlite.comparison.study import Study, Variant, free_name, is_study, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
@@ -76,7 +76,7 @@ def state(folder):
         with Checkpoints(run / "checkpoints") as checkpoints:
             steps = checkpoints.steps()
         for step in steps:
-            members, _ = recipe.restore(str(step))
+            members, _ = restored(recipe, step)
             leaves = jax.tree.leaves((members.parameters, members.optimizer))
             saved[step] = [np.asarray(leaf).tobytes() for leaf in leaves]
         found[run.name] = lines, saved
@@ -404,7 +404,7 @@ def test_the_data_is_read_once(base, tmp_path, monkeypatch):
 
 def test_precision_is_chosen_once_for_all(base, tmp_path, monkeypatch):
     chosen = iter([("mixed", "it is faster")])
-    monkeypatch.setattr("tlite.recipes.prepared.choose_precision", lambda asked: next(chosen))
+    monkeypatch.setattr("tlite.recipes.kinds.choose_precision", lambda asked: next(chosen))
     study = start_study(sizes(base, precision="auto"), tmp_path / "study", Preparing())
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
 

@@ -137,17 +137,17 @@ def test_a_run_that_was_interrupted_ends_as_one_that_never_was(trained, tmp_path
     resumed = resume(folder)
     assert_same_state(resumed, trained)
     for checkpoint in ("best", "average"):
-        (members, step), (expected, at) = (r.restore(checkpoint) for r in (resumed, trained))
+        (found, step), (expected, at) = (r.parameters(checkpoint) for r in (resumed, trained))
         assert step == at
-        jax.tree.map(np.testing.assert_array_equal, members.parameters, expected.parameters)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
-    kept = [trained.restore(str(step))[0].parameters for step in (2, 4, 6)]
-    members, step = trained.restore("average")
+    kept = [trained.parameters(str(step))[0] for step in (2, 4, 6)]
+    parameters, step = trained.parameters("average")
     assert step == STEPS
     mean = jax.tree.map(lambda *arrays: np.mean(np.float64(arrays), axis=0), *kept)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), dict(members.parameters), mean)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), parameters, mean)
     assert max(np.abs(mean[name] - kept[-1][name]).max() for name in mean) > 1e-3
 
 
@@ -184,9 +184,9 @@ def test_subwords_without_capitals_are_compared_with_references_without(
     run = start(dataclasses.replace(sentences, tokenizer=tokenizer, truncate=True), tmp_path / "r")
     right = {pair.source: pair.target.lower() for pair in run.data.validation}
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
-    members = run.trainer.init()
-    assert run.measure(members, {})["exact_match"].tolist() == [1, 1]
-    run.print_scores("validation", run.data.validation, run.validation(), members)
+    parameters = run.trainer.init().parameters
+    assert run.measure(parameters, {})["exact_match"].tolist() == [1, 1]
+    run.print_scores("validation", run.data.validation, run.validation(), parameters)
     out = capsys.readouterr().out
     assert "greedy: BLEU 100.00 ± 0.00" in out
     assert "case:lc" in out
@@ -194,7 +194,7 @@ def test_subwords_without_capitals_are_compared_with_references_without(
 
 
 def test_a_model_is_loaded_without_its_data(trained):
-    parameters = trained.restore("last")[0].parameters
+    parameters = trained.parameters("last")[0]
     alone = load_model(trained.run, "last", 1)
     among = trained.trainer.models(parameters)[1]
     texts = ["a b c d", "d c b a"]

@@ -152,8 +152,8 @@ def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
     assert content.index("<dl>") < content.index("What each head looks at")
     assert content.index("What each head looks at") < content.index("<details>")
     assert "<details open" not in content
-    members, step = run.restore("best")
-    model = run.trainer.models(members.parameters)[0]
+    parameters, step = run.parameters("best")
+    model = run.trainer.models(parameters)[0]
     assert facts["Experiment"].startswith("tiny, a ")
     assert f"best step {step}, member 0" in facts["Experiment"]
     assert f"{sum(leaf.size for leaf in jax.tree.leaves(model)):,} parameters" in facts["Size"]
@@ -173,8 +173,8 @@ def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
 @each_kind
 def test_the_page_shows_the_weights_of_the_model_on_the_text(pages, trained, kind):
     run, groups = trained(kind), groups_of(pages(kind))
-    members, _ = run.restore("best")
-    model = run.trainer.models(members.parameters)[0]
+    parameters, _ = run.parameters("best")
+    model = run.trainer.models(parameters)[0]
     for group in groups:
         weights, length = weights_of(group), len(group["queries"])
         assert weights.shape == (1, 2, length, len(group["keys"]))
@@ -255,7 +255,7 @@ def test_only_the_characters_of_a_short_validation_part_are_shown(
 ):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
-    parameters, page = run.restore("best")[0].parameters, Page(tmp_path)
+    parameters, page = run.parameters("best")[0], Page(tmp_path)
     module.draw_validation(run, run.trainer.models(parameters)[0], page, parameters)
     shown = coloured("".join(page.topics["Predictions"]))
     assert shown == run.tokenizer.decode(run.validation_tokens[1:])

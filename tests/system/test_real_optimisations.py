@@ -23,9 +23,10 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.recipes import restored
 from tlite.data import BuiltinText, CopyTask
 from tlite.data.sources import split_text
-from tlite.recipes import GeneratorRecipe
+from tlite.recipes import open_recipe
 from tlite.training.metrics import read_metrics
 
 STEPS = 60
@@ -138,7 +139,7 @@ def test_a_run_that_is_stopped_ends_with_the_bits_of_one_that_is_not(whole, tmp_
     assert process.returncode == 130
     assert read_metrics(folder / "metrics.jsonl")[-1]["step"] < STEPS
     finish(f"train --resume {folder}")
-    ends = [GeneratorRecipe.open(run).restore("last") for run in (whole[0], folder)]
+    ends = [restored(open_recipe(run)) for run in (whole[0], folder)]
     assert [step for _, step in ends] == [STEPS, STEPS]
     states = [(members.parameters, members.optimizer) for members, _ in ends]
     jax.tree.map(np.testing.assert_array_equal, *states)

@@ -15,12 +15,13 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.recipes import restored
 from tlite.cli import main
-from tlite.recipes import GeneratorRecipe
+from tlite.recipes import open_recipe
 from tlite.training.metrics import read_metrics
 
 STEPS = 60
-# In float32: what precision a run starts with must not depend on the speed of the machine.
+# In float32: what precision a run starts with must not depend on the machine.
 SETTINGS = (
     "--width 8 --num-heads 2 --num-blocks 1 --context 8 --batch-size 4 --seeds 2 "
     "--precision float32"
@@ -69,7 +70,7 @@ def assert_same_state(folder: Path, other: Path) -> None:
     """Bit-identical parameters and optimizer at the last step."""
     states = []
     for run in (folder, other):
-        members, step = GeneratorRecipe.open(run).restore("last")
+        members, step = restored(open_recipe(run))
         assert step == STEPS
         states.append((members.parameters, members.optimizer))
     for a, b in zip(*map(jax.tree.leaves, states), strict=True):

@@ -25,8 +25,8 @@ def together(several):
 
 def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, together):
     divided = several(2, 2, "--placement sharded --model-devices 2")
-    found, right = (recipe.restore("last")[0] for recipe in (divided, together))
-    assert_close(found.parameters, right.parameters)
+    found, right = (recipe.parameters("last")[0] for recipe in (divided, together))
+    assert_close(found, right)
     for split in ("training", "validation"):
         ours, theirs = (losses_of(recipe, split) for recipe in (divided, together))
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -35,10 +35,10 @@ def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, toget
 @pytest.mark.parametrize("member", [0, 3])
 def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
     recipe = several(2, 2, f"--placement sharded {MEMBERS}")
-    found, _ = recipe.restore("last")
+    found, _ = recipe.parameters("last")
     seed = recipe.experiment.training.members[member]
     right, _ = alone(recipe, 1, placement="replicated", seed=seed, seeds=1)
-    assert_close({name: a[member : member + 1] for name, a in found.parameters.items()}, right)
+    assert_close({name: a[member : member + 1] for name, a in found.items()}, right)
 
 
 SMALL = (

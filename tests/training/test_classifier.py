@@ -150,7 +150,7 @@ def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devi
     members = trainer.init()
     shards = trainer.num_shards
     batches = labelled_batches(tokens, labels, size, shards)
-    means = validate(trainer, members, batches)
+    means = validate(trainer, members.parameters, batches)
     for member, one in enumerate(trainer.models(members.parameters)):
         log_p = log_softmax(joined_of(one, tokens))
         loss = -log_p[np.arange(21), labels].mean()

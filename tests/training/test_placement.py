@@ -79,7 +79,7 @@ def test_validation_of_a_sharded_model_is_that_of_one_device(small_is_large):
     found, expected = (
         validate(
             trainer,
-            run(trainer)[0],
+            run(trainer)[0].parameters,
             validation_batches(TOKENS, MODEL.context, 4, trainer.num_shards),
         )
         for trainer in (sharded, make_trainer(seed=0, **MUON))
@@ -112,14 +112,17 @@ def test_members_exchange_nothing_with_each_other():
 )
 def test_the_mesh_has_members_then_the_batch_then_the_model(num_devices, seeds, settings, shape):
     config = dataclasses.replace(TRAINING, seeds=seeds, **settings)
-    mesh = make_mesh(jax.local_devices()[:num_devices], config, 10**6)
+    mesh = make_mesh(jax.local_devices()[:num_devices], config, 10**6, config.batch_size)
     assert tuple(mesh.shape.values()) == shape
 
 
 def test_large_models_are_divided_without_being_asked():
     for size, shape in {10**6: (1, 4, 1), 10**9: (1, 2, 2)}.items():
         config = dataclasses.replace(TRAINING, model_devices=2)
-        assert tuple(make_mesh(jax.local_devices(), config, size).shape.values()) == shape
+        assert (
+            tuple(make_mesh(jax.local_devices(), config, size, config.batch_size).shape.values())
+            == shape
+        )
 
 
 def test_the_table_of_a_gpt():

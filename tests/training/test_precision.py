@@ -1,6 +1,5 @@
 import dataclasses
 import functools
-import time
 
 import jax
 import jax.numpy as jnp
@@ -69,46 +68,51 @@ def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
 # The choice
 
 
-def faster(monkeypatch, **seconds):
-    """Products take so many seconds, in float32 and in bfloat16."""
-    monkeypatch.setattr(precision, "_seconds", lambda dtype: seconds[jnp.dtype(dtype).name])
-    monkeypatch.setattr(precision, "_try_attention", lambda: None)
-
-
 def refuse(*_):
     raise RuntimeError("Unsupported element type for DotThunk")
 
 
-def test_float32_is_taken_as_asked_and_nothing_is_measured(monkeypatch):
-    monkeypatch.setattr(precision, "_seconds", refuse)
-    assert precision.choose_precision("float32") == ("float32", "float32")
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine with these lines in /proc/cpuinfo, or with none."""
 
+    def make(cpu_info: str | None, platform: str = "cpu") -> None:
+        if cpu_info is not None:
+            (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{cpu_info}\nbugs\t\t: amx_bf16\n")
+        monkeypatch.setattr(precision, "CPU_INFO", tmp_path / "cpuinfo")
+        monkeypatch.setattr(jax, "default_backend", lambda: platform)
+        monkeypatch.setattr(precision, "_try_attention", lambda: None)
 
-@pytest.mark.parametrize("asked", ["auto", "mixed"])
-def test_mixed_is_taken_where_it_is_faster(monkeypatch, asked):
-    faster(monkeypatch, float32=2.0, bfloat16=1.0)
-    found, reason = precision.choose_precision(asked)
-    assert found == "mixed"
-    assert "2.0 x faster" in reason
+    return make
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen", "said"),
-    [("auto", "float32", "float32, as bfloat16 products are 3.0 x slower here"),
-     ("mixed", "mixed", "mixed, as asked, but bfloat16 products are 3.0 x slower here")],
-)  # fmt: skip
-def test_where_mixed_is_slower_auto_is_float32_and_mixed_is_mixed(monkeypatch, asked, chosen, said):
-    faster(monkeypatch, float32=1.0, bfloat16=3.0)
-    assert precision.choose_precision(asked) == (chosen, said)
+    ("cpu_info", "platform", "hardware"),
+    [
+        ("flags\t\t: fpu avx512_bf16 sse2", "cpu", "avx512_bf16"),
+        ("flags\t\t: amx_bf16 avx512_bf16 amx_tile", "cpu", "amx_bf16 and avx512_bf16"),
+        ("Features\t: fp asimd i8mm bf16 dgh", "cpu", "bf16"),
+        ("flags\t\t: fpu avx512f avx512_fp16 amx_tile", "cpu", ""),
+        ("Features\t: fp asimd sve", "cpu", ""),
+        (None, "cpu", ""),  # macOS, Windows
+        ("flags\t\t: fpu sse2", "gpu", "a GPU"),
+        (None, "tpu", "a TPU"),
+    ],
+)
+def test_auto_is_decided_by_the_hardware_and_says_so(machine, cpu_info, platform, hardware):
+    machine(cpu_info, platform)
+    expected = ("mixed", f"mixed (bfloat16 products by {hardware})")
+    if not hardware:
+        expected = "float32", "float32, as this CPU has no bfloat16 products"
+    assert precision.choose_precision("auto") == expected
+    found, said = precision.choose_precision("mixed")
+    assert (found, "may be faster" in said) == ("mixed", not hardware)
+    assert precision.choose_precision("float32") == ("float32", "float32")
 
 
-@pytest.mark.parametrize("part", ["_seconds", "_try_attention"])
-def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(monkeypatch, part):
-    faster(monkeypatch, float32=2.0, bfloat16=1.0)
-    monkeypatch.setattr(precision, part, refuse)
-    if part == "_seconds":
-        allowed = lambda dtype: refuse() if dtype == jnp.bfloat16 else 1.0  # noqa: E731
-        monkeypatch.setattr(precision, part, allowed)
+def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(machine, monkeypatch):
+    machine("flags\t\t: avx512_bf16")
+    monkeypatch.setattr(precision, "_try_attention", refuse)
     found, reason = precision.choose_precision("auto")
     assert found == "float32"
     assert "refuses" in reason
@@ -116,24 +120,10 @@ def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(monkeypatc
         precision.choose_precision("mixed")
 
 
-def test_auto_chooses_by_what_it_measures_here(monkeypatch):
-    measure, measured, spent = precision._seconds, {}, {}
-
-    def seconds(dtype):
-        name, began = jnp.dtype(dtype).name, time.perf_counter()
-        measured[name] = measure(dtype)
-        spent[name] = time.perf_counter() - began
-        return measured[name]
-
-    monkeypatch.setattr(precision, "_seconds", seconds)
+def test_this_compiler_takes_bfloat16_products_or_says_so():
     found, reason = precision.choose_precision("auto")
-    if "refuses" in reason:
-        assert found == "float32"
-        return
-    assert found == ("mixed" if measured["bfloat16"] <= measured["float32"] else "float32")
-    factor = max(measured.values()) / min(measured.values())
-    assert f"{factor:.1f} x" in reason
-    assert all(0 < 5 * measured[name] < spent[name] for name in measured)  # the least of five
+    by_hardware = bool(precision.bfloat16_hardware()) and "refuses" not in reason
+    assert found == ("mixed" if by_hardware else "float32")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tlite.models import FeedForward
 from tlite.recipes import GeneratorRecipe
 from tlite.text import CharTokenizer
 from tlite.training import runs
+from tlite.training.provenance import PACKAGE
 
 EXPERIMENT = GeneratorExperiment("novel", TextFile("a.txt"))
 TEXT = "Grüße"
@@ -173,6 +174,26 @@ def test_what_a_run_was_made_with_is_recorded_and_compared(tmp_path, capsys):
     path.write_text(json.dumps(content))
     runs.open_run(folder, Experiment)
     assert capsys.readouterr().err == ""
+
+
+def test_the_source_of_what_scores_and_selects_is_recorded_too(tmp_path, capsys):
+    folder = make_run(tmp_path / "run").folder
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    made = content["made_with"]
+    rooms = [name for name in made if name.startswith("tlite/")]
+    assert {"tlite/recipes", "tlite/decoding"} <= {*rooms}
+    assert all((PACKAGE.parent / room).is_dir() for room in rooms)
+    # A run of before recorded fewer rooms, and one that is gone.
+    content["made_with"] = {n: v for n, v in made.items() if n != "tlite/recipes"}
+    content["made_with"]["tlite/modules"] = "0"
+    path.write_text(json.dumps(content))
+    runs.open_run(folder, Experiment)
+    assert capsys.readouterr().err == ""
+    content["made_with"]["tlite/decoding"] = "0"
+    path.write_text(json.dumps(content))
+    runs.open_run(folder, Experiment)
+    assert "the source in tlite/decoding has changed" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

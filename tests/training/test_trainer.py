@@ -147,7 +147,7 @@ def test_validation_does_not_depend_on_the_batch_size():
         members = begin(trainer, make_trainer(**SEVERAL))
         batches = validation_batches(TOKENS, MODEL.context, batch_size, trainer.num_shards)
         assert batches[2].sum() == len(TOKENS) - 1
-        means = validate(trainer, members, batches)
+        means = validate(trainer, members.parameters, batches)
         for member, model in enumerate(trainer.models(members.parameters)):
             log_p = np.asarray(log_softmax(model, windows))
             losses = -np.take_along_axis(log_p, targets[..., None], -1).ravel()

@@ -246,17 +246,20 @@ def test_means_over_batches_are_computed_by_hand(size):
     """Without the label smoothing, which only training has."""
     given, trainer = pairs(11), make_trainer(**TOGETHER)
     members = trainer.place(start_of(trainer))
-    means = validate(trainer, members, pair_batches(*given, size, trainer.num_shards))
+    batches = pair_batches(*given, size, trainer.num_shards)
+    means = validate(trainer, members.parameters, batches)
     for member, one in enumerate(trainer.models(members.parameters)):
         losses, hits = losses_by_hand(one, *given)
         assert means["loss"][member] == pytest.approx(np.mean(losses), abs=1e-5)
         assert means["accuracy"][member] == pytest.approx(np.mean(hits))
 
 
-def test_devices_and_accumulated_batches_change_nothing():
-    """Each of eight updates sees all 24 pairs: in one batch; or in twelve of two pairs each, which
-    four devices have filled up to four."""
+@pytest.mark.parametrize(("devices", "size", "accumulate"), [(4, 2, 12), (3, 8, 3)])
+def test_devices_and_accumulated_batches_change_nothing(devices, size, accumulate):
+    """Each of eight updates sees all 24 pairs: in one batch; or in several, which as many devices
+    as there are have filled up to a multiple of them, whatever divides the number of tokens."""
     whole = make_trainer(num_buckets=1, model=QUIET, batch_size=8 * 24)
-    parts = make_trainer(4, num_buckets=1, model=QUIET, batch_size=8 * 2, accumulate=12)
-    assert parts.num_shards == 4
+    settings = {"batch_size": 8 * size, "accumulate": accumulate}
+    parts = make_trainer(devices, num_buckets=1, model=QUIET, **settings)
+    assert parts.num_shards == devices
     assert_same(run(parts, whole), run(whole))

@@ -9,9 +9,8 @@ from tlite.experiment import Experiment
 from tlite.preparation import prepare_corpus
 from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
-from tlite.recipes.kinds import open_recipe, start
+from tlite.recipes.kinds import open_recipe, start, take_member
 from tlite.recipes.options import Evaluate, EvaluatePretrained
-from tlite.recipes.taking import take_member
 
 
 def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) -> None:

@@ -6,7 +6,7 @@ from tlite import comparison
 from tlite.cli.options import Compare, Inspect
 from tlite.pretrained import is_pretrained
 from tlite.recipes.kinds import open_recipe
-from tlite.recipes.restoring import check_member
+from tlite.recipes.loading import check_member
 from tlite.report import inspect_pretrained, inspect_run
 
 

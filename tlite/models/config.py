@@ -1,6 +1,7 @@
 """What the models have in common: their sizes and their parts."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from tlite.models.parts import (
     check,
     part,
 )
+from tlite.own_code import is_own, name_of
 
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
@@ -107,3 +109,19 @@ class BlocksConfig:
     def width_of_heads(self) -> int:
         """Width K of a head."""
         return self.attention.width_of_heads(self)
+
+
+def named_parts(config) -> Iterator[tuple[str, str]]:
+    """Name and what is told: of attention always, of the user's functions and parts if any."""
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), field.name
+        if not dataclasses.is_dataclass(value):
+            if callable(value):
+                yield name, name_of(value)
+        elif is_own(value):
+            yield name, name_of(type(value))
+        elif isinstance(value, Attention):
+            yield name, name_of(value.function)
+        else:
+            for inner, told in named_parts(value):
+                yield name if inner == "function" else inner, told

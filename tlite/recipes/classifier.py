@@ -7,22 +7,24 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
-from tlite.models import ClassifierConfig
+from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.evaluation import evaluate_classifier
-from tlite.recipes.finetuning import start_from, taken_from
+from tlite.recipes.finetuning import (
+    check_pretraining,
+    pretrained_members,
+    start_from,
+    taken_from,
+)
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
 from tlite.recipes.options import EvaluateClassifier
-from tlite.recipes.prepared import fingerprint_of, with_sizes
-from tlite.recipes.pretraining import check_pretraining, pretrained_members
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
@@ -41,7 +43,9 @@ class LabelledData(NamedTuple):
 class ClassifierRecipe(Recipe):
     """A classifier and the texts whose labels it learns to predict."""
 
+    kind = "classifier"
     experiment_type = ClassifierExperiment
+    model_type = TransformerClassifier
     packages = ("sklearn",)  # of the baseline
 
     @classmethod
@@ -135,17 +139,17 @@ class ClassifierRecipe(Recipe):
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
         """Probabilities of the classes (M, N, C) by every member, and the checkpoint's step."""
-        members, step = self.restore(checkpoint)
+        parameters, step = self.parameters(checkpoint)
         tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
-        models = self.trainer.models(members.parameters)
+        models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
     def report(self, batches) -> None:
         """Accuracy beside the baseline's, and the curves, at the end of training."""
         from tlite import pictures  # matplotlib is slow to import
 
-        members, step = self.restore("best")
-        means = validate(self.trainer, members, batches)
+        parameters, step = self.parameters("best")
+        means = validate(self.trainer, parameters, batches)
         print(f"best checkpoint: step {step:,}")
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
@@ -184,7 +188,7 @@ class ClassifierRecipe(Recipe):
 
 def make_trainer(experiment: ClassifierExperiment, data: Any) -> Trainer:
     task = classifier_task(experiment.model, experiment.training.label_smoothing)
-    return Trainer(task, experiment.training, jax.tree.map(jnp.asarray, data))
+    return Trainer(task, experiment.training, data)
 
 
 def encode_examples(

@@ -10,17 +10,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.memory import out_of_memory
 from tlite.models import Ensemble
-from tlite.training import Trainer, TrainingConfig, TrainState
+from tlite.training import Trainer, TrainingConfig
 from tlite.training.named import model_maker
 
 
-def ensemble_of(trainer: Trainer, members: TrainState) -> Ensemble:
+def ensemble_of(trainer: Trainer, parameters: dict) -> Ensemble:
     """The members as one model, whole in this process."""
-    arrays = trainer.on_host(members.parameters)
+    arrays = trainer.on_host(parameters)
     return Ensemble(jax.tree.map(jnp.asarray, model_maker(trainer.model)(arrays)))
 
 
-def ensemble_means(trainer: Trainer, members: TrainState, batches: Any) -> dict[str, np.ndarray]:
+def ensemble_means(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
     """`training.loop.validate` of the members as one model: means over all batches, (1,) each.
 
     The examples of a batch are divided over the devices, and on each of them the members come one
@@ -35,7 +35,7 @@ def ensemble_means(trainer: Trainer, members: TrainState, batches: Any) -> dict[
     mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))
     with out_of_memory("a batch of the evaluation"):
         ensemble = jax.device_put(
-            ensemble_of(trainer, members), NamedSharding(mesh, PartitionSpec())
+            ensemble_of(trainer, parameters), NamedSharding(mesh, PartitionSpec())
         )
         batches = jax.device_put(batches, NamedSharding(mesh, PartitionSpec(None, "data")))
         sums = jax.device_get(jax.jit(evaluate)(ensemble, batches))

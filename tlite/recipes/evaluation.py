@@ -7,11 +7,12 @@ import numpy as np
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
+from tlite.recipes.loading import check_member
 from tlite.recipes.options import EvaluateClassifier
 from tlite.recipes.recipe import Recipe, spread
-from tlite.recipes.restoring import check_member
 from tlite.terminal import show
 from tlite.training.metrics import read_metrics
+from tlite.training.runs import Run, open_run
 
 
 def evaluate_classifier(recipe: Recipe, options: EvaluateClassifier) -> None:
@@ -27,7 +28,9 @@ def evaluate_classifier(recipe: Recipe, options: EvaluateClassifier) -> None:
     member = 0 if options.member == "all" else options.member
     check_member(member, number)
     split, beside = options.split, options.beside
-    recipes = [recipe] if beside is None else [recipe, type(recipe).open(beside)]
+    runs = [recipe.run]
+    if beside is not None:
+        runs.append(open_run(beside, type(recipe.experiment)))
     classes = recipe.experiment.data.classes
     if split == "test":  # the other parts were told when the run was opened
         say_what_is_read(recipe.experiment, [split])
@@ -73,7 +76,7 @@ def evaluate_classifier(recipe: Recipe, options: EvaluateClassifier) -> None:
                 f"({probabilities[index].max():.3f}): "
                 f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
             )
-    draw(recipes, split, probabilities, examples, confusions)
+    draw(recipe, runs, split, probabilities, examples, confusions)
 
 
 def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -82,11 +85,10 @@ def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray
     return -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean(1)
 
 
-def draw(recipes: list[Recipe], split: str, probabilities, examples, confusions) -> None:
-    """The pictures of the first run; with a second one, both runs' learning curves."""
+def draw(recipe: Recipe, runs: list[Run], split: str, probabilities, examples, confusions) -> None:
+    """The pictures of a recipe's run; of several runs also their learning curves."""
     from tlite import pictures  # matplotlib is slow to import
 
-    recipe = recipes[0]
     classes = recipe.experiment.data.classes
     values = [example.value for example in examples]
     labels = np.array([-1 if e.label is None else e.label for e in examples])
@@ -105,8 +107,8 @@ def draw(recipes: list[Recipe], split: str, probabilities, examples, confusions)
             probabilities.argmax(-1), values, classes
         ),
     }
-    if len(recipes) > 1:
-        curves = {_title(r): read_metrics(r.run.metrics, most=1000) for r in recipes}
+    if len(runs) > 1:
+        curves = {_title(run): read_metrics(run.metrics, most=1000) for run in runs}
         plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
     with disk_errors(recipe.run.plots):
         recipe.save_plots(plots)
@@ -114,9 +116,9 @@ def draw(recipes: list[Recipe], split: str, probabilities, examples, confusions)
     print(f"\ndrawn in {recipe.run.plots}: {names}")
 
 
-def _title(recipe: Recipe) -> str:
-    dropout = getattr(recipe.experiment.model, "dropout", 0.0)
-    return f"{recipe.experiment.name} {recipe.run.folder.name}\ndropout {dropout:g}"
+def _title(run: Run) -> str:
+    dropout = getattr(run.experiment.model, "dropout", 0.0)
+    return f"{run.experiment.name} {run.folder.name}\ndropout {dropout:g}"
 
 
 def _table(counts: np.ndarray, classes: list[str]) -> str:

@@ -15,6 +15,7 @@ from tlite.data.corpus import Corpus
 from tlite.decoding import stream
 from tlite.errors import UserError, disk_errors, program
 from tlite.experiment import Characters, GeneratorExperiment
+from tlite.models import TransformerGenerator
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.options import EvaluateGenerator
@@ -51,7 +52,9 @@ MOST_LOGITS = 2**27  # numbers on a device, for each member, at a time
 class GeneratorRecipe(Recipe):
     """A generator and the text whose next tokens it learns to predict."""
 
+    kind = "generator"
     experiment_type = GeneratorExperiment
+    model_type = TransformerGenerator
 
     @classmethod
     def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:
@@ -163,7 +166,7 @@ class GeneratorRecipe(Recipe):
     def scored(self) -> tuple[int, str]:
         return len(self.parts["validation"]) - 1, f"{self.unit}s"
 
-    def measure(self, members: TrainState, means: dict, split: str = "validation") -> dict:
+    def measure(self, parameters: dict, means: dict, split: str = "validation") -> dict:
         """Bits for each byte of a part's text: they compare models with different tokens."""
         ratio = self.parts[split].targets_per_byte
         return {"bits_per_byte": means["loss"] * ratio / math.log(2)} if ratio else {}
@@ -176,32 +179,32 @@ class GeneratorRecipe(Recipe):
     def report(self, batches) -> None:
         """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
         run = self.run
-        members, step = self.restore("best")
+        parameters, step = self.parameters("best")
         print(f"best checkpoint: step {step:,}")
-        print(describe("validation", self.means(members, batches), self.unit))
-        model = self.trainer.models(members.parameters)[0]
+        print(describe("validation", self.means(parameters, batches), self.unit))
+        model = self.trainer.models(parameters)[0]
         prompt, key = self.experiment.prompt, jax.random.key(0)
         tokens = prompt_tokens(self.tokenizer, prompt)
         settings = {"num_tokens": 500, "rng": key, "stop": end_ids(self.tokenizer)}
         text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
         self.save_sample(step, prompt + text)
         with disk_errors(run.plots):
-            self.draw(members, batches, model)
+            self.draw(parameters, batches, model)
         print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
 
     def means(
-        self, members: TrainState, batches, split: str = "validation", find: Callable = validate
+        self, parameters: dict, batches, split: str = "validation", find: Callable = validate
     ) -> dict:
         """What is found on batches of a part, over the members; or by all of them together."""
-        means = find(self.trainer, members, batches)
-        return summarise(means | self.measure(members, means, split))
+        means = find(self.trainer, parameters, batches)
+        return summarise(means | self.measure(parameters, means, split))
 
-    def draw(self, members, batches, model) -> None:
+    def draw(self, parameters, batches, model) -> None:
         """Loss and accuracy curves, loss by position, next-character probabilities."""
         from tlite import pictures  # matplotlib is slow to import
 
         lines = read_metrics(self.run.metrics, most=1000)
-        sums = self.trainer.evaluate(members.parameters, batches)
+        sums = self.trainer.evaluate(parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         probabilities = jax.nn.softmax(model(jnp.asarray(opening)), axis=-1)
         most = min(8, probabilities.shape[-1])
@@ -228,13 +231,13 @@ class GeneratorRecipe(Recipe):
         if sampled > most:
             raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
         together = self.is_together(options.member)
-        members, step = self.restore(options.checkpoint)
+        parameters, step = self.parameters(options.checkpoint)
         batches = self.validation(split)
 
         def tell(part: str, ending: str = "") -> None:
-            print(describe(part, self.means(members, batches, split), self.unit) + ending)
+            print(describe(part, self.means(parameters, batches, split), self.unit) + ending)
             if together:
-                means = self.means(members, batches, split, ensemble_means)
+                means = self.means(parameters, batches, split, ensemble_means)
                 name = describe_ensemble(self.experiment.training)
                 print(describe(f"{name}:", means, self.unit))
 

@@ -1,4 +1,8 @@
-"""Trained models from folders: tlite's runs and Hugging Face's, without data and a trainer."""
+"""Trained models from folders: tlite's runs and Hugging Face's, without data and a trainer.
+
+Whoever wants the parameters of a run, wherever they are to lie, has them from `read_parameters`;
+only what goes on training reads an optimizer (`training.loop.restore`).
+"""
 
 import sys
 from collections.abc import Iterable
@@ -7,28 +11,17 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tlite.errors import UserError
-from tlite.experiment import (
-    ClassifierExperiment,
-    Experiment,
-    GeneratorExperiment,
-    TranslatorExperiment,
-)
-from tlite.models import (
-    Ensemble,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerSeq2Seq,
-    make_model,
-)
+from tlite.experiment import Experiment
+from tlite.models import Ensemble, make_model
 from tlite.models.probe import probe
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
-from tlite.recipes.restoring import check_member, checkpoint_steps, mean_parameters
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.named import parameter_names
+from tlite.training.named import by_name, model_maker
 from tlite.training.runs import Run, open_run
 
 UNHEEDED = {
@@ -87,13 +80,10 @@ def open_model(
         return load_model(run, checkpoint, member), load_tokenizer(run), run
     if checkpoint != "best" or member:
         raise UserError("--checkpoint and --member are for runs: this folder has one model")
+    from tlite.recipes.kinds import RECIPES
+
     model, tokenizer, told = load_pretrained(folder)
-    wanted = {
-        GeneratorExperiment: TransformerGenerator,
-        ClassifierExperiment: TransformerClassifier,
-        TranslatorExperiment: TransformerSeq2Seq,
-    }
-    if kind in wanted and not isinstance(model, wanted[kind]):
+    if kind in RECIPES and not isinstance(model, RECIPES[kind].model_type):
         raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
     if tokenizer is None:
         raise UserError(told.no_tokenizer)
@@ -109,7 +99,7 @@ def warn_of_unheeded(told) -> None:
 
 
 def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] = 0):
-    """One of a run's models, from its parameters alone; or all of them, where there are several.
+    """One of a run's models; or all of them, where there are several.
 
     Raises:
         UserError: there is no such checkpoint or member, or a part of the user's is not what a
@@ -121,22 +111,9 @@ def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] 
     if member != "all":
         check_member(member, number)
     chosen = slice(None) if member == "all" else member
-    model = jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))
-    names, leaves = parameter_names(model), jax.tree.leaves(model)
-    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
-    shapes = {
-        name: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=host)
-        for name, leaf in zip(names, leaves, strict=True)
-    }
-    with Checkpoints(run.checkpoints) as checkpoints:
-
-        def read(step: int) -> tuple[int, dict]:
-            found, trees = checkpoints.load({"parameters": shapes}, step)
-            return found, {name: trees["parameters"][name][chosen] for name in names}
-
-        mean = mean_parameters(checkpoint_steps(run, checkpoints, checkpoint), read)
-    arrays = [jnp.asarray(mean[name]) for name in names]
-    model = jax.tree.unflatten(jax.tree.structure(model), arrays)
+    parameters, _ = read_parameters(run, checkpoint)
+    arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
+    model = model_maker(_shapes(run))(arrays)
     return Ensemble(model) if member == "all" else model
 
 
@@ -145,3 +122,72 @@ def load_tokenizer(run: Run):
     from tlite.recipes.kinds import RECIPES
 
     return RECIPES[type(run.experiment)].load_tokenizer(run)
+
+
+def read_parameters(
+    run: Run, checkpoint: str = "best", wanted: dict[str, jax.ShapeDtypeStruct] | None = None
+) -> tuple[dict[str, jax.Array], int]:
+    """The parameters (M, ...) of a run's members by name, without their optimizer; and the step.
+
+    Args:
+        checkpoint: "best", "last" or a step; or "average", the mean in float64 over the last ones.
+        wanted: their shapes, types and where they are to lie; on the host unless given.
+
+    Raises:
+        UserError: the run has no such checkpoint, or one of several is damaged.
+    """
+    wanted = wanted or _on_host(run)
+    totals: dict[str, np.ndarray] = {}
+    with Checkpoints(run.checkpoints) as checkpoints:
+        steps = checkpoint_steps(run, checkpoints, checkpoint)
+        for step in steps:
+            found, trees = checkpoints.load({"parameters": wanted}, step)
+            if len(steps) == 1:
+                return trees["parameters"], found
+            if found != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            for name, array in trees["parameters"].items():
+                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
+    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
+    return {name: jax.device_put(a, wanted[name].sharding) for name, a in mean.items()}, steps[-1]
+
+
+def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
+    """The step that "best", "last" or a number names; for "average" the last that are kept.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    steps = {str(step): step for step in checkpoints.steps()}
+    if not steps:
+        raise UserError(f"{run.folder} has no checkpoint yet")
+    if checkpoint == "average":
+        return checkpoints.regular_steps()[-run.experiment.training.keep :]
+    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
+    if checkpoint not in known:
+        raise UserError(
+            f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
+            f"{', '.join(steps)}"
+        )
+    return [known[checkpoint]]
+
+
+def check_member(member: int, number: int) -> None:
+    """Raises a `UserError` where a run of `number` models has no such member."""
+    if not 0 <= member < number:
+        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
+
+
+def _shapes(run: Run):
+    """One of a run's models, as shapes."""
+    return jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))
+
+
+def _on_host(run: Run) -> dict[str, jax.ShapeDtypeStruct]:
+    """All members' parameters by name, in the memory of this process."""
+    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    number = run.experiment.training.seeds
+    return {
+        name: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=host)
+        for name, leaf in by_name(_shapes(run)).items()
+    }

@@ -102,7 +102,7 @@ class TextPart(DataPart):
         return self.tokens
 
     def fed(self) -> Any:
-        return jnp.asarray(self.tokens)
+        return self.tokens
 
     def scored(self) -> Windows:
         return every_window(self.tokens, self.context)

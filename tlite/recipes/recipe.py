@@ -1,10 +1,15 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
+import contextlib
 import dataclasses
+import hashlib
+import json
 import shlex
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from statistics import fmean
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -12,28 +17,41 @@ import numpy as np
 from tlite import processes
 from tlite.config import to_dict
 from tlite.errors import Interrupted, UserError, check_packages, disk_errors, program, resumable
-from tlite.experiment_data import find_data, locate_data, say_what_is_read
+from tlite.experiment_data import locate_data, say_what_is_read
 from tlite.models import make_model, summary
+from tlite.models.config import named_parts
 from tlite.models.probe import probe
-from tlite.recipes.named_parts import named_parts
+from tlite.recipes.loading import read_parameters
 from tlite.recipes.options import Evaluate
-from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, same_everywhere
-from tlite.recipes.restoring import restore_checkpoint
-from tlite.recipes.validating import few_scored, overfitted
 from tlite.training import Trainer, TrainState
 from tlite.training.followers import check_followers
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.precision import choose_products
-from tlite.training.runs import Run, create_run, new_folder, open_run
+from tlite.training.runs import Run, create_run
 
 EVALUATION_BATCH = 64
+FEW = {"texts": 100, "pairs": 100}  # so few scored say little
+FEW_TOKENS = 2000
+WORSE = 1.02  # the last loss, as a multiple of the best
+
+
+class Prepared(NamedTuple):
+    """An experiment with the sizes that its data decides; its tokenizer, and the data."""
+
+    experiment: Any
+    tokenizer: Any
+    data: Any
 
 
 class Recipe(ABC):
     """A run with its data, its tokenizer and the trainer that can restore its checkpoints."""
 
+    kind: ClassVar[str]
+    """The word for it: generator."""
     experiment_type: ClassVar[type]
+    model_type: ClassVar[type]
+    """What of a Hugging Face folder can take the place of a run's model."""
     measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     """What a validation finds: the best checkpoint can be chosen by it."""
     packages: ClassVar[tuple[str, ...]] = ()
@@ -88,7 +106,7 @@ class Recipe(ABC):
         """The members before their first step."""
         return self.trainer.init()
 
-    def measure(self, members: TrainState, means: dict) -> dict[str, np.ndarray]:
+    def measure(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
         """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
         return {}
 
@@ -104,17 +122,6 @@ class Recipe(ABC):
         return self.run.data[name], name.removeprefix("validation ")
 
     # What all kinds do alike
-
-    @classmethod
-    def start(cls, experiment, folder: Path | None) -> "Recipe":
-        """A new run folder for an experiment."""
-        prepared = cls.prepare(find_data(experiment))
-        new = str(new_folder(experiment.name, folder)) if processes.is_first() else None
-        path = Path(processes.told(new))
-        precision = agreed_precision(experiment.training.precision)
-        run = cls.build(in_precision(prepared, precision), path)
-        run.save(exactly=folder is not None)
-        return run
 
     @classmethod
     def prepare(cls, experiment, data: Any = None) -> Prepared:
@@ -162,12 +169,7 @@ class Recipe(ABC):
         self.run = Run(Path(processes.told(str(path))), experiment, fingerprint)
 
     @classmethod
-    def open(cls, folder: Path) -> "Recipe":
-        """A run that exists, with the data it was trained on."""
-        return cls.with_data(open_run(folder, cls.experiment_type))
-
-    @classmethod
-    def with_data(cls, run: Run) -> "Recipe":
+    def open(cls, run: Run) -> "Recipe":
         """A run with the data it was trained on.
 
         Raises:
@@ -194,6 +196,7 @@ class Recipe(ABC):
     def train(self, profile: int = 0, *, report: bool = True) -> None:
         """Train to the end, then report if asked; so many of the steps are profiled."""
         run, trainer, config = self.run, self.trainer, self.experiment.training
+        trainer.check_fits()
         print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
         print(f"{len(self.tokenizer):,} tokens in the vocabulary")
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
@@ -208,13 +211,12 @@ class Recipe(ABC):
         batches = self.validation()
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
-            fit(trainer, run.folder, batches, *starts, profile=profile)
+            with contextlib.closing(trainer.feed):
+                fit(trainer, run.folder, batches, *starts, profile=profile)
         except Interrupted as stop:
             going_on = f"{program()} train --resume {resumable(run.metrics)}"
             stop.args = (f"{stop}; go on: {going_on}",)
             raise
-        finally:
-            trainer.feed.close()
         if told := overfitted(read_metrics(run.metrics, most=1000)):
             print(told)
         if report:
@@ -224,9 +226,13 @@ class Recipe(ABC):
         """Which attention the model has, and which functions and parts of the user's."""
         return "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
 
-    def restore(self, checkpoint: str) -> tuple[TrainState, int]:
-        """The members at a checkpoint ("best", "last" or a step) and its step."""
-        return restore_checkpoint(self.run, self.trainer, checkpoint)
+    def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
+        """The members' parameters at a checkpoint, on the trainer's devices, and its step.
+
+        Raises:
+            UserError: the run has no such checkpoint.
+        """
+        return read_parameters(self.run, checkpoint, self.trainer.member_shapes().parameters)
 
     def is_together(self, member: int | str) -> bool:
         """Whether "all" of several members are asked for."""
@@ -264,3 +270,81 @@ def spread(values: np.ndarray, style: str) -> str:
     """Mean and standard deviation over the members (M,)."""
     deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
     return f"{values.mean():{style}}{deviation}"
+
+
+def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
+    """The experiment with sizes of its model that its data decides; "wide.word_rows" is a part's.
+
+    Raises:
+        UserError: it says otherwise.
+    """
+    changed: dict[str, Any] = {}
+    for path, size in sizes.items():
+        slot, _, name = path.rpartition(".")
+        owner = changed.get(slot, getattr(experiment.model, slot)) if slot else experiment.model
+        if (given := getattr(owner, name)) not in (0, size):
+            raise UserError(f"{path} is {given}, but the {whose} has {size}: leave it out")
+        if slot:
+            changed[slot] = dataclasses.replace(owner, **{name: size})
+        else:
+            changed[name] = size
+    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **changed))
+
+
+def fingerprint_of(name: str, texts: Iterable[str], unit: str) -> dict[str, Any]:
+    """How many texts a part has, and the SHA-256 of them."""
+    digest, number = hashlib.sha256(), 0
+    for text in texts:
+        digest.update(text.encode())
+        number += 1
+    return {f"{name} {unit}": number, f"SHA-256 of the {name} part": digest.hexdigest()}
+
+
+def same_everywhere(what: dict) -> None:
+    """Raises a `UserError` where this process would do something else than the first one."""
+    own = json.loads(json.dumps(what))  # as it is told
+    first = processes.told(own)
+    first = first if isinstance(first, dict) else {}
+    if changed := [part for part in own if own[part] != first.get(part)]:
+        raise UserError(
+            f"this process has another {changed[0]} than process 0: give all the same command and "
+            "the same files"
+        )
+
+
+def few_scored(number: int, what: str) -> str:
+    """A warning where so few texts, pairs or tokens are scored that it says little; else ""."""
+    if number >= FEW.get(what, FEW_TOKENS):
+        return ""
+    told = f"warning: the validation part has {number:,} {what}"
+    return f"{told}: differences of a few percent mean nothing"
+
+
+def overfitted(lines: Sequence[dict]) -> str:
+    """A sentence where the validation loss has risen clearly since its best; else "".
+
+    Args:
+        lines: those of metrics.jsonl.
+    """
+    known = [line for line in lines if line.get("loss") is not None]
+    validations = [line for line in known if line["split"] == "validation"]
+    if len(validations) < 2:
+        return ""
+    best, last = min(validations, key=lambda line: line["loss"]), validations[-1]
+    if best["step"] > 0.8 * last["step"] or last["loss"] < WORSE * best["loss"]:
+        return ""
+    training = [line for line in known if line["split"] == "training"]
+
+    def mean_before(index: int) -> float | None:
+        """The mean training loss between the validation before and this one."""
+        start = validations[index - 1]["step"] if index else 0
+        end = validations[index]["step"]
+        found = [line["loss"] for line in training if start < line["step"] <= end]
+        return fmean(found) if found else None
+
+    then, now = mean_before(validations.index(best)), mean_before(len(validations) - 1)
+    if then is not None and now is not None and now >= then:
+        return ""  # it diverges
+    told = f"validation is best at step {best['step']:,} (loss {best['loss']:.2f})"
+    went_on = "" if now is None else f"training went on to {now:.2f}, "
+    return f"{told}; {went_on}validation to {last['loss']:.2f}: the model overfits"

@@ -17,9 +17,8 @@ from tlite.experiment import Experiment
 from tlite.experiment_data import find_data_of_all, locate_data
 from tlite.memory import out_of_memory
 from tlite.models import make_model
-from tlite.recipes.kinds import RECIPES, open_recipe
-from tlite.recipes.prepared import Prepared, agreed_precision, same_everywhere
-from tlite.recipes.recipe import Recipe
+from tlite.recipes.kinds import RECIPES, agreed_precision, open_recipe
+from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.followers import check_followers

@@ -15,15 +15,15 @@ from tlite.decoding.translate import translate
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import TranslatorExperiment
 from tlite.experiment_data import say_what_is_read
+from tlite.models import TransformerSeq2Seq
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
 from tlite.recipes.options import EvaluateTranslator, Search
 from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
-from tlite.recipes.prepared import fingerprint_of, with_sizes
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer
 from tlite.text.pairs import PAD_ID, START_ID
-from tlite.training import Trainer, TrainState
+from tlite.training import Trainer
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
 from tlite.training.optimizer import learning_rates
@@ -45,7 +45,9 @@ class ParallelData(NamedTuple):
 class TranslatorRecipe(Recipe):
     """A translator and the pairs of sentences that it learns from."""
 
+    kind = "translator"
     experiment_type = TranslatorExperiment
+    model_type = TransformerSeq2Seq
     measured = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
 
@@ -113,13 +115,13 @@ class TranslatorRecipe(Recipe):
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
         super().train(profile, report=report)
 
-    def measure(self, members, means) -> dict[str, np.ndarray]:
+    def measure(self, parameters, means) -> dict[str, np.ndarray]:
         """Of the greedy translations of the first validation sentences, by member."""
         pairs = self.data.validation[: self.experiment.bleu_sentences]
         if not pairs:
             return {}
         texts, references = [pair.source for pair in pairs], self.references(pairs)
-        models = self.trainer.models(members.parameters)
+        models = self.trainer.models(parameters)
         found = [self.translations(model, texts, beam=1) for model in models]
         return {
             "bleu": np.array([bleu(f, references)[0] for f in found]),
@@ -140,10 +142,10 @@ class TranslatorRecipe(Recipe):
         """Loss and BLEU on the validation part, a few translations, and the curves."""
         from tlite import pictures  # matplotlib is slow to import
 
-        members, step = self.restore("best")
+        parameters, step = self.parameters("best")
         print(f"best checkpoint: step {step:,}")
         pairs = self.data.validation
-        found = self.print_scores("validation", pairs, batches, members)
+        found = self.print_scores("validation", pairs, batches, parameters)
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
@@ -169,10 +171,10 @@ class TranslatorRecipe(Recipe):
         if split == "test":  # the other parts were told when the run was opened
             say_what_is_read(experiment, [split])
         pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
-        members, step = self.restore(options.checkpoint)
+        parameters, step = self.parameters(options.checkpoint)
         print(f"{options.checkpoint} checkpoint: step {step:,}")
-        found = self.print_scores(split, pairs, self.batches(pairs), members, together)
-        model = self.trainer.models(members.parameters)[0]
+        found = self.print_scores(split, pairs, self.batches(pairs), parameters, together)
+        model = self.trainer.models(parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
         references = self.references(pairs)
         if has_bleu(references):
@@ -209,7 +211,7 @@ class TranslatorRecipe(Recipe):
         return pictures.plot_alignment(weights[:, : len(written)], pieces, written)
 
     def print_scores(
-        self, part: str, pairs: list[Pair], batches, members: TrainState, together: bool = False
+        self, part: str, pairs: list[Pair], batches, parameters: dict, together: bool = False
     ) -> list[str]:
         """Loss, and for greedy and beam search BLEU and exact matches.
 
@@ -217,16 +219,16 @@ class TranslatorRecipe(Recipe):
         of the members' ensemble. Returns the last search's translations by the first member, or by
         the ensemble.
         """
-        means = validate(self.trainer, members, batches)
+        means = validate(self.trainer, parameters, batches)
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
-        groups = {"": self.trainer.models(members.parameters)}
+        groups = {"": self.trainer.models(parameters)}
         if together:
             name = describe_ensemble(self.experiment.training)
-            (loss,) = ensemble_means(self.trainer, members, batches)["loss"]
+            (loss,) = ensemble_means(self.trainer, parameters, batches)["loss"]
             print(f"{name}: loss {loss:.4f}")
-            groups[f"{name}, "] = [ensemble_of(self.trainer, members)]
+            groups[f"{name}, "] = [ensemble_of(self.trainer, parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])
         for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
@@ -257,7 +259,7 @@ def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) 
         )
     except ValueError as error:
         raise UserError(str(error)) from error
-    return Trainer(task, training, jax.tree.map(jnp.asarray, buckets))
+    return Trainer(task, training, buckets)
 
 
 def has_bleu(references: Sequence[str]) -> bool:

@@ -52,16 +52,16 @@ def inspect_run(
     Raises:
         UserError: the run, or the text, is none that can be looked at.
     """
-    members, step = run.restore(checkpoint)
-    model = run.trainer.models(members.parameters)[member]
+    parameters, step = run.parameters(checkpoint)
+    model = run.trainer.models(parameters)[member]
     check_text(text)
-    of_run = {"parameters": members.parameters, "member": member}
-    kind, draw = {
-        GeneratorRecipe: ("generator", partial(draw_generator_run, **of_run)),
-        ClassifierRecipe: ("classifier", draw_classifier_run),
-        TranslatorRecipe: ("translator", draw_translator_run),
+    of_run = {"parameters": parameters, "member": member}
+    draw = {
+        GeneratorRecipe: partial(draw_generator_run, **of_run),
+        ClassifierRecipe: draw_classifier_run,
+        TranslatorRecipe: draw_translator_run,
     }[type(run)]
-    folder, name = run.run.folder / "inspection", run.experiment.name
+    folder, name, kind = run.run.folder / "inspection", run.experiment.name, run.kind
     with new_page(folder, f"{name}: a {kind}") as page:
         which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
         training, unit = run.experiment.training, "tokens" if kind == "translator" else "examples"
@@ -131,8 +131,7 @@ def draw_generator_run(
     models.tell_continued(page, model, tokenizer, prompt, end_ids(tokenizer), SAMPLED)
     with Checkpoints(run.run.checkpoints) as checkpoints:
         steps = checkpoints.steps()
-    restored = ((s, run.restore(str(s))[0].parameters) for s in steps)
-    by_step = ((s, run.trainer.models(earlier)[member]) for s, earlier in restored)
+    by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[member]) for s in steps)
     models.draw_generator(page, model, tokenizer, tokens, by_step if len(steps) > 1 else ())
     draw_validation(run, model, page, parameters)
 

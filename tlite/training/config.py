@@ -64,7 +64,7 @@ class TrainingConfig:
     """How many seeds to train side by side in one program: seed, seed + 1, ..."""
     precision: Literal["float32", "mixed", "auto"] = "float32"
     """Operands of the matrix products: float32, or bfloat16 with float32 sums ("mixed"); "auto"
-    tries both and takes the faster."""
+    is mixed on GPUs, TPUs and CPUs that multiply bfloat16."""
     placement: Literal["auto", "replicated", "sharded"] = "auto"
     """Parameters whole on every device, or each large array divided over them; "auto" divides
     models of 268 million parameters or more."""

@@ -46,7 +46,7 @@ class ResidentFeed:
     specs = RESIDENT
 
     def __init__(self, data: Any, mesh: Mesh):
-        self._data = put(data, mesh, RESIDENT)
+        self._data = put(jax.tree.map(jnp.asarray, data), mesh, RESIDENT)
         self.nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._data))
 
     def at(self, step: int, num_steps: int) -> Any:

@@ -36,14 +36,14 @@ def fit(
     validation: Any,
     tokens_per_example: int,
     start: Callable[[], TrainState] | None = None,
-    measure: Callable[[TrainState, dict], dict[str, np.ndarray]] | None = None,
+    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
 ) -> TrainState:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
-    adds to what a validation finds, by member (M,); it is given that. So many steps as `profile`
-    says are profiled, into the folder's `profile`.
+    adds to what a validation finds, by member (M,); it is given the parameters and that. So many
+    steps as `profile` says are profiled, into the folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -177,14 +177,14 @@ def validate_and_save(
     metrics: MetricsFile | NoMetrics,
     checkpoints: Checkpoints,
     batches: Any,
-    measure: Callable[[TrainState, dict], dict[str, np.ndarray]] | None,
+    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None,
     members: TrainState,
     step: int,
 ) -> tuple[float | None, float]:
     """Note what a validation finds, and save: its mean loss, None if not finite, and its score."""
     config = trainer.config
-    means = validate(trainer, members, batches)
-    means |= measure(members, means) if measure else {}
+    means = validate(trainer, members.parameters, batches)
+    means |= measure(members.parameters, means) if measure else {}
     line = {"step": step, "split": "validation"} | summarise(means, trainer.task.perplexity)
     line = processes.told(line)
     metrics.write([line])
@@ -289,9 +289,9 @@ def host_copy(members: TrainState) -> TrainState:
     return jax.tree.map(np.array, jax.device_get(arrays))
 
 
-def validate(trainer: Trainer, members: TrainState, batches: Any) -> dict[str, np.ndarray]:
-    """Means over all of the batches, (M,) each."""
-    sums = trainer.evaluate(members.parameters, batches)
+def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+    """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
+    sums = trainer.evaluate(parameters, batches)
     number = trainer.config.seeds
     count = np.asarray(sums.pop("count"), np.float64).reshape(number, -1).sum(1)
     return {

@@ -24,11 +24,14 @@ SHARDED_FROM = 2**28  # parameters of a model: 4 GiB of them, their gradients an
 WHOLE_BELOW = 2**16  # elements of an array: what is smaller is not worth an exchange of its own
 
 
-def make_mesh(devices: list, config: TrainingConfig, num_parameters: int) -> Mesh:
+def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, examples: int) -> Mesh:
     """("member", "data", "model"): as many of the devices as divide the members, then the batch.
 
     A model that is divided lies over "data" and "model", and so does its batch. Each process has as
     many of them as the others.
+
+    Args:
+        examples: those of a batch, or what they are a multiple of.
 
     Raises:
         UserError: some process would have none.
@@ -37,7 +40,7 @@ def make_mesh(devices: list, config: TrainingConfig, num_parameters: int) -> Mes
     own = [[d for d in devices if d.process_index == place] for place in places]
     there = min(map(len, own)) * len(places)
     by_member = math.gcd(there, config.seeds)
-    of_batch = math.gcd(there // by_member, config.batch_size)
+    of_batch = math.gcd(there // by_member, examples)
     divided = is_sharded(config, num_parameters)
     by_model = math.gcd(of_batch, config.model_devices) if divided else 1
     shape = by_member, of_batch // by_model, by_model

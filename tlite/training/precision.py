@@ -1,49 +1,59 @@
 """Which numbers are bfloat16: the matrices of linear layers, and so the operands of products."""
 
+import contextlib
 import dataclasses
-import time
+from pathlib import Path
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from tlite.errors import UserError
-from tlite.functional import causal_mask, fused_attention, matmul, mixed_attention
+from tlite.functional import causal_mask, fused_attention, mixed_attention
 from tlite.models import Attention
 from tlite.models.config import MIXED_FROM_LENGTH
 
 Precision = Literal["float32", "mixed", "auto"]
+BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of Arm
+CPU_INFO = Path("/proc/cpuinfo")
+NO_BFLOAT16 = "this CPU has no bfloat16 products"
 
 
 def choose_precision(asked: Precision) -> tuple[Precision, str]:
-    """What a run uses, and why: "auto" is "mixed" where that works and is faster than float32.
+    """What a run uses, and why: "auto" is "mixed" where the hardware multiplies bfloat16.
 
-    Not every machine multiplies bfloat16 fast (it takes AMX or AVX512-BF16 on a CPU), and some
-    versions of XLA refuse such products inside a loop. So both are tried on a product with its
-    gradients, in a loop, before the run begins.
+    Some versions of XLA refuse such products inside a loop, so one is tried before a run begins.
 
     Raises:
         UserError: "mixed" is asked for, and XLA refuses it.
     """
     if asked == "float32":
         return "float32", "float32"
+    hardware = bfloat16_hardware()
+    if asked == "auto" and not hardware:
+        return "float32", f"float32, as {NO_BFLOAT16}"
     try:
-        mixed = _seconds(jnp.bfloat16)
         _try_attention()
     except Exception as error:  # XLA's own, of no documented type
         refused = f"XLA refuses bfloat16 products here ({type(error).__name__})"
         if asked == "mixed":
             raise UserError(f"mixed precision can't be: {refused}; take float32 or auto") from error
         return "float32", f"float32, as {refused}"
-    plain = _seconds(jnp.float32)
-    if mixed > plain:
-        said = f"bfloat16 products are {mixed / plain:.1f} x slower here"
-        return (
-            ("mixed", f"mixed, as asked, but {said}")
-            if asked == "mixed"
-            else ("float32", f"float32, as {said}")
-        )
-    return "mixed", f"mixed precision (bfloat16 products are {plain / mixed:.1f} x faster here)"
+    if hardware:
+        return "mixed", f"mixed (bfloat16 products by {hardware})"
+    return "mixed", f"mixed, as asked, though {NO_BFLOAT16}: float32 may be faster"
+
+
+def bfloat16_hardware() -> str:
+    """What multiplies bfloat16 here: a GPU, a TPU, or flags of the CPU; "" where nothing does."""
+    if (platform := jax.default_backend()) != "cpu":
+        return f"a {platform.upper()}"
+    with contextlib.suppress(OSError):
+        lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
+        # "flags" of x86, "Features" of Arm: the same for each core
+        flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+        return " and ".join(sorted(BFLOAT16_FLAGS & {*flags.split()}))
+    return ""
 
 
 def choose_products(model, precision: Precision):
@@ -82,28 +92,6 @@ def _try_attention(attention=mixed_attention, width: int = 16) -> None:
     jax.block_until_ready(
         jax.jit(lambda x: jax.lax.fori_loop(0, 2, body, x))(jnp.ones((2, 2, 128, width)))
     )
-
-
-def _seconds(dtype) -> float:
-    """The least time of a few products with their gradients, inside a loop."""
-    x = jnp.ones((1024, 256))
-    matrix = jnp.ones((256, 1024), dtype)
-
-    @jax.jit
-    def run(x, matrix):
-        def body(_, carry):
-            gradients = jax.grad(lambda x, m: matmul(x, m).sum(), argnums=(0, 1))(*carry)
-            return jax.tree.map(lambda a, g: (a + 1e-9 * g).astype(a.dtype), carry, gradients)
-
-        return jax.lax.fori_loop(0, 10, body, (x, matrix))
-
-    jax.block_until_ready(run(x, matrix))
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        jax.block_until_ready(run(x, matrix))
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def with_precision(model, precision: Precision):

@@ -9,7 +9,7 @@ from pathlib import Path
 from tlite.version import find_version
 
 PACKAGE = Path(__file__).parents[1]
-ROOMS = ("functional", "modules", "models", "text", "data", "training")
+ROOMS = ("functional", "models", "text", "data", "pretrained", "decoding", "training", "recipes")
 """Whose source decides a run's numbers."""
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -23,9 +23,13 @@ def made_with() -> dict[str, str]:
 
 
 def changed_since(then: dict) -> str:
-    """What is otherwise now, as a phrase; "" where nothing is that decides numbers."""
+    """What is otherwise now, as a phrase; "" where nothing is that decides numbers.
+
+    Of a room that a run does not tell of, as it was made before there was such, nothing is said.
+    """
     now = made_with()
-    rooms = [name for name in now if name.startswith("tlite/") and then.get(name) != now[name]]
+    told = [name for name in now if name.startswith("tlite/") and name in then]
+    rooms = [name for name in told if then[name] != now[name]]
     phrases = [f"the source in {', '.join(rooms)} has changed"] if rooms else []
     if rooms and then.get("commit") and now["commit"]:
         phrases[0] += f" ({then['commit'][:12]} then, {now['commit'][:12]} now)"

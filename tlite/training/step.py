@@ -26,6 +26,8 @@ class Buckets(NamedTuple):
     """data, key, number of the batch -> which of the shapes it has"""
     draws: tuple[Callable[[Any, Key[Array, ""], Int[Array, ""]], Any], ...]
     """for each shape: data, key, number -> batch"""
+    multiple_of: int = 1
+    """What the examples of each batch are a multiple of: so many devices can divide it."""
 
 
 class Task(NamedTuple):

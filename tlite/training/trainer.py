@@ -8,7 +8,7 @@ first, then each batch, then, of a large model, each array (`placement`).
 import contextlib
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -37,7 +37,9 @@ PARAMETER_BYTES = 16  # itself, its gradient and Adam's two means, in float32
 
 
 class Trainer:
-    """`init`, `train` and `evaluate` for a task, each compiled once.
+    """`init`, `train` and `evaluate` for a task, each compiled once, when it is called for.
+
+    What trains needs memory for the optimizer and the data, what evaluates for the parameters.
 
     Args:
         data: a pytree of arrays that `task.draw` takes batches from, and which lies on the
@@ -50,13 +52,13 @@ class Trainer:
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.shapes = by_name(self.model)
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
-        self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters)
+        examples = task.buckets.multiple_of if task.buckets else config.batch_size
+        self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters, examples)
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
         self._to_model = model_maker(self.model)
-        self._check_fits()
-        self.feed = data(config, self.mesh) if callable(data) else ResidentFeed(data, self.mesh)
+        self._data = data
         self._compiled_train = None
         self._evaluate = jax.jit(
             self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
@@ -68,8 +70,19 @@ class Trainer:
         """Parts that a batch is divided into."""
         return math.prod(self.mesh.shape[axis] for axis in BATCH_AXES)
 
+    @cached_property
+    def feed(self) -> Any:
+        """What training reads: data lies on the devices from here on."""
+        config, data = self.config, self._data
+        return data(config, self.mesh) if callable(data) else ResidentFeed(data, self.mesh)
+
     def init(self) -> TrainState:
-        """The members before their first step."""
+        """The members before their first step.
+
+        Raises:
+            UserError: they would need more memory than there is.
+        """
+        self.check_fits()
         return jax.jit(self._init, out_shardings=self._shardings())()
 
     def member_shapes(self) -> TrainState:
@@ -153,6 +166,8 @@ class Trainer:
         """
         if self._compiled_train is not None:
             return
+        if placed is None:
+            self.check_fits()
         compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
             held = self.feed.nbytes  # allocated already
@@ -191,8 +206,11 @@ class Trainer:
 
         return {name: whole(array) for name, array in parameters.items()}
 
-    def _check_fits(self) -> None:
-        """Of the state alone, before anything of it is compiled."""
+    def check_fits(self) -> None:
+        """Raises a `UserError` where there is no memory for the state of training alone.
+
+        Nothing is compiled for that, and nothing allocated.
+        """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         parts = {
             name: NamedSharding(self.mesh, self.specs.get(name, PartitionSpec())).shard_shape(

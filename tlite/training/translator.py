@@ -127,7 +127,7 @@ def translator_task(
         loss=loss,
         evaluate=evaluate,
         perplexity=True,
-        buckets=Buckets(choose, draws),
+        buckets=Buckets(choose, draws, num_devices),
     )
 
 
