@@ -101,8 +101,6 @@ TINY = "--steps 1 --evaluate-every 1 --precision float32"
         ("sacrebleu", "copy_task"),
         ("num2words", "numbers"),
         ("tokenizers", "text --path a.txt --tokenizer bpe"),
-        ("tensorboardX", "demo --follow tensorboard"),
-        ("wandb", "demo --follow wandb"),
     ],
 )
 def test_a_missing_package_is_told_before_there_is_a_run(

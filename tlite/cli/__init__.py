@@ -13,6 +13,7 @@ from tlite.cli.options import (
     Compare,
     Experiments,
     Export,
+    Follow,
     Generate,
     Inspect,
     Launch,
@@ -49,13 +50,14 @@ COMMANDS = {
     "translate": Translate,
     "compare": Compare,
     "inspect": Inspect,
+    "follow": Follow,
     "export": Export,
     "experiments": Experiments,
     "runs": Runs,
 }
 MODULES = dict.fromkeys(("generate", "classify", "translate"), "texts")
 MODULES |= dict.fromkeys(("experiments", "runs"), "listing")
-MODULES |= dict.fromkeys(("compare", "inspect"), "pages")
+MODULES |= dict.fromkeys(("compare", "inspect"), "pages") | {"follow": "follow"}
 """Where the function of a command lies, if not in `commands`."""
 USAGE = """tlite: transformers as short pure functions
 
@@ -71,6 +73,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite translate RUN [TEXT ...]       the translations of texts by a translator
   tlite compare RUN RUN ...            which is better, seed by seed, and how sure that is
   tlite inspect RUN                    pictures of what a run has learned, on one page
+  tlite follow RUN --to tensorboard    its metrics for TensorBoard, or wandb, also as it is trained
   tlite export RUN FOLDER              a run's model for Hugging Face's transformers
   tlite experiments                    what there is to train
   tlite runs [FOLDER]                  what was trained, newest first
@@ -203,6 +206,8 @@ def _train(arguments: list[str]) -> None:
             print(f"{USAGE}\n\nexperiments: {', '.join(find_experiments())}")
             return
         raise UserError(f"name an experiment to train: {', '.join(find_experiments())}")
+    if any(argument.split("=")[0] == "--follow" for argument in arguments):
+        raise UserError("--follow is a command of its own: tlite follow RUN --to tensorboard")
     file = find_experiment(arguments[0])
     _join(arguments[1:])
     print(printable(f"experiment: {file.resolve()}"), flush=True)

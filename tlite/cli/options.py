@@ -225,6 +225,16 @@ class Compare:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Follow:
+    """Write a run's metrics for TensorBoard or Weights & Biases, also while it is trained."""
+
+    run: Positional[RunFolder]
+    """The run folder; or latest, the newest in ./runs."""
+    to: Literal["tensorboard", "wandb"]
+    """Event files, or an offline run of W&B, into the run's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Export(OfRun):
     """Write a run's model to a folder that Hugging Face's transformers opens."""
 

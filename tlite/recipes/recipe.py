@@ -22,7 +22,6 @@ from tlite.recipes.prepared import Prepared, agreed_precision, in_precision, sam
 from tlite.recipes.restoring import restore_checkpoint
 from tlite.recipes.validating import few_scored, overfitted
 from tlite.training import Trainer, TrainState
-from tlite.training.followers import check_followers
 from tlite.training.loop import fit
 from tlite.training.metrics import iterate_metrics, read_metrics
 from tlite.training.precision import choose_products
@@ -129,7 +128,6 @@ class Recipe(ABC):
         cls.check_selected(experiment)
         probe(experiment.model, make_model)
         if processes.is_first():
-            check_followers(experiment.training.follow)
             check_packages("text", cls.packages)
         data = cls.load_data(experiment) if data is None else data
         return Prepared(*cls.fit_to_data(experiment, data), data)

@@ -20,7 +20,6 @@ from tlite.recipes.prepared import Prepared, agreed_precision, same_everywhere
 from tlite.recipes.study import TAKEN, Study, Variant, free_name
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
-from tlite.training.followers import check_followers
 from tlite.training.runs import create_folder, kept, new_folder
 from tlite.training.side_by_side import is_faster, merged
 
@@ -89,8 +88,6 @@ def start_study(
         UserError: the data or a file can't be read, a package is missing, every variant is refused,
             or the folder can't be made.
     """
-    if processes.is_first():
-        check_followers(name for e in experiments.values() for name in e.training.follow)
     experiments = in_one_precision(find_data_of_all(experiments))
     variants = [_checked(name, e, preparing) for name, e in experiments.items()]
     refused = [variant for variant in variants if variant.failed]

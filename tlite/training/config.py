@@ -3,9 +3,9 @@
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from tyro.conf import Fixed, Suppress, UseAppendAction
+from tyro.conf import Fixed, Suppress
 
 from tlite.config import check_size
 
@@ -103,9 +103,9 @@ class TrainingConfig:
     """Steps between validations; each is followed by a checkpoint."""
     norms: bool = False
     """Note at every step the norms of gradient and parameters, and what part of it they move by."""
-    follow: UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]] = ()
-    """Write the metrics also for TensorBoard, or as an offline run of Weights & Biases, into the
-    run's folder."""
+
+    GONE = ("follow",)
+    """Fields of version 0.2.0 that have changed no number."""
 
     def __post_init__(self):
         sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
@@ -131,6 +131,11 @@ class TrainingConfig:
             raise ValueError("varied can't go with learning_rates, or with patience")
         if self.varied:
             _ = self.variants  # each is checked
+
+    @classmethod
+    def read_earlier(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """What version 0.2.0 wrote, without the fields that are gone."""
+        return {name: value for name, value in values.items() if name not in cls.GONE}
 
     def on_devices(self, number: int) -> "TrainingConfig":
         """The same updates with batches that fit so many devices; numbers differ by rounding."""

@@ -14,8 +14,7 @@ from tlite import processes
 from tlite.errors import Interrupted, UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
-from tlite.training.followers import FollowedMetrics
-from tlite.training.metrics import NoMetrics, iterate_metrics, summarise
+from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
 from tlite.training.named import from_named, to_named
 from tlite.training.profiling import Profile
 from tlite.training.progress import TrainingProgress
@@ -60,7 +59,7 @@ def fit(
     path, first = folder / "metrics.jsonl", processes.is_first()
     with (
         Interrupt() as interrupt,
-        FollowedMetrics(path, config.follow) if first else NoMetrics() as metrics,
+        MetricsFile(path) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
     ):
         members, step = restore(trainer, checkpoints, start=start)
