@@ -2,11 +2,14 @@
 
 import codecs
 import io
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tlite.errors import UserError
-from tlite.terminal import StandardError, StandardOutput, printable, show, stand_in
+from tlite.terminal import StandardError, StandardOutput, printable, quiet_libraries, show, stand_in
 
 codecs.register_error("tlite", stand_in)
 
@@ -35,6 +38,32 @@ def test_what_ascii_lacks_gets_a_stand_in_that_json_can_read():
     assert "é 𝄞 \udcff".encode("ascii", "tlite") == rb"\u00e9 \ud834\udd1e \udcff"
     assert "ü€".encode("latin-1", "tlite") == b"\xfc\\u20ac"
     assert "\udcff".encode("utf-8", "tlite") == rb"\udcff"
+
+
+def test_of_errors_that_nobody_can_catch_only_late_writes_are_passed_over(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    quiet_libraries()
+    sys.unraisablehook(SimpleNamespace(exc_value=RuntimeError("Event loop is closed")))
+    other = SimpleNamespace(exc_value=RuntimeError("something else"))
+    sys.unraisablehook(other)
+    assert reported == [other]
+
+
+def test_an_import_silences_nobody():
+    code = """
+import logging, sys, warnings
+def state():
+    absl, asyncio = map(logging.getLogger, ("absl", "asyncio"))
+    ignored = [f for f in warnings.filters if "corout" in str(f) or "cache" in str(f)]
+    return absl.getEffectiveLevel(), asyncio.filters, ignored, sys.unraisablehook
+import jax, orbax.checkpoint
+before = state()
+import tlite.cli.commands, tlite.training.storage
+assert state() == before, state()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_full_device_is_told_once():

@@ -2,8 +2,10 @@
 
 import codecs
 import io
+import logging
 import os
 import sys
+import warnings
 
 from tlite.errors import UserError
 
@@ -35,6 +37,29 @@ def prepare_streams() -> None:
         return
     sys.stdout = _text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
     sys.stderr = _text_stream(sys.stderr, StandardError(2, "w", closefd=False))
+
+
+def quiet_libraries() -> None:
+    """Keep from standard error what libraries log of what they raise, or of what costs time only.
+
+    It is for the process of a command: whoever imports tlite decides by themselves.
+    """
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs each save too
+    logging.getLogger("asyncio").addFilter(_of_no_tensorstore)
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+    warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
+    report = sys.unraisablehook
+
+    def hook(unraisable):
+        # TensorStore's threads outlive a save that has failed, and been told.
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            report(unraisable)
+
+    sys.unraisablehook = hook
+
+
+def _of_no_tensorstore(record: logging.LogRecord) -> bool:
+    return "tensorstore" not in record.getMessage()
 
 
 def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:

@@ -4,7 +4,7 @@ import textwrap
 
 import numpy as np
 
-from tlite.errors import UserError, disk_errors, needs_extra
+from tlite.errors import UserError, needs_extra
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
 from tlite.recipes.options import EvaluateClassifier
@@ -108,8 +108,7 @@ def draw(recipes: list[Recipe], split: str, probabilities, examples, confusions)
     if len(recipes) > 1:
         curves = {_title(r): read_metrics(r.run.metrics, most=1000) for r in recipes}
         plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
-    with disk_errors(recipe.run.plots):
-        recipe.save_plots(plots)
+    recipe.save_plots(plots)
     names = ", ".join(f"{name}.png" for name in plots)
     print(f"\ndrawn in {recipe.run.plots}: {names}")
 

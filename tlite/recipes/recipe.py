@@ -1,7 +1,6 @@
 """What the runs of all models have in common: started, opened, trained, restored, evaluated."""
 
 import dataclasses
-import shlex
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +10,7 @@ import numpy as np
 
 from tlite import processes
 from tlite.config import to_dict
-from tlite.errors import Interrupted, UserError, check_packages, disk_errors, program, resumable
+from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment_data import find_data, locate_data, say_what_is_read
 from tlite.models import make_model, summary
 from tlite.models.probe import probe
@@ -210,7 +209,7 @@ class Recipe(ABC):
             starts = self.tokens_per_example, self.start_members, self.measure
             fit(trainer, run.folder, batches, *starts, profile=profile)
         except Interrupted as stop:
-            going_on = f"{program()} train --resume {resumable(run.metrics)}"
+            going_on = command("train", "--resume", resumable(run.metrics))
             stop.args = (f"{stop}; go on: {going_on}",)
             raise
         finally:
@@ -246,7 +245,7 @@ class Recipe(ABC):
             print(f"saved in {self.run.folder}")
             return
         print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(f"{program()} evaluate {shlex.quote(str(self.run.folder))} --split test")
+        print(command("evaluate", self.run.folder, "--split", "test"))
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""
@@ -263,10 +262,12 @@ class Recipe(ABC):
             return
         from tlite.pictures import own_figures  # matplotlib is slow to import
 
-        self.run.plots.mkdir(exist_ok=True)
         for name, plot in plots.items():
             with own_figures():
-                plot().figure.savefig(self.run.plots / f"{name}.png", dpi=120)
+                figure = plot().figure
+                with disk_errors(self.run.plots):
+                    self.run.plots.mkdir(exist_ok=True)
+                    figure.savefig(self.run.plots / f"{name}.png", dpi=120)
 
 
 def spread(values: np.ndarray, style: str) -> str:

@@ -13,9 +13,9 @@ from tlite.errors import (
     OutOfMemory,
     RunFailed,
     UserError,
+    command,
     lack_of_memory,
     of_surroundings,
-    program,
 )
 from tlite.experiment import Experiment
 from tlite.experiment_data import locate_data
@@ -82,7 +82,7 @@ def train(study: Study, preparing: Preparing) -> None:
     except KeyboardInterrupt:
         if processes.count() > 1:
             raise
-        going_on = f"{program()} train --resume {study.folder}"
+        going_on = command("train", "--resume", study.folder)
         raise Interrupted(f"stopped; go on: {going_on}", signal.SIGINT) from None
     _report(study)
 
@@ -267,6 +267,6 @@ def _report(study: Study) -> None:
         number = f"{len(failed)} of {len(study.variants)} variants"
         raise UserError(
             f"{number} {have} failed: {names}; {study.folder / FILE} says why; to try one again, "
-            f'put that right, set its "failed" there to null, and {program()} train --resume '
-            f"{study.folder}"
+            'put that right, set its "failed" there to null, and '
+            f"{command('train', '--resume', study.folder)}"
         )
