@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,7 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from tlite.errors import UserError
-from tlite.terminal import StandardError, StandardOutput, printable, quiet_libraries, show, stand_in
+from tlite.terminal import (
+    StandardError,
+    StandardOutput,
+    printable,
+    quiet_libraries,
+    reader_has_gone,
+    show,
+    stand_in,
+)
 
 codecs.register_error("tlite", stand_in)
 
@@ -75,6 +84,19 @@ def test_a_full_device_is_told_once():
             out.flush()
         out.write("more")
         out.close()  # as at the end of a process: no second complaint
+
+
+def test_where_the_reader_has_gone_the_command_goes_on(monkeypatch):
+    reading, writing = os.pipe()
+    raw = StandardOutput(writing, "w")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))
+    print("read", flush=True)
+    assert not reader_has_gone()
+    os.close(reading)
+    for _ in range(2):
+        print("not read", flush=True)
+    assert reader_has_gone()
+    sys.stdout.close()
 
 
 def test_a_failing_standard_error_stops_nothing():

@@ -69,7 +69,10 @@ def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapp
 
 
 class StandardOutput(io.FileIO):
-    """Its failure is told once, and not taken for that of a file of the run."""
+    """Its failure is told once, and not taken for that of a file of the run.
+
+    Where its reader, `head` say, has seen enough, what the command does decides how it ends.
+    """
 
     failed = False
 
@@ -78,13 +81,19 @@ class StandardOutput(io.FileIO):
             return len(data)
         try:
             return super().write(data)
-        except BrokenPipeError:  # the reader, `head` say, has seen enough
+        except BrokenPipeError:
             self.failed = True
-            raise SystemExit(0) from None
+            return len(data)
         except OSError as error:
             self.failed = True
             reason = os.strerror(error.errno).lower()
             raise UserError(f"can't write to standard output: {reason}") from error
+
+
+def reader_has_gone() -> bool:
+    """Whether nothing that is printed arrives any more."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return getattr(raw, "failed", False)
 
 
 class StandardError(io.FileIO):

@@ -86,7 +86,7 @@ Each command lists its options with --help."""
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
     code = _told(lambda: _command(sys.argv[1:] if arguments is None else arguments))
-    # What can't be written is told while it can be, and not hidden by a reader who has gone.
+    # What can't be written is told while it can be.
     code = _told(sys.stdout.flush) or code
     return _told(lambda: processes.leave(code)) or code
 
@@ -102,7 +102,7 @@ def _told(action: Callable[[], None]) -> int:
         return _say(str(stop), stop.exit_code) if processes.is_first() else stop.exit_code
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except SystemExit as stop:  # after --help; or the reader of what is printed has gone
+    except SystemExit as stop:  # after --help, or launch
         if processes.count() > 1:
             processes.fail("", stop.code or 0)
         return stop.code or 0

@@ -18,6 +18,7 @@ except ImportError:  # not on Windows
     fcntl = None
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is not finite is told by the loop
 def summarise(
     losses: dict[str, np.ndarray], perplexity: bool = True, out: np.ndarray | None = None
 ) -> dict:

@@ -105,7 +105,8 @@ def create_run(
         tokenizer.save(path)
         token_file = {"file": path.name, "sha256": _sha256(path)}
         whole = {"experiment": content, "data": data, "tokenizer": token_file}
-        whole = json.dumps(whole | {"made_with": made_with()}, indent=2)
+        began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+        whole = json.dumps(whole | {"made_with": made_with(), "began": began}, indent=2)
         (temporary / "config.json").write_text(whole, encoding="utf-8")
         fill(Run(temporary, experiment, data))
 
