@@ -306,3 +306,9 @@ def test_sizes_that_cannot_be_counted_to_are_refused(name, value):
 def test_counts_that_cannot_be_counted_to_are_refused(name, value):
     with pytest.raises(ValueError, match=rf"{name} must be at (least|most) .*, not {value}"):
         TrainingConfig(**{name: value})
+
+
+@pytest.mark.parametrize("followed", [[], ["wandb"]])
+def test_who_followed_a_run_of_earlier_is_passed_over(followed):
+    content = to_dict(TrainingConfig(steps=7)) | {"follow": followed}
+    assert from_dict(TrainingConfig, content) == TrainingConfig(steps=7)

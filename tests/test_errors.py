@@ -1,28 +1,19 @@
+import shlex
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from tlite import errors
 from tlite.cli import main
 from tlite.errors import (
+    LAUNCHED,
     UserError,
     check_packages,
+    command,
     disk_errors,
     needs_extra,
-    pass_over_late_writes,
     system_reason,
 )
-
-
-def test_only_late_writes_are_passed_over(monkeypatch):
-    reported = []
-    monkeypatch.setattr(sys, "unraisablehook", reported.append)
-    pass_over_late_writes()
-    sys.unraisablehook(SimpleNamespace(exc_value=RuntimeError("Event loop is closed")))
-    other = SimpleNamespace(exc_value=RuntimeError("something else"))
-    sys.unraisablehook(other)
-    assert reported == [other]
 
 
 def test_a_full_disk_says_how_to_go_on_from_the_run_folder_wherever_it_was_met(tmp_path):
@@ -31,6 +22,29 @@ def test_a_full_disk_says_how_to_go_on_from_the_run_folder_wherever_it_was_met(t
         with pytest.raises(UserError, match=rf"No space left.*--resume {tmp_path}$"):  # noqa: SIM117
             with disk_errors(path):
                 raise OSError(28, "No space left on device")
+
+
+def test_what_it_says_can_be_pasted_whatever_the_folder_is_called(tmp_path):
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    (folder / "config.json").touch()
+    with pytest.raises(UserError) as caught, disk_errors(folder / "x"):
+        raise OSError(28, "No space left on device")
+    assert shlex.split(str(caught.value))[-2:] == ["--resume", str(folder)]
+
+
+@pytest.mark.parametrize(
+    ("words", "launched", "told"),
+    [
+        ("generate r", "", "'/my env/tlite' generate r"),
+        ("generate r", "'/my env/tlite' launch -n 2", "'/my env/tlite' generate r"),
+        ("train --resume r", "tlite launch -n 2", "tlite launch -n 2 train --resume r"),
+    ],
+)
+def test_a_command_to_paste_is_called_as_tlite_was(words, launched, told, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/my env/tlite"])
+    monkeypatch.setenv(LAUNCHED, launched)
+    assert command(*words.split()) == told
 
 
 def test_where_there_is_no_run_it_says_nothing_of_resuming(tmp_path):
@@ -63,9 +77,10 @@ def test_what_the_system_refused_is_told_in_its_words(error, reason):
     assert bool(system_reason(error)) == bool(reason)
 
 
-def test_other_errors_are_not_disguised(tmp_path):
-    with pytest.raises(ValueError, match="my own"), disk_errors(tmp_path / "x"):
-        raise ValueError("my own")
+@pytest.mark.parametrize("error", [ValueError, MemoryError])
+def test_other_errors_are_not_disguised(tmp_path, error):
+    with pytest.raises(error, match="my own"), disk_errors(tmp_path / "x"):
+        raise error("my own")
 
 
 def test_a_missing_package_is_named_with_its_extra():
@@ -101,8 +116,6 @@ TINY = "--steps 1 --evaluate-every 1 --precision float32"
         ("sacrebleu", "copy_task"),
         ("num2words", "numbers"),
         ("tokenizers", "text --path a.txt --tokenizer bpe"),
-        ("tensorboardX", "demo --follow tensorboard"),
-        ("wandb", "demo --follow wandb"),
     ],
 )
 def test_a_missing_package_is_told_before_there_is_a_run(

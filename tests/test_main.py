@@ -146,10 +146,11 @@ def test_a_full_device_is_told_in_one_sentence(tmp_path, line):
     assert (done.returncode, done.stderr) == (2, told)
 
 
-def test_a_reader_who_has_gone_is_no_mistake(tmp_path):
-    done = shell("(sleep 0.5; $TLITE --help; echo $? >code) | true", cwd=tmp_path)
-    assert done.stderr == ""
-    assert (tmp_path / "code").read_text() == "0\n"
+@pytest.mark.parametrize(("line", "code"), [("--help", 0), ("train demo --width wide", 2)])
+def test_where_the_reader_has_gone_the_command_decides_how_it_ends(tmp_path, line, code):
+    done = shell(f"(sleep 0.5; $TLITE {line}; echo $? >code) | true", cwd=tmp_path)
+    assert done.stderr.count("\n") == (code == 2)
+    assert (tmp_path / "code").read_text() == f"{code}\n"
 
 
 def test_an_argument_that_is_no_text_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Runs as folders: which are found, which is the newest, and what their small files say."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tests.helpers.folders import make_run, write
 from tlite.errors import UserError
-from tlite.run_folders import describe, find_folders, kind_of, newest
+from tlite.run_folders import describe, find_folders, find_run, kind_of, newest
 
 
 def make_study(folder, runs, age):
@@ -31,6 +32,36 @@ def test_runs_and_studies_are_found_newest_first_whatever_lies_between(tmp_path)
     assert find_folders(tmp_path) == [young, study, old]
     assert newest(tmp_path) == young
     assert find_folders(tmp_path / "nowhere") == []
+
+
+def test_a_run_is_as_old_as_its_beginning_whenever_its_config_was_written(tmp_path):
+    old = make_run(tmp_path / "old", 0, began=50)
+    young = make_run(tmp_path / "young", 10, began=10)
+    before = make_run(tmp_path / "of 0.2.0", 20)
+    inside = [make_run(tmp_path / "study" / name, 0, began=n) for name, n in (("a", 40), ("b", 5))]
+    study = make_study(tmp_path / "study", inside, 0)
+    assert find_folders(tmp_path) == [young, before, study, old]
+
+
+def test_a_folder_of_runs_is_its_newest_one_and_latest_that_of_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = make_run(Path("runs/demo/one"), 30)
+    two = make_run(Path("runs/demo/two"), 20)
+    other = make_run(Path("runs/other/three"), 10, kind="ClassifierExperiment")
+    make_run(Path("runs/far/too/far/away"), 0, kind="TranslatorExperiment")
+    write(Path("runs/demo/bad/config.json"), "{")
+    assert find_run("runs/demo") == find_run(two) == two
+    assert find_run(one) == one
+    assert find_run("runs") == other
+    assert find_run("runs", kind="generator") == find_run("latest", kind="generator") == two
+    assert find_run("latest") == Path("runs/far/too/far/away")
+    for none in ("runs/far", "nowhere", "gpt2", "\0"):
+        assert find_run(none) == Path(none)
+    make_study(Path("runs/study"), [], 0)
+    assert find_run("runs/study") == Path("runs/study")
+    shutil.rmtree("runs/other")
+    with pytest.raises(UserError, match="there is no latest classifier's run"):
+        find_run("latest", kind="classifier")
 
 
 def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):

@@ -2,11 +2,23 @@
 
 import codecs
 import io
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from tlite.errors import UserError
-from tlite.terminal import StandardError, StandardOutput, printable, show, stand_in
+from tlite.terminal import (
+    StandardError,
+    StandardOutput,
+    printable,
+    quiet_libraries,
+    reader_has_gone,
+    show,
+    stand_in,
+)
 
 codecs.register_error("tlite", stand_in)
 
@@ -37,6 +49,32 @@ def test_what_ascii_lacks_gets_a_stand_in_that_json_can_read():
     assert "\udcff".encode("utf-8", "tlite") == rb"\udcff"
 
 
+def test_of_errors_that_nobody_can_catch_only_late_writes_are_passed_over(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    quiet_libraries()
+    sys.unraisablehook(SimpleNamespace(exc_value=RuntimeError("Event loop is closed")))
+    other = SimpleNamespace(exc_value=RuntimeError("something else"))
+    sys.unraisablehook(other)
+    assert reported == [other]
+
+
+def test_an_import_silences_nobody():
+    code = """
+import logging, sys, warnings
+def state():
+    absl, asyncio = map(logging.getLogger, ("absl", "asyncio"))
+    ignored = [f for f in warnings.filters if "corout" in str(f) or "cache" in str(f)]
+    return absl.getEffectiveLevel(), asyncio.filters, ignored, sys.unraisablehook
+import jax, orbax.checkpoint
+before = state()
+import tlite.cli.commands, tlite.training.storage
+assert state() == before, state()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_full_device_is_told_once():
     with open("/dev/full", "wb") as file:
         raw = StandardOutput(file.fileno(), "w", closefd=False)
@@ -46,6 +84,19 @@ def test_a_full_device_is_told_once():
             out.flush()
         out.write("more")
         out.close()  # as at the end of a process: no second complaint
+
+
+def test_where_the_reader_has_gone_the_command_goes_on(monkeypatch):
+    reading, writing = os.pipe()
+    raw = StandardOutput(writing, "w")
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))
+    print("read", flush=True)
+    assert not reader_has_gone()
+    os.close(reading)
+    for _ in range(2):
+        print("not read", flush=True)
+    assert reader_has_gone()
+    sys.stdout.close()
 
 
 def test_a_failing_standard_error_stops_nothing():

@@ -15,11 +15,11 @@ def main() -> int:
     ctrl_c = CtrlC()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a job that ignores it
         signal.signal(signal.SIGINT, ctrl_c)
-    from tlite.errors import UserError, pass_over_late_writes
-    from tlite.terminal import prepare_streams
+    from tlite.errors import UserError
+    from tlite.terminal import prepare_streams, quiet_libraries
 
     prepare_streams()
-    pass_over_late_writes()
+    quiet_libraries()
     ctrl_c.watch_ignored_errors()
     try:
         ctrl_c.raises = True

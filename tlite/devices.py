@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import warnings
 from pathlib import Path
 
 from tlite.errors import UserError
@@ -21,10 +20,10 @@ def prepare_devices() -> None:
         "jax_compilation_cache_dir": str(cache_folder() / "compiled"),
         "jax_persistent_cache_min_compile_time_secs": 0.3,
     }
-    # A cache that can't be read or written costs time only.
-    warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
     for name, value in settings.items():
-        os.environ.setdefault(name.upper(), str(value))
+        if name.upper() in os.environ:
+            continue
+        os.environ[name.upper()] = str(value)
         if jax := sys.modules.get("jax"):  # imported already
             with contextlib.suppress(RuntimeError):  # and started
                 jax.config.update(name, value)

@@ -4,9 +4,13 @@ import contextlib
 import errno
 import importlib.util
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+LAUNCHED = "TLITE_LAUNCHED"
+"""The environment's name for how `tlite launch` was called, in the processes that it starts."""
 
 
 class UserError(Exception):
@@ -36,9 +40,16 @@ class Interrupted(KeyboardInterrupt):
         self.exit_code = 128 + signal
 
 
-def program() -> str:
-    """How tlite was called, so that advice can be pasted: `.venv/bin/tlite`, say."""
-    return sys.argv[0] if Path(sys.argv[0]).name == "tlite" else "python -m tlite"
+def command(*words: object) -> str:
+    """A command to paste, called as tlite was: `.venv/bin/tlite generate RUN`, say.
+
+    Where `tlite launch` has started this process, it starts what trains.
+    """
+    called = Path(sys.argv[0]).name == "tlite"
+    program = shlex.quote(sys.argv[0]) if called else "python -m tlite"
+    if launched := os.environ.get(LAUNCHED):
+        program = launched if words[0] == "train" else launched.partition(" launch ")[0]
+    return f"{program} {shlex.join(map(str, words))}"
 
 
 def resumable(path: Path) -> Path | None:
@@ -98,10 +109,10 @@ def disk_errors(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        if not (reason := system_reason(error)):
+        if lack_of_memory(error) or not (reason := system_reason(error)):
             raise
         run = resumable(path)
-        advice = f", then {program()} train --resume {run}" if run else ""
+        advice = f", then {command('train', '--resume', run)}" if run else ""
         raise UserError(
             f"can't write {path} ({reason}): what was saved before is kept; put that right{advice}"
         ) from error
@@ -129,17 +140,3 @@ def check_packages(extra: str, names: Iterable[str]) -> None:
         for name in names:
             if importlib.util.find_spec(name) is None:
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def pass_over_late_writes() -> None:
-    """Keep quiet where TensorStore, after a failed save, calls back into a loop that is closed.
-
-    Its threads outlive the save; the failure itself has been raised and told by then.
-    """
-    report = sys.unraisablehook
-
-    def hook(unraisable):
-        if "Event loop is closed" not in str(unraisable.exc_value):
-            report(unraisable)
-
-    sys.unraisablehook = hook

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tlite.devices import num_cores
-from tlite.errors import UserError
+from tlite.errors import LAUNCHED, UserError, command
 from tlite.processes import LOST
 from tlite.terminal import printable
 
@@ -35,12 +35,13 @@ def launch(arguments: list[str], processes: int, devices_each: int | None = None
     ]
     if given:
         raise UserError(f"launch tells each process its {given[0]}: leave it out")
-    surroundings = devices(processes, devices_each)
+    words = "launch", "-n", processes, *(["--devices-each", devices_each] if devices_each else [])
+    surroundings = [own | {LAUNCHED: command(*words)} for own in devices(processes, devices_each)]
     where = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(processes)]
-    command = [sys.executable, "-m", "tlite", *arguments, *where]
+    started = [sys.executable, "-m", "tlite", *arguments, *where]
     with Signals() as signals:
         children = [
-            start([*command, "--process", str(number)], extra, number == 0)
+            start([*started, "--process", str(number)], extra, number == 0)
             for number, extra in enumerate(surroundings)
         ]
         return Watch(children, signals).run()

@@ -23,6 +23,18 @@ _modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256
 _references: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
 
 
+class NotNamed(UserError):
+    """A run needs a function of a file that the user has not named."""
+
+    def __init__(self, name: str, file: str):
+        self.name, self.file = name, file
+        super().__init__(self.advising(f"--code {shlex.quote(file)}"))
+
+    def advising(self, how: str) -> str:
+        """The sentence, with how the file is named."""
+        return f"the run uses {self.name} of {self.file}: name that file, {how}, if you trust it"
+
+
 def is_own(value) -> bool:
     """Whether a part of a model, its class or a function is the user's, and not tlite's."""
     if not (callable(value) or dataclasses.is_dataclass(value)):
@@ -116,10 +128,7 @@ def _named_file(reference: dict[str, str]) -> Path:
     for path in _named:
         if path.name == file:
             raise UserError(f"{path} has changed since the run was made: it is not run")
-    raise UserError(
-        f"the run uses {reference['name']} of {file}: name that file, --code {shlex.quote(file)}, "
-        "if you trust it"
-    )
+    raise NotNamed(reference["name"], file)
 
 
 def name_of(function: Callable | str) -> str:

@@ -282,7 +282,7 @@ def _end(line: str, code: int) -> NoReturn:
 
 
 def _flush() -> None:
-    with contextlib.suppress(Exception, SystemExit):
+    with contextlib.suppress(Exception):
         sys.stdout.flush()
 
 

@@ -3,14 +3,17 @@
 JAX is not imported, and no experiment is made: what is damaged is listed as that.
 """
 
+import contextlib
 import datetime
 import json
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tlite.errors import UserError
 
+LATEST = "latest"
 RUN, STUDY = "config.json", "study.json"
 MARKS = {RUN, STUDY, "metrics.jsonl", "checkpoints"}
 """What a run or a study has at least one of."""
@@ -32,32 +35,56 @@ class Found(NamedTuple):
 
     @property
     def began(self) -> datetime.datetime:
-        """When its config was written."""
+        """When it did, in local time."""
         return datetime.datetime.fromtimestamp(_seconds(self.folder))
 
 
-def find_folders(root: Path) -> list[Path]:
-    """The runs and studies below a folder, newest first; a study's own runs are not among them."""
+def find_folders(root: Path, depth: int | None = None) -> list[Path]:
+    """The runs and studies below a folder, newest first; a study's own runs are not among them.
+
+    Args:
+        depth: 1 for those in the folder itself only, and so on; however deep unless given.
+    """
     found = []
     for place, folders, files in os.walk(root):
-        if MARKS & {*folders, *files}:
+        marked = MARKS & {*folders, *files}
+        if marked or (depth and len(Path(place).relative_to(root).parts) >= depth):
             folders.clear()
-            if kind_of(Path(place)) != "pretrained":
-                found.append(Path(place))
+        if marked and kind_of(Path(place)) != "pretrained":
+            found.append(Path(place))
         folders[:] = [name for name in folders if not name.startswith(".")]
     return sorted(found, key=lambda folder: (_seconds(folder), folder), reverse=True)
 
 
-def newest(root: Path = Path("runs")) -> Path:
-    """The run or study that was begun last, but for damaged ones.
+def newest(root: Path = Path("runs"), kind: str = "") -> Path:
+    """The run or study that was begun last, but for damaged ones; of one kind if told.
 
     Raises:
         UserError: there is none.
     """
-    whole = (folder for folder in find_folders(root) if describe(folder).kind != "damaged")
-    if found := next(whole, None):
+    if found := next(_whole(find_folders(root), kind), None):
         return found
-    raise UserError(f"there is no latest run: {Path.cwd() / root} has none")
+    which = f"{kind}'s run" if kind else "run"
+    raise UserError(f"there is no latest {which}: {Path.cwd() / root} has none")
+
+
+def find_run(folder: str | Path, kind: str = "") -> Path:
+    """The folder that is meant: in a folder of runs the newest, of one kind if told.
+
+    `latest` is the newest in ./runs, whatever ./latest is.
+    """
+    if str(folder) == LATEST:
+        return newest(kind=kind)
+    folder = Path(folder)
+    inside = find_folders(folder, depth=2) if os.path.isdir(folder) else []
+    return next(_whole(inside, kind), folder)
+
+
+def _whole(folders: Iterable[Path], kind: str) -> Iterator[Path]:
+    for folder in folders:
+        found = describe(folder).kind
+        if found == kind or (not kind and found != "damaged"):
+            yield folder
 
 
 def kind_of(folder: Path) -> str:
@@ -116,9 +143,21 @@ def _read(path: Path) -> Any:
 
 
 def _seconds(folder: Path) -> float:
+    """When a run began, or the first of a study, as config.json says; else when that was written.
+
+    Version 0.2.0 has not said it.
+    """
+    runs = [folder, *folder.glob("[!.]*/")] if (folder / STUDY).is_file() else [folder]
+    if began := [seconds for run in runs if (seconds := _began(run)) is not None]:
+        return min(began)
     for name in (RUN, STUDY, ""):
-        try:
+        with contextlib.suppress(OSError):
             return (folder / name).stat().st_mtime
-        except OSError:
-            continue
     return 0.0
+
+
+def _began(folder: Path) -> float | None:
+    try:
+        return datetime.datetime.fromisoformat(_read(folder / RUN)["began"]).timestamp()
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return None

@@ -2,8 +2,10 @@
 
 import codecs
 import io
+import logging
 import os
 import sys
+import warnings
 
 from tlite.errors import UserError
 
@@ -37,6 +39,29 @@ def prepare_streams() -> None:
     sys.stderr = _text_stream(sys.stderr, StandardError(2, "w", closefd=False))
 
 
+def quiet_libraries() -> None:
+    """Keep from standard error what libraries log of what they raise, or of what costs time only.
+
+    It is for the process of a command: whoever imports tlite decides by themselves.
+    """
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs each save too
+    logging.getLogger("asyncio").addFilter(_of_no_tensorstore)
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
+    warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
+    report = sys.unraisablehook
+
+    def hook(unraisable):
+        # TensorStore's threads outlive a save that has failed, and been told.
+        if "Event loop is closed" not in str(unraisable.exc_value):
+            report(unraisable)
+
+    sys.unraisablehook = hook
+
+
+def _of_no_tensorstore(record: logging.LogRecord) -> bool:
+    return "tensorstore" not in record.getMessage()
+
+
 def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", "utf-8")
     by_line = raw.fileno() == 2 or raw.isatty() or getattr(before, "write_through", False)
@@ -44,7 +69,10 @@ def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapp
 
 
 class StandardOutput(io.FileIO):
-    """Its failure is told once, and not taken for that of a file of the run."""
+    """Its failure is told once, and not taken for that of a file of the run.
+
+    Where its reader, `head` say, has seen enough, what the command does decides how it ends.
+    """
 
     failed = False
 
@@ -53,13 +81,19 @@ class StandardOutput(io.FileIO):
             return len(data)
         try:
             return super().write(data)
-        except BrokenPipeError:  # the reader, `head` say, has seen enough
+        except BrokenPipeError:
             self.failed = True
-            raise SystemExit(0) from None
+            return len(data)
         except OSError as error:
             self.failed = True
             reason = os.strerror(error.errno).lower()
             raise UserError(f"can't write to standard output: {reason}") from error
+
+
+def reader_has_gone() -> bool:
+    """Whether nothing that is printed arrives any more."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return getattr(raw, "failed", False)
 
 
 class StandardError(io.FileIO):

@@ -77,10 +77,14 @@ def test_latest_is_the_newest_run_whatever_lies_at_that_name(
     works, fails, generator, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(GeneratorRecipe, "draw", lambda *_: None)
-    assert "there is no latest run" in fails("generate latest")
+    assert "there is no latest generator's run" in fails("generate latest")
+    assert "there is no latest run" in fails("evaluate latest")
     shutil.copytree(generator.run, tmp_path / "runs" / "new")
     make_run(tmp_path / "runs" / "old", 10)
     make_run(tmp_path / "latest", 0)
+    make_run(tmp_path / "runs" / "of words", 0, kind="ClassifierExperiment", began=-3e9)
     assert works("generate latest --tokens 3") == works("generate runs/new --tokens 3")
+    assert works("generate runs --tokens 3") == works("generate runs/new --tokens 3")
+    shutil.rmtree(tmp_path / "runs" / "of words")
     assert works("train --resume latest").endswith("generate runs/new\n")
     assert "is at" not in works("compare latest runs/new --to here")

@@ -21,7 +21,9 @@ import pytest
 from tests.helpers.inspected import undrawn
 from tlite import own_code
 from tlite.cli import main
+from tlite.errors import UserError
 from tlite.recipes import GeneratorRecipe, open_recipe
+from tlite.recipes.loading import load
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
@@ -112,6 +114,11 @@ GENERATE = "generate {run} --greedy --tokens 40"
 @pytest.fixture(scope="module")
 def trained(make):
     return make("generator", GENERATE)
+
+
+def test_python_gets_advice_for_python(trained):
+    with pytest.raises(UserError, match=r"name that file, code='mine\.py', if you trust it"):
+        load(trained.run)
 
 
 COMMANDS = ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]

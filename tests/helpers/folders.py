@@ -1,5 +1,6 @@
 """Run folders with nothing in them but what `tlite runs` reads."""
 
+import datetime
 import json
 import os
 
@@ -9,11 +10,18 @@ def write(path, content):
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def make_run(folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9):
-    """A run that began `age` seconds ago, with checkpoints (step, score, interrupted)."""
+def make_run(
+    folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9, began=None
+):
+    """A run whose config was written `age` seconds ago, with checkpoints (step, score,
+    interrupted).
+
+    It began so many seconds ago as `began` says, where config.json says it.
+    """
     training = {"steps": steps, "select": select}
     experiment = {"kind": kind, "name": "tiny", "training": training}
-    write(folder / "config.json", {"experiment": experiment, "data": {}})
+    said = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
+    write(folder / "config.json", {"experiment": experiment, "data": {}} | said)
     for step, score, interrupted in scores:
         content = {"step": step, "score": score, "interrupted": interrupted}
         write(folder / "checkpoints" / str(step) / "checkpoint.json", content)

@@ -304,15 +304,6 @@ def test_what_is_scored_of_a_corpus_must_be_the_same(tmp_path, name):
     assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
 
 
-def test_what_no_later_variant_can_be_followed_by_is_told_before_the_first_step(
-    base, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    experiments = {"a": base, "b": changed(base, follow=("wandb",))}
-    assert "this needs the package wandb" in complaint(train_study, experiments, tmp_path / "s")
-    assert not (tmp_path / "s").exists()
-
-
 MISSING = UserError("this needs the package x")
 MISSING.__cause__ = ModuleNotFoundError("x")
 UNREADABLE = UserError("can't read x")

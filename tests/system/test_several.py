@@ -90,4 +90,5 @@ def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path):
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == step
     assert code == 128 + signal.SIGTERM
     assert err.startswith(f"tlite: stopped at step {step}, and saved; go on: ")
+    assert err.endswith(" -m tlite launch -n 2 --devices-each 1 train --resume run\n")
     assert err.count("\n") == out.count("precision:") == out.count("run folder") == 1

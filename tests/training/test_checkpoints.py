@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
 from tlite.errors import UserError
+from tlite.terminal import quiet_libraries
 from tlite.training import checkpoint_file, storage
 from tlite.training.checkpoint_file import tree_digest
 from tlite.training.checkpoints import Checkpoints
@@ -407,7 +409,9 @@ def test_a_flipped_bit_is_found_wherever_it_is(saved):
     assert Checkpoints(saved).load(whole)[0] == 5
 
 
-def test_a_flipped_bit_of_a_large_file_is_found_or_was_of_no_array(large, caplog):
+def test_a_flipped_bit_of_a_large_file_is_found_or_was_of_no_array(large, caplog, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    quiet_libraries()  # as a command does
     chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
     paths, steps = sorted((large / "8").rglob("d/*")), []
     for number in range(30):

@@ -314,12 +314,3 @@ def test_a_damaged_checkpoint_is_kept_aside_when_training_goes_on(trained, tmp_p
     assert saved(tmp_path / "run")[-1] == 8
     assert validated(tmp_path / "run") == [2, 4, 6, 8]
     assert "checkpoint 6 is damaged: using checkpoint 4 instead" in capsys.readouterr().err
-
-
-def test_a_reader_who_has_gone_does_not_end_training(trained, tmp_path, monkeypatch):
-    def gone(*_, **__):
-        raise SystemExit(0)
-
-    monkeypatch.setattr("builtins.print", gone)
-    trained(tmp_path / "run", values(), **RARE)
-    assert validated(tmp_path / "run")[-1] == 12

@@ -237,6 +237,8 @@ def test_a_summary_holds_mean_spread_and_members():
     assert line["perplexity"] == pytest.approx((np.exp(1) + np.exp(3)) / 2)
 
 
-def test_a_summary_is_json_whatever_the_loss():
-    line = summarise({"loss": np.array([np.nan, 1e9]), "accuracy": np.array([0.0, 1.0])})
+@pytest.mark.filterwarnings("error")  # a loss that is not finite has a sentence of its own
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_summary_is_json_whatever_the_loss(bad):
+    line = summarise({"loss": np.array([bad, 1e9]), "accuracy": np.array([0.0, 1.0])})
     assert json.loads(json.dumps(line, allow_nan=False))["loss"] is None

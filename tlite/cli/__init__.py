@@ -13,6 +13,7 @@ from tlite.cli.options import (
     Compare,
     Experiments,
     Export,
+    Follow,
     Generate,
     Inspect,
     Launch,
@@ -49,13 +50,14 @@ COMMANDS = {
     "translate": Translate,
     "compare": Compare,
     "inspect": Inspect,
+    "follow": Follow,
     "export": Export,
     "experiments": Experiments,
     "runs": Runs,
 }
 MODULES = dict.fromkeys(("generate", "classify", "translate"), "texts")
 MODULES |= dict.fromkeys(("experiments", "runs"), "listing")
-MODULES |= dict.fromkeys(("compare", "inspect"), "pages")
+MODULES |= dict.fromkeys(("compare", "inspect"), "pages") | {"follow": "follow"}
 """Where the function of a command lies, if not in `commands`."""
 USAGE = """tlite: transformers as short pure functions
 
@@ -71,6 +73,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite translate RUN [TEXT ...]       the translations of texts by a translator
   tlite compare RUN RUN ...            which is better, seed by seed, and how sure that is
   tlite inspect RUN                    pictures of what a run has learned, on one page
+  tlite follow RUN --to tensorboard    its metrics for TensorBoard, or wandb, also as it is trained
   tlite export RUN FOLDER              a run's model for Hugging Face's transformers
   tlite experiments                    what there is to train
   tlite runs [FOLDER]                  what was trained, newest first
@@ -83,7 +86,7 @@ Each command lists its options with --help."""
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
     code = _told(lambda: _command(sys.argv[1:] if arguments is None else arguments))
-    # What can't be written is told while it can be, and not hidden by a reader who has gone.
+    # What can't be written is told while it can be.
     code = _told(sys.stdout.flush) or code
     return _told(lambda: processes.leave(code)) or code
 
@@ -99,7 +102,7 @@ def _told(action: Callable[[], None]) -> int:
         return _say(str(stop), stop.exit_code) if processes.is_first() else stop.exit_code
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except SystemExit as stop:  # after --help; or the reader of what is printed has gone
+    except SystemExit as stop:  # after --help, or launch
         if processes.count() > 1:
             processes.fail("", stop.code or 0)
         return stop.code or 0
@@ -203,6 +206,8 @@ def _train(arguments: list[str]) -> None:
             print(f"{USAGE}\n\nexperiments: {', '.join(find_experiments())}")
             return
         raise UserError(f"name an experiment to train: {', '.join(find_experiments())}")
+    if any(argument.split("=")[0] == "--follow" for argument in arguments):
+        raise UserError("--follow is a command of its own: tlite follow RUN --to tensorboard")
     file = find_experiment(arguments[0])
     _join(arguments[1:])
     print(printable(f"experiment: {file.resolve()}"), flush=True)

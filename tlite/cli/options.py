@@ -1,12 +1,14 @@
 """What each command of `tlite` can be told: a field is an option, its text the help."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from tlite.recipes.options import Code, OfRun, RunFolder, Search
+from tlite.recipes.options import Code, OfRun, RunFolder, Search, run_folder
+from tlite.run_folders import find_run
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Sampling:
 class Generate(OfMember):
     """Write text with the model of a run."""
 
+    run: Positional[run_folder(partial(find_run, kind="generator"))]
     prompt: str | None = None
     """What the text starts with; the experiment's own prompt unless given."""
     tokens: int = 500
@@ -184,6 +187,7 @@ class Generate(OfMember):
 class Classify(OfMember):
     """The class of each text, with probabilities; the lines of standard input without texts."""
 
+    run: Positional[run_folder(partial(find_run, kind="classifier"))]
     texts: Positional[tuple[str, ...]] = ()
     """What is classified."""
     format: Literal["table", "jsonl"] = "table"
@@ -194,6 +198,7 @@ class Classify(OfMember):
 class Translate(OfMember, Search):
     """The translation of each text, or of each line of a file or of standard input."""
 
+    run: Positional[run_folder(partial(find_run, kind="translator"))]
     texts: Positional[tuple[str, ...]] = ()
     """What is translated."""
     input: Path | None = None
@@ -222,6 +227,16 @@ class Compare:
     of runs a new one, runs/comparison/TIME."""
     format: Literal["table", "markdown", "csv", "json"] = "table"
     """What is printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Follow:
+    """Write a run's metrics for TensorBoard or Weights & Biases, also while it is trained."""
+
+    run: Positional[run_folder(find_run)]
+    """The run folder; or latest, the newest in ./runs."""
+    to: Literal["tensorboard", "wandb"]
+    """Event files, or an offline run of W&B, into the run's folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from tlite.recipes.generator import write_sample
 from tlite.recipes.loading import open_model, warn_of_unheeded
 from tlite.recipes.pairs import encode_sources, with_search
 from tlite.recipes.tokens import check_prompt, end_ids, prompt_tokens
-from tlite.terminal import show
+from tlite.terminal import reader_has_gone, show
 from tlite.training.runs import Run
 
 
@@ -49,6 +49,8 @@ def generate(options: Generate) -> None:
             write_sample(model, tokenizer, start, head + (prompt or ""), rng=key, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
+        if reader_has_gone():
+            return
 
 
 def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tlite.baseline import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
-from tlite.errors import UserError, disk_errors
+from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
@@ -155,13 +155,8 @@ class ClassifierRecipe(Recipe):
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
         lines = read_metrics(self.run.metrics, most=1000)
-        with disk_errors(self.run.plots):
-            self.save_plots(
-                {
-                    name: lambda n=name: pictures.plot_curves(lines, n)
-                    for name in ("loss", "accuracy")
-                }
-            )
+        plots = {n: lambda n=n: pictures.plot_curves(lines, n) for n in ("loss", "accuracy")}
+        self.save_plots(plots)
         self.advise_test()
 
     def evaluate(self, options: EvaluateClassifier) -> None:

@@ -4,7 +4,7 @@ import textwrap
 
 import numpy as np
 
-from tlite.errors import UserError, disk_errors, needs_extra
+from tlite.errors import UserError, needs_extra
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
 from tlite.recipes.loading import check_member
@@ -110,8 +110,7 @@ def draw(recipe: Recipe, runs: list[Run], split: str, probabilities, examples, c
     if len(runs) > 1:
         curves = {_title(run): read_metrics(run.metrics, most=1000) for run in runs}
         plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
-    with disk_errors(recipe.run.plots):
-        recipe.save_plots(plots)
+    recipe.save_plots(plots)
     names = ", ".join(f"{name}.png" for name in plots)
     print(f"\ndrawn in {recipe.run.plots}: {names}")
 

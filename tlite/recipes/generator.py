@@ -13,7 +13,7 @@ import numpy as np
 
 from tlite.data.corpus import Corpus
 from tlite.decoding import stream
-from tlite.errors import UserError, disk_errors, program
+from tlite.errors import UserError, command
 from tlite.experiment import Characters, GeneratorExperiment
 from tlite.models import TransformerGenerator
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means
@@ -188,9 +188,8 @@ class GeneratorRecipe(Recipe):
         settings = {"num_tokens": 500, "rng": key, "stop": end_ids(self.tokenizer)}
         text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
         self.save_sample(step, prompt + text)
-        with disk_errors(run.plots):
-            self.draw(parameters, batches, model)
-        print(f"\nsaved in {run.folder}; more text: {program()} generate {run.folder}")
+        self.draw(parameters, batches, model)
+        print(f"\nsaved in {run.folder}; more text: {command('generate', run.folder)}")
 
     def means(
         self, parameters: dict, batches, split: str = "validation", find: Callable = validate

@@ -17,8 +17,9 @@ from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import Ensemble, make_model
 from tlite.models.probe import probe
-from tlite.own_code import name_files
+from tlite.own_code import NotNamed, name_files
 from tlite.pretrained import is_pretrained, load_pretrained
+from tlite.run_folders import find_run
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import by_name, model_maker
@@ -45,6 +46,8 @@ def load(
 ) -> tuple[Any, Any]:
     """The model and the tokenizer of a run's folder, a Hugging Face folder, or a hub name.
 
+    Of a folder of runs the newest is taken; "latest" is the newest in ./runs.
+
     Args:
         checkpoint: of a run: best, last, average (of the last that are kept), or a step.
         member: of a run: which of the models that were trained side by side; "all": an `Ensemble`.
@@ -53,10 +56,13 @@ def load(
     Raises:
         UserError: it is no such folder, or can't be read.
     """
-    if is_pretrained(folder):
+    if is_pretrained(folder := find_run(folder)):
         return load_pretrained(folder)[:2]
     name_files(map(Path, [code] if isinstance(code, str | Path) else code))
-    run = open_run(Path(folder), Experiment)
+    try:
+        run = open_run(folder, Experiment)
+    except NotNamed as error:
+        raise UserError(error.advising(f"code={error.file!r}")) from error
     return load_model(run, str(checkpoint), member), load_tokenizer(run)
 
 

@@ -3,32 +3,37 @@
 JAX is not imported: a misspelt option is told before that.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction
 from tyro.constructors import PrimitiveConstructorSpec
 
-from tlite.run_folders import newest
+from tlite.run_folders import LATEST, find_run, newest
 
-RunFolder = Annotated[
-    Path,
-    PrimitiveConstructorSpec(
+
+def run_folder(find: Callable[[str], Path]) -> Any:
+    """The type of a folder that is found by a word."""
+    spec = PrimitiveConstructorSpec(
         nargs=1,
         metavar="RUN",
-        instance_from_str=lambda words: newest() if words[0] == "latest" else Path(words[0]),
+        instance_from_str=lambda words: find(words[0]),
         is_instance=lambda value: isinstance(value, Path),
         str_from_instance=lambda value: [str(value)],
-    ),
-]
+    )
+    return Annotated[Path, spec]
+
+
+RunFolder = run_folder(lambda word: newest() if word == LATEST else Path(word))
 """A folder; the word `latest` is the newest run or study in ./runs, whatever ./latest is."""
 Code = Annotated[tuple[Path, ...], UseAppendAction]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfFolder:
-    run: Positional[RunFolder]
+    run: Positional[run_folder(find_run)]
     """The run folder; or latest, the newest in ./runs (./latest is a folder of that name); or a
     Hugging Face folder or hub name."""
     code: Code = ()

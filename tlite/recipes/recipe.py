@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from tlite import processes
 from tlite.config import to_dict
-from tlite.errors import Interrupted, UserError, check_packages, disk_errors, program, resumable
+from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment_data import locate_data, say_what_is_read
 from tlite.models import make_model, summary
 from tlite.models.config import named_parts
@@ -24,7 +23,6 @@ from tlite.models.probe import probe
 from tlite.recipes.loading import read_parameters
 from tlite.recipes.options import Evaluate
 from tlite.training import Trainer, TrainState
-from tlite.training.followers import check_followers
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.precision import choose_products
@@ -134,7 +132,6 @@ class Recipe(ABC):
         cls.check_selected(experiment)
         probe(experiment.model, make_model)
         if processes.is_first():
-            check_followers(experiment.training.follow)
             check_packages("text", cls.packages)
         data = cls.load_data(experiment) if data is None else data
         return Prepared(*cls.fit_to_data(experiment, data), data)
@@ -214,7 +211,7 @@ class Recipe(ABC):
             with contextlib.closing(trainer.feed):
                 fit(trainer, run.folder, batches, *starts, profile=profile)
         except Interrupted as stop:
-            going_on = f"{program()} train --resume {resumable(run.metrics)}"
+            going_on = command("train", "--resume", resumable(run.metrics))
             stop.args = (f"{stop}; go on: {going_on}",)
             raise
         if told := overfitted(read_metrics(run.metrics, most=1000)):
@@ -243,7 +240,7 @@ class Recipe(ABC):
             print(f"saved in {self.run.folder}")
             return
         print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(f"{program()} evaluate {shlex.quote(str(self.run.folder))} --split test")
+        print(command("evaluate", self.run.folder, "--split", "test"))
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""
@@ -260,10 +257,12 @@ class Recipe(ABC):
             return
         from tlite.pictures import own_figures  # matplotlib is slow to import
 
-        self.run.plots.mkdir(exist_ok=True)
         for name, plot in plots.items():
             with own_figures():
-                plot().figure.savefig(self.run.plots / f"{name}.png", dpi=120)
+                figure = plot().figure
+                with disk_errors(self.run.plots):
+                    self.run.plots.mkdir(exist_ok=True)
+                    figure.savefig(self.run.plots / f"{name}.png", dpi=120)
 
 
 def spread(values: np.ndarray, style: str) -> str:

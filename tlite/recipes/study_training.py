@@ -12,7 +12,7 @@ import jax
 from tlite import processes
 from tlite.comparison.comparable import Measured, check_comparable
 from tlite.comparison.study import FILE, Study, Variant, free_name, read_study
-from tlite.errors import OutOfMemory, RunFailed, UserError, of_surroundings, program
+from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surroundings
 from tlite.experiment import Experiment
 from tlite.experiment_data import find_data_of_all, locate_data
 from tlite.memory import out_of_memory
@@ -21,7 +21,6 @@ from tlite.recipes.kinds import RECIPES, agreed_precision, open_recipe
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
-from tlite.training.followers import check_followers
 from tlite.training.runs import create_folder, kept, new_folder
 
 SHOWN = 5  # names of variants on a line
@@ -104,8 +103,6 @@ def start_study(
             or the folder can't be made.
     """
     first, taken = processes.is_first(), {"comparison", FILE}
-    if first:
-        check_followers(name for e in experiments.values() for name in e.training.follow)
     name = next(iter(experiments.values())).name
     experiments = in_one_precision(find_data_of_all(experiments))
     variants = tuple(
@@ -247,6 +244,6 @@ def _report(study: Study) -> None:
         number = f"{len(failed)} of {len(study.variants)} variants"
         raise UserError(
             f"{number} {have} failed: {names}; {study.folder / FILE} says why; to try one again, "
-            f'put that right, set its "failed" there to null, and {program()} train --resume '
-            f"{study.folder}"
+            'put that right, set its "failed" there to null, and '
+            f"{command('train', '--resume', study.folder)}"
         )

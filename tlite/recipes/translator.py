@@ -12,7 +12,7 @@ import numpy as np
 from tlite.bleu import bleu, exact_match
 from tlite.data import Pair
 from tlite.decoding.translate import translate
-from tlite.errors import UserError, disk_errors
+from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.experiment_data import say_what_is_read
 from tlite.models import TransformerSeq2Seq
@@ -151,14 +151,9 @@ class TranslatorRecipe(Recipe):
         self.save_sample(step, text)
         lines = read_metrics(self.run.metrics, most=1000)
         rates = learning_rates(self.experiment.training)
-        with disk_errors(self.run.plots):
-            self.save_plots(
-                {
-                    n: lambda n=n: pictures.plot_curves(lines, n)
-                    for n in ("loss", "bleu", "exact_match")
-                }
-                | {"schedule": lambda: pictures.plot_schedule(rates)}
-            )
+        names = "loss", "bleu", "exact_match"
+        plots = {n: lambda n=n: pictures.plot_curves(lines, n) for n in names}
+        self.save_plots(plots | {"schedule": lambda: pictures.plot_schedule(rates)})
         self.advise_test()
 
     def evaluate(self, options: EvaluateTranslator) -> None:
@@ -184,8 +179,7 @@ class TranslatorRecipe(Recipe):
             plots[f"{split}-bleu-by-length"] = lambda: pictures.plot_score_by_length(
                 lengths, score, "BLEU (13a)"
             )
-        with disk_errors(self.run.plots):
-            self.save_plots(plots)
+        self.save_plots(plots)
         print(f"drawn in {self.run.plots}: {', '.join(f'{name}.png' for name in plots)}")
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:

@@ -5,8 +5,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tyro.conf import UseAppendAction
-
 from tlite.config import check_size
 
 GONE = "learning_rates", "varied"  # fields of version 0.2.0
@@ -74,9 +72,6 @@ class TrainingConfig:
     """Steps between validations; each is followed by a checkpoint."""
     norms: bool = False
     """Note at every step the norms of gradient and parameters, and what part of it they move by."""
-    follow: UseAppendAction[tuple[Literal["tensorboard", "wandb"], ...]] = ()
-    """Write the metrics also for TensorBoard, or as an offline run of Weights & Biases, into the
-    run's folder."""
 
     def __post_init__(self):
         sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
@@ -106,7 +101,7 @@ class TrainingConfig:
         for name in GONE:
             if values.get(name):
                 raise ValueError(f"{name}: variants side by side are gone; tlite 0.2.0 opens it")
-        return {name: value for name, value in values.items() if name not in GONE}
+        return {name: value for name, value in values.items() if name not in (*GONE, "follow")}
 
     def on_devices(self, number: int) -> "TrainingConfig":
         """The same updates with batches that fit so many devices; numbers differ by rounding."""

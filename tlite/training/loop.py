@@ -17,7 +17,6 @@ from tlite import processes
 from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
-from tlite.training.followers import FollowedMetrics
 from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
 from tlite.training.named import from_named, to_named
 from tlite.training.profiling import Profile
@@ -62,7 +61,7 @@ def fit(
     check_resumable(folder)
     with (
         Interrupt() as interrupt,
-        FollowedMetrics(path, config.follow) if first else NoMetrics() as metrics,
+        MetricsFile(path) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
     ):
         members, step = resume(trainer, metrics, checkpoints, start)

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ except ImportError:  # not on Windows
     fcntl = None
 
 
-@np.errstate(invalid="ignore", over="ignore")
+@np.errstate(invalid="ignore", over="ignore")  # what is not finite is told by the loop
 def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
     """Mean over members (M,) of each loss and, for several, the spread and the members' own.
 
@@ -166,16 +166,22 @@ def read_metrics(path: Path, most: int | None = None) -> list[dict]:
     if most is None:
         return list(iterate_metrics(path))
     width = -(-sum(1 for _ in _raw(path, b'"training"')) // most)
-    lines, group = [], []
-    for line in iterate_metrics(path):
+    return list(thinned(iterate_metrics(path), width))
+
+
+def thinned(lines: Iterable[dict], width: int) -> Iterator[dict]:
+    """Validations as they are, and of so many lines of training, as they come, the mean."""
+    group = []
+    for line in lines:
         if line["split"] == "validation":
-            lines.append(line)
+            yield line
             continue
         group.append(line)
         if len(group) >= width:
-            lines.append(mean_line(group))
+            yield mean_line(group)
             group = []
-    return lines + ([mean_line(group)] if group else [])
+    if group:
+        yield mean_line(group)
 
 
 def _raw(path: Path, word: bytes) -> Iterator[bytes]:

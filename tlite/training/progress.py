@@ -1,6 +1,5 @@
 """The progress of training on a terminal: step, loss, tokens/s, time left."""
 
-import contextlib
 import math
 import sys
 
@@ -55,5 +54,4 @@ class TrainingProgress:
         loss = math.inf if loss is None else loss
         self._bar.update(self._task, validation=f"{loss:.3f}")
         if not self._live:
-            with contextlib.suppress(SystemExit):  # the reader has gone: training goes on
-                print(f"{self._last}  validation loss {loss:.4f}", flush=True)
+            print(f"{self._last}  validation loss {loss:.4f}", flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tlite.config import from_dict, to_dict
-from tlite.errors import UserError, disk_errors, program, system_reason
+from tlite.errors import UserError, command, disk_errors, system_reason
 from tlite.run_folders import newest
 from tlite.terminal import printable
 from tlite.training.provenance import changed_since, made_with
@@ -61,7 +61,7 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
         if folder is not None and os.path.lexists(folder):
             raise UserError(
                 f"the run folder {folder} exists already: name another, "
-                f"or continue it with {program()} train --resume {folder}"
+                f"or continue it with {command('train', '--resume', folder)}"
             )
     except (OSError, ValueError) as error:
         reason = system_reason(error) or "there can be no such name"
@@ -105,7 +105,8 @@ def create_run(
         tokenizer.save(path)
         token_file = {"file": path.name, "sha256": _sha256(path)}
         whole = {"experiment": content, "data": data, "tokenizer": token_file}
-        whole = json.dumps(whole | {"made_with": made_with()}, indent=2)
+        began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
+        whole = json.dumps(whole | {"made_with": made_with(), "began": began}, indent=2)
         (temporary / "config.json").write_text(whole, encoding="utf-8")
         fill(Run(temporary, experiment, data))
 

@@ -6,8 +6,6 @@ them have whole the first one writes. Reading, no process waits for another.
 
 import itertools
 import json
-import logging
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,11 +18,6 @@ from orbax.checkpoint import v1 as ocp
 from tlite.errors import UserError
 from tlite.processes import agree, count, is_first
 from tlite.training.digest import MODULUS, Digests, Part, parts, parts_digest
-
-# Orbax logs what it then raises, and each save; of a broken file it leaves things behind.
-logging.getLogger("absl").setLevel(logging.CRITICAL)
-logging.getLogger("asyncio").addFilter(lambda record: "tensorstore" not in record.getMessage())
-warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
 
 WAIT = 1200  # seconds for the slowest process to write its parts
 CHUNK = 2**26  # bytes that are read at once at the most, for however small a part

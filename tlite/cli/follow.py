@@ -1,0 +1,188 @@
+"""`tlite follow`: the metrics of a run for TensorBoard or Weights & Biases.
+
+A process of its own reads metrics.jsonl, also while the run is trained: the run knows nothing of
+it, and can't be harmed by it.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tlite.cli.options import Follow
+from tlite.config import from_dict
+from tlite.errors import UserError, check_packages
+from tlite.run_folders import RUN
+from tlite.training.config import TrainingConfig
+from tlite.training.loop import ended
+from tlite.training.metrics import parse, thinned
+from tlite.training.runs import read_config
+
+SECONDS = 1.0  # between two looks; of the steps of training in between the mean is written
+POINTS = 2000  # of training, about, of what is there at the first look
+
+Values = dict[str, dict[str, float]]
+
+
+def follow(options: Follow) -> None:
+    """Write what metrics.jsonl has, and what is added to it, until the run has ended.
+
+    Where a resumed run has cut it back, all is written anew.
+
+    Raises:
+        UserError: the folder is not a run's, or the package that writes is not installed.
+    """
+    folder, kind = options.run, WRITERS[options.to]
+    read_training(folder)
+    check_packages(options.to, [kind.package])
+    print(f"{kind.advice} {shlex.quote(str(folder / options.to))}", flush=True)
+    while not (folder / "metrics.jsonl").exists():
+        time.sleep(SECONDS)
+    while not write_all(folder, kind(folder)):
+        pass
+
+
+def read_training(folder: Path) -> TrainingConfig:
+    """How a run is trained; `train --resume --steps` may have changed it."""
+    try:
+        return from_dict(TrainingConfig, read_config(folder / RUN)["experiment"].get("training"))
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} has no {RUN}: it is not a run folder") from error
+    except ValueError as error:
+        raise UserError(f"{folder / RUN} is not one that this tlite can read: {error}") from error
+
+
+def write_all(folder: Path, writer: "TensorBoard | WeightsAndBiases") -> bool:
+    """Write from the first line on; whether the run has ended, else lines were cut off."""
+    validations = []
+    with (folder / "metrics.jsonl").open("rb") as file, contextlib.closing(writer):
+        width = 1 + sum(1 for _ in file) // POINTS
+        file.seek(0)
+        while os.fstat(file.fileno()).st_size >= file.tell():
+            for line in thinned(new_lines(file), width):
+                writer.write(line["step"], values(line))
+                if line["split"] == "validation":
+                    validations.append(line)
+            writer.flush()
+            if ended(read_training(folder), validations):
+                return True
+            width = sys.maxsize
+            time.sleep(SECONDS)
+    return False
+
+
+def new_lines(file: BinaryIO) -> Iterator[dict]:
+    """What a metrics.jsonl has got since it was last read, but for a line that is being written."""
+    while (line := file.readline()).endswith(b"\n"):
+        if known := parse(line):
+            yield known
+    file.seek(-len(line), os.SEEK_CUR)
+
+
+def values(line: dict) -> Values:
+    """{"training/loss": ...} of all members together under "", of each under "member-0", ...
+
+    What is not finite, null in the line, is left out.
+    """
+    found: Values = {}
+    for name, value in line.items():
+        tag, of_members = f"{line['split']}/{name.removesuffix('_members')}", type(value) is list
+        for member, number in enumerate(value if of_members else [value]):
+            if number is not None and name not in ("step", "split"):
+                found.setdefault(f"member-{member}" if of_members else "", {})[tag] = number
+    return found
+
+
+class TensorBoard:
+    """Event files in the run's folder `tensorboard`; of several members also in member-0, ...
+
+    So TensorBoard draws the members as lines of one picture. A file begins by telling it to forget
+    what those before it say.
+    """
+
+    package, advice = "tensorboardX", "tensorboard --logdir"
+
+    def __init__(self, folder: Path):
+        self._folder, self._files = folder / "tensorboard", {}
+
+    def write(self, step: int, values: Values) -> None:
+        """Add the values of a step."""
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        for part, numbers in values.items():
+            found = [Summary.Value(tag=tag, simple_value=n) for tag, n in numbers.items()]
+            self._write(part, step=step, summary=Summary(value=found))
+
+    def _write(self, part: str, **event) -> None:
+        # Its `SummaryWriter` waits for ever for a thread that a full disk has ended: not this.
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        if part not in self._files:
+            folder = self._folder / part
+            folder.mkdir(parents=True, exist_ok=True)
+            # Files are read in the order of their names, which have seconds only.
+            self._files[part] = EventsWriter(str(folder / "events"), f".{time.time_ns():020d}")
+            self._write(part, step=1, session_log=SessionLog(status=SessionLog.START))
+        self._files[part].write_event(Event(wall_time=time.time(), **event))
+
+    def flush(self) -> None:
+        """Let what was written be seen."""
+        for file in self._files.values():
+            file.flush()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+class WeightsAndBiases:
+    """An offline run in the run's folder `wandb`, which `wandb sync` takes to a server.
+
+    Nothing is sent or asked for. W&B can't go on with an offline run: where there is one, a new one
+    takes its place, and its name on the server.
+    """
+
+    package, advice = "wandb", "wandb sync --include-offline"
+
+    def __init__(self, folder: Path):
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it sends its own errors away
+        import wandb
+
+        self._before = sorted((folder / "wandb").glob("offline-run-*"))
+        whole = folder.resolve()
+        told_less = ("silent", "disable_git", "disable_code", "x_disable_meta", "x_disable_stats")
+        settings = dict.fromkeys((*told_less, "x_disable_machine_info"), True)
+        self._run = wandb.init(
+            mode="offline",
+            dir=str(folder),
+            project=os.environ.get("WANDB_PROJECT", "tlite"),
+            name=f"{whole.parent.name}/{whole.name}",
+            id=self._before[-1].name.rpartition("-")[2] if self._before else None,
+            config=json.loads((folder / RUN).read_text("utf-8")),
+            reinit="create_new",
+            settings=wandb.Settings(console="off", x_save_requirements=False, **settings),
+        )
+
+    def write(self, step: int, values: Values) -> None:
+        """Add the values of a step."""
+        parts = ((f"{part}/" if part else "", numbers) for part, numbers in values.items())
+        self._run.log({start + tag: n for start, ns in parts for tag, n in ns.items()}, step=step)
+
+    def flush(self) -> None:
+        """What was there before is no longer needed."""
+        for folder in self._before:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._before = []
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+WRITERS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
