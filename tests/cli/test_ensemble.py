@@ -138,10 +138,6 @@ def test_a_variant_that_has_failed_is_told(trained, tmp_path):
 
 
 MISTAKES = {
-    "evaluate {generator} --member alll": "--member must be a whole number or all, not 'alll'",
-    "evaluate {translator} --member 1": "--member can't be '1': choose one of '0', 'all'",
-    "inspect {generator} --member all": "--member must be a whole number, not 'all'",
-    "train --resume {generator} --member all": "--member must be a whole number, not 'all'",
     "translate {folder} a --member all": "this folder has one model",
     "evaluate {folder} --member all": "no option --member for a Hugging Face folder",
 }

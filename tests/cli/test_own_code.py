@@ -215,19 +215,10 @@ def test_the_parameters_of_a_function_are_trained(trained):
     assert (temperature != 3).all()
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        (
-            "--activation alibi",
-            "--feed-forward.activation can't be 'alibi': choose one of relu, gelu, ",
-        ),
-        ("--attention 3", "--attention can't be '3': choose one of exact, mixed, fused, auto"),
-        ("--positions absolute", "--positions can't be 'absolute': choose one of learned, "),
-    ],
-)
-def test_on_the_command_line_a_function_is_only_replaced(fails, trained, line, sentence):
-    assert sentence in fails(f"train {trained.file} {line} --run x")
+@pytest.mark.parametrize("line", ["--activation alibi", "--attention 3"])
+def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line):
+    option, word = line.split()
+    assert re.search(f"{option[2:]}.*'{word}'", refused(f"train {trained.file} {line} --run x"))
 
 
 def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):

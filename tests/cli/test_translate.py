@@ -130,11 +130,6 @@ def test_a_model_translates_where_its_data_is_not(works, copied):
     assert works("translate {copied} 'a b'", copied=copied) == works("translate {run} 'a b'")
 
 
-def test_help_names_the_options(works):
-    out = works("translate --help")
-    assert all(option in out for option in ("--input", "--n-best", "--truncate", "--beam"))
-
-
 # Mistakes
 
 

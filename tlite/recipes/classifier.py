@@ -19,7 +19,7 @@ from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.evaluation import evaluate_classifier
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
-from tlite.recipes.options import EvaluateClassifier
+from tlite.recipes.options import Evaluate
 from tlite.recipes.prepared import fingerprint_of, with_sizes
 from tlite.recipes.pretraining import check_pretraining, pretrained_members
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
@@ -160,7 +160,7 @@ class ClassifierRecipe(Recipe):
             )
         self.advise_test()
 
-    def evaluate(self, options: EvaluateClassifier) -> None:
+    def evaluate(self, options: Evaluate) -> None:
         """Print and draw how it does on a part of its data."""
         evaluate_classifier(self, options)
 

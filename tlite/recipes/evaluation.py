@@ -7,14 +7,14 @@ import numpy as np
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
-from tlite.recipes.options import EvaluateClassifier
+from tlite.recipes.options import Evaluate
 from tlite.recipes.recipe import Recipe, spread
 from tlite.recipes.restoring import check_member
 from tlite.terminal import show
 from tlite.training.metrics import read_metrics
 
 
-def evaluate_classifier(recipe: Recipe, options: EvaluateClassifier) -> None:
+def evaluate_classifier(recipe: Recipe, options: Evaluate) -> None:
     """Print and draw how a classifier does on a part of its data.
 
     Precision, confusions and texts are those of the options' member; with "all" of the mean of the

@@ -16,7 +16,7 @@ from tlite.errors import UserError, disk_errors
 from tlite.experiment import TranslatorExperiment
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
-from tlite.recipes.options import EvaluateTranslator, Search
+from tlite.recipes.options import Evaluate, Search
 from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
 from tlite.recipes.prepared import fingerprint_of, with_sizes
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, spread
@@ -159,7 +159,7 @@ class TranslatorRecipe(Recipe):
             )
         self.advise_test()
 
-    def evaluate(self, options: EvaluateTranslator) -> None:
+    def evaluate(self, options: Evaluate) -> None:
         """Print the scores on a part, and draw BLEU by length and an alignment."""
         from tlite import pictures  # matplotlib is slow to import
 

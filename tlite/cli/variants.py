@@ -4,32 +4,21 @@ import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Sequence
+from typing import Any, NamedTuple, get_args, get_origin
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-from tlite.cli.options import Train, Variants
-from tlite.cli.parsing import has_parts, optional_part, parse, parse_known
-from tlite.cli.parts import choose, described, meant
+from tlite.cli.options import Train, TrainExperiment
+from tlite.cli.parsing import WrongOption, parse
+from tlite.cli.parts import choose, options_of, today
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.experiment_files import check_variant_name, did_you_mean
-from tlite.models.parts import WORDS
 
 MOST = 1000  # variants of a study
 LONGEST = 40  # letters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]*")
-
-
-class Asked(NamedTuple):
-    """What is to be trained."""
-
-    experiments: dict[str, Experiment]
-    """Of a study's variants, by name; or one alone, of no name."""
-    folder: Path | None
-    """What is to be made for it, where it is told."""
 
 
 class Setting(NamedTuple):
@@ -40,41 +29,43 @@ class Setting(NamedTuple):
 
 
 def read_variants(
-    name: str, arguments: list[str], experiment: Experiment, variants: dict[str, Experiment]
-) -> Asked:
-    """What `tlite train NAME` is to train, for an experiment, its file's variants and the options.
+    name: str, asked: Train, words: list[str], experiment: Experiment, own: dict[str, Experiment]
+) -> dict[str, Experiment]:
+    """The experiments that `tlite train NAME` is to train, by name; one alone has none.
 
     Options are applied to every variant. A value that is varied is read as the option itself is.
+
+    Args:
+        asked: what was read of the line before the experiment's file was.
+        words: the other words of the line.
+        own: the variants of the file.
 
     Raises:
         UserError: an option, a name or a value is none, or a combination makes no sense.
     """
-    program = f"tlite train {name}"
-    if {"-h", "--help"} & {*arguments}:
-        experiment, words = choose(experiment, arguments)
-        parse(train_options(name, experiment, variants), words, program)
-    asked, rest = parse_known(Variants, arguments, program)
-    found = named(variants or {"": experiment}, settings_of(experiment, asked.vary, rest))
-    options = {
-        label: _parse(label, name, base, [*rest, *words], program)
-        for label, (base, words) in chosen(found, asked.only).items()
-    }
-    experiments = {label: each.experiment for label, each in options.items()}
+    if {"-h", "--help"} & {*words}:
+        variants = f" Its variants: {', '.join(own)}." if own else ""
+        _read(name, asked, words, experiment, f"Train experiments/{name}.{variants}")
+    found = named(own or {"": experiment}, settings_of(experiment, asked.vary, words))
+    experiments = {}
+    for label, (base, more) in chosen(found, asked.only).items():
+        try:
+            experiments[label] = _read(name, asked, [*words, *more], base)
+        except WrongOption:
+            raise
+        except UserError as error:
+            raise UserError(f"{label}: {error}" if label else str(error)) from error
     if asked.vary:
         _check_different(experiments)
-    if len(experiments) == 1:
-        experiments = {"": next(iter(experiments.values()))}
-    return Asked(experiments, next(iter(options.values())).run)
+    return experiments if len(experiments) > 1 else {"": next(iter(experiments.values()))}
 
 
-def train_options(name: str, experiment: Experiment, variants: Iterable[str] = ()) -> type:
-    """What the command line of `tlite train NAME` fills in."""
-    fields = [("experiment", type(experiment), dataclasses.field(default=experiment))]
-    settings = {"bases": (Train,), "kw_only": True, "frozen": True}
-    kind = dataclasses.make_dataclass("Train", fields, **settings)
-    of_variants = f" Its variants: {', '.join(variants)}." if variants else ""
-    kind.__doc__ = f"Train experiments/{name}.{of_variants}{described(experiment.model)}"
-    return kind
+def _read(name: str, asked: Train, words: list[str], base: Experiment, help_: str = "") -> Any:
+    """An experiment with the options of a command line."""
+    base, words = choose(base, words)
+    given = TrainExperiment(**vars(asked), experiment=base)
+    settings = {"default": given, "description": help_ or None}
+    return parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
 
 
 def settings_of(
@@ -86,30 +77,25 @@ def settings_of(
         vary: each a field's name, with `-` or `_`, and its values.
         others: the other words of the command line.
     """
-    model, values = experiment.model, {}
-    kinds = fields_of(choose(experiment, others)[0])
-    kinds |= {
-        earlier.replace("_", "-"): kinds[today]
-        for earlier in getattr(model, "EARLIER", {})
-        if (today := meant(model, earlier)[0]) in kinds
-    }
-    given = {name for word in others if word.startswith("--") for name in meant(model, word)}
+    values, model = {}, experiment.model
+    kinds = kinds_of(choose(experiment, [*others])[0]) if vary else {}
+    given = {field for word in others if word.startswith("--") for field in _sets(model, word)}
     for field, *words in (each or [""] for each in vary):
         name = field.replace("_", "-")
         if not field:
             raise UserError("--vary needs an option's name and values: --vary norm layer rms, say")
-        if name not in kinds:
+        if (path := _option(today(model, name)[0])) not in kinds:
             near = did_you_mean(name, kinds)
             raise UserError(f"there is no option {name!r} of the experiment to vary{near}")
         if name in values:
             raise UserError(f"--vary {name} is given twice: name all of its values at once")
-        if not given.isdisjoint(meant(model, name)):
+        if not given.isdisjoint(_sets(model, name)):
             raise UserError(f"--{name} is varied: leave out what it is for all")
         if len(words) < 2:
             raise UserError(f"--vary {name} needs at least two values")
         if repeated := [word for word in words if words.count(word) > 1]:
             raise UserError(f"--vary {name} has the value {repeated[0]!r} twice")
-        values[name] = words
+        values[name], kinds[name] = words, kinds[path]
     return [
         [
             Setting(label, _words(name, kinds[name], word))
@@ -117,6 +103,16 @@ def settings_of(
         ]
         for name, words in values.items()
     ]
+
+
+def _sets(model: Any, name: str) -> list[str]:
+    """The names of the options of today that an option sets, or sets to False."""
+    paths = today(model, name.partition("=")[0])
+    return [_option(re.sub(r"(^|\.)no_", r"\1", path)) for path in paths]
+
+
+def _option(path: str) -> str:
+    return path.replace("_", "-")
 
 
 def labels(name: str, values: dict[str, list[str]]) -> list[str]:
@@ -145,25 +141,17 @@ def _words(name: str, kind: Any, value: str) -> list[str]:
     return [f"--{name}", *(value.split() if get_origin(kind) is tuple else [value])]
 
 
-def fields_of(config: Any, prefix: str = "") -> dict[str, Any]:
-    """The types of a config's fields, and of those of configs in it, by the names of options.
-
-    A part that a word can name is a string too.
-    """
-    kinds, hints = {}, get_type_hints(type(config), include_extras=True)
-    of_model = has_parts(config) or prefix
-    for field in dataclasses.fields(config):
-        name, value = prefix + field.name.replace("_", "-"), getattr(config, field.name)
-        kind, marks = hints[field.name], getattr(hints[field.name], "__metadata__", ())
-        as_one_word = any(isinstance(mark, PrimitiveConstructorSpec) for mark in marks)
-        kind = kind.__origin__ if marks else kind
-        if as_one_word or not any(map(dataclasses.is_dataclass, (value, *get_args(kind)))):
-            kinds[name] = kind
-        elif of_model and (field.name in WORDS or optional_part(type(config), field.name)):
-            kinds[name] = str
-        if dataclasses.is_dataclass(value) and not as_one_word:
-            kinds |= fields_of(value, f"{name}." if of_model else "")
-    return kinds
+def kinds_of(experiment: Experiment) -> dict[str, Any]:
+    """The types of an experiment's fields and of those of the configs in it, by option."""
+    found = {}
+    for config in filter(dataclasses.is_dataclass, (experiment, *vars(experiment).values())):
+        for field in options_of(config):
+            marks = getattr(field.type, "__metadata__", ())
+            kind = field.type.__origin__ if marks else field.type
+            as_one_word = any(isinstance(mark, PrimitiveConstructorSpec) for mark in marks)
+            if as_one_word or not any(map(dataclasses.is_dataclass, (kind, *get_args(kind)))):
+                found[_option(field.name)] = kind
+    return found
 
 
 def named(
@@ -193,24 +181,9 @@ def chosen(found: dict[str, Any], only: Sequence[str]) -> dict[str, Any]:
         if len(found) == 1:
             raise UserError(f"there are no variants, so none that is called {name!r}")
         if name not in found:
-            raise UserError(f"there is no variant {name!r}{_known(name, found)}")
+            known = f": there are {', '.join([*found][:20])}{', ...' if len(found) > 20 else ''}"
+            raise UserError(f"there is no variant {name!r}{did_you_mean(name, found) or known}")
     return {name: found[name] for name in found if name in only} if only else found
-
-
-def _known(name: str, found: dict[str, Any]) -> str:
-    near = did_you_mean(name, found)
-    return near or f": there are {', '.join([*found][:20])}{', ...' if len(found) > 20 else ''}"
-
-
-def _parse(
-    label: str, name: str, experiment: Experiment, arguments: list[str], program: str
-) -> Any:
-    try:
-        experiment, words = choose(experiment, arguments)
-        return parse(train_options(name, experiment), words, program)
-    except UserError as error:
-        of_all = str(error).startswith(("-", "'", "there is no option"))
-        raise UserError(str(error) if of_all or not label else f"{label}: {error}") from error
 
 
 def _check_different(experiments: dict[str, Experiment]) -> None:
