@@ -7,8 +7,8 @@ import copy
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
 import tyro
 from tyro.constructors import (
@@ -21,8 +21,14 @@ from tyro.constructors import (
 
 from tlite.cli.parsing import REGISTRY
 from tlite.errors import UserError
-from tlite.models import Attention
-from tlite.models.parts import WORDS
+from tlite.models import Attention, Projection, RotaryScaling
+from tlite.models.parts import ACTIVATIONS, WORDS
+
+OPTIONAL = {
+    "scaling": {name: RotaryScaling(name) for name in ("linear", "llama3", "yarn")},
+    "projection": {name: Projection(name) for name in ("gelu_exact", *ACTIVATIONS)},
+}
+"""The parts that a part may have, by field and by word; the first has the defaults."""
 
 
 @REGISTRY.struct_rule
@@ -50,7 +56,7 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     with_parts = bool(prefix) or has_parts(config)
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
         name, value = prefix + field.name, getattr(config, field.name)
-        kind, words = field.type, words_of(config, field.name) if with_parts else ()
+        kind, words = field.type, words_of(config, field.name) if with_parts else {}
         if words:
             kind = Annotated[Any, _one_of(words)]
         if words or not (with_parts and dataclasses.is_dataclass(value)):
@@ -65,15 +71,9 @@ def has_parts(config: Any) -> bool:
     return hasattr(config, "EARLIER")
 
 
-def words_of(config: Any, name: str) -> tuple[str, ...]:
-    """The words for a part in this field of a model's or a part's config, if there are any."""
-    if has_parts(config) and name in WORDS:
-        return tuple(WORDS[name])
-    if not (kind := _optional_part(config, name)):
-        return ()
-    hint = get_type_hints(kind)[_first_field(kind)]
-    literals = (each for each in (hint, *get_args(hint)) if get_origin(each) is Literal)
-    return tuple(word for literal in literals for word in get_args(literal))
+def words_of(config: Any, name: str) -> dict[str, Any]:
+    """The parts that words can choose in this field of a model's or a part's config, if any."""
+    return (WORDS if has_parts(config) else OPTIONAL).get(name, {})
 
 
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
@@ -130,7 +130,7 @@ def _changed(config: Any, values: dict[str, Any]) -> Any:
     return dataclasses.replace(config, **own)
 
 
-def _one_of(words: tuple[str, ...]) -> PrimitiveConstructorSpec:
+def _one_of(words: Iterable[str]) -> PrimitiveConstructorSpec:
     """A word for a part."""
     return PrimitiveConstructorSpec(
         nargs=1,
@@ -138,7 +138,7 @@ def _one_of(words: tuple[str, ...]) -> PrimitiveConstructorSpec:
         instance_from_str=lambda given: given[0],
         is_instance=lambda _: True,
         str_from_instance=lambda part: [type(part).__name__],
-        choices=words,
+        choices=tuple(words),
     )
 
 
@@ -152,28 +152,15 @@ def _groups(words: list[str]) -> Iterator[list[str]]:
 def _opened(config: Any, path: list[str], values: list[str]) -> Any:
     """A config with the part that a word names at a path, or that the path goes through."""
     name, *inner = path
-    part, kind = getattr(config, name, None), _optional_part(config, name)
-    if not inner:
-        if not values or values[0] not in words_of(config, name):
-            return config
-        if kind or type(part) is Attention:  # the word is one of its numbers
-            part = _with(part or kind(), **{_first_field(kind or Attention): values[0]})
-        else:
-            part = WORDS[name][values[0]]
-        return _with(config, **{name: part})
-    part = kind() if part is None and kind else part
-    return _with(config, **{name: _opened(part, inner, values)}) if part is not None else config
-
-
-def _optional_part(config: Any, name: str) -> type | None:
-    """The class of a part that a config may have in this field."""
-    hint = get_type_hints(type(config)).get(name) if dataclasses.is_dataclass(config) else None
-    classes = filter(dataclasses.is_dataclass, get_args(hint))
-    return next(classes, None) if type(None) in get_args(hint) else None
-
-
-def _first_field(kind: type) -> str:
-    return dataclasses.fields(kind)[0].name
+    part, words = getattr(config, name, None), words_of(config, name)
+    if inner and part is None and words:
+        part = next(iter(words.values()))
+    if inner and dataclasses.is_dataclass(part):
+        part = _opened(part, inner, values)
+    elif not inner and values and values[0] in words:
+        of_ours = type(part) is Attention  # whose word is one of its numbers
+        part = _with(part, function=values[0]) if of_ours else words[values[0]]
+    return _with(config, **{name: part}) if part is not getattr(config, name, None) else config
 
 
 def _with(config: Any, **values: Any) -> Any:

@@ -78,23 +78,20 @@ def settings_of(
         others: the other words of the command line.
     """
     values, model = {}, experiment.model
+    if () in vary:
+        raise UserError("--vary needs an option's name and values: --vary norm layer rms, say")
     kinds = kinds_of(choose(experiment, [*others])[0]) if vary else {}
     given = {field for word in others if word.startswith("--") for field in _sets(model, word)}
-    for field, *words in (each or [""] for each in vary):
-        name = field.replace("_", "-")
-        if not field:
-            raise UserError("--vary needs an option's name and values: --vary norm layer rms, say")
+    for name, *words in vary:
+        name = name.replace("_", "-")
         if (path := _option(today(model, name)[0])) not in kinds:
             near = did_you_mean(name, kinds)
             raise UserError(f"there is no option {name!r} of the experiment to vary{near}")
-        if name in values:
-            raise UserError(f"--vary {name} is given twice: name all of its values at once")
         if not given.isdisjoint(_sets(model, name)):
-            raise UserError(f"--{name} is varied: leave out what it is for all")
-        if len(words) < 2:
-            raise UserError(f"--vary {name} needs at least two values")
-        if repeated := [word for word in words if words.count(word) > 1]:
-            raise UserError(f"--vary {name} has the value {repeated[0]!r} twice")
+            raise UserError(f"--{name} is given twice: vary it once, with all of its values")
+        if len({*words}) < max(len(words), 2):
+            raise UserError(f"--vary {name} needs at least two values, all different")
+        given |= {*_sets(model, name)}
         values[name], kinds[name] = words, kinds[path]
     return [
         [
