@@ -10,7 +10,6 @@ from tlite.experiment import ClassifierExperiment, GeneratorExperiment
 from tlite.flops import flops_of_generator
 from tlite.models import GeneratorConfig, Head
 from tlite.plan import (
-    Plan,
     PlannedTrainer,
     bytes_on_a_device,
     kinds_of,
@@ -38,7 +37,7 @@ EXPERIMENT = GeneratorExperiment(
 
 def planned(capsys, experiment=EXPERIMENT, mesh="4", **changes):
     training = dataclasses.replace(experiment.training, **changes)
-    plan(dataclasses.replace(experiment, training=training), Plan(mesh=mesh, hardware="a100"))
+    plan(dataclasses.replace(experiment, training=training), mesh, hardware="a100")
     return capsys.readouterr().out
 
 
@@ -61,6 +60,8 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
     buffer = trainer.feed.most_steps * 16 * 17 * 2 // 4  # of batches, and of losses below
     assert sizes["in all"] == pytest.approx(needed - buffer, rel=0.02)
+    assert "4 of 4 a100 devices: " in said
+    assert "compiled for the CPU in" in said
     assert "16 examples, 256 tokens; 2 on a device at a time, 2 times" in said
     assert "4 data, parameters whole on each" in said
     assert re.search(r"[12] all-reduce", said)
@@ -110,14 +111,21 @@ def test_meshes_are_read():
     assert read_mesh("", "v5e:4x8") == (32, 1)
 
 
+def test_a_mesh_and_model_devices_do_not_overwrite_each_other(capsys):
+    assert read_mesh("8", model_devices=2) == read_mesh("4x2", model_devices=2) == (8, 2)
+    assert "2 data x 2 model" in planned(capsys, placement="sharded", model_devices=2)
+    with pytest.raises(UserError, match="over 4 devices, but --model-devices over 2"):
+        read_mesh("64x4", model_devices=2)
+
+
 def test_what_cannot_be_planned_is_told():
     with pytest.raises(UserError, match="only generators"):
-        plan(ClassifierExperiment("c"), Plan(mesh="8"))
+        plan(ClassifierExperiment("c"), "8")
     with pytest.raises(UserError, match="--vocabulary-size"):
-        plan(GeneratorExperiment("g"), Plan(mesh="8"))
+        plan(GeneratorExperiment("g"), "8")
     for hardware, part in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:
         with pytest.raises(UserError, match=r"--(hardware|utilisation)"):
-            plan(EXPERIMENT, Plan(mesh="4", hardware=hardware, utilisation=part))
+            plan(EXPERIMENT, "4", hardware=hardware, utilisation=part)
 
 
 def test_names_of_blocks_are_told_once():

@@ -39,36 +39,31 @@ PEAK = {
 TPU_KINDS = {"v4": "v4-8", "v5e": "v5litepod-8", "v5p": "v5p-8", "v6e": "v6e-8"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a training step would take on devices that are not there."""
-
-    mesh: str = ""
-    """The devices, 8 say; or 64x4, where large arrays lie over two of their axes."""
-    tpu: str | None = None
-    """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
-    hardware: str | None = None
-    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
-    """
-    utilisation: float = 0.4
-    """Part of its peak that a device is thought to reach."""
-
-
-def plan(experiment: Experiment, options: Plan) -> None:
+def plan(
+    experiment: Experiment,
+    mesh: str = "",
+    tpu: str | None = None,
+    hardware: str | None = None,
+    utilisation: float = 0.4,
+) -> None:
     """Compile the training step ahead of time and print what it needs.
+
+    Args:
+        mesh: the devices, "8" say; or "64x4", where large arrays lie over two of their axes.
+        tpu: the slice to compile for, "v5e:16x16" say; CPU devices unless given.
+        hardware: one of PEAK, whose time is told; the TPU's unless given.
+        utilisation: part of its peak that a device is thought to reach.
 
     Raises:
         UserError: what is asked for can't be planned; the reason is told.
     """
-    mesh, tpu, hardware, utilisation = (
-        getattr(options, field.name) for field in dataclasses.fields(Plan)
-    )
     model = check_experiment(experiment, hardware, utilisation)
-    number, by_model = read_mesh(mesh, tpu)
+    training = experiment.training
+    number, by_model = read_mesh(mesh, tpu, training.model_devices)
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
     if len(devices) < number:
         raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
-    training = dataclasses.replace(experiment.training, model_devices=by_model)
+    training = dataclasses.replace(training, model_devices=by_model)
     if training.precision == "auto":
         training = dataclasses.replace(training, precision="mixed")
     model = choose_products(model, training.precision)
@@ -77,14 +72,15 @@ def plan(experiment: Experiment, options: Plan) -> None:
     print(f"{planned.num_parameters:,} parameters, {training.precision} precision, ", end="")
     print(f"attention {dict(named_parts(model))['attention']}")
     shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
-    print(f"{planned.mesh.size} of {number} {tpu or 'CPU'} devices: {shape or '1'}, ", end="")
+    print(f"{planned.mesh.size} of {number} {tpu or hardware or 'CPU'} devices: ", end="")
+    print(f"{shape or '1'}, ", end="")
     print("each large array divided" if planned.sharded else "parameters whole on each")
     size = planned.config.batch_size // planned.num_shards
     print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
     print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
     began = time.perf_counter()
     compiled = planned.lower().compile()
-    print(f"compiled in {time.perf_counter() - began:.0f} s")
+    print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
     print("bytes on a device:")
     for name, size in bytes_on_a_device(planned, compiled).items():
         print(f"  {name:34s} {size / 2**30:8.2f} GiB")
@@ -115,20 +111,23 @@ def check_experiment(
     return experiment.model
 
 
-def read_mesh(mesh: str, tpu: str | None = None) -> tuple[int, int]:
-    """Devices in all, and of these over how many a second axis lies.
+def read_mesh(mesh: str, tpu: str | None = None, model_devices: int = 1) -> tuple[int, int]:
+    """Devices in all, and of these over how many a second axis lies, which the config may say too.
 
     Raises:
-        UserError: it is no such mesh.
+        UserError: it is no such mesh, or not the config's.
     """
     if not mesh and tpu:
-        return number_of(tpu), 1
+        return number_of(tpu), model_devices
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
         raise UserError(f"--mesh must be a number of devices or two, 8 or 64x4 say, not {mesh!r}")
     sizes = [int(size) for size in mesh.split("x")]
     if math.prod(sizes) > 2**16:
         raise UserError(f"--mesh may have 65,536 devices, not {math.prod(sizes):,}")
-    return math.prod(sizes), sizes[1] if len(sizes) > 1 else 1
+    if len(sizes) > 1 and model_devices not in (1, sizes[1]):
+        told = f"--mesh {mesh} divides a model over {sizes[1]} devices"
+        raise UserError(f"{told}, but --model-devices over {model_devices}: leave one out")
+    return math.prod(sizes), sizes[1] if len(sizes) > 1 else model_devices
 
 
 def number_of(tpu: str) -> int:

@@ -1,4 +1,5 @@
-"""Bad command lines, drawn from a grammar: each must end with exit code 2 and one sentence.
+"""Bad command lines, drawn from a grammar: each must end with exit code 2 and one sentence, or what
+tyro says of a wrong option.
 
 Some are fine in fact, and may end well; those that certainly are not must not.
 """

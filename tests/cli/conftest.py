@@ -175,6 +175,19 @@ def fails(tlite):
 
 
 @pytest.fixture
+def refused(tlite):
+    """What tyro says of a command line, in a box, with its words on one line."""
+
+    def call(line, **names):
+        code, out, err = tlite(line, **names)
+        assert (code, ANNOUNCED.sub("", out)) == (2, "")
+        assert not re.search("^tlite: |Traceback", err, re.MULTILINE)
+        return " ".join(word for word in err.split() if word.strip("╭╮╰╯─│-"))
+
+    return call
+
+
+@pytest.fixture
 def copied(trained, tmp_path):
     """A copy of the run, to be spoiled."""
     return shutil.copytree(trained.run, tmp_path / "copied")

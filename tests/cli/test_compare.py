@@ -65,8 +65,6 @@ def test_json_is_all_that_is_printed(tlite):
         (" nowhere", "nowhere is no folder"),
         (" {run}/config.json", "is no folder"),
         (" {run}/checkpoints", "has neither config.json nor study.json"),
-        (" {run} --format yaml", "choose one of 'table', 'markdown', 'csv', 'json'"),
-        (" {run} --too x", "did you mean --to?"),
     ],
 )
 def test_mistakes_are_told(fails, line, told):

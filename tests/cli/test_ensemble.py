@@ -118,10 +118,6 @@ def test_one_member_gives_its_own_numbers(works, trained, monkeypatch):
 
 
 MISTAKES = {
-    "evaluate {generator} --member alll": "--member must be a whole number or all, not 'alll'",
-    "evaluate {translator} --member 1": "--member can't be '1': choose one of '0', 'all'",
-    "inspect {generator} --member all": "--member must be a whole number, not 'all'",
-    "train --resume {generator} --member all": "--member must be a whole number, not 'all'",
     "translate {folder} a --member all": "this folder has one model",
     "evaluate {folder} --member all": "no option --member for a Hugging Face folder",
 }

@@ -254,8 +254,7 @@ def test_an_offline_run_is_written_anew_under_the_same_name(run, wandb, followed
     [
         ("follow missing --to tensorboard", "missing has no config.json: it is not a run folder"),
         ("follow runs/one --to wandb", "this needs the package wandb: install it with "),
-        ("follow runs/one --to paper", "--to can't be 'paper': choose one of 'tensorboard', "),
-        ("train demo --follow wandb", "--follow is a command of its own: tlite follow RUN --to "),
+        ("train demo --follow wandb", "the option --follow is gone: tlite follow RUN --to "),
     ],
 )
 def test_a_mistake_is_one_sentence(command, told, run, tmp_path, monkeypatch, capsys):

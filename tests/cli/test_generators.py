@@ -73,10 +73,6 @@ def test_without_a_prompt_the_end_mark_starts_a_text(works, copied):
 
 
 MISTAKES = {
-    "--tokenizer bpe:x": "--tokenizer: the pieces of 'bpe:x' must be a whole number",
-    "--tokenizer bpe:256": "--tokenizer: pieces of bytes must be at least 257, not 256",
-    "--tokenizer ''": "--tokenizer: the tokenizer needs a name",
-    "--tokenizer": "--tokenizer needs a value",
     "--tokenizer nowhere.json": "there is no tokenizer 'nowhere.json'",
     "--tokenizer gpt-none": "no file or folder gpt-none, and the Hugging Face hub gave no",
     "--tokenizer /dev/zero": "can't read /dev/zero: it is a device",

@@ -91,15 +91,8 @@ def test_what_a_kill_has_left_goes(works, copied):
     assert not (copied / ".inspection.new").exists()
 
 
-def test_help_names_the_options(tlite):
-    code, out, _ = tlite("inspect --help")
-    assert code == 0
-    assert all(option in out for option in ("--text", "--member", "--checkpoint"))
-
-
 MISTAKES = {
     "inspekt {run}": "did you mean inspect?",
-    "inspect": "run folder",
     "inspect nowhere": "nowhere does not exist",
     "inspect .": "not a run folder",
     "inspect {run} --text ''": "the text to look at is empty",
@@ -108,7 +101,6 @@ MISTAKES = {
     "inspect {run} --member 2": "no member 2: the run has 2",
     "inspect {run} --member -1": "no member -1",
     "inspect {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
-    "inspect {run} --txt good": "--txt: did you mean --text?",
 }
 
 

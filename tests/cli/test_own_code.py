@@ -222,9 +222,10 @@ def test_the_parameters_of_a_function_are_trained(trained):
     assert (temperature != 3).all()
 
 
-def test_on_the_command_line_a_function_is_only_replaced(fails, trained):
-    sentence = "--feed-forward.activation can't be 'alibi': choose one of relu, gelu, "
-    assert sentence in fails(f"train {trained.file} --activation alibi --run x")
+@pytest.mark.parametrize("line", ["--activation alibi", "--attention 3"])
+def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line):
+    told = refused(f"train {trained.file} {line} --run x")
+    assert all(word in told for word in line.split())
 
 
 def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):

@@ -130,11 +130,6 @@ def test_a_model_translates_where_its_data_is_not(works, copied):
     assert works("translate {copied} 'a b'", copied=copied) == works("translate {run} 'a b'")
 
 
-def test_help_names_the_options(works):
-    out = works("translate --help")
-    assert all(option in out for option in ("--input", "--n-best", "--truncate", "--beam"))
-
-
 # Mistakes
 
 
@@ -153,9 +148,7 @@ MISTAKES = {
     "translate {run} a --beam 2 --n-best 3": "the beam's 2, not 3",
     "translate {run} a --length-penalty -1": "length penalty must be .*-1",
     "translate {run} a --max-length 9": "between 1 and the context of 8, not 9",
-    "translate {run} a --format xml": "'xml'.*text.*jsonl",
     TRAIN + "--beam 200": "a beam of 200 is not between 1 and the vocabulary's",
-    TRAIN + "--length-penalty -1": "length penalty must be .*-1",
     TRAIN + "--pad-id 5": "symbols.pad is the tokenizer's, 0",
     TRAIN + "--bleu-sentences 0": "exact_match needs bleu_sentences",
     "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",

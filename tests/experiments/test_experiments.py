@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from tlite.cli import find_experiments, load_experiment
+from tests.helpers.lines import read_line
 from tlite.config import from_dict, to_dict
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.experiment_data import find_data
+from tlite.experiment_files import find_experiments, load_experiment
 from tlite.recipes import RECIPES
-from tlite.variants import read_variants
 
 
 @pytest.mark.parametrize("name", find_experiments())
@@ -50,8 +50,7 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     arguments = ["--path", "own.csv", "--precision", "float32"]
     if name != "text":
         arguments += ["--pieces", "60"] if name == "translate" else ["--validation-fraction", "0.2"]
-    asked = read_variants(name, arguments, load_experiment(name), {})
-    experiment = find_data(asked.experiments[""])
+    experiment = find_data(read_line(name, arguments, load_experiment(name))[0][""])
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
     prepared = RECIPES[type(experiment)].prepare(experiment)

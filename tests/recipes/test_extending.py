@@ -20,7 +20,7 @@ from tests.helpers.recipes import (
     train,
 )
 from tlite.cli import commands, main
-from tlite.cli.options import Profiled, Resume
+from tlite.cli.options import Resume
 from tlite.data import TextFile
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig
@@ -258,5 +258,5 @@ def test_a_profile_opens_and_changes_no_bit(classifier, whole, tmp_path, capsys)
     assert str(trace) in said
     assert list(trace.parent.glob("*.xplane.pb"))
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
-    resume(tmp_path / "profiled", profiled=Profiled(2))
+    resume(tmp_path / "profiled", profile=2)
     assert "nothing was profiled" in capsys.readouterr().out

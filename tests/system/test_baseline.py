@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tlite.baseline import tfidf_logistic_regression
-from tlite.cli import load_experiment
+from tlite.experiment_files import load_experiment
 
 pytest.importorskip("sklearn")
 

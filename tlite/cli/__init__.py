@@ -1,6 +1,5 @@
-"""The command line of `tlite`: reads it and hands the work to `tlite.cli.commands`."""
+"""The command line of `tlite`: reads it and hands the work to the other files here."""
 
-import dataclasses
 import importlib
 import os
 import sys
@@ -8,24 +7,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from tlite import processes
-from tlite.cli.options import (
-    Classify,
-    Compare,
-    Experiments,
-    Export,
-    Follow,
-    Generate,
-    Inspect,
-    Launch,
-    Prepare,
-    Processes,
-    Profiled,
-    Resume,
-    ResumeStudy,
-    Runs,
-    Translate,
-)
-from tlite.cli.parsing import parse, parse_known
+from tlite.cli import options
+from tlite.cli.parsing import WrongOption, parse
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.experiment_files import (
     did_you_mean,
@@ -35,30 +18,29 @@ from tlite.experiment_files import (
     load_variants,
 )
 from tlite.own_code import name_files
-from tlite.recipes.options import EVALUATIONS, EvaluateAny
-from tlite.run_folders import STUDY, kind_of
+from tlite.recipes.options import Evaluate
 from tlite.terminal import printable
 
 COMMANDS = {
-    "train": Resume,
-    "launch": Launch,
-    "prepare": Prepare,
-    "plan": None,
-    "evaluate": EvaluateAny,
-    "generate": Generate,
-    "classify": Classify,
-    "translate": Translate,
-    "compare": Compare,
-    "inspect": Inspect,
-    "follow": Follow,
-    "export": Export,
-    "experiments": Experiments,
-    "runs": Runs,
+    "prepare": (options.Prepare, "commands"),
+    "evaluate": (Evaluate, "commands"),
+    "generate": (options.Generate, "texts"),
+    "classify": (options.Classify, "texts"),
+    "translate": (options.Translate, "texts"),
+    "compare": (options.Compare, "pages"),
+    "inspect": (options.Inspect, "pages"),
+    "follow": (options.Follow, "follow"),
+    "export": (options.Export, "commands"),
+    "experiments": (options.Experiments, "listing"),
+    "runs": (options.Runs, "listing"),
 }
-MODULES = dict.fromkeys(("generate", "classify", "translate"), "texts")
-MODULES |= dict.fromkeys(("experiments", "runs"), "listing")
-MODULES |= dict.fromkeys(("compare", "inspect"), "pages") | {"follow": "follow"}
-"""Where the function of a command lies, if not in `commands`."""
+"""What each can be told, and the file here that has the function of its name; `train`, `plan` and
+`launch` read more than options."""
+GONE = {
+    "--learning-rates": "--vary learning-rate 1e-3 3e-3 trains and compares several",
+    "--follow": "tlite follow RUN --to tensorboard follows a run",
+}
+"""Options of version 0.2.0, and what to do instead."""
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -96,6 +78,10 @@ def _told(action: Callable[[], None]) -> int:
     try:
         action()
         return 0
+    except WrongOption as error:  # the same in all of the run's processes
+        if processes.is_first():
+            print(printable(str(error)), end="", file=sys.stderr)
+        return 2
     except UserError as error:
         return _complain(str(error))
     except Interrupted as stop:  # all of the run's processes together
@@ -157,102 +143,109 @@ def _command(arguments: list[str]) -> None:
         print(f"tlite {__version__}")
         return
     command, *rest = arguments
-    if command not in COMMANDS:
-        raise UserError(f"there is no command {command!r}{did_you_mean(command, COMMANDS)}")
     if command == "launch":
         _launch(rest)
     from tlite.devices import prepare_devices
 
+    if command in ("train", "plan"):
+        prepare_devices()
+        (_train if command == "train" else _plan)(rest)
+        return
+    if command not in COMMANDS:
+        near = did_you_mean(command, ["train", "plan", "launch", *COMMANDS])
+        near = near or did_you_mean(command, find_experiments()).replace("mean", "mean train")
+        raise UserError(f"there is no command {command!r}{near}")
+    kind, file = COMMANDS[command]
+    asked = parse(kind, rest, f"tlite {command}")
     prepare_devices()
-    if command == "train":
-        _train(rest)
-    elif command == "plan":
-        _plan(rest)
-    else:
-        _run_command(command, COMMANDS[command], rest)
+    # It imports JAX: a misspelt option is told before that.
+    module = importlib.import_module(f"tlite.cli.{file}")
+    name_files(getattr(asked, "code", ()))
+    getattr(module, command)(asked)
 
 
 def _launch(arguments: list[str]) -> NoReturn:
     from tlite.launch import launch
 
     at = arguments.index("train") if "train" in arguments else len(arguments)
-    options = parse(Launch, arguments[:at], "tlite launch")
+    asked = parse(options.Launch, arguments[:at], "tlite launch")
     if at == len(arguments):
         raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT, say")
+    _of_train(arguments[at + 1 :])  # what is wrong is told once
     sys.stdout.flush()
-    raise SystemExit(launch(arguments[at:], options.processes, options.devices_each))
-
-
-def _join(arguments: list[str]) -> None:
-    """Meet the run's other processes, before an experiment's file may touch a device."""
-    if {"-h", "--help"}.isdisjoint(arguments):
-        place, _ = parse_known(Processes, arguments, "tlite train")
-        processes.join(place.coordinator, place.processes, place.process, heartbeat=place.heartbeat)
+    raise SystemExit(launch(arguments[at:], asked.processes, asked.devices_each))
 
 
 def _train(arguments: list[str]) -> None:
-    if any(argument.split("=")[0] == "--resume" for argument in arguments):
-        _join(arguments)
-        options = parse(Resume, arguments, "tlite train")
-        if os.path.isfile(options.resume / STUDY):
-            options = parse(ResumeStudy, arguments, "tlite train", "a study, but for a run in it")
+    asked, name, words = _of_train(arguments)
+    if isinstance(asked, options.Resume):
+        _join(asked)
         from tlite.cli import commands
 
-        name_files(options.code)
-        commands.resume(options)
+        name_files(asked.code)
+        commands.resume(asked)
         return
-    if not arguments or arguments[0].startswith("-"):
-        if set(arguments) & {"-h", "--help"}:
-            print(f"{USAGE}\n\nexperiments: {', '.join(find_experiments())}")
-            return
-        raise UserError(f"name an experiment to train: {', '.join(find_experiments())}")
-    if any(argument.split("=")[0] == "--follow" for argument in arguments):
-        raise UserError("--follow is a command of its own: tlite follow RUN --to tensorboard")
-    file = find_experiment(arguments[0])
-    _join(arguments[1:])
+    file = find_experiment(name)
+    if {"-h", "--help"}.isdisjoint(words):
+        _join(asked)
     print(printable(f"experiment: {file.resolve()}"), flush=True)
-    from tlite.variants import read_variants
+    from tlite.cli.variants import read_variants
 
-    experiments, folder = read_variants(arguments[0], arguments[1:], *load_variants(file))
-    profile = parse_known(Profiled, arguments[1:], "tlite train")[0].profile
+    experiments = read_variants(name, asked, words, *load_variants(file))
     from tlite.cli import commands
 
     if "" in experiments:
-        commands.train(experiments[""], folder, profile)
-    elif profile:
+        commands.train(experiments[""], asked.run, asked.profile)
+    elif asked.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
-        commands.train_study(experiments, folder)
+        commands.train_study(experiments, asked.run)
+
+
+def _of_train(arguments: list[str]) -> tuple[options.Trains, str, list[str]]:
+    """What can be read before an experiment's file is, its name, and the words that are left."""
+    for word in arguments:
+        if instead := GONE.get(name := word.partition("=")[0].replace("_", "-")):
+            raise UserError(f"the option {name} is gone: {instead}")
+    if any(argument.split("=")[0] == "--resume" for argument in arguments):
+        return parse(options.Resume, arguments, "tlite train"), "", []
+    name, *words = _experiment_and_words("train", options.Train, arguments)
+    helps = [word for word in words if word in ("-h", "--help")]  # on what the file says, too
+    words = [word for word in words if word not in helps]
+    asked, words = parse(options.Train, words, f"tlite train {name}", return_unknown_args=True)
+    return asked, name, words + helps
+
+
+def _join(place: options.Processes) -> None:
+    """Meet the run's other processes, before an experiment's file may touch a device."""
+    processes.join(place.coordinator, place.processes, place.process, heartbeat=place.heartbeat)
 
 
 def _plan(arguments: list[str]) -> None:
-    if not arguments or arguments[0].startswith("-"):
-        raise UserError(f"name an experiment to plan: {', '.join(find_experiments())}")
-    experiment = load_experiment(find_experiment(arguments[0]))
+    name, *words = _experiment_and_words("plan", options.Plan, arguments)
+    experiment = load_experiment(find_experiment(name))
     import jax
 
     from tlite.cli.parts import choose
-    from tlite.plan import Plan, plan, read_mesh
+    from tlite.plan import plan, read_mesh
 
-    experiment, words = choose(experiment, arguments[1:])
-    fields = [("experiment", type(experiment), dataclasses.field(default=experiment))]
-    settings = {"bases": (Plan,), "kw_only": True, "frozen": True}
-    kind = dataclasses.make_dataclass("Plan", fields, **settings)
-    kind.__doc__ = f"What a step of experiments/{arguments[0]} would take elsewhere."
-    options = parse(kind, words, f"tlite plan {arguments[0]}")
-    number, _ = read_mesh(options.mesh, options.tpu)
-    if not options.tpu:
+    experiment, words = choose(experiment, words)
+    default = options.PlanExperiment(experiment=experiment)
+    said = {"default": default, "description": options.Plan.__doc__}
+    asked = vars(parse(options.PlanExperiment, words, f"tlite plan {name}", **said))
+    number, _ = read_mesh(asked["mesh"], asked["tpu"])
+    if not asked["tpu"]:
         jax.config.update("jax_num_cpu_devices", number)  # before any is looked at
         jax.config.update("jax_platforms", "cpu")
-    plan(options.experiment, options)
+    plan(**asked)
 
 
-def _run_command(name: str, kind: type, arguments: list[str]) -> None:
-    options = parse(kind, arguments, f"tlite {name}")
-    if name == "evaluate" and (found := EVALUATIONS.get(kind_of(options.run))):
-        whose, kind = found
-        options = parse(kind, arguments, "tlite evaluate", whose)
-    # It imports JAX: a misspelt option is told before that.
-    module = importlib.import_module(f"tlite.cli.{MODULES.get(name, 'commands')}")
-    name_files(getattr(options, "code", ()))
-    getattr(module, name)(options)
+def _experiment_and_words(command: str, kind: type, arguments: list[str]) -> list[str]:
+    """The words of a line that begins with an experiment's name."""
+    if arguments and not arguments[0].startswith("-"):
+        return arguments
+    known = ", ".join(find_experiments())
+    if {"-h", "--help"} & {*arguments}:
+        said = f"{kind.__doc__}\n\nexperiments: {known}"
+        parse(kind, ["--help"], f"tlite {command} EXPERIMENT", description=said)
+    raise UserError(f"name an experiment to {command}: {known}")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tlite.cli.options import Export, Prepare, Resume, ResumeStudy
+from tlite.cli.options import Export, Prepare, Resume
 from tlite.data.documents import Source
 from tlite.errors import UserError
 from tlite.experiment import Experiment
@@ -10,7 +10,8 @@ from tlite.preparation import prepare_corpus
 from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
 from tlite.recipes.kinds import open_recipe, start, take_member
-from tlite.recipes.options import Evaluate, EvaluatePretrained
+from tlite.recipes.options import Evaluate
+from tlite.run_folders import STUDY
 
 
 def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) -> None:
@@ -25,9 +26,12 @@ def train_study(experiments: dict[str, Experiment], folder: Path | None = None) 
     study_training.train_study(experiments, folder)
 
 
-def resume(options: ResumeStudy) -> None:
+def resume(options: Resume) -> None:
     """Go on with a study or a run that was cut short, or with one member of it in a new folder."""
-    if not isinstance(options, Resume):
+    if (options.resume / STUDY).is_file():
+        for name in ("member", "steps", "profile"):
+            if getattr(options, name) != getattr(Resume, name):  # its default
+                raise UserError(f"there is no option --{name} for a study, but for a run in it")
         from tlite.recipes import study_training
 
         study_training.resume_study(options.resume)
@@ -38,7 +42,7 @@ def resume(options: ResumeStudy) -> None:
     recipe = open_recipe(options.resume, options.steps)
     if options.member is not None:
         recipe = take_member(recipe, options.member)
-    recipe.train(options.profiled.profile)
+    recipe.train(options.profile)
 
 
 def prepare(options: Prepare) -> None:
@@ -48,12 +52,12 @@ def prepare(options: Prepare) -> None:
     prepare_corpus(Source(*(fields.pop(name) for name in names)), **fields)
 
 
-def evaluate(options: Evaluate | EvaluatePretrained) -> None:
+def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
-    if isinstance(options, Evaluate):
-        open_recipe(options.run).evaluate(options)
-    else:
+    if is_pretrained(options.run):
         finetuning.evaluate_text(options.run, options.path)
+    else:
+        open_recipe(options.run).evaluate(options)
 
 
 def export(options: Export) -> None:

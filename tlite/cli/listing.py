@@ -1,9 +1,9 @@
 """`tlite experiments` and `tlite runs`: what there is, read from files and never run."""
 
 import ast
+import contextlib
 import os
 import re
-from pathlib import Path
 
 from tlite.cli.options import Experiments, Runs
 from tlite.errors import UserError
@@ -11,55 +11,39 @@ from tlite.experiment_files import find_experiments, shipped_experiments
 from tlite.run_folders import describe, find_folders
 from tlite.terminal import show
 
-KINDS = {f"{kind.title()}Experiment": kind for kind in ("generator", "classifier", "translator")}
+MADE = re.compile(r"\b(Generator|Classifier|Translator)Experiment\(")
+TAKEN = re.compile(r"^from (?:experiments\.)?(\w+) import", re.MULTILINE)
 
 
 def experiments(_: Experiments) -> None:
     """Print name, kind and the first sentence of each experiment's file."""
+    found = find_experiments()
+    texts = {name: file.read_bytes().decode(errors="replace") for name, file in found.items()}
     rows = []
-    for name, file in find_experiments().items():
+    for name, file in found.items():
         own = "" if file.resolve().parent == shipped_experiments() else "yours"
-        if (kind := kind_in(file)) is not None:
-            rows.append((name, kind, own, sentence_of(file)))
+        rows.append((name, kind_of(name, texts), own, sentence_of(texts[name])))
     print_columns(rows)
 
 
-def sentence_of(file: Path) -> str:
-    """The first sentence of a file's docstring."""
-    text = (ast.get_docstring(tree) or "") if (tree := parsed(file)) else ""
-    text = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"(?<=\.) (?=[A-Z])", text)[0]
+def kind_of(name: str, texts: dict[str, str], depth: int = 9) -> str:
+    """What a file makes an experiment of, or the first of those that it imports; "": not known.
 
-
-def kind_in(file: Path, name: str = "experiment", depth: int = 9) -> str | None:
-    """What a file's variable is an experiment of; "" if only a run of the file tells; None if it
-    has no such variable.
-
-    It is one's call, or `dataclasses.replace` of another variable, here or in another file.
+    Args:
+        texts: of all experiments' files, by name.
     """
-    result, tree = None, parsed(file) if depth else None
-    if tree is None:
-        return ""
-    for node in reversed(tree.body):
-        if isinstance(node, ast.ImportFrom):
-            found = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
-            if found and (other := find_experiments().get((node.module or "").split(".")[-1])):
-                return kind_in(other, found[0], depth - 1) or ""
-        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
-            call = node.value
-            words = ast.unparse(call.func).split(".") if isinstance(call, ast.Call) else [""]
-            if words[-1] != "replace" or not call.args:
-                return KINDS.get(words[-1], "")
-            name, result = ast.unparse(call.args[0]), ""
-    return result
+    if found := MADE.search(texts[name]):
+        return found[1].lower()
+    others = [other for other in TAKEN.findall(texts[name]) if other in texts]
+    return kind_of(others[0], texts, depth - 1) if others and depth else ""
 
 
-def parsed(file: Path) -> ast.Module | None:
-    """A file as Python reads it; None where it can't."""
-    try:
-        return ast.parse(file.read_bytes())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
+def sentence_of(text: str) -> str:
+    """The first sentence of a file's docstring."""
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        paragraph = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
+        return re.split(r"(?<=\.) (?=[A-Z])", " ".join(paragraph.split()))[0]
+    return ""
 
 
 def runs(options: Runs) -> None:

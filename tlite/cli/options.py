@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
+from tlite.errors import UserError
 from tlite.recipes.options import Code, OfRun, RunFolder, Search, run_folder
 from tlite.run_folders import find_run
 
@@ -37,62 +38,81 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Variants:
-    """What else is trained beside an experiment, with the same seeds."""
-
-    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
-    """A study of variants: an option's name and its values, --vary norm layer rms; given again, of
-    all their combinations. The first is what the others are compared with."""
-    only: Annotated[tuple[str, ...], UseAppendAction] = ()
-    """Of the variants this one alone; may be given again."""
-
-
-@dataclass(frozen=True)
-class Profiled:
-    """What of a training is profiled."""
+class Trains(Processes):
+    """What is told of any training."""
 
     profile: int = 0
     """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
 
     def __post_init__(self):
         if self.profile < 0:
-            raise ValueError(f"--profile must not be negative, not {self.profile}")
+            raise UserError(f"--profile must not be negative, not {self.profile}")
 
 
 @dataclass(frozen=True)
-class Train(Variants):
-    """What `tlite train` is told beside an experiment's fields."""
+class Train(Trains):
+    """Train an experiment: one of those below, or a file. --help after its name lists its fields,
+    which are options too; --resume RUN --help what a run goes on with."""
 
+    vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
+    """A study of variants: an option's name and its values, --vary norm layer rms; given again, of
+    all their combinations. The first is what the others are compared with."""
+    only: Annotated[tuple[str, ...], UseAppendAction] = ()
+    """Of the variants this one alone; may be given again."""
     run: Path | None = None
     """The folder to make for the run; runs/NAME/TIME unless given."""
-    profiled: Profiled = Profiled()
-    joined: Processes = Processes()
+
+
+@dataclass(frozen=True)
+class TrainExperiment(Train):
+    """The same of an experiment that has been read."""
+
+    experiment: Any = None
+    """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
+    --positions.base 7."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeStudy:
+class Resume(Trains):
     """Go on with a run, or a study of runs, from its last checkpoint."""
 
     resume: RunFolder
     """The run folder, or the study's; or latest, the newest in ./runs."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
-    joined: Processes = Processes()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resume(ResumeStudy):
-    """Go on with a run, or a study of runs, from its last checkpoint."""
-
     member: int | None = None
     """Take this one of the run's models (from 0) into a run of its own."""
     steps: int | None = None
     """Go on to so many steps in all, where the schedule of the learning rate is no cosine."""
-    profiled: Profiled = Profiled()
 
     def __post_init__(self):
+        super().__post_init__()
         if self.member is not None and self.steps is not None:
-            raise ValueError("--steps is for all of a run: take the member, then give it steps")
+            raise UserError("--steps is for all of a run: take the member, then give it steps")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training step of an experiment would take on devices that are not there."""
+
+    mesh: str = ""
+    """The devices, 8 say; or 64x4, where large arrays lie over two of their axes."""
+    tpu: str | None = None
+    """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
+    hardware: str | None = None
+    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
+    """
+    utilisation: float = 0.4
+    """Part of its peak that a device is thought to reach."""
+
+
+@dataclass(frozen=True)
+class PlanExperiment(Plan):
+    """The same of an experiment that has been read."""
+
+    experiment: Any = None
+    """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
+    --positions.base 7."""
 
 
 @dataclass(frozen=True)
@@ -135,27 +155,6 @@ class OfMember(OfRun):
     probabilities."""
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is drawn."""
-
-    temperature: float = 1.0
-    """Below 1 safer, above 1 wilder."""
-    top_k: int | None = None
-    """Draw from the k most probable tokens only."""
-    top_p: float | None = None
-    """Draw from the most probable tokens that sum to p."""
-    greedy: bool = False
-    """Always the most probable token."""
-
-    def __post_init__(self):  # what is 0 or infinite among the numbers that JAX computes with
-        if self.temperature > 0 and not 1e-4 <= self.temperature <= 1e4:
-            given = f"{self.temperature:g}"
-            raise ValueError(f"--temperature must be between 0.0001 and 10,000, not {given}")
-        if self.top_p is not None and 0 < self.top_p < 1e-6:
-            raise ValueError(f"--top-p must be at least 0.000001, not {self.top_p:g}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Generate(OfMember):
     """Write text with the model of a run."""
@@ -165,7 +164,14 @@ class Generate(OfMember):
     """What the text starts with; the experiment's own prompt unless given."""
     tokens: int = 500
     """Tokens (characters, of most runs) to write."""
-    sampling: Sampling = Sampling()
+    temperature: float = 1.0
+    """How the next token is drawn: below 1 safer, above 1 wilder."""
+    top_k: int | None = None
+    """Draw from the k most probable tokens only."""
+    top_p: float | None = None
+    """Draw from the most probable tokens that sum to p."""
+    greedy: bool = False
+    """Always the most probable token."""
     seed: int = 0
     """Of the drawing; sample i uses seed + i."""
     samples: int = 1
@@ -174,10 +180,16 @@ class Generate(OfMember):
     """Read characters the model does not know as the unknown symbol."""
 
     def __post_init__(self):
+        # What is 0 or infinite among the numbers that JAX computes with.
+        if self.temperature > 0 and not 1e-4 <= self.temperature <= 1e4:
+            given = f"{self.temperature:g}"
+            raise UserError(f"--temperature must be between 0.0001 and 10,000, not {given}")
+        if self.top_p is not None and 0 < self.top_p < 1e-6:
+            raise UserError(f"--top-p must be at least 0.000001, not {self.top_p:g}")
         if not 0 <= self.seed < 2**31:
-            raise ValueError(f"--seed must be in [0, 2^31), not {self.seed}")
+            raise UserError(f"--seed must be in [0, 2^31), not {self.seed}")
         if not 1 <= self.samples <= 2**31 - self.seed:
-            raise ValueError(
+            raise UserError(
                 f"--samples must be at least 1 and at most {2**31 - self.seed:,}, as sample i is "
                 f"drawn with seed + i, not {self.samples:,}"
             )
@@ -188,7 +200,7 @@ class Classify(OfMember):
     """The class of each text, with probabilities; the lines of standard input without texts."""
 
     run: Positional[run_folder(partial(find_run, kind="classifier"))]
-    texts: Positional[tuple[str, ...]] = ()
+    texts: Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")] = ()
     """What is classified."""
     format: Literal["table", "jsonl"] = "table"
     """A table, or JSON Lines."""
@@ -199,7 +211,7 @@ class Translate(OfMember, Search):
     """The translation of each text, or of each line of a file or of standard input."""
 
     run: Positional[run_folder(partial(find_run, kind="translator"))]
-    texts: Positional[tuple[str, ...]] = ()
+    texts: Annotated[Positional[tuple[str, ...]], arg(metavar="[TEXT ...]")] = ()
     """What is translated."""
     input: Path | None = None
     """A file with a sentence a line."""
@@ -212,7 +224,7 @@ class Translate(OfMember, Search):
 
     def __post_init__(self):
         if self.texts and self.input:
-            raise ValueError("give texts or --input, not both")
+            raise UserError("give texts or --input, not both")
 
 
 @dataclass(frozen=True)

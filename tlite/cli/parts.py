@@ -1,82 +1,145 @@
-"""The parts of a model on a command line: a word chooses one, a dot leads to its numbers.
+"""An experiment's fields as options; a part of its model is chosen by a word, a dot leads into it.
 
-A first look at the words changes the experiment's parts; what is left is read as any options are.
+A first look at the words changes the parts, as these decide which options there are.
 """
 
 import copy
 import dataclasses
 import itertools
-import re
-from collections.abc import Iterator
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
-from tlite.cli.parsing import optional_part
+import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
+
+from tlite.cli.parsing import REGISTRY
 from tlite.errors import UserError
-from tlite.models import Attention
-from tlite.models.parts import WORDS
+from tlite.models import Attention, Projection, RotaryScaling
+from tlite.models.parts import ACTIVATIONS, WORDS
+
+OPTIONAL = {
+    "scaling": {name: RotaryScaling(name) for name in ("linear", "llama3", "yarn")},
+    "projection": {name: Projection(name) for name in ("gelu_exact", *ACTIVATIONS)},
+}
+"""The parts that a part may have, by field and by word; the first has the defaults."""
 
 
-def choose(experiment, words: list[str]) -> tuple[Any, list[str]]:
-    """The experiment with the parts that are named, and the other words, in today's options.
+@REGISTRY.struct_rule
+def _config(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """A config's own values are the defaults, and what it finds wrong is a sentence."""
+    config = info.default
+    if not dataclasses.is_dataclass(config):
+        return None
 
-    Whether all makes sense is not checked: the other words are needed for that.
+    def changed(**values: Any) -> Any:
+        try:
+            return _changed(config, values)
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
-    Raises:
-        UserError: there is no such part.
+    return StructConstructorSpec(changed, tuple(options_of(config)))
+
+
+def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
+    """The fields of a config as options; of a model with parts also those of the parts.
+
+    A part that a word can name is an option as well, of the name of its field.
     """
-    model, others = experiment.model, []
-    for group in _groups(words):
-        name, equals, value = group[0].partition("=")
-        values = [value, *group[1:]] if equals else group[1:]
-        paths = earlier(model, name)
-        if paths == ["pool.projection"]:  # it had no norm unless that was asked for
-            others.insert(0, ["--pool.projection.no-norm"])
-        for path in paths or [_path(name)]:
-            if path in WORDS and hasattr(model, path):
-                model = _with(model, **{path: _named(getattr(model, path), path, values)})
-                others.append(values[1:])
-            else:
-                others.append([option(path), *values] if paths else group)
-    left = []
-    for group in filter(None, others):
-        name, equals, value = group[0].partition("=")
-        path = _path(name).split(".")
-        model = _opened(model, path)
-        kind = _kind_at(model, path)
-        if kind and name.startswith("--"):
-            group = [f"{name}.{dataclasses.fields(kind)[0].name}{equals}{value}", *group[1:]]
-        left += group
+    plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
+    with_parts = bool(prefix) or has_parts(config)
+    for field in ConstructorRegistry.get_struct_spec(plain).fields:
+        name, value = prefix + field.name, getattr(config, field.name)
+        kind, words = field.type, words_of(config, field.name) if with_parts else {}
+        if words:
+            kind = Annotated[Any, _one_of(words)]
+        if words or not (with_parts and dataclasses.is_dataclass(value)):
+            kind = Annotated[kind, tyro.conf.arg(name=name)] if prefix else kind
+            yield dataclasses.replace(field, name=name, type=kind, default=value)
+        if with_parts and dataclasses.is_dataclass(value):
+            yield from options_of(value, f"{name}.")
+
+
+def has_parts(config: Any) -> bool:
+    """Whether it is the config of a model with parts."""
+    return hasattr(config, "EARLIER")
+
+
+def words_of(config: Any, name: str) -> dict[str, Any]:
+    """The parts that words can choose in this field of a model's or a part's config, if any."""
+    return (WORDS if has_parts(config) else OPTIONAL).get(name, {})
+
+
+def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
+    """The experiment with the parts that are named, and the words, in today's options.
+
+    Whether all makes sense is not checked: all words together are needed for that.
+    """
+    model, left = experiment.model, []
+    if not has_parts(model):
+        return experiment, arguments
+    given = []
+    for name, *values in _groups(arguments):
+        name, equals, value = name.partition("=")
+        paths = today(model, name) if name.startswith("--") else []
+        if "pool.projection" in paths and name == "--projection":  # it had no norm in 0.2.0
+            left.insert(0, "--pool.projection.no-norm")
+        for path in paths:
+            given.append((path.split("."), [value, *values] if equals else values))
+            left += [f"--{path.replace('_', '-')}{equals}{value}", *values]
+        left += [] if paths else [name, *values]
+    for path, values in sorted(given, key=lambda each: len(each[0])):  # the outer parts first
+        model = _opened(model, path, values)
     return _with(experiment, model=model), left
 
 
-def earlier(model, name: str) -> list[str]:
-    """Paths to the fields that an option of version 0.2.0 is today; none for one of today's."""
-    table, path = getattr(model, "EARLIER", {}), _path(name)
+def today(model: Any, name: str) -> list[str]:
+    """Paths to the fields that an option sets; one of version 0.2.0 may set two."""
+    table, path = getattr(model, "EARLIER", {}), name.removeprefix("--").replace("-", "_")
     if path in table:
         return table[path].split()
-    found = table.get(path.removeprefix("no_"), "").split()
-    return [f"{part}.no_{field}" for part, _, field in (each.rpartition(".") for each in found)]
+    if found := table.get(path.removeprefix("no_"), "").split():
+        return [f"{part}.no_{field}" for part, _, field in (each.rpartition(".") for each in found)]
+    return [path]
 
 
-def meant(model, name: str) -> list[str]:
-    """The names of the fields that an option changes."""
-    paths = earlier(model, name) or [_path(name.partition("=")[0])]
-    return [re.sub(r"(^|\.)no_", r"\1", path).replace("_", "-") for path in paths]
+def _changed(config: Any, values: dict[str, Any]) -> Any:
+    """A config with other values for it and for the parts in it, all of which are checked.
+
+    What a word has named is in it already.
+    """
+    inner: dict[str, dict[str, Any]] = defaultdict(dict)
+    own = {}
+    for path, value in values.items():
+        slot, dot, name = path.partition(".")
+        if dot:
+            inner[slot][name] = value
+        elif not words_of(config, slot):
+            own[slot] = value
+    for slot, numbers in inner.items():
+        try:
+            own[slot] = _changed(getattr(config, slot), numbers)
+        except ValueError as error:
+            raise ValueError(f"{slot}: {error}") from error
+    return dataclasses.replace(config, **own)
 
 
-def option(path: str) -> str:
-    return "--" + path.replace("_", "-")
-
-
-def described(model) -> str:
-    """For `--help`."""
-    words = [f"{option(slot)} {'|'.join(WORDS[slot])}" for slot in WORDS if hasattr(model, slot)]
-    said = "Numbers inside of a part are reached with a dot: --positions rotary --positions.base 7."
-    return f" A word chooses a part of the model: {', '.join(words)}. {said}" if words else ""
-
-
-def _path(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")
+def _one_of(words: Iterable[str]) -> PrimitiveConstructorSpec:
+    """A word for a part."""
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="|".join(words),
+        instance_from_str=lambda given: given[0],
+        is_instance=lambda _: True,
+        str_from_instance=lambda part: [type(part).__name__],
+        choices=tuple(words),
+    )
 
 
 def _groups(words: list[str]) -> Iterator[list[str]]:
@@ -86,38 +149,21 @@ def _groups(words: list[str]) -> Iterator[list[str]]:
         yield words[start:end]
 
 
-def _named(part, slot: str, values: list[str]):
-    """The part that a word names; how attention is computed is one of its numbers."""
-    if not values:
-        raise UserError(f"{option(slot)} needs a value")
-    if values[0] not in WORDS[slot]:
-        known = ", ".join(WORDS[slot])
-        raise UserError(f"{option(slot)} can't be {values[0]!r}: choose one of {known}")
-    if type(part) is Attention:
-        return dataclasses.replace(part, function=values[0])
-    return WORDS[slot][values[0]]
-
-
-def _opened(part, path: list[str]):
-    """The part with the optional ones that a path goes through."""
+def _opened(config: Any, path: list[str], values: list[str]) -> Any:
+    """A config with the part that a word names at a path, or that the path goes through."""
     name, *inner = path
-    value, kind = getattr(part, name, None), optional_part(type(part), name)
-    if value is None and kind:
-        value = kind()
-    if not dataclasses.is_dataclass(value):
-        return part
-    return _with(part, **{name: _opened(value, inner) if inner else value})
+    part, words = getattr(config, name, None), words_of(config, name)
+    if inner and part is None and words:
+        part = next(iter(words.values()))
+    if inner and dataclasses.is_dataclass(part):
+        part = _opened(part, inner, values)
+    elif not inner and values and values[0] in words:
+        of_ours = type(part) is Attention  # whose word is one of its numbers
+        part = _with(part, function=values[0]) if of_ours else words[values[0]]
+    return _with(config, **{name: part}) if part is not getattr(config, name, None) else config
 
 
-def _kind_at(part, path: list[str]) -> type | None:
-    """The class of an optional part, if a path ends at one."""
-    *outer, last = path
-    for name in outer:
-        part = getattr(part, name, None)
-    return optional_part(type(part), last)
-
-
-def _with(config, **values):
+def _with(config: Any, **values: Any) -> Any:
     """A config with other values, unchecked."""
     config = copy.copy(config)
     for name, value in values.items():

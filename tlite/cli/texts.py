@@ -41,7 +41,9 @@ def generate(options: Generate) -> None:
         ends = source.end_ids
         warn_of_unheeded(source)
     start = encode_prompt(tokenizer, prompt, options.unknown)
-    settings = {"num_tokens": options.tokens, "stop": ends, **vars(options.sampling)}
+    names = "temperature", "top_k", "top_p", "greedy"
+    settings = {"num_tokens": options.tokens, "stop": ends}
+    settings |= {name: getattr(options, name) for name in names}
     for index in range(options.samples):
         head = f"--- sample {index + 1}\n" if options.samples > 1 else ""
         key = jax.random.key(options.seed + index)

@@ -23,7 +23,7 @@ from tlite.recipes.finetuning import (
     taken_from,
 )
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
-from tlite.recipes.options import EvaluateClassifier
+from tlite.recipes.options import Evaluate
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
 from tlite.training import Trainer, TrainState
@@ -159,7 +159,7 @@ class ClassifierRecipe(Recipe):
         self.save_plots(plots)
         self.advise_test()
 
-    def evaluate(self, options: EvaluateClassifier) -> None:
+    def evaluate(self, options: Evaluate) -> None:
         """Print and draw how it does on a part of its data."""
         evaluate_classifier(self, options)
 

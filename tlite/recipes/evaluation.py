@@ -8,14 +8,14 @@ from tlite.errors import UserError, needs_extra
 from tlite.experiment_data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
 from tlite.recipes.loading import check_member
-from tlite.recipes.options import EvaluateClassifier
+from tlite.recipes.options import Evaluate
 from tlite.recipes.recipe import Recipe, spread
 from tlite.terminal import show
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import Run, open_run
 
 
-def evaluate_classifier(recipe: Recipe, options: EvaluateClassifier) -> None:
+def evaluate_classifier(recipe: Recipe, options: Evaluate) -> None:
     """Print and draw how a classifier does on a part of its data.
 
     Precision, confusions and texts are those of the options' member; with "all" of the mean of the

@@ -18,7 +18,7 @@ from tlite.experiment import Characters, GeneratorExperiment
 from tlite.models import TransformerGenerator
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
-from tlite.recipes.options import EvaluateGenerator
+from tlite.recipes.options import Evaluate
 from tlite.recipes.parts import (
     DataPart,
     TextPart,
@@ -221,7 +221,7 @@ class GeneratorRecipe(Recipe):
             }
         )
 
-    def evaluate(self, options: EvaluateGenerator) -> None:
+    def evaluate(self, options: Evaluate) -> None:
         """Print the loss over every token of a part; and a sampled estimate if asked."""
         split, sampled = options.split, options.sampled
         if split == "test":

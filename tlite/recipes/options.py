@@ -4,14 +4,15 @@ JAX is not imported: a misspelt option is told before that.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction
 from tyro.constructors import PrimitiveConstructorSpec
 
-from tlite.run_folders import LATEST, find_run, newest
+from tlite.errors import UserError
+from tlite.run_folders import LATEST, find_run, kind_of, newest
 
 
 def run_folder(find: Callable[[str], Path]) -> Any:
@@ -32,16 +33,12 @@ Code = Annotated[tuple[Path, ...], UseAppendAction]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfFolder:
+class OfRun:
     run: Positional[run_folder(find_run)]
     """The run folder; or latest, the newest in ./runs (./latest is a folder of that name); or a
     Hugging Face folder or hub name."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfRun(OfFolder):
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
 
@@ -59,56 +56,42 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(OfRun):
+class Evaluate(OfRun, Search):
+    """Print how a run's models do on a part of its data."""
+
     split: Literal["validation", "training", "test"] = "validation"
     """Which part of the data. A test part is there to be read once, at the end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateTokens(Evaluate):
-    member: Literal[0, "all"] = 0
-    """all: also score the mean of the members' probabilities."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateGenerator(EvaluateTokens):
-    sampled: int = 0
-    """Of a generator: also print an estimate from this many random windows."""
-
-    def __post_init__(self):
-        if self.sampled < 0:
-            raise ValueError(f"--sampled must be at least 1, not {self.sampled}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateTranslator(EvaluateTokens, Search):
-    pass
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateClassifier(Evaluate):
     member: int | Literal["all"] = 0
     """all: also score the mean of the members' probabilities. Of a classifier: whose scores by
     class, confusions and texts are shown."""
+    sampled: int = 0
+    """Of a generator: also print an estimate from this many random windows."""
     beside: RunFolder | None = None
     """Of a classifier: another run, whose learning curves are drawn beside."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluatePretrained(OfFolder):
     path: Path | None = None
     """Of a generator in a Hugging Face folder: the text that it is scored on."""
 
+    def __post_init__(self):
+        """Raises a `UserError` for what is not for a folder of this kind."""
+        if self.sampled < 0:
+            raise UserError(f"--sampled must be at least 1, not {self.sampled}")
+        kind = kind_of(self.run)
+        if kind not in EVALUATED:  # told where it is opened
+            return
+        whose, known = EVALUATED[kind]
+        for field in fields(self):
+            name, value = field.name.replace("_", "-"), getattr(self, field.name)
+            if value != field.default and field.name not in ("run", *known):
+                raise UserError(f"there is no option --{name} for {whose}")
+        if "beside" not in known and self.member not in (0, "all"):
+            raise UserError(f"--member must be 0 or all for {whose}, not {self.member}")
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateAny(EvaluatePretrained, EvaluateClassifier, EvaluateGenerator, EvaluateTranslator):
-    """Print how a run's models do on a part of its data."""
 
-
-EVALUATIONS = {
-    "GeneratorExperiment": ("a generator's run", EvaluateGenerator),
-    "ClassifierExperiment": ("a classifier's run", EvaluateClassifier),
-    "TranslatorExperiment": ("a translator's run", EvaluateTranslator),
-    "pretrained": ("a Hugging Face folder", EvaluatePretrained),
+OF_ANY_RUN = "code", "checkpoint", "split", "member"
+EVALUATED = {
+    "GeneratorExperiment": ("a generator's run", (*OF_ANY_RUN, "sampled")),
+    "ClassifierExperiment": ("a classifier's run", (*OF_ANY_RUN, "beside")),
+    "TranslatorExperiment": ("a translator's run", (*OF_ANY_RUN, *Search.__dataclass_fields__)),
+    "pretrained": ("a Hugging Face folder", ("code", "path")),
 }
 """By the kind of a folder: what it is called, and what its evaluation can be told."""

@@ -17,7 +17,7 @@ from tlite.experiment import TranslatorExperiment
 from tlite.experiment_data import say_what_is_read
 from tlite.models import TransformerSeq2Seq
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
-from tlite.recipes.options import EvaluateTranslator, Search
+from tlite.recipes.options import Evaluate, Search
 from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.terminal import show
@@ -156,7 +156,7 @@ class TranslatorRecipe(Recipe):
         self.save_plots(plots | {"schedule": lambda: pictures.plot_schedule(rates)})
         self.advise_test()
 
-    def evaluate(self, options: EvaluateTranslator) -> None:
+    def evaluate(self, options: Evaluate) -> None:
         """Print the scores on a part, and draw BLEU by length and an alignment."""
         from tlite import pictures  # matplotlib is slow to import
 
