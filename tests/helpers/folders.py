@@ -10,12 +10,13 @@ def write(path, content):
 
 
 def make_run(folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9):
-    """A run that began `age` seconds ago, with checkpoints (step, score, interrupted)."""
-    training = {"steps": steps, "select": select}
+    """A run that began `age` seconds ago, validated every 3 steps, with checkpoints
+    (step, score)."""
+    training = {"steps": steps, "select": select, "evaluate_every": 3}
     experiment = {"kind": kind, "name": "tiny", "training": training}
     write(folder / "config.json", {"experiment": experiment, "data": {}})
-    for step, score, interrupted in scores:
-        content = {"step": step, "score": score, "interrupted": interrupted}
+    for step, score in scores:
+        content = {"step": step, "score": score}
         write(folder / "checkpoints" / str(step) / "checkpoint.json", content)
     os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
     return folder

@@ -26,9 +26,13 @@ from tlite.models.probe import probe
 from tlite.own_code import name_files
 from tlite.pretrained import is_pretrained, load_pretrained
 from tlite.recipes.ensemble import check_together
-from tlite.recipes.restoring import check_member, checkpoint_steps, mean_parameters
+from tlite.recipes.restoring import (
+    check_member,
+    checkpoint_steps,
+    mean_parameters,
+    open_checkpoints,
+)
 from tlite.terminal import printable
-from tlite.training.checkpoints import Checkpoints
 from tlite.training.named import parameter_names
 from tlite.training.runs import Run, open_run
 
@@ -131,7 +135,7 @@ def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] 
         name: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=host)
         for name, leaf in zip(names, leaves, strict=True)
     }
-    with Checkpoints(run.checkpoints) as checkpoints:
+    with open_checkpoints(run) as checkpoints:
 
         def read(step: int) -> tuple[int, dict]:
             found, trees = checkpoints.load({"parameters": shapes}, step)

@@ -11,6 +11,12 @@ from tlite.training.loop import restore
 from tlite.training.runs import Run
 
 
+def open_checkpoints(run: Run) -> Checkpoints:
+    """A run's checkpoints, to read."""
+    training = run.experiment.training
+    return Checkpoints(run.checkpoints, every=training.evaluate_every, end=training.steps)
+
+
 def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
     """The step that "best", "last" or a number names; for "average" the last that are kept.
 
@@ -37,7 +43,7 @@ def restore_checkpoint(run: Run, trainer: Trainer, checkpoint: str) -> tuple[Tra
     Raises:
         UserError: the run has no such checkpoint.
     """
-    with Checkpoints(run.checkpoints) as checkpoints:
+    with open_checkpoints(run) as checkpoints:
         steps = checkpoint_steps(run, checkpoints, checkpoint)
         if len(steps) == 1:
             return restore(trainer, checkpoints, steps[0])

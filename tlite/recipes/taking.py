@@ -35,14 +35,13 @@ def take_member(recipe: Recipe, member: int) -> Recipe:
     validated = [n for n in lines if n["split"] == "validation" and n["step"] == step]
     if not (scores := selection_scores(experiment.training, validated)):
         raise UserError(f"{run.metrics} has no validation at step {step}")
-    interrupted = step % training.evaluate_every != 0 and step != training.steps
     alone = to_named(jax.tree.map(lambda a: a[member : member + 1], host_copy(members)))
 
     def fill(new: Run) -> None:
         with MetricsFile(new.metrics) as metrics:
             metrics.write(lines)
         with Checkpoints(new.checkpoints, writing=True) as checkpoints:
-            checkpoints.save(step, alone, scores[-1], interrupted=interrupted)
+            checkpoints.save(step, alone, scores[-1])
 
     folder = run.folder.with_name(f"{run.folder.name}-{member}")
     folder = new_folder(experiment.name, folder)

@@ -56,21 +56,18 @@ def fit(
         Interrupted: by one of these signals; all is saved.
     """
     config, patience = trainer.config, trainer.config.patience
+    counting = {"last": config.keep, "every": config.evaluate_every, "end": config.steps}
     check_resumable(folder)
     path, first = folder / "metrics.jsonl", processes.is_first()
     with (
         Interrupt() as interrupt,
         FollowedMetrics(path, config.follow) if first else NoMetrics() as metrics,
-        Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
+        Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
     ):
         members, step = restore(trainer, checkpoints, start=start)
         if checkpoints.steps():
             checkpoints.set_aside_damaged(step)
         metrics.cut_after(step)
-        # A last step that is one no more, as the run got others, is as one of an interruption;
-        # and the other way round.
-        every = config.evaluate_every
-        checkpoints.set_interrupted(lambda step: step % every != 0 and step != config.steps)
         failed = failures(path, "training") if first and config.varied else {}
         failed = dict(processes.told([*failed.items()]))
         finite = Finite(config, checkpoints, failed)
@@ -129,8 +126,7 @@ def fit(
                     metrics.write([line])
                     saved = to_named(members)
                     (score,) = selection_scores(config, [line])
-                    beside = not interrupted and step != next_evaluation
-                    checkpoints.save(step, saved, score, interrupted=interrupted, beside=beside)
+                    checkpoints.save(step, saved, score)
                     progress.validated(line["loss"])  # after the save: nobody may be reading
                     if not interrupted:
                         scores.append(score)
