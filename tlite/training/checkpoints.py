@@ -44,12 +44,6 @@ TEMPORARY = ".orbax-checkpoint-tmp"
 UNFINISHED = re.compile(rf"{DELETING}|\d+({re.escape(TEMPORARY)}|\.writing|\.deleting)\S*")
 CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
 
-NO_SEAL = (
-    *(FileNotFoundError, NotADirectoryError),
-    *(ValueError, TypeError, AttributeError, KeyError, RecursionError),
-)
-"""What reading one raises where there is none, or another JSON."""
-
 Trees = dict[str, dict[str, Any]]
 T = TypeVar("T")
 
@@ -96,8 +90,6 @@ class Checkpoints:
         """
         self.wait()
         with self._new_manager_after_errors():
-            if is_first() and not self.folder.is_dir():
-                raise UserError(f"{self.folder} is gone: nothing more can be saved there")
             self._manager = self._manager or self._open_manager()
             self._saving, self._policy.scores[step] = step, float(score)
             if not self._manager.save(step, args=save_arguments(trees), force=True):
@@ -143,14 +135,19 @@ class Checkpoints:
         """After a save that failed Orbax no longer knows what there is, and tells of it again."""
         try:
             with disk_errors(self.folder):
+                if is_first() and not self.folder.is_dir():
+                    raise FileNotFoundError(self.folder)  # Orbax would make it anew
                 yield
-        except Exception:
+        except Exception as error:
             manager, self._manager = self._manager, None
             with contextlib.suppress(Exception):
                 manager.close()
             if is_first():
                 with contextlib.suppress(OSError):
                     self._clear()
+            if "NOT_FOUND" in str(error) or not self.folder.is_dir():
+                gone = f"{self.folder} was removed: nothing more can be saved there"
+                raise UserError(gone) from error
             raise
 
     def close(self) -> None:
@@ -179,16 +176,12 @@ class Checkpoints:
 
     def best_step(self) -> int | None:
         """The step with the least score, of those that count; of all where none does."""
-
-        def find() -> int | None:
-            scores = self._scores()
-            return least(scores, self._counted(scores)) if scores else None
-
-        return _decided(find, self._writing)
+        scores = self._scores()
+        return least(scores, self._counted(scores)) if scores else None
 
     def regular_steps(self) -> list[int]:
         """The steps that count, oldest first; all where none does."""
-        return _decided(lambda: self._counted(self._scores()) or self._steps(), self._writing)
+        return self._counted(self._scores()) or self._steps()
 
     def _counted(self, steps: Iterable[int]) -> list[int]:
         return [s for s in steps if s % self._every == 0 or s == self._end] or list(steps)
@@ -206,8 +199,10 @@ class Checkpoints:
             try:
                 content = json.loads(path.read_bytes())
                 digest = content.pop("sha256")
-            except NO_SEAL as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 raise Damaged from error
+            except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+                raise Damaged from error  # another JSON, or none
         if digest != _content_digest(content) or content["step"] != step:
             raise Damaged
         return content
