@@ -92,22 +92,22 @@ def test_without_a_run_there_is_no_newest(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("select", "scores", "best"),
     [
-        ("loss", [(3, 1.5, False), (6, 1.25, False), (9, 1.75, False)], "loss 1.2500"),
-        ("accuracy", [(3, -0.25, False), (6, -0.75, False)], "accuracy 0.7500"),
-        ("loss", [(3, 1.5, False), (4, 1.0, True)], "loss 1.5000"),  # as the run itself counts
-        ("loss", [(4, 1.0, True)], "loss 1.0000"),
+        ("loss", [(3, 1.5), (6, 1.25), (9, 1.75)], "loss 1.2500"),
+        ("accuracy", [(3, -0.25), (6, -0.75)], "accuracy 0.7500"),
+        ("loss", [(3, 1.5), (4, 1.0)], "loss 1.5000"),  # as the run itself counts
+        ("loss", [(4, 1.0)], "loss 1.0000"),
         ("loss", [], ""),
     ],
 )
 def test_a_run_says_how_far_it_has_come_and_its_best_validation(tmp_path, select, scores, best):
     found = describe(make_run(tmp_path / "run", 0, scores=scores, select=select))
     assert (found.experiment, found.kind, found.best) == ("tiny", "generator", best)
-    assert (found.done, found.of) == (max((s for s, *_ in scores), default=0), 9)
+    assert (found.done, found.of) == (max((s for s, _ in scores), default=0), 9)
 
 
 def test_a_study_counts_the_variants_that_have_ended(tmp_path):
     runs = [
-        make_run(tmp_path / name, 0, scores=[(step, 1.0, False)], steps=9)
+        make_run(tmp_path / name, 0, scores=[(step, 1.0)], steps=9)
         for name, step in (("a", 9), ("b", 6))
     ]
     found = describe(make_study(tmp_path, [*runs, tmp_path / "not begun"], 0))

@@ -68,7 +68,7 @@ def state():
     return absl.getEffectiveLevel(), asyncio.filters, ignored, sys.unraisablehook
 import jax, orbax.checkpoint
 before = state()
-import tlite.cli.commands, tlite.training.storage
+import tlite.cli.commands, tlite.training.checkpoints
 assert state() == before, state()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -116,18 +116,19 @@ def _run(folder: Path) -> Found:
     steps, checkpoints = int(training["steps"]), folder / "checkpoints"
     names = os.listdir(checkpoints) if checkpoints.is_dir() else []
     saved = sorted(int(name) for name in names if name.isascii() and name.isdigit())
-    best, select = _best(checkpoints, saved), training.get("select", "loss")
+    best, select = _best(checkpoints, saved, training), training.get("select", "loss")
     told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
     short = str(kind).removesuffix("Experiment").lower()
     return Found(folder, str(name), short, saved[-1] if saved else 0, steps, told)
 
 
-def _best(checkpoints: Path, saved: list[int]) -> float | None:
+def _best(checkpoints: Path, saved: list[int], training: dict[str, Any]) -> float | None:
     """The least score of the checkpoints that are kept, the best of all among them."""
-    files = (checkpoints / str(step) / "checkpoint.json" for step in saved)
-    contents = [_read(file) for file in files if file.is_file()]  # old runs have none
-    regular = [content for content in contents if not content["interrupted"]]
-    return min((float(content["score"]) for content in regular or contents), default=None)
+    every, end = int(training["evaluate_every"]), int(training["steps"])
+    counted = [step for step in saved if step % every == 0 or step == end] or saved
+    files = (checkpoints / str(step) / "checkpoint.json" for step in counted)
+    scores = (float(_read(file)["score"]) for file in files if file.is_file())
+    return min(scores, default=None)
 
 
 def _study(folder: Path) -> Found:

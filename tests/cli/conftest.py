@@ -15,7 +15,7 @@ import pytest
 
 from tlite.cli import main
 from tlite.recipes import ClassifierRecipe, GeneratorRecipe, TranslatorRecipe
-from tlite.training import storage
+from tlite.training import checkpoints
 
 ANNOUNCED = re.compile(r"^(experiment|the run reads): /.*\n", re.MULTILINE)
 
@@ -125,9 +125,9 @@ def tlite(trained, capsys, monkeypatch):
 @pytest.fixture
 def without_training(monkeypatch):
     """No memory is free but what a model takes; which trees of arrays checkpoints are asked for."""
-    asked, load = set(), storage.load
+    asked, load = set(), checkpoints._restore
     recorded = lambda folder, wanted: asked.update(wanted) or load(folder, wanted)  # noqa: E731
-    monkeypatch.setattr(storage, "load", recorded)
+    monkeypatch.setattr(checkpoints, "_restore", recorded)
     monkeypatch.setattr("tlite.memory.free_memory", lambda: 2**14)
     return asked
 

@@ -63,7 +63,7 @@ def test_runs_are_listed_newest_first_and_damaged_ones_named(works, fails, tmp_p
     assert "there is no folder runs" in fails("runs")
     (tmp_path / "runs").mkdir()
     assert "there are no runs in runs" in fails("runs")
-    make_run(tmp_path / "runs" / "tiny" / "one", 20, scores=[(6, 1.5, False)])
+    make_run(tmp_path / "runs" / "tiny" / "one", 20, scores=[(6, 1.5)])
     make_run(tmp_path / "runs" / "two", 10, steps=4000)
     write(tmp_path / "runs" / "bad" / "config.json", "{")
     head, *rows = [re.split(r"  +", line) for line in works("runs").splitlines()]

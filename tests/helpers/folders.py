@@ -13,17 +13,17 @@ def write(path, content):
 def make_run(
     folder, age, *, scores=(), kind="GeneratorExperiment", select="loss", steps=9, began=None
 ):
-    """A run whose config was written `age` seconds ago, with checkpoints (step, score,
-    interrupted).
+    """A run whose config was written `age` seconds ago, validated every 3 steps, with checkpoints
+    (step, score).
 
     It began so many seconds ago as `began` says, where config.json says it.
     """
-    training = {"steps": steps, "select": select}
+    training = {"steps": steps, "select": select, "evaluate_every": 3}
     experiment = {"kind": kind, "name": "tiny", "training": training}
     said = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
     write(folder / "config.json", {"experiment": experiment, "data": {}} | said)
-    for step, score, interrupted in scores:
-        content = {"step": step, "score": score, "interrupted": interrupted}
+    for step, score in scores:
+        content = {"step": step, "score": score}
         write(folder / "checkpoints" / str(step) / "checkpoint.json", content)
     os.utime(folder / "config.json", (1e9 - age, 1e9 - age))
     return folder

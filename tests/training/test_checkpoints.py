@@ -1,11 +1,11 @@
 import errno
-import gc
 import json
+import math
 import os
 import random
 import resource
 import shutil
-import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -13,13 +13,11 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
-from orbax.checkpoint import v1 as ocp
 
+from tests.helpers.golden import FOLDER as GOLDEN
 from tlite.errors import UserError
-from tlite.terminal import quiet_libraries
-from tlite.training import checkpoint_file, storage
-from tlite.training.checkpoint_file import tree_digest
-from tlite.training.checkpoints import Checkpoints
+from tlite.training import checkpoints as module
+from tlite.training.checkpoints import Checkpoints, saved_arrays
 
 SHAPES = {"parameters": {"blocks.0.kernel": (2, 300)}, "optimizer": {"0": (2,), "1.bias": (2, 3)}}
 
@@ -119,15 +117,16 @@ def test_when_all_are_damaged_it_is_one_sentence(saved):
             Checkpoints(saved).load(ABSTRACT, asked)
 
 
-def test_one_that_is_removed_while_it_is_read_is_not_damaged(saved, monkeypatch, capsys):
-    load = Checkpoints._load
+@pytest.mark.parametrize("place", [(Checkpoints, "_is_whole"), (module, "_restore")])
+def test_one_that_is_removed_while_it_is_read_is_not_damaged(saved, monkeypatch, capsys, place):
+    before = getattr(*place)
 
-    def removed(checkpoints, step, *arguments):
+    def removed(*arguments):
         if (saved / "5").is_dir():
             shutil.rmtree(saved / "5")
-        return load(checkpoints, step, *arguments)
+        return before(*arguments)
 
-    monkeypatch.setattr(Checkpoints, "_load", removed)
+    monkeypatch.setattr(*place, removed)
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
     assert capsys.readouterr().err == ""
 
@@ -136,10 +135,11 @@ def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
     scores = {1: 3.0, 2: 1.0, 3: 2.0, 4: 2.5, 5: 2.2}
     kept = []
     for interruptions in ((), (2, 4, 4)):
-        checkpoints = Checkpoints(tmp_path / str(len(interruptions)), writing=True, last=3)
+        folder = tmp_path / str(len(interruptions))
+        checkpoints = Checkpoints(folder, writing=True, last=3, every=10)
         for step, score in scores.items():
             if step in interruptions:  # a little before, and better than all
-                checkpoints.save(10 * step - 1, trees(0), -1.0, interrupted=True)
+                checkpoints.save(10 * step - 1, trees(0), -1.0)
                 checkpoints.wait()
                 assert 10 * step - 1 in checkpoints.steps()
                 assert 10 * step - 1 not in checkpoints.regular_steps()
@@ -151,12 +151,45 @@ def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
 
 
 def test_where_only_an_interruption_was_saved_it_is_best_and_last(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
-    checkpoints.save(7, trees(0), 3.0, interrupted=True)
-    checkpoints.wait()
-    assert checkpoints.steps() == checkpoints.regular_steps() == [7]
-    assert checkpoints.best_step() == 7
-    checkpoints.close()
+    with Checkpoints(tmp_path / "checkpoints", writing=True, every=10) as checkpoints:
+        checkpoints.save(7, trees(0), 3.0)
+        checkpoints.wait()
+        assert checkpoints.steps() == checkpoints.regular_steps() == [7]
+        assert checkpoints.best_step() == 7
+
+
+@pytest.mark.parametrize(("end", "best", "regular"), [(25, 25, [20, 25]), (40, 10, [10, 20])])
+def test_the_end_counts_and_takes_no_place_of_others(tmp_path, end, best, regular):
+    """So a run that is then given more steps has what it would have had."""
+    folder = tmp_path / "checkpoints"
+    with Checkpoints(folder, writing=True, last=1, every=10, end=25) as checkpoints:
+        for step, score in ((10, 1.0), (20, 2.0), (25, 0.5)):
+            checkpoints.save(step, trees(step), score)
+    assert Checkpoints(folder).steps() == [10, 20, 25]
+    checkpoints = Checkpoints(folder, every=10, end=end)
+    assert checkpoints.best_step() == best
+    assert checkpoints.regular_steps()[-2:] == regular
+
+
+def test_a_score_that_is_nan_is_never_the_best(tmp_path):
+    with Checkpoints(tmp_path / "checkpoints", writing=True, last=1) as checkpoints:
+        for step, score in enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1):
+            checkpoints.save(step, trees(step), score)
+    assert checkpoints.steps() == [2, 5]
+    assert checkpoints.best_step() == 2
+
+
+def test_the_seal_is_there_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
+    seal, found = Checkpoints._seal, []
+
+    def noted(checkpoints):
+        found.append((tmp_path / "checkpoints" / "1").exists())
+        seal(checkpoints)
+
+    monkeypatch.setattr(Checkpoints, "_seal", noted)
+    with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
+        checkpoints.save(1, trees(1), 1.0)
+    assert found == [False]
 
 
 def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(saved, capsys):
@@ -177,7 +210,7 @@ def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(sa
     assert (saved / "damaged-5-again").is_dir()
 
 
-# What a kill leaves behind: Orbax used to remove old checkpoints in place
+# What a kill leaves behind, and damage
 
 
 def half_removed(folder: Path) -> None:
@@ -225,7 +258,8 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over_and_training_goes_on(save
 
 
 def test_what_a_kill_left_half_written_or_half_removed_is_cleared_when_writing(saved):
-    names = ["7.writing", "3.deleting", "7.orbax-checkpoint-tmp", "7.writing.orbax-checkpoint-tmp"]
+    names = ["7.orbax-checkpoint-tmp", "deleting"]
+    names += ["7.writing", "3.deleting", "7.writing.orbax-checkpoint-tmp"]  # of version 0.2.0
     for name in names:
         (saved / name / "parameters").mkdir(parents=True)
     assert Checkpoints(saved).steps() == [2, 4, 5]
@@ -283,7 +317,7 @@ def test_an_error_of_the_system_stops_with_a_sentence_and_nothing_is_lost(
 def test_too_many_open_files_are_told_as_that(saved):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     Checkpoints(saved).load(ABSTRACT)
-    few = len(os.listdir("/proc/self/fd")) + 2  # enough for us, too few for TensorStore
+    few = len(os.listdir("/proc/self/fd")) + 1  # enough for us, too few for TensorStore
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
         with pytest.raises(UserError, match=r"can't read \S*: (Too many open files|.* in Orbax)"):
@@ -351,7 +385,7 @@ def test_what_is_loaded_lies_where_it_is_wanted(saved, kernel):
 
 
 def test_large_arrays_are_written_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "CHUNK", 1000)
+    monkeypatch.setattr(module, "CHUNK", 1000)
     with Checkpoints(tmp_path / "checkpoints", writing=True) as checkpoints:
         checkpoints.save(1, trees(1), 1.0)
     assert_equal(Checkpoints(tmp_path / "checkpoints").load(placed(on_a_mesh(None, "a")))[1], 1)
@@ -373,22 +407,6 @@ def test_special_numbers_keep_their_bits(tmp_path):
 # A flipped byte
 
 
-@pytest.fixture
-def large(saved, monkeypatch) -> Path:
-    """Checkpoints whose arrays are in files that are too large to have a SHA-256."""
-    fingerprint = checkpoint_file._fingerprint
-
-    def by_size(path: Path):
-        return path.stat().st_size if path.parent.name == "d" else fingerprint(path)
-
-    monkeypatch.setattr(checkpoint_file, "_fingerprint", by_size)
-    with Checkpoints(saved, writing=True) as checkpoints:
-        for step in (6, 7, 8):
-            arrays = jax.device_put(trees(step), on_a_mesh(None, "a"))
-            checkpoints.save(step, arrays, 2.0)
-    return saved
-
-
 def flip(chance: random.Random, path: Path) -> bytes:
     content = path.read_bytes()
     place, bit = chance.randrange(len(content)), 1 << chance.randrange(8)
@@ -399,66 +417,15 @@ def flip(chance: random.Random, path: Path) -> bytes:
 def test_a_flipped_bit_is_found_wherever_it_is(saved):
     chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
     paths = [p for p in sorted((saved / "5").rglob("*")) if p.is_file() and p.stat().st_size]
+    of_the_renaming = [saved / "5" / name for name in module.WRITTEN_LATER]  # nobody reads them
     for _ in range(50):
         path = chance.choice(paths)
         content = flip(chance, path)
         found, loaded = Checkpoints(saved).load(whole)
-        assert found == 4, path
-        assert_equal(loaded, 4)
+        assert found == (5 if path in of_the_renaming else 4), path
+        assert_equal(loaded, found)
         path.write_bytes(content)
     assert Checkpoints(saved).load(whole)[0] == 5
-
-
-def test_a_flipped_bit_of_a_large_file_is_found_or_was_of_no_array(large, caplog, monkeypatch):
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    quiet_libraries()  # as a command does
-    chance, whole = random.Random(0), placed(on_a_mesh(None, "a"))
-    paths, steps = sorted((large / "8").rglob("d/*")), []
-    for number in range(30):
-        path = chance.choice(paths) if number % 2 else max(paths, key=lambda p: p.stat().st_size)
-        content = flip(chance, path)
-        found, loaded = Checkpoints(large).load(whole)
-        assert_equal(loaded, found)
-        steps.append(found)
-        path.write_bytes(content)
-    assert steps[::2].count(7) > 9  # some bits mean nothing
-    assert Checkpoints(large).load(whole)[0] == 8
-    gc.collect()
-    assert "tensorstore" not in caplog.text  # for the user it is one line
-
-
-@pytest.mark.parametrize("damage", [cut, Path.unlink])
-def test_a_large_file_that_is_not_whole_is_damage(large, damage):
-    damage(largest_file(large / "8"))
-    assert Checkpoints(large).load(ABSTRACT)[0] == 7
-
-
-def test_an_array_that_is_not_what_was_saved_is_damage(large):
-    """As if a flipped bit had come through all of Orbax's checks."""
-    path = large / "8" / "checkpoint.json"
-    record = json.loads(path.read_text())
-    record.pop("sha256")
-    digest = record["digests"]["optimizer"]["1.bias"]
-    record["digests"]["optimizer"]["1.bias"] = f"{int(digest, 16) ^ 1:016x}"
-    path.write_text(json.dumps(record | {"sha256": checkpoint_file._content_digest(record)}))
-    assert Checkpoints(large).load(ABSTRACT)[0] == 7
-    parameters = {"parameters": ABSTRACT["parameters"]}  # which are whole
-    assert Checkpoints(large).load(parameters)[0] == 8
-
-
-def test_a_large_file_that_cannot_be_read_is_not_damaged(large, monkeypatch):
-    unreadable, open_file = largest_file(large / "8"), Path.open
-    unreadable.write_bytes(bytes(unreadable.stat().st_size))  # what Orbax can't make sense of
-
-    def refuse(path, *arguments, **settings):
-        if path == unreadable:
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-        return open_file(path, *arguments, **settings)
-
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(UserError, match=rf"can't read {unreadable}: Permission denied"):
-        Checkpoints(large).load(ABSTRACT)
-    monkeypatch.undo()
 
 
 # Handles, threads
@@ -478,116 +445,113 @@ def test_many_saves_leak_neither_handles_nor_threads(tmp_path):
         assert max(late) <= max(early)
 
 
-def test_a_full_disk_is_told_as_that_and_leaves_nothing_half_written(tmp_path, monkeypatch):
-    def full(*_):
-        raise ValueError("RESOURCE_EXHAUSTED: write failed [OS error 28: No space left on device]")
+# What can't be written
+
+
+@pytest.fixture
+def small_files():
+    """No file may be larger than 8 kB, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def larger(step):
+    kernel = np.random.default_rng(step).normal(size=(2, 10_000)).astype(np.float32)
+    return trees(step) | {"parameters": {"blocks.0.kernel": kernel}}
+
+
+def test_what_cannot_be_written_is_told_and_the_next_is_saved(tmp_path, small_files):
+    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
+    checkpoints.save(1, trees(1), 1.0)
+    checkpoints.wait()
+    checkpoints.save(2, larger(2), 1.0)
+    with pytest.raises(UserError, match=r"can't write \S* \(File too large\)"):
+        checkpoints.wait()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["1"]
+    small_files()
+    for step in (3, 4):
+        checkpoints.save(step, trees(step), 2.0)
+    checkpoints.close()
+    assert checkpoints.steps() == [1, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOSPC, "in other words"), "No space left on device"),
+        (ValueError("RESOURCE_EXHAUSTED: [OS error 28: No space left on device]"), "No space left"),
+        (ValueError("RESOURCE_EXHAUSTED: Failed to open: Too many open files"), "Too many open"),
+    ],
+)
+def test_a_full_disk_is_told_as_that_and_leaves_nothing_half_written(
+    tmp_path, monkeypatch, error, reason
+):
+    def fail(path):
+        raise error
 
     checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
     checkpoints.save(1, trees(1), 1.0)
     checkpoints.wait()
-    monkeypatch.setattr("tlite.training.storage.ocp.save_checkpointables", full)
+    monkeypatch.setattr(module, "sha256", fail)
     checkpoints.save(2, trees(2), 1.0)
-    with pytest.raises(UserError, match=r"can't write \S* \(No space left on device\)"):
+    with pytest.raises(UserError, match=rf"can't write \S* \({reason}.*\)"):
         checkpoints.wait()
     checkpoints.close()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["1"]
 
 
-def test_of_two_errors_the_first_is_told(tmp_path):
+def test_of_two_errors_the_first_is_told(tmp_path, monkeypatch):
     def train(folder: Path) -> None:
         with Checkpoints(folder, writing=True) as checkpoints:
-            checkpoints._pending = checkpoints._writer.submit(folder.mkdir)  # is there
+            checkpoints.save(1, trees(1), 1.0)
             raise ZeroDivisionError
 
+    monkeypatch.setattr(module, "sha256", Path.readlink)  # which raises an OSError
     with pytest.raises(ZeroDivisionError):
         train(tmp_path / "checkpoints")
 
 
-def test_another_exhausted_resource_is_not_called_a_full_disk(tmp_path, monkeypatch):
-    def exhausted(*_):
-        raise ValueError("RESOURCE_EXHAUSTED: Failed to open: Too many open files")
-
-    monkeypatch.setattr("tlite.training.storage.ocp.save_checkpointables", exhausted)
-    checkpoints = Checkpoints(tmp_path / "checkpoints", writing=True)
-    checkpoints.save(1, trees(1), 1.0)
-    with pytest.raises(UserError, match=r"\(Too many open files\)"):
-        checkpoints.wait()
-
-
-# Checkpoints from before 22 November 2026, which Orbax's own manager wrote
-
-
-@pytest.fixture(scope="module")
-def old_once(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("old") / "checkpoints"
-    with ocp.training.Checkpointer(folder) as orbax:
-        for step, score in ((1, 2.0), (2, 1.0), (3, 3.0)):
-            digests = {name: tree_digest(tree) for name, tree in trees(step).items()}
-            metrics = {"score": score, "interrupted": False}
-            metadata = {"sha256": digests}
-            orbax.save_checkpointables(step, trees(step), metrics=metrics, custom_metadata=metadata)
-    return folder
+# What version 0.2.0 wrote
 
 
 @pytest.fixture
-def old(old_once, tmp_path) -> Path:
-    """Steps 1 to 3, the second the best, as tlite wrote them then."""
-    return shutil.copytree(old_once, tmp_path / "checkpoints")
+def old(tmp_path) -> Path:
+    """Steps 10 and 20, the second the best."""
+    with tarfile.open(GOLDEN / "runs" / "characters.tar.gz") as file:
+        file.extractall(tmp_path, filter="data")
+    return tmp_path / "characters" / "checkpoints"
+
+
+def arrays_of(folder: Path) -> dict:
+    """As they are to be loaded."""
+    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device),
+        saved_arrays(folder, ["parameters", "optimizer"]),
+    )
 
 
 def test_old_checkpoints_load_and_are_gone_on_with(old):
-    checkpoints = Checkpoints(old, writing=True)
-    assert checkpoints.best_step() == 2
-    assert_equal(checkpoints.load(ABSTRACT)[1], 3)
-    for step in (4, 5):
-        checkpoints.save(step, trees(step), 4.0)
-    checkpoints.close()
-    assert checkpoints.steps() == [2, 4, 5]
+    with Checkpoints(old, writing=True, every=10) as checkpoints:
+        assert checkpoints.best_step() == 20
+        found, loaded = checkpoints.load(arrays_of(old / "20"))
+        assert found == 20
+        for step in (30, 40, 50):
+            checkpoints.save(step, loaded, 4.0)
+    assert checkpoints.steps() == [20, 40, 50]
+    flip_a_byte(largest_file(old / "20"))
+    assert checkpoints.load(arrays_of(old / "40"), 20)[0] == 40
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [("metrics/metrics", cut), ("_CHECKPOINT_METADATA", Path.unlink), ("parameters", flip_a_byte)],
-)
-def test_a_damaged_old_checkpoint_gives_way_to_the_one_before(old, damage, name):
-    path = old / "3" / name
-    damage(largest_file(path) if path.is_dir() else path)
-    assert Checkpoints(old).load(ABSTRACT)[0] == 2
-
-
-@pytest.mark.parametrize("gone", ["parameters", "optimizer"])
-def test_an_old_checkpoint_that_is_half_removed_gives_way_to_the_one_before(old, gone):
-    shutil.rmtree(old / "3" / gone)
-    assert Checkpoints(old).load(ABSTRACT)[0] == 2
-
-
-def test_old_checkpoints_load_onto_a_mesh(old):
-    wanted = on_a_mesh(None, "a")
-    found, loaded = Checkpoints(old).load(placed(wanted))
-    assert found == 3
-    assert_equal(loaded, 3)
-    assert jax.tree.map(lambda a: a.sharding, loaded) == wanted
-
-
-def test_a_checkpoint_without_digests_loads_and_its_files_are_checked(saved):
-    """As they were for a day in November 2026."""
-    for step in (4, 5):
-        path = saved / str(step) / "checkpoint.json"
-        record = json.loads(path.read_text())
-        del record["sha256"], record["digests"]
-        path.write_text(json.dumps(record | {"sha256": checkpoint_file._content_digest(record)}))
-    assert_equal(Checkpoints(saved).load(placed(on_a_mesh(None, "a")))[1], 5)
-    flip_a_byte(largest_file(saved / "5"))
-    assert Checkpoints(saved).load(ABSTRACT)[0] == 4
-
-
-def test_large_files_of_earlier_checkpoints_are_checked_by_their_sha256(saved, monkeypatch):
-    """Until 22 November 2026 every file had one, whatever its size."""
-    monkeypatch.setattr(checkpoint_file, "LARGE", 100)
-    with Checkpoints(saved) as checkpoints:
-        assert checkpoints.load(ABSTRACT)[0] == 5
-        path = largest_file(saved / "5")
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-        assert checkpoints.load(ABSTRACT)[0] == 4
+def test_of_large_files_of_old_checkpoints_the_size_is_checked(old):
+    path, large = old / "20" / "checkpoint.json", largest_file(old / "20")
+    record = json.loads(path.read_text())
+    del record["sha256"]
+    record["files"][str(large.relative_to(old / "20"))] = large.stat().st_size
+    path.write_text(json.dumps(record | {"sha256": module._content_digest(record)}))
+    wanted = arrays_of(old / "20")
+    assert Checkpoints(old).load(wanted)[0] == 20
+    cut(large)
+    assert Checkpoints(old).load(wanted)[0] == 10

@@ -8,8 +8,7 @@ from tlite.config import from_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.flops import TRANSLATOR, flops_per_token, parameter_sizes
-from tlite.training import storage
-from tlite.training.checkpoints import Checkpoints
+from tlite.training.checkpoints import Checkpoints, saved_arrays
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def _saved_sizes(entry: Entry) -> dict[str, int] | None:
     if not steps:
         return None
     try:
-        found = storage.shapes(folder.absolute() / str(steps[-1]))["parameters"]
-        return {name: math.prod(leaf.shape[1:]) for name, leaf in found.items()}
+        found = saved_arrays(folder.absolute() / str(steps[-1]), ["parameters"])
+        return {name: math.prod(leaf.shape[1:]) for name, leaf in found["parameters"].items()}
     except Exception:  # of Orbax's, of many types: a damaged checkpoint is not counted
         return None

@@ -138,7 +138,7 @@ def take_member(recipe: Recipe, member: int) -> Recipe:
         with MetricsFile(new.metrics) as metrics:
             metrics.write(lines)
         with Checkpoints(new.checkpoints, writing=True) as checkpoints:
-            checkpoints.save(step, alone, scores[-1], interrupted=not training.is_regular(step))
+            checkpoints.save(step, alone, scores[-1])
 
     folder = run.folder.with_name(f"{run.folder.name}-{member}")
     folder = new_folder(experiment.name, folder)

@@ -18,6 +18,7 @@ from tlite.pictures import Picture, mark_of
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
+from tlite.recipes.loading import open_checkpoints
 from tlite.recipes.pairs import encode_sources
 from tlite.recipes.recipe import Recipe
 from tlite.recipes.tokens import encode, end_ids, prompt_tokens
@@ -25,7 +26,6 @@ from tlite.recipes.translator import TranslatorRecipe
 from tlite.report import models, parts
 from tlite.report.page import PAGE, Page, coloured_by_loss, new_page, sample
 from tlite.text import CharTokenizer, NgramTokenizer
-from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
 from tlite.training.optimizer import learning_rates
 
@@ -89,7 +89,7 @@ def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
     lines = [*iterate_metrics(run.run.metrics, "validation")]
     found = next((split_member(line, member) for line in lines if line["step"] == step), {})
     told = [form.format(found[n]) for n, form in SCORES.items() if found.get(n) is not None]
-    with Checkpoints(run.run.checkpoints) as checkpoints:
+    with open_checkpoints(run.run) as checkpoints:
         best = checkpoints.best_step() == step
     by = run.experiment.training.select.replace("_", " ")
     least = f", the best of {len(lines)} validations by {by}" if best else ""
@@ -129,7 +129,7 @@ def draw_generator_run(
         raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
     prompt = prompt_tokens(tokenizer, run.experiment.prompt)
     models.tell_continued(page, model, tokenizer, prompt, end_ids(tokenizer), SAMPLED)
-    with Checkpoints(run.run.checkpoints) as checkpoints:
+    with open_checkpoints(run.run) as checkpoints:
         steps = checkpoints.steps()
     by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[member]) for s in steps)
     models.draw_generator(page, model, tokenizer, tokens, by_step if len(steps) > 1 else ())

@@ -1,52 +1,51 @@
 """Checkpoints of a run: one folder a step, which is there whole or not at all.
 
 A checkpoint holds arrays by name ("parameters": {"blocks.0.attention.query.kernel": ...}, ...),
-each with a leading axis of members, written by Orbax; and checkpoint.json: step, score, and what
-tells damage. It is written beside and renamed when whole; one that is no longer wanted is renamed
-before it is removed. So a kill at any moment leaves whole ones, and damage is told from a disk
-that can't be read: the bytes are there, and they are others.
+each with a leading axis of members, and checkpoint.json, its seal: the step, the score, and the
+SHA-256 of each file. Orbax's CheckpointManager writes it beside, in the background, and of several
+processes each its parts, which go to one file system that all see; it renames it when whole, and
+renames what is no longer wanted before that is removed. So a kill at any moment leaves whole ones.
 
-Several processes write one checkpoint, each its parts, into one file system that all see. The
-first one alone says what there is, writes checkpoint.json, renames and removes.
+Ours is what Orbax does not do: it loads a flipped byte without complaint, so the seal is written
+just before the renaming; and with a score that is NaN it deletes the best, so what is kept is
+decided here.
 """
 
 import contextlib
-import errno
+import hashlib
+import json
+import math
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
-from tlite.processes import agree, is_first, told
-from tlite.training import storage
-from tlite.training.checkpoint_file import (
-    Checkpoint,
-    Damaged,
-    best,
-    check_files,
-    kept,
-    read_checkpoint_file,
-    read_large_files,
-    reading,
-    regular,
-    set_interrupted,
-    tree_digest,
-    write_checkpoint_file,
-)
-from tlite.training.digest import Digests
-from tlite.training.storage import Trees
+from tlite.processes import is_first, told
 
-UNFINISHED = re.compile(r"\d+\.(writing|deleting|orbax-checkpoint-tmp)\S*")
+SEAL = "checkpoint.json"
+WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
+"""What Orbax writes of the renaming itself, after the seal; nothing of it is read here."""
+DELETING = "deleting"
+TEMPORARY = ".orbax-checkpoint-tmp"
+UNFINISHED = re.compile(rf"{DELETING}|\d+({re.escape(TEMPORARY)}|\.writing|\.deleting)\S*")
+CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
 
+Trees = dict[str, dict[str, Any]]
 T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """A checkpoint is not what was saved."""
 
 
 class Checkpoints:
@@ -55,75 +54,104 @@ class Checkpoints:
     Only who trains may have it open for `writing`, which clears what a kill left half written or
     half removed. Of several processes that train all have it open, and call the same at the same
     time; who reads waits for no one, unless what is loaded is divided over processes.
+
+    Args:
+        last: how many are kept beside the best.
+        every: steps between two that count: one in between is of an interruption, or of the end of
+            a run that may be given more steps. It is kept until the next, as if it had not been.
+        end: the run's last step, which counts as best and as last whatever `every` is.
     """
 
-    def __init__(self, folder: Path, *, writing: bool = False, last: int = 2):
-        self.folder, self._last, self._writing = folder.absolute(), last, writing
-        self._writer = ThreadPoolExecutor(1)
-        self._pending: Future | None = None
+    def __init__(
+        self, folder: Path, *, writing: bool = False, last: int = 2, every: int = 1, end: int = 0
+    ):
+        self.folder, self._writing = folder.absolute(), writing
+        self._last, self._every, self._end = last, every, end
+        self._manager: ocp.CheckpointManager | None = None
+        self._saving, self._policy = 0, KeepPolicy(last, every)
         if writing and is_first():
             with disk_errors(folder):
                 folder.mkdir(exist_ok=True)
-                for path in folder.iterdir():
-                    if UNFINISHED.fullmatch(path.name) and path.is_dir():
-                        shutil.rmtree(path)
+                self._clear()
 
-    def save(
-        self,
-        step: int,
-        trees: Trees,
-        score: float,
-        *,
-        interrupted: bool = False,
-        beside: bool = False,
-    ) -> None:
+    def _clear(self) -> None:
+        for path in self.folder.iterdir():
+            if UNFINISHED.fullmatch(path.name) and path.is_dir():
+                shutil.rmtree(path)
+
+    def save(self, step: int, trees: Trees, score: float) -> None:
         """Write in the background; waits first for the one before. The best has the least score.
 
         The arrays may be used up afterwards: they have been copied to the host.
-
-        One of an interruption is kept until the next, and is neither the best nor counted among
-        the last, unless there is no other. One `beside` the others is kept as well as these: the
-        run may go on as if it had not been.
         """
         self.wait()
-        temporary = self.folder / f"{step}.writing"
-        with disk_errors(self.folder):
-            if is_first() and not self.folder.is_dir():
-                raise UserError(f"{self.folder} is gone: nothing more can be saved there")
-            write = storage.begin_save(temporary, trees)
-        about = step, float(score), interrupted
-        self._pending = self._writer.submit(self._write, temporary, write, about, beside)
+        with self._new_manager_after_errors():
+            self._manager = self._manager or self._open_manager()
+            self._saving, self._policy.scores[step] = step, float(score)
+            if not self._manager.save(step, args=save_arguments(trees), force=True):
+                raise RuntimeError(f"Orbax has not saved step {step}")
 
-    def _write(
-        self, temporary: Path, write: Callable[[], Digests], about: tuple, beside: bool
-    ) -> None:
-        try:
-            digests = write()
-            if is_first():
-                write_checkpoint_file(temporary, *about, digests)
-                temporary.rename(self.folder / str(about[0]))
-        except BaseException:
-            for path in self.folder.glob(f"{temporary.name}*") if is_first() else ():
-                shutil.rmtree(path, ignore_errors=True)
-            raise
-        if is_first():
-            known = self._known()
-            for step in {c.step for c in known} - kept(known, self._last, beside=beside):
-                shutil.rmtree(self._rename(step, f"{step}.deleting"), ignore_errors=True)
+    def _open_manager(self) -> ocp.CheckpointManager:
+        self._policy = KeepPolicy(self._last, self._every, self._scores())
+        options = ocp.CheckpointManagerOptions(
+            create=False,
+            lightweight_initialize=True,
+            preservation_policy=self._policy,
+            todelete_subdir=DELETING,
+            # Called in the first process when all have written, before the folder is renamed.
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._seal),
+        )
+        return ocp.CheckpointManager(self.folder, options=options)
+
+    def _seal(self) -> None:
+        step = self._saving
+        folder = self.folder / f"{step}{TEMPORARY}"
+        if not folder.is_dir():  # it may be called after the renaming too, by its name
+            folder = self.folder / str(step)
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        names = (str(path.relative_to(folder)) for path in paths)
+        files = {name: sha256(folder / name) for name in names if name not in WRITTEN_LATER}
+        content = {"step": step, "score": self._policy.scores[step], "files": files}
+        content["sha256"] = _content_digest(content)
+        with (folder / SEAL).open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())  # as TensorStore does with the arrays
 
     def wait(self) -> None:
         """Until everything is written."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
+        if self._manager:
+            with self._new_manager_after_errors():
+                self._manager.wait_until_finished()
+                if is_first():
+                    shutil.rmtree(self.folder / DELETING, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _new_manager_after_errors(self) -> Iterator[None]:
+        """After a save that failed Orbax no longer knows what there is, and tells of it again."""
+        try:
             with disk_errors(self.folder):
-                pending.result()
+                if is_first() and not self.folder.is_dir():
+                    raise FileNotFoundError(self.folder)  # Orbax would make it anew
+                yield
+        except Exception as error:
+            manager, self._manager = self._manager, None
+            with contextlib.suppress(Exception):
+                manager.close()
+            if is_first():
+                with contextlib.suppress(OSError):
+                    self._clear()
+            if "NOT_FOUND" in str(error) or not self.folder.is_dir():
+                gone = f"{self.folder} was removed: nothing more can be saved there"
+                raise UserError(gone) from error
+            raise
 
     def close(self) -> None:
-        """Wait, and end the thread that writes."""
-        try:
-            self.wait()
-        finally:
-            self._writer.shutdown()
+        """Wait, and end what writes."""
+        self.wait()
+        if self._manager:
+            self._manager.close()
+            self._manager = None
 
     def __enter__(self):
         return self
@@ -139,40 +167,41 @@ class Checkpoints:
 
     def _steps(self) -> list[int]:
         with reading(self.folder):
-            names = [path.name for path in self.folder.iterdir()] if self.folder.is_dir() else []
+            names = os.listdir(self.folder) if self.folder.is_dir() else []
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def best_step(self) -> int | None:
-        """The step with the least score."""
-
-        def find() -> int | None:
-            known = self._known()
-            return best(regular(known) or known).step if known else None
-
-        return _decided(find, self._writing)
+        """The step with the least score, of those that count; of all where none does."""
+        scores = self._scores()
+        return least(scores, self._counted(scores)) if scores else None
 
     def regular_steps(self) -> list[int]:
-        """The steps that no interruption decided, oldest first; all where there is no such step."""
+        """The steps that count, oldest first; all where none does."""
+        return self._counted(self._scores()) or self._steps()
 
-        def find() -> list[int]:
-            return [c.step for c in regular(self._known())] or self._steps()
+    def _counted(self, steps: Iterable[int]) -> list[int]:
+        return [s for s in steps if s % self._every == 0 or s == self._end] or list(steps)
 
-        return _decided(find, self._writing)
-
-    def set_interrupted(self, steps: Callable[[int], bool]) -> None:
-        """Let the checkpoints of such steps be as of interruptions, and no others."""
-        for checkpoint in self._known() if is_first() else ():
-            if (interrupted := steps(checkpoint.step)) != checkpoint.interrupted:
-                with disk_errors(self.folder):
-                    set_interrupted(self.folder / str(checkpoint.step), checkpoint, interrupted)
-
-    def _known(self) -> list[Checkpoint]:
-        """What the checkpoints say of themselves, oldest first; damaged ones are passed over."""
-        known = []
+    def _scores(self) -> dict[int, float]:
+        """What the seals say, oldest first; damaged ones are passed over."""
+        scores = {}
         for step in self._steps():
             with contextlib.suppress(Damaged):
-                known.append(read_checkpoint_file(self.folder / str(step)))
-        return known
+                scores[step] = self._read_seal(step)["score"]
+        return scores
+
+    def _read_seal(self, step: int) -> dict[str, Any]:
+        with reading(path := self.folder / str(step) / SEAL):
+            try:
+                content = json.loads(path.read_bytes())
+                digest = content.pop("sha256")
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise Damaged from error
+            except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+                raise Damaged from error  # another JSON, or none
+        if digest != _content_digest(content) or content["step"] != step:
+            raise Damaged
+        return content
 
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
         """The checkpoint of `step`, or the last; a damaged one is reported, the nearest one before
@@ -187,87 +216,175 @@ class Checkpoints:
         """
         leaves = jax.tree.leaves(abstract)
         together = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
-        steps, step = _decided(lambda: (self._steps(), step), together)
-        if not steps:
-            raise UserError(f"{self.folder.parent} has no checkpoint yet")
-        before = [s for s in steps if step is None or s <= step]
-        order = [*reversed(before), *(s for s in steps if s not in before)]
-        for candidate in order:
-            try:
-                trees = self._load(candidate, abstract, together)
-            except Damaged:
-                if _decided((self.folder / str(candidate)).is_dir, together):
-                    continue
-                return self.load(abstract, step)  # who trains the run has just removed it
-            if candidate != order[0] and (is_first() or not together):
-                print(
-                    f"checkpoint {order[0]} is damaged: using checkpoint {candidate} instead",
-                    file=sys.stderr,
-                )
-            return candidate, trees
-        raise UserError(f"every checkpoint in {self.folder} is damaged")
-
-    def _load(self, step: int, abstract: Trees, together: bool) -> Trees:
-        folder = self.folder / str(step)
-
-        def look() -> Checkpoint:
-            checkpoint = read_checkpoint_file(folder)
-            if is_first() or not together:
-                check_files(folder, checkpoint)
-            return checkpoint
-
-        def check() -> None:
-            if any(found[tree] != checkpoint.digests.get(tree) for tree in found):
-                raise Damaged
-
-        checkpoint = _as_one(look, together)
-        trees = _as_one(lambda: self._read(folder, checkpoint, abstract), together)
-        found = storage.digests(trees, together) if checkpoint.digests else {}
-        _as_one(check, together)
-        return trees
-
-    def _read(self, folder: Path, checkpoint: Checkpoint, abstract: Trees) -> Trees:
-        """The arrays of a checkpoint whose files are what was written, as far as is known."""
-        if checkpoint.arrays and not all((folder / name).is_dir() for name in abstract):
-            raise Damaged  # Orbax removed old ones in place, and was killed
+        asked, found = _decided(lambda: self._find_whole(step), together)
+        if found != asked and (is_first() or not together):
+            print(
+                f"checkpoint {asked} is damaged: using checkpoint {found} instead", file=sys.stderr
+            )
+        folder = self.folder / str(found)
         try:
-            differs = storage.difference(storage.shapes(folder), abstract)
-            trees = None if differs else storage.load(folder, abstract)
-            if trees and checkpoint.arrays:
-                whole = storage.load(folder, jax.tree.map(_on_the_host, abstract))
-        except Exception as error:  # whatever Orbax and TensorStore make of it
-            if system_reason(error) in ("", os.strerror(errno.ENOENT)) and (
-                checkpoint.arrays or read_large_files(folder, checkpoint)
-            ):
-                raise Damaged from error
+            differs = difference(saved_arrays(folder, abstract), abstract)
+            trees = {} if differs else _restore(folder, abstract)
+        except Exception as error:  # of Orbax's and TensorStore's, of many types
+            if not together and not folder.is_dir():
+                return self.load(abstract, step)  # who trains the run has just removed it
             # The bytes are what was saved, so it is not the checkpoint.
             reason = system_reason(error) or f"{type(error).__name__} in Orbax"
             raise UserError(f"can't read {folder}: {reason}") from error
         if differs:
             raise UserError(
                 f"{self.folder.parent / 'config.json'} is not of the model in checkpoint "
-                f"{folder.name}: {differs}; was it edited?"
+                f"{found}: {differs}; was it edited?"
             )
-        for tree, digest in checkpoint.arrays.items():
-            if tree in abstract and tree_digest(whole[tree]) != digest:
-                raise Damaged
-        return trees
+        return found, trees
+
+    def _find_whole(self, step: int | None) -> tuple[int, int]:
+        """The step asked for, and the one that is whole nearest to it."""
+        steps = self._steps()
+        if not steps:
+            raise UserError(f"{self.folder.parent} has no checkpoint yet")
+        before = [s for s in steps if step is None or s <= step]
+        order = [*reversed(before), *(s for s in steps if s not in before)]
+        for candidate in order:
+            if self._is_whole(candidate):
+                return order[0], candidate
+            if not (self.folder / str(candidate)).is_dir():
+                return self._find_whole(step)  # who trains the run has just removed it
+        raise UserError(f"every checkpoint in {self.folder} is damaged")
+
+    def _is_whole(self, step: int) -> bool:
+        try:
+            files = self._read_seal(step)["files"]
+            for name, written in files.items():
+                with reading(path := self.folder / str(step) / name):
+                    # Of large files version 0.2.0 has written the size.
+                    by_size = isinstance(written, int)
+                    if (path.stat().st_size if by_size else sha256(path)) != written:
+                        return False
+        except (Damaged, FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def set_aside_damaged(self, step: int) -> None:
         """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others."""
         if not is_first():
             return
-        whole = {checkpoint.step for checkpoint in self._known()}
+        whole = self._scores()
         for other in self._steps():
             if other > step or other not in whole:
-                name = f"damaged-{other}"
-                while (self.folder / name).exists():
-                    name += "-again"
-                print(f"moved to {self._rename(other, name)}", file=sys.stderr)
+                path = self.folder / f"damaged-{other}"
+                while path.exists():
+                    path = path.with_name(f"{path.name}-again")
+                with disk_errors(self.folder):
+                    (self.folder / str(other)).rename(path)
+                print(f"moved to {path}", file=sys.stderr)
 
-    def _rename(self, step: int, name: str) -> Path:
-        with disk_errors(self.folder):
-            return (self.folder / str(step)).rename(self.folder / name)
+
+@dataclass
+class KeepPolicy(PreservationPolicy):
+    """What Orbax keeps: the newest, the last few and the best of those that count, and any without
+    a score, which is damaged."""
+
+    last: int
+    every: int
+    scores: dict[int, float] = field(default_factory=dict)
+
+    def should_preserve(self, checkpoints, *, context) -> list[bool]:
+        """Orbax's interface: for each of the checkpoints whether to keep it."""
+        counted = [step for step in sorted(self.scores) if step % self.every == 0]
+        kept = {max(self.scores), *counted[-self.last :]}
+        if counted:
+            kept.add(least(self.scores, counted))
+        return [c.step in kept or c.step not in self.scores for c in checkpoints]
+
+
+def least(scores: dict[int, float], steps: Iterable[int]) -> int:
+    """The first of the steps with the least score; NaN is more than any."""
+    return min(steps, key=lambda s: (math.inf if math.isnan(scores[s]) else scores[s], s))
+
+
+def save_arguments(trees: Trees) -> ocp.args.Composite:
+    """What Orbax is to write; of arrays that every process has whole, the first one does."""
+
+    def chunks(tree: dict[str, Any]) -> dict[str, ocp.SaveArgs]:
+        return {name: ocp.SaveArgs(chunk_byte_size=CHUNK) for name in tree}
+
+    items = {name: jax.tree.map(_to_write, tree) for name, tree in trees.items()}
+    return ocp.args.Composite(
+        **{name: ocp.args.StandardSave(tree, chunks(tree)) for name, tree in items.items()}
+    )
+
+
+def _to_write(array: Any) -> Any:
+    """On the host, where Orbax copies it at once; or, divided over processes, a copy of the parts.
+
+    On a CPU what it would copy later may be used up by then.
+    """
+    if not isinstance(array, jax.Array) or array.is_fully_addressable or array.is_fully_replicated:
+        return np.asarray(array)
+    if next(iter(array.sharding.device_set)).platform != "cpu":
+        return array
+    copies = [jax.device_put(np.array(s.data), s.device) for s in array.addressable_shards]
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, copies)
+
+
+def _handler() -> ocp.StandardCheckpointHandler:
+    """What reads in this process, waiting for no other."""
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(primary_host=me, active_processes={me})
+    return ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+
+
+def _restore(folder: Path, abstract: Trees) -> Trees:
+    """The arrays with the shapes, types and shardings wanted; of each what belongs here."""
+    handler = _handler()
+    return {
+        name: handler.restore(folder / name, args=ocp.args.StandardRestore(tree))
+        for name, tree in abstract.items()
+    }
+
+
+def saved_arrays(folder: Path, names: Iterable[str]) -> Trees:
+    """The arrays of a checkpoint's trees of these names, by shape and type."""
+    handler = _handler()
+    return {name: handler.metadata(folder / name).tree for name in names}
+
+
+def difference(found: Trees, wanted: Trees) -> str:
+    """The first array that a checkpoint has otherwise than wanted, as a phrase; "" if none."""
+    for tree, arrays in sorted(wanted.items(), reverse=True):  # parameters before the optimizer's
+        saved = {name: tuple(array.shape) for name, array in found.get(tree, {}).items()}
+        for name, array in arrays.items():
+            if saved.get(name) != array.shape:
+                return f"its {name} has the shape {saved.get(name, '-')}, not {array.shape}"
+            if found[tree][name].dtype != array.dtype:
+                return f"its {name} is of {found[tree][name].dtype}, not {array.dtype}"
+        if more := sorted(saved.keys() - arrays.keys()):
+            return f"it has {more[0]}, which the config does not"
+    return ""
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """A file that is there and can't be read, for lack of permission say, is a `UserError`."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise UserError(
+            f"can't read {path}: {system_reason(error)}; nothing was changed, put that right first"
+        ) from error
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _content_digest(content: dict) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _decided(find: Callable[[], T], together: bool) -> T:
@@ -275,26 +392,3 @@ def _decided(find: Callable[[], T], together: bool) -> T:
     if not together:
         return find()
     return told(find() if is_first() else None)
-
-
-def _as_one(work: Callable[[], T], together: bool) -> T:
-    """What `work` gives, or what it raises in any of the processes: in every one of them."""
-    if not together:
-        return work()
-    result, error = None, None
-    try:
-        result = work()
-    except (Damaged, UserError) as raised:
-        error = raised
-    damaged, unread = agree(np.array([isinstance(error, e) for e in (Damaged, UserError)])).any(0)
-    if unread:
-        elsewhere = UserError("another process can't read what this one can: see its message")
-        raise error if isinstance(error, UserError) else elsewhere
-    if damaged:
-        raise error or Damaged
-    return result
-
-
-def _on_the_host(wanted: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    host = jax.local_devices(backend="cpu")[0]
-    return wanted.update(sharding=jax.sharding.SingleDeviceSharding(host))

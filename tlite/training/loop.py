@@ -58,11 +58,12 @@ def fit(
         Interrupted: by one of these signals; all is saved.
     """
     config, path, first = trainer.config, folder / "metrics.jsonl", processes.is_first()
+    counting = {"last": config.keep, "every": config.evaluate_every, "end": config.steps}
     check_resumable(folder)
     with (
         Interrupt() as interrupt,
         MetricsFile(path) if first else NoMetrics() as metrics,
-        Checkpoints(folder / "checkpoints", writing=True, last=config.keep) as checkpoints,
+        Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
     ):
         members, step = resume(trainer, metrics, checkpoints, start)
         scores = processes.told(
@@ -90,9 +91,6 @@ def resume(
     if checkpoints.steps():
         checkpoints.set_aside_damaged(step)
     metrics.cut_after(step)
-    # A last step that is one no more, as the run got others, is as one of an interruption; and the
-    # other way round.
-    checkpoints.set_interrupted(lambda step: not trainer.config.is_regular(step))
     return members, step
 
 
@@ -187,9 +185,8 @@ def validate_and_save(
     line = {"step": step, "split": "validation"} | summarise(means, trainer.task.perplexity)
     line = processes.told(line)
     metrics.write([line])
-    (score,), regular = selection_scores(config, [line]), config.is_regular(step)
-    beside = regular and step % config.evaluate_every != 0
-    checkpoints.save(step, to_named(members), score, interrupted=not regular, beside=beside)
+    (score,) = selection_scores(config, [line])
+    checkpoints.save(step, to_named(members), score)
     return line["loss"], score
 
 
