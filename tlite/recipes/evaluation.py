@@ -22,7 +22,7 @@ def evaluate_classifier(recipe: Recipe, options: Evaluate) -> None:
     members' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
     """
     with needs_extra("text"):
-        from sklearn.metrics import classification_report, confusion_matrix
+        from sklearn.metrics import confusion_matrix
     number = recipe.experiment.training.seeds
     together = recipe.is_together(options.member)
     member = 0 if options.member == "all" else options.member
@@ -58,25 +58,36 @@ def evaluate_classifier(recipe: Recipe, options: Evaluate) -> None:
             f"{losses[-1]:.4f} (of one: {losses[:-1].mean():.4f} ± {losses[:-1].std(ddof=1):.4f})"
         )
     ids = list(range(len(classes)))
-    print(f"\nscores by class{which}")
-    show(
-        classification_report(
-            labels[known], predicted[known], labels=ids, target_names=classes, zero_division=0
-        )
-    )
     confusions = confusion_matrix(labels[known], predicted[known], labels=ids)
+    print_classes(which, classes, labels[known], predicted[known], confusions)
+    print_certain(which, classes, examples, labels, probabilities)
+    draw(recipe, runs, split, probabilities, examples, confusions)
+
+
+def print_classes(which: str, classes: list[str], labels, predicted, confusions) -> None:
+    """Precision, recall and F1 of each class, and which is taken for which."""
+    from sklearn.metrics import classification_report
+
+    ids = list(range(len(classes)))
+    settings = {"labels": ids, "target_names": classes, "zero_division": 0}
+    print(f"\nscores by class{which}")
+    show(classification_report(labels, predicted, **settings))
     print(f"confusions{which}: rows are true classes, columns predicted ones")
     show(_table(confusions, classes))
+
+
+def print_certain(which: str, classes: list[str], examples, labels, probabilities) -> None:
+    """The texts of a known class of which the model is most certain, rightly and wrongly."""
+    predicted = probabilities.argmax(-1)
     for title, right in (("right", True), ("wrong", False)):
         print(f"\nthe most certain {title} ones{which}")
-        shown = np.flatnonzero(known & ((predicted == labels) == right))
+        shown = np.flatnonzero((labels >= 0) & ((predicted == labels) == right))
         for index in shown[np.argsort(-probabilities[shown].max(-1))][:3]:
             show(
                 f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
                 f"({probabilities[index].max():.3f}): "
                 f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
             )
-    draw(recipe, runs, split, probabilities, examples, confusions)
 
 
 def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
