@@ -95,6 +95,6 @@ def metrics_lines(training, step, final, others):
     values = final * (1 + sign * 0.5 * (training.steps - step) / training.steps)
     one = {"step": step, "split": "training"} | summarise({"loss": abs(values)})
     yield one | {"tokens_per_second": RATE}
-    if step % training.evaluate_every == 0 or step == training.steps:
+    if training.is_regular(step):
         found = {"loss": abs(values), training.select: values} | dict.fromkeys(others, values)
         yield {"step": step, "split": "validation"} | summarise(found)

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,15 @@ def fit(
         Interrupt() as interrupt,
         MetricsFile(path) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
+        Profile(folder / "profile", profile) as profiled,
     ):
-        members, step = resume(trainer, metrics, checkpoints, start)
-        scores = processes.told(
-            regular_scores(config, iterate_metrics(path, "validation") if first else ())
+        loop = Loop(
+            trainer, metrics, checkpoints, profiled, validation, tokens_per_example, measure
         )
-        save = partial(validate_and_save, trainer, metrics, checkpoints, validation, measure)
-        with Profile(folder / "profile", profile) as profiled:
-            calls = Calls(trainer, metrics, checkpoints, profiled, tokens_per_example)
-            members, step, signal = train(calls, save, interrupt, members, step, scores)
+        members, step = loop.resume(start)
+        lines = iterate_metrics(path, "validation") if first else ()
+        scores = processes.told(regular_scores(config, lines))
+        members, step, signal = loop.train(interrupt, members, step, scores)
         checkpoints.wait()
         processes.told(None)  # the first one has renamed the last checkpoint: all may read it
         metrics.check()
@@ -80,131 +80,101 @@ def fit(
     return members
 
 
-def resume(
-    trainer: Trainer,
-    metrics: MetricsFile | NoMetrics,
-    checkpoints: Checkpoints,
-    start: Callable[[], TrainState] | None,
-) -> tuple[TrainState, int]:
-    """The members and the step where a run stands, with all put right that a kill has left."""
-    members, step = restore(trainer, checkpoints, start=start)
-    if checkpoints.steps():
-        checkpoints.set_aside_damaged(step)
-    metrics.cut_after(step)
-    return members, step
+@dataclass
+class Loop:
+    """What a run is trained with, and how many steps a call of the compiled program takes."""
 
+    trainer: Trainer
+    metrics: MetricsFile | NoMetrics
+    checkpoints: Checkpoints
+    profiled: Profile
+    validation: Any
+    tokens_per_example: int
+    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
+    steps_per_call: int = 1
 
-class Calls:
-    """Calls of the compiled steps: each is noted in the metrics, and takes a good time.
+    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
+        """The members and the step where a run stands, with all put right that a kill has left."""
+        members, step = restore(self.trainer, self.checkpoints, start=start)
+        if self.checkpoints.steps():
+            self.checkpoints.set_aside_damaged(step)
+        self.metrics.cut_after(step)
+        return members, step
 
-    Args:
-        tokens_per_example: for the rate, of all members together.
-    """
+    def train(
+        self, interrupt: "Interrupt", members: TrainState, step: int, scores: list[float]
+    ) -> tuple[TrainState, int, int]:
+        """To the last step, out of patience, or to a signal: members, step, and the signal or 0.
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        metrics: MetricsFile | NoMetrics,
-        checkpoints: Checkpoints,
-        profiled: Profile,
-        tokens_per_example: int,
-    ):
-        self.config, self.num_steps = trainer.config, 1
-        self._trainer, self._metrics, self._checkpoints = trainer, metrics, checkpoints
-        self._profiled = profiled
-        examples = self.config.accumulate * self.config.batch_size * self.config.seeds
-        self._tokens_per_step = examples * tokens_per_example
+        The scores of validations are added to `scores`.
+        """
+        config, (signal, _) = self.trainer.config, agreed(interrupt)
+        with TrainingProgress(step, config.steps) as progress:
+            while step < config.steps and not signal and not out_of(config.patience, scores):
+                members, step, loss, rate = self.call(members, step)
+                progress.update(step, loss, rate)
+                signal, self.steps_per_call = agreed(interrupt, self.steps_per_call)
+                if config.is_regular(step) or signal:
+                    loss, score = self.validate_and_save(members, step)
+                    progress.validated(loss)  # after the save: nobody may be reading
+                    if config.is_regular(step):
+                        scores.append(score)
+                    signal, _ = agreed(interrupt)
+        return members, step, signal
 
-    def train(self, members: TrainState, step: int) -> tuple[TrainState, int, float, float]:
+    def call(self, members: TrainState, step: int) -> tuple[TrainState, int, float, float]:
         """To the next validation at most: members, step, mean loss and tokens a second.
 
         Raises:
             RunFailed: a loss is not finite.
         """
-        config, trainer = self.config, self._trainer
+        config, trainer = self.trainer.config, self.trainer
         left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
-        num_steps = self._profiled.next(min(self.num_steps, left))
+        num_steps = self.profiled.next(min(self.steps_per_call, left))
         trainer.compile(members)  # before the clock starts
         began = time.perf_counter()
         members, losses = trainer.train(members, step, num_steps)
-        seconds = time.perf_counter() - began
-        self._profiled.done(num_steps)
-        rate = self._tokens_per_step * num_steps / seconds
+        seconds = (time.perf_counter() - began) / num_steps
+        self.profiled.done(num_steps)
+        examples = config.accumulate * config.batch_size * config.seeds
+        rate = examples * self.tokens_per_example / seconds
         lines = [
             {"step": step + i + 1, "split": "training"}
             | summarise({n: v[i] for n, v in losses.items()}, trainer.task.perplexity)
             | {"tokens_per_second": round(rate)}
             for i in range(num_steps)
         ]
-        self._metrics.write(lines)
-        check_finite(config, losses["loss"], step, self._checkpoints)
-        wanted = SECONDS_PER_CALL / (seconds / num_steps)
-        self.num_steps = int(min(max(wanted, 1), 4 * self.num_steps + 8, trainer.feed.most_steps))
+        self.metrics.write(lines)
+        self.check_finite(losses["loss"], step)
+        # Calls are fitted to the time that a step takes.
+        wanted = min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.steps_per_call + 8)
+        self.steps_per_call = int(min(wanted, trainer.feed.most_steps))
         return members, step + num_steps, float(losses["loss"][-1].mean()), rate
 
+    def validate_and_save(self, members: TrainState, step: int) -> tuple[float | None, float]:
+        """The mean loss, None if it is not finite, and the score of a validation."""
+        means = validate(self.trainer, members.parameters, self.validation)
+        means |= self.measure(members.parameters, means) if self.measure else {}
+        line = summarise(means, self.trainer.task.perplexity)
+        line = processes.told({"step": step, "split": "validation"} | line)
+        self.metrics.write([line])
+        (score,) = selection_scores(self.trainer.config, [line])
+        self.checkpoints.save(step, to_named(members), score)
+        return line["loss"], score
 
-def train(
-    calls: Calls,
-    save: Callable[[TrainState, int], tuple[float | None, float]],
-    interrupt: "Interrupt",
-    members: TrainState,
-    step: int,
-    scores: list[float],
-) -> tuple[TrainState, int, int]:
-    """To the last step, out of patience, or to a signal: members, step, and the signal or 0.
-
-    The scores of validations are added to `scores`.
-    """
-    config, (signal, _) = calls.config, agreed(interrupt)
-    with TrainingProgress(step, config.steps) as progress:
-        while step < config.steps and not signal and not out_of(config.patience, scores):
-            members, step, *seen = calls.train(members, step)
-            progress.update(step, *seen)
-            signal, calls.num_steps = agreed(interrupt, calls.num_steps)
-            if config.is_regular(step) or signal:
-                loss, score = save(members, step)
-                progress.validated(loss)  # after the save: nobody may be reading
-                scores += [score] if config.is_regular(step) else []
-                signal, _ = agreed(interrupt)
-    return members, step, signal
-
-
-def validate_and_save(
-    trainer: Trainer,
-    metrics: MetricsFile | NoMetrics,
-    checkpoints: Checkpoints,
-    batches: Any,
-    measure: Callable[[dict, dict], dict[str, np.ndarray]] | None,
-    members: TrainState,
-    step: int,
-) -> tuple[float | None, float]:
-    """Note what a validation finds, and save: its mean loss, None if not finite, and its score."""
-    config = trainer.config
-    means = validate(trainer, members.parameters, batches)
-    means |= measure(members.parameters, means) if measure else {}
-    line = {"step": step, "split": "validation"} | summarise(means, trainer.task.perplexity)
-    line = processes.told(line)
-    metrics.write([line])
-    (score,) = selection_scores(config, [line])
-    checkpoints.save(step, to_named(members), score)
-    return line["loss"], score
-
-
-def check_finite(
-    config: TrainingConfig, losses: Float[np.ndarray, "N M"], step: int, checkpoints: Checkpoints
-) -> None:
-    """Raises a `RunFailed` where a training loss after `step` is not finite."""
-    if np.isfinite(losses).all():
-        return
-    row, member = np.argwhere(~np.isfinite(losses))[0]
-    checkpoints.wait()
-    best = checkpoints.best_step()
-    saved = f"the best checkpoint is step {best}, in {checkpoints.folder}"
-    raise RunFailed(
-        f"the training loss of seed {config.members[member]} with learning rate "
-        f"{config.learning_rate:g} is {losses[row, member]} at step {step + row + 1}; "
-        f"{saved if best else 'no checkpoint had been saved'}"
-    )
+    def check_finite(self, losses: Float[np.ndarray, "N M"], step: int) -> None:
+        """Raises a `RunFailed` where a training loss after `step` is not finite."""
+        if np.isfinite(losses).all():
+            return
+        (row, member), config = np.argwhere(~np.isfinite(losses))[0], self.trainer.config
+        self.checkpoints.wait()
+        best = self.checkpoints.best_step()
+        saved = f"the best checkpoint is step {best}, in {self.checkpoints.folder}"
+        raise RunFailed(
+            f"the training loss of seed {config.members[member]} with learning rate "
+            f"{config.learning_rate:g} is {losses[row, member]} at step {step + row + 1}; "
+            f"{saved if best else 'no checkpoint had been saved'}"
+        )
 
 
 def check_end(config: TrainingConfig, step: int, scores: list[float], signal: int) -> None:
