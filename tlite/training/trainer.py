@@ -176,10 +176,9 @@ class Trainer:
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """The members as models, whole in each process."""
         host = self.on_host(parameters)
-        return [
-            self._to_model({name: jnp.asarray(a[member]) for name, a in host.items()})
-            for member in range(self.config.num_members)
-        ]
+        members = range(self.config.num_members)
+        of_members = [{name: np.array(a[member]) for name, a in host.items()} for member in members]
+        return [self._to_model(arrays) for arrays in jax.device_put(of_members)]  # runs no program
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
         """The arrays whole: also those that are divided over processes, which all call it."""
