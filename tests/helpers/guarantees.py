@@ -12,7 +12,7 @@ import pytest
 
 ROW = re.compile(r"\| .+ \| `([\w/]+\.py::test_\w+)` \|")
 # What README.md says a machine may lack. Any other reason to skip a guarantee is none.
-EXCUSES = "no real data", "could not import 'torch'", "no chromium", "setuptools"
+EXCUSES = "no real data", "could not import 'torch'", "no chromium", "hatchling"
 SYSTEM = "system/"  # asked of a run only if something there is run
 
 

@@ -315,6 +315,14 @@ def test_a_text_is_predicted_alone_as_among_others(trained):
             np.testing.assert_allclose(together[member, place], alone, atol=1e-5)
 
 
+def test_the_members_of_a_run_share_the_program_of_their_probabilities(trained, monkeypatch):
+    run, traced = trained("transformer"), []
+    monkeypatch.setattr(classifier, "class_logits", lambda m, x: (traced.append(x), m(x))[1])
+    jax.clear_caches()
+    found, _ = run.predict([*run.data.training])
+    assert (len(found), len(traced)) == (2, 1)
+
+
 def test_the_end_of_training_reports_accuracy_beside_the_baselines(trained, capsys):
     run = trained("words")
     capsys.readouterr()

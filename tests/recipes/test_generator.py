@@ -122,6 +122,20 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, of_text, capsys):
     assert float(told[1]) == pytest.approx(bits, abs=1e-4)
 
 
+def test_the_report_runs_few_programs_and_validates_once(of_text, monkeypatch):
+    run, compiled, validated = open_recipe(of_text("characters").run.folder), [], []
+    batches, evaluate = run.validation(), run.trainer.evaluate
+    monkeypatch.setattr(run.trainer, "evaluate", lambda *a: (validated.append(a), evaluate(*a))[1])
+    jax.clear_caches()
+    note = lambda event, *_, **__: compiled.append(event)  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(note)
+    run.report(batches)
+    found = sum(event.endswith("backend_compile_duration") for event in compiled)
+    jax.monitoring.unregister_event_duration_listener(note)
+    assert 1 <= found < 20  # each operation alone were a hundred
+    assert len(validated) == 1
+
+
 def test_a_run_of_subwords_that_was_cut_goes_on_to_the_same_bits(of_text, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt(patch, 3, pretraining=True)

@@ -23,8 +23,8 @@ TINY = (
 
 
 def build(kind, tree, folder):
-    """What `pip wheel` and `python -m build` call, with the setuptools that is installed."""
-    script = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(folder)!r}))"
+    """What `pip install` and `python -m build` call, with the hatchling that is installed."""
+    script = f"from hatchling import build; print(build.build_{kind}({str(folder)!r}))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tree, capture_output=True, text=True, timeout=300
     )
@@ -35,10 +35,8 @@ def build(kind, tree, folder):
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """The part of the repository that a wheel is built from; building writes into it."""
-    version = pytest.importorskip("setuptools", reason="no setuptools to build with").__version__
-    if int(version.split(".")[0]) < 77:
-        pytest.skip(f"setuptools {version} is too old to build with: 77 or newer")
-    tree = tmp_path_factory.mktemp("tree")
+    pytest.importorskip("hatchling", reason="no hatchling to build with")
+    tree = tmp_path_factory.mktemp("beside") / "tlite"
     ignore = shutil.ignore_patterns("__pycache__")
     for name in ("tlite", "experiments"):
         shutil.copytree(ROOT / name, tree / name, ignore=ignore)
@@ -68,6 +66,15 @@ def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert names(build("wheel", unpacked, tmp_path)) == names(wheel)
+
+
+def test_an_editable_install_wins_over_the_clone_s_folder(tree, tmp_path):
+    zipfile.ZipFile(build("editable", tree, tmp_path)).extractall(tmp_path)
+    script = f"import site; site.addsitedir({str(tmp_path)!r}); import tlite; print(tlite.__file__)"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-S", "-c", script]  # without this environment's own tlite
+    found = subprocess.check_output(command, cwd=tree.parent, env=environment, text=True)
+    assert found == f"{tree / 'tlite' / '__init__.py'}\n"
 
 
 OWN = """

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from tlite import functional as F
@@ -95,11 +96,13 @@ def stream(
     temperature = float(sampling.pop("temperature", 1.0))
     _check(context, num_tokens, slide, temperature, sampling.get("greedy"))
     window, lengths = _last_tokens(prompt, lengths, context)
-    longest = int(jnp.max(lengths))
+    longest = int(lengths.max())
     steps = plan(longest, num_tokens, context, part=part, ample=_free(model, lengths.shape))
     size = _size(longest - 1, lengths.size, steps[0].capacity)
+    stops = np.asarray(() if stop is None else stop, np.int32).reshape(-1)
+    window, lengths, stops = jax.device_put((window, lengths, stops))
     state = _start(model, window, lengths, longest - 1, capacity=steps[0].capacity, size=size)
-    stops, pieces = jnp.asarray(() if stop is None else stop, jnp.int32).reshape(-1), []
+    pieces = []
     for step in steps:
         settings = Settings(part, slide if step.slides else None, **sampling)
         inputs = _with_capacity(state, step.capacity), rng, step.start, step.count
@@ -119,25 +122,31 @@ def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy
     if not 1 <= slide <= context:
         raise ValueError(f"a window of {context} can slide by 1 to {context} tokens, not {slide}")
     if not greedy:
-        F.apply_temperature(jnp.zeros(1), temperature)  # raises for what makes no sense
+        # Raises for what makes no sense.
+        jax.eval_shape(lambda: F.apply_temperature(jnp.zeros(1), temperature))
 
 
 def _last_tokens(prompt, lengths, context: int):
-    """The end of each prompt, as much as a context holds, from the left; and its length."""
-    prompt = jnp.asarray(prompt)
-    if lengths is None:
-        lengths = jnp.full(prompt.shape[:-1], prompt.shape[-1])
-    if prompt.shape[-1] == 0 or not jnp.all(lengths > 0):
+    """The end of each prompt, as much as a context holds, from the left; and its length.
+
+    By NumPy: each operation of JAX would be a program of its own.
+    """
+    prompt = np.asarray(prompt)
+    whole = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
+    lengths = whole if lengths is None else np.asarray(lengths)
+    if prompt.shape[-1] == 0 or not np.all(lengths > 0):
         raise ValueError("the prompt is empty: generation needs at least one token to start from")
     if lengths.size == 1:  # without a batch axis XLA's CPU compiler copies no caches
-        prompt, lengths = prompt.reshape(-1), jnp.reshape(lengths, ())
-    places = jnp.maximum(lengths - context, 0)[..., None]
-    places += jnp.arange(min(prompt.shape[-1], context))
-    return jnp.take_along_axis(prompt, places, axis=-1), jnp.minimum(lengths, context)
+        prompt, lengths = prompt.reshape(-1), lengths.reshape(())
+    places = np.maximum(lengths - context, 0)[..., None]
+    places = places + np.arange(min(prompt.shape[-1], context))
+    return np.take_along_axis(prompt, places, axis=-1), np.minimum(lengths, context)
 
 
 def _counted(tokens: Int[Array, "*batch N"], stops: Int[Array, "E"]) -> Generated:
-    return Generated(tokens, ((tokens != PADDING) & ~jnp.isin(tokens, stops)).sum(-1))
+    found = np.asarray(tokens)
+    counts = ((found != PADDING) & ~np.isin(found, stops)).sum(-1, dtype=np.int32)
+    return Generated(tokens, jax.device_put(counts))
 
 
 class Step(NamedTuple):
@@ -185,9 +194,10 @@ def _capacity(length: int, context: int) -> int:
 
 def _free(model, batch: tuple[int, ...]) -> int:
     """How many tokens' caches are read in a quarter of the time that the weights take."""
+    empty = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
     weights, token = (
-        sum(array.nbytes for array in jax.tree.leaves(tree))
-        for tree in (model, model.empty_caches(*batch, capacity=1))
+        sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(tree))
+        for tree in (model, empty)
     )
     return weights // (4 * token)
 

@@ -227,9 +227,13 @@ def probabilities(model, tokens: np.ndarray) -> np.ndarray:
     batches, _, weights = labelled_batches(
         tokens, np.zeros(len(tokens), np.int32), min(EVALUATION_BATCH, len(tokens)), 1
     )
-    logits = jax.jit(lambda model, batches: jax.lax.map(lambda b: class_logits(model, b), batches))
-    rows = np.asarray(jax.nn.softmax(logits(model, batches)))
+    rows = np.asarray(jax.nn.softmax(_logits_of_batches(model, batches)))
     return rows.reshape(-1, rows.shape[-1])[np.asarray(weights).ravel() > 0]
+
+
+@jax.jit  # once for all members
+def _logits_of_batches(model, batches):
+    return jax.lax.map(lambda batch: class_logits(model, batch), batches)
 
 
 def check_classes(examples: Iterable[Example], classes: list[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
 from tlite.data.corpus import Corpus
 from tlite.decoding import stream
@@ -181,14 +182,16 @@ class GeneratorRecipe(Recipe):
         run = self.run
         parameters, step = self.parameters("best")
         print(f"best checkpoint: step {step:,}")
-        print(describe("validation", self.means(parameters, batches), self.unit))
+        sums = self.trainer.evaluate(parameters, batches)  # the pictures need them too
+        means = self.means(parameters, batches, find=lambda *_: mean_over_tokens(sums))
+        print(describe("validation", means, self.unit))
         model = self.trainer.models(parameters)[0]
         prompt, key = self.experiment.prompt, jax.random.key(0)
         tokens = prompt_tokens(self.tokenizer, prompt)
         settings = {"num_tokens": 500, "rng": key, "stop": end_ids(self.tokenizer)}
         text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
         self.save_sample(step, prompt + text)
-        self.draw(parameters, batches, model)
+        self.draw(sums, model)
         print(f"\nsaved in {run.folder}; more text: {command('generate', run.folder)}")
 
     def means(
@@ -198,16 +201,18 @@ class GeneratorRecipe(Recipe):
         means = find(self.trainer, parameters, batches)
         return summarise(means | self.measure(parameters, means, split))
 
-    def draw(self, parameters, batches, model) -> None:
-        """Loss and accuracy curves, loss by position, next-character probabilities."""
+    def draw(self, sums: dict[str, np.ndarray], model) -> None:
+        """Loss and accuracy curves, loss by position, next-character probabilities.
+
+        Args:
+            sums: over the validation part, by member and position.
+        """
         from tlite import pictures  # matplotlib is slow to import
 
         lines = read_metrics(self.run.metrics, most=1000)
-        sums = self.trainer.evaluate(parameters, batches)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
-        probabilities = jax.nn.softmax(model(jnp.asarray(opening)), axis=-1)
-        most = min(8, probabilities.shape[-1])
-        best, found = jax.device_get(jax.lax.top_k(probabilities, most))
+        most = min(8, self.experiment.model.vocabulary_size)
+        best, found = jax.device_get(most_probable(model, opening, most))
         mark = partial(pictures.mark_of, self.tokenizer)
         pieces = [[mark(token) for token in row] for row in found.T], [mark(t) for t in opening]
         self.save_plots(
@@ -245,6 +250,21 @@ class GeneratorRecipe(Recipe):
         if sampled:
             batches = self.parts[split].sampled_batches(sampled, self.batch_size)
             tell(f"sampled estimate ({batches[0][..., 0].size} windows):")
+
+
+def mean_over_tokens(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means (M,) of what was summed up (M, T) beside the count."""
+    totals = {n: np.asarray(v, np.float64).reshape(len(v), -1).sum(1) for n, v in sums.items()}
+    count = totals.pop("count")
+    return {name: total / count for name, total in totals.items()}
+
+
+@partial(jax.jit, static_argnums=2)
+def most_probable(
+    model, tokens: Int[Array, "T"], number: int
+) -> tuple[Float[Array, "T K"], Int[Array, "T K"]]:
+    """The K greatest probabilities of the next token after each of these, and whose they are."""
+    return tuple(jax.lax.top_k(jax.nn.softmax(model(tokens), axis=-1), number))
 
 
 def write_sample(
