@@ -174,7 +174,8 @@ def train(study: Study, preparing: Preparing) -> None:
         there = (study.folder / variant.run / "config.json").is_file()
         if variant.failed or processes.told(variant.ended and there):
             continue
-        print(printable(f"\nvariant {number} of {len(study.variants)}: {variant.name}"))
+        which = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
+        print(printable(which), flush=True)
         failed = _train_variant(study.folder, variant, preparing)
         study = study.changed(variant.name, failed=failed, ended=not failed)
         if processes.is_first():
