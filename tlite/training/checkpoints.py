@@ -267,6 +267,7 @@ class Checkpoints:
 
     def set_aside_damaged(self, step: int) -> None:
         """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others."""
+        self.close()  # Orbax is to look anew
         if not is_first():
             return
         whole = self._scores()
@@ -291,11 +292,12 @@ class KeepPolicy(PreservationPolicy):
 
     def should_preserve(self, checkpoints, *, context) -> list[bool]:
         """Orbax's interface: for each of the checkpoints whether to keep it."""
-        counted = [step for step in sorted(self.scores) if step % self.every == 0]
-        kept = {max(self.scores), *counted[-self.last :]}
+        known = sorted(c.step for c in checkpoints if c.step in self.scores)
+        counted = [step for step in known if step % self.every == 0]
+        kept = {known[-1], *counted[-self.last :]}
         if counted:
             kept.add(least(self.scores, counted))
-        return [c.step in kept or c.step not in self.scores for c in checkpoints]
+        return [c.step in kept or c.step not in known for c in checkpoints]
 
 
 def least(scores: dict[int, float], steps: Iterable[int]) -> int:
