@@ -68,16 +68,7 @@ def plan(
         training = dataclasses.replace(training, precision="mixed")
     model = choose_products(model, training.precision)
     planned = PlannedTrainer(model, training, devices[:number])
-    examples = planned.config.batch_size * planned.config.accumulate
-    print(f"{planned.num_parameters:,} parameters, {training.precision} precision, ", end="")
-    print(f"attention {dict(named_parts(model))['attention']}")
-    shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
-    print(f"{planned.mesh.size} of {number} {tpu or hardware or 'CPU'} devices: ", end="")
-    print(f"{shape or '1'}, ", end="")
-    print("each large array divided" if planned.sharded else "parameters whole on each")
-    size = planned.config.batch_size // planned.num_shards
-    print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
-    print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
+    print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
     began = time.perf_counter()
     compiled = planned.lower().compile()
     print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
@@ -90,6 +81,19 @@ def plan(
     for kind, (count, size) in exchanged(compiled.as_text()).items():
         print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
     print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation, number)
+
+
+def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
+    """The sizes of the model and of an update, and how both lie over the devices."""
+    examples = planned.config.batch_size * planned.config.accumulate
+    print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
+    print(f"attention {dict(named_parts(model))['attention']}")
+    shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
+    print(f"{planned.mesh.size} of {devices}: {shape or '1'}, ", end="")
+    print("each large array divided" if planned.sharded else "parameters whole on each")
+    size = planned.config.batch_size // planned.num_shards
+    print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
+    print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
 
 
 def check_experiment(

@@ -225,7 +225,7 @@ def test_the_parameters_of_a_function_are_trained(trained):
 @pytest.mark.parametrize("line", ["--activation alibi", "--attention 3"])
 def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line):
     told = refused(f"train {trained.file} {line} --run x")
-    assert all(word in told for word in line.split())
+    assert all(word in told for word in line.removeprefix("--").split())
 
 
 def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):

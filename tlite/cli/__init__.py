@@ -168,9 +168,9 @@ def _launch(arguments: list[str]) -> NoReturn:
     from tlite.launch import launch
 
     at = arguments.index("train") if "train" in arguments else len(arguments)
-    asked = parse(options.Launch, arguments[:at], "tlite launch")
-    if at == len(arguments):
+    if at == len(arguments) and {"-h", "--help"}.isdisjoint(arguments):
         raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT, say")
+    asked = parse(options.Launch, arguments[:at], "tlite launch")
     _of_train(arguments[at + 1 :])  # what is wrong is told once
     sys.stdout.flush()
     raise SystemExit(launch(arguments[at:], asked.processes, asked.devices_each))
