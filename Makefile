@@ -38,7 +38,7 @@ help:
 	@echo "make gpu-check          hold a GPU to what a CPU has shown, in 8 minutes (installs CUDA's JAX)"
 	@echo "make pictures           draw the README's pictures (trains the demo)"
 	@echo "make readme             check links, commands and figures of README and RESULTS"
-	@echo "make lint               check style"
+	@echo "make lint               check style, and which room imports which"
 	@echo "make setup              only install; EXTRAS=gpu for a GPU"
 
 # pip says errors only: where a mirror is set, it warns of every file that lies elsewhere.
@@ -127,6 +127,7 @@ pictures: .venv/test
 lint: .venv/test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports --no-cache --no-logo
 
 shakespeare shakespeare-post tiny-shakespeare: .venv/core
 	$(TLITE) train $(subst -,_,$@) $(OPTIONS)

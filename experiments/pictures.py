@@ -26,8 +26,8 @@ from matplotlib.path import Path as Curve
 from PIL import Image
 
 from tlite import functional as F
-from tlite import scaling
-from tlite.experiment_files import load_experiment
+from tlite.cli.experiment_files import load_experiment
+from tlite.comparison import scaling
 from tlite.inspection import repeated_tokens, run, score_heads
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures.marks import visible

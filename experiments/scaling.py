@@ -24,12 +24,12 @@ import numpy as np
 import tyro
 
 from experiments.scaling_pictures import plot_compute, plot_losses
+from tlite.comparison.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.comparison.study import Study, read_study
 from tlite.data import Shakespeare
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import GeneratorExperiment
 from tlite.models import FeedForward, GeneratorConfig, Head
-from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.training import TrainingConfig
 from tlite.training.metrics import iterate_metrics
 

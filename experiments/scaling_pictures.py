@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from tlite.scaling import Law, Runs
+from tlite.comparison.scaling import Law, Runs
 
 NUM_POINTS = 100  # of a curve
 

@@ -51,11 +51,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
+from tlite.cli.experiment_files import load_experiment
 from tlite.comparison.statistics import difference
 from tlite.config import to_dict
 from tlite.data import BuiltinText, split_tokens
 from tlite.decoding import generate
-from tlite.experiment_files import load_experiment
 from tlite.inspection import run
 from tlite.models import Attention, Block, GeneratorConfig
 from tlite.text import CharTokenizer

@@ -35,9 +35,9 @@ import numpy as np
 import optax
 
 from tlite import functional as F
+from tlite.comparison.scaling import Runs, bootstrap, fit, interval, predictions
 from tlite.data import BuiltinText, draw_windows, every_window, split_tokens
 from tlite.models import GeneratorConfig, Head, TransformerGenerator
-from tlite.scaling import Runs, bootstrap, fit, interval, predictions
 from tlite.text import CharTokenizer
 
 CONTEXT, BATCH = 32, 8

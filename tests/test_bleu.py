@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tlite.bleu import bleu, exact_match
+from tlite.text.bleu import bleu, exact_match
 
 pytest.importorskip("sacrebleu")
 

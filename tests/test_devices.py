@@ -7,12 +7,12 @@ import sys
 import jax
 import pytest
 
-from tlite.devices import cache_folder, lack_of_platform, num_cores
 from tlite.errors import UserError
+from tlite.parallel.devices import cache_folder, lack_of_platform, num_cores
 
 CODE = """
 import sys
-from tlite.devices import prepare_devices
+from tlite.parallel.devices import prepare_devices
 if sys.argv[1] == "before":
     import jax
 prepare_devices()

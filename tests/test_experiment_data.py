@@ -10,9 +10,9 @@ from tests.helpers.corpora import write_corpus
 from tlite.data import Corpus, LabelledText, Shakespeare, TextFile
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained, Pretraining
-from tlite.experiment_data import find_data, find_data_of_all, locate_data
 from tlite.models import GeneratorConfig
 from tlite.recipes import open_recipe, start
+from tlite.recipes.data import find_data, find_data_of_all, locate_data
 from tlite.training import Trainer, TrainingConfig
 
 TINY = GeneratorExperiment(

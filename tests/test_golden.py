@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from tests.helpers import golden
+from tlite.cli.experiment_files import find_experiments, load_variants
 from tlite.config import from_dict
+from tlite.config.own_code import name_files
 from tlite.experiment import Experiment
-from tlite.experiment_files import find_experiments, load_variants
 from tlite.models import make_model
-from tlite.own_code import name_files
-from tlite.training.named import by_name
+from tlite.models.parameters import by_name
 
 EXPECTED = golden.read("expected.json")
 EXPERIMENTS = golden.read("experiments.json")

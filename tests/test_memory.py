@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tlite import memory
 from tlite.data import BuiltinText
 from tlite.errors import UserError
 from tlite.experiment import GeneratorExperiment
-from tlite.memory import check_fits, free_memory, out_of_memory
 from tlite.models import GeneratorConfig
 from tlite.recipes import start
-from tlite.training import Trainer, TrainingConfig, generator_task
+from tlite.training import Trainer, TrainingConfig, generator_task, memory
+from tlite.training.memory import check_fits, free_memory, out_of_memory
 
 MODEL = GeneratorConfig(
     vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0

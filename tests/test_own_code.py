@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import pytest
 
 from tlite import functional as F
-from tlite import own_code
-from tlite.config import from_dict, to_dict
+from tlite.cli.experiment_files import load_experiment
+from tlite.config import from_dict, own_code, to_dict
+from tlite.config.files import run_file
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.experiment_files import load_experiment, run_file
 from tlite.models import FeedForward, GeneratorConfig
 
 MINE = """

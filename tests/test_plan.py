@@ -5,11 +5,11 @@ import jax
 import numpy as np
 import pytest
 
+from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment
-from tlite.flops import flops_of_generator
 from tlite.models import GeneratorConfig, Head
-from tlite.plan import (
+from tlite.planning.plan import (
     PlannedTrainer,
     bytes_on_a_device,
     kinds_of,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tlite import processes
 from tlite.errors import UserError
-from tlite.processes import LOST, Crew, agree, exchange, join, leave, lost_peer, told
-from tlite.surroundings import Place
+from tlite.parallel import processes
+from tlite.parallel.place import Place
+from tlite.parallel.processes import LOST, Crew, agree, exchange, join, leave, lost_peer, told
 
 SECONDS = 60
 

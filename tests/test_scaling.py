@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, chi2
 
+from tlite.comparison.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.errors import UserError
-from tlite.scaling import Law, Runs, bootstrap, fit, interval, predictions
 
 TRUE = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
 LARGEST = 400_000.0

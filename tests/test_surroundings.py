@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
-from tlite import surroundings
 from tlite.errors import UserError
-from tlite.surroundings import Place, check_address, given_place, in_a_job, local_devices
+from tlite.parallel import place as surroundings
+from tlite.parallel.place import Place, check_address, given_place, in_a_job, local_devices
 
 SLURM = {
     "SLURM_JOB_ID": "71",

@@ -20,20 +20,19 @@ if TYPE_CHECKING:
         pretrained,
         recipes,
         report,
-        scaling,
         text,
         training,
     )
-    from tlite.experiment_files import load_experiment
+    from tlite.cli.experiment_files import load_experiment
     from tlite.recipes.loading import load
 
     __version__: str
 
 FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
-    "pictures", "pretrained", "recipes", "report", "scaling", "text", "training",
+    "pictures", "pretrained", "recipes", "report", "text", "training",
 )  # fmt: skip
-FUNCTIONS = {"load": "tlite.recipes.loading", "load_experiment": "tlite.experiment_files"}
+FUNCTIONS = {"load": "tlite.recipes.loading", "load_experiment": "tlite.cli.experiment_files"}
 
 
 def __getattr__(name: str):

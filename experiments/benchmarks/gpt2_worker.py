@@ -36,8 +36,8 @@ def tlite(options: dict) -> None:
     import numpy as np
 
     from tlite.decoding import generate
-    from tlite.devices import prepare_devices
     from tlite.models import TransformerGenerator
+    from tlite.parallel.devices import prepare_devices
 
     prepare_devices()
     jax.config.update("jax_enable_compilation_cache", False)

@@ -30,14 +30,14 @@ from experiments import demo, gpt2
 from experiments.benchmarks.bench import ROOT, Contender, take_turns
 from experiments.benchmarks.settings import CPU_TRAINING, GPU_TRAINING, Setting
 from tlite import functional as F
+from tlite.comparison.flops import flops_of_generator
+from tlite.config.own_code import name_of
 from tlite.data import BuiltinText
-from tlite.devices import lack_of_platform, prepare_devices
 from tlite.errors import UserError
-from tlite.flops import flops_of_generator
 from tlite.functional.attention import attend, merge_heads
 from tlite.models import GeneratorConfig
-from tlite.own_code import name_of
-from tlite.plan import PEAK, PlannedTrainer, bytes_on_a_device
+from tlite.parallel.devices import lack_of_platform, prepare_devices
+from tlite.planning.plan import PEAK, PlannedTrainer, bytes_on_a_device
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
@@ -60,7 +60,7 @@ MEMORY, SLACK = 0.1, 2**25
 
 GPU_PEAK = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": PEAK["h100"], "H200": PEAK["h200"]}
 GPU_PEAK |= {"GH200": PEAK["h200"], "A100": PEAK["a100"], "A10": 125e12, "L40S": 362e12}
-"""bfloat16 FLOP/s as in `tlite.plan.PEAK`, by words of the device's name: the first that fit."""
+"""bfloat16 FLOP/s, as `planning.plan.PEAK`, by words of the device's name: the first that fit."""
 
 
 class Row(NamedTuple):

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.devices import prepare_devices
 from tlite.models import ClassifierConfig
+from tlite.parallel.devices import prepare_devices
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.classifier import classifier_task
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tlite.flops import flops_of_generator
+from tlite.comparison.flops import flops_of_generator
 from tlite.models import FeedForward, GeneratorConfig, Head
 
 

@@ -9,8 +9,8 @@ from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
 from experiments.benchmarks.worker import serve, work
 from tlite.data import BuiltinText
 from tlite.decoding import generate
-from tlite.devices import prepare_devices
 from tlite.models import TransformerGenerator, count_parameters
+from tlite.parallel.devices import prepare_devices
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products

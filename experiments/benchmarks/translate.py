@@ -13,7 +13,7 @@ import statistics
 import time
 from pathlib import Path
 
-from tlite.devices import prepare_devices
+from tlite.parallel.devices import prepare_devices
 
 prepare_devices()
 

@@ -51,7 +51,7 @@ def train(tmp_path_factory):
         run = tmp_path_factory.mktemp("commands") / "run"
         printed = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
-            patch.setattr("tlite.devices.prepare_devices", lambda: None)
+            patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
             assert main(shlex.split(f"train {line} --run {run}")) == 0
         return SimpleNamespace(run=run, printed=printed.getvalue())
 
@@ -104,7 +104,7 @@ def translator(train_without_report):
 def elsewhere(tmp_path, monkeypatch):
     """Nothing is written into the repository, nor set in a JAX that other tests have started."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tlite.devices.prepare_devices", lambda: None)
+    monkeypatch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def without_training(monkeypatch):
     asked, load = set(), checkpoints._restore
     recorded = lambda folder, wanted: asked.update(wanted) or load(folder, wanted)  # noqa: E731
     monkeypatch.setattr(checkpoints, "_restore", recorded)
-    monkeypatch.setattr("tlite.memory.free_memory", lambda: 2**14)
+    monkeypatch.setattr("tlite.training.memory.free_memory", lambda: 2**14)
     return asked
 
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from tlite.cli.experiment_files import find_experiment, find_experiments, load_experiment
 from tlite.errors import UserError
-from tlite.experiment_files import find_experiment, find_experiments, load_experiment
 
 EXPERIMENT = """
 import dataclasses
@@ -135,7 +135,7 @@ def test_what_is_no_file_is_told(name, told, tmp_path):
 
 def test_experiments_are_found_without_jax():
     script = (
-        "import sys; from tlite.experiment_files import find_experiments; find_experiments(); "
+        "import sys; from tlite.cli.experiment_files import find_experiments; find_experiments(); "
         "sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.folders import make_run, write
+from tlite.cli.experiment_files import find_experiments, load_experiment
 from tlite.cli.listing import kind_of, sentence_of
-from tlite.experiment_files import find_experiments, load_experiment
 from tlite.recipes import GeneratorRecipe
 
 MINE = '''"""Mine is the best.  It is long.

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.inspected import undrawn
-from tlite import own_code
 from tlite.cli import main
+from tlite.config import own_code
 from tlite.errors import UserError
 from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.recipes.loading import load
@@ -101,7 +101,7 @@ def make(train_without_report, tmp_path_factory):
             for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
                 patch.setattr(own_code, name, empty)
             trained = train_without_report(str(file))
-            patch.setattr("tlite.devices.prepare_devices", lambda: None)
+            patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
             assert main(shlex.split(then.format(run=trained.run))) == 0
         return SimpleNamespace(file=file, then=out.getvalue(), **vars(trained))
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.lines import read_line
+from tlite.cli.experiment_files import load_variants
 from tlite.errors import UserError
-from tlite.experiment_files import load_variants
 from tlite.models import Learned, Norm, Rotary
 
 FILE = """

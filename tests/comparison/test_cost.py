@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, varied
 from tlite.comparison.cost import cost
 from tlite.comparison.entries import find_entries
-from tlite.flops import flops_of_generator
+from tlite.comparison.flops import flops_of_generator
 from tlite.models import (
     Attention,
     Block,
@@ -23,8 +23,8 @@ from tlite.models import (
     Wide,
     make_model,
 )
+from tlite.models.parameters import by_name
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.named import by_name
 
 D, F, T, V = 8, 32, 8, 11
 BLOCK = 4 * D * D + D + 2 * D * F + F + D + 4 * D  # without biases of queries, keys and values

@@ -117,7 +117,7 @@ def test_where_a_document_is_cut_gpt2_s_tokens_stay_the_same(text, longest):
 @functools.cache
 def gpt2_like():
     pytest.importorskip("tokenizers")
-    from tlite.text import learn_bpe
+    from tlite.pretrained import learn_bpe
 
     return learn_bpe(["a word. a word\n\nä  word"] * 3, 290)
 
@@ -293,7 +293,7 @@ def test_a_learned_tokenizer_sees_the_training_part_alone(tmp_path):
 
 def test_subwords_are_those_of_the_whole_text(tmp_path):
     pytest.importorskip("tokenizers")
-    from tlite.text import learn_bpe
+    from tlite.pretrained import learn_bpe
 
     texts = [text for text in TEXTS if text.strip()]
     tokenizing = Tokenizing("bpe", lambda read: learn_bpe(read(10**6), 400))

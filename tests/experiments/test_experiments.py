@@ -3,11 +3,11 @@ import json
 import pytest
 
 from tests.helpers.lines import read_line
+from tlite.cli.experiment_files import find_experiments, load_experiment
 from tlite.config import from_dict, to_dict
 from tlite.experiment import Experiment, GeneratorExperiment
-from tlite.experiment_data import find_data
-from tlite.experiment_files import find_experiments, load_experiment
 from tlite.recipes import RECIPES
+from tlite.recipes.data import find_data
 
 
 @pytest.mark.parametrize("name", find_experiments())

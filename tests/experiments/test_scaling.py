@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from experiments.scaling import BUDGETS, SIZES, experiment, main, report, variants
+from tlite.comparison.scaling import Law
 from tlite.comparison.study import Study, Variant
 from tlite.config import to_dict
 from tlite.errors import UserError
-from tlite.scaling import Law
 
 TRUE = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
 

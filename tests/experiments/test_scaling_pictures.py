@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.scaling_pictures import plot_compute, plot_losses
-from tlite.scaling import Law, Runs
+from tlite.comparison.scaling import Law, Runs
 
 LAW = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
 

@@ -9,9 +9,9 @@ import time
 import types
 from pathlib import Path
 
-from tlite import processes
 from tlite.errors import Interrupted, UserError
 from tlite.experiment import GeneratorExperiment
+from tlite.parallel import processes
 
 experiment = GeneratorExperiment("end")
 

@@ -12,7 +12,7 @@ import numpy as np
 from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, numbers
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, Head, Layer
-from tlite.training.named import parameter_names
+from tlite.models.parameters import parameter_names
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
 GENERATORS = {  # the parts of some that differ where a token might see a later one

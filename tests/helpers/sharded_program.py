@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tlite.processes import join, leave
+from tlite.parallel.processes import join, leave
 from tlite.training.checkpoints import Checkpoints
 
 SHAPES = {

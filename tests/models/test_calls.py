@@ -23,7 +23,7 @@ from tlite.models import (
     TranslatorHead,
     make_model,
 )
-from tlite.training.named import parameter_names
+from tlite.models.parameters import parameter_names
 
 N, T, V, C = 4, 6, 7, 3
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tlite.config import from_dict, to_dict
+from tlite.config.own_code import describe
 from tlite.models import (
     Attention,
     Block,
@@ -26,7 +27,6 @@ from tlite.models import (
     Symbols,
     Wide,
 )
-from tlite.own_code import describe
 
 
 def function(*inputs):

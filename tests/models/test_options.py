@@ -53,7 +53,7 @@ from tlite.models import (
     TransformerMasked,
     TransformerSeq2Seq,
 )
-from tlite.training.named import parameter_names
+from tlite.models.parameters import parameter_names
 
 V, T, D = 7, 5, 8
 SIZES = {"context": 6, "width": D, "num_heads": 2, "num_blocks": 1, "vocabulary_size": V}

@@ -37,7 +37,7 @@ from tlite.models import (
     TransformerGenerator,
     TransformerSeq2Seq,
 )
-from tlite.training.named import parameter_names
+from tlite.models.parameters import parameter_names
 from tlite.training.precision import with_precision
 
 SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}

@@ -29,8 +29,8 @@ from tlite.models import (
     count_parameters,
     make_model,
 )
+from tlite.models.parameters import parameter_names
 from tlite.models.parts import linear
-from tlite.training.named import parameter_names
 
 KEY = jax.random.key(0)
 V, T, S, D, F, C = 7, 6, 5, 8, 32, 3

@@ -10,8 +10,8 @@ from tlite.pictures.marks import (
     symbols,
     visible,
 )
-from tlite.pretrained import PretrainedTokenizer
-from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer, learn_bpe
+from tlite.pretrained import PretrainedTokenizer, learn_bpe
+from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 

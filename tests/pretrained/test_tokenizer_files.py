@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
-from tlite.pretrained import tokenizer_files
+from tlite.pretrained import learn_bpe, tokenizer_files
 from tlite.pretrained.tokenizer_files import (
     byte_sizes,
     encode_long,
@@ -18,7 +18,7 @@ from tlite.pretrained.tokenizer_files import (
     same_pieces,
 )
 from tlite.pretrained.tokenizers import PretrainedTokenizer
-from tlite.text import ByteTokenizer, byte_level, learn_bpe
+from tlite.text import ByteTokenizer, byte_level
 
 tokenizers = pytest.importorskip("tokenizers")
 TEXT = "the theory of the Straße\n\nand the 漢字, the end\n" * 4

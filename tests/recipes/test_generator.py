@@ -26,10 +26,11 @@ from tlite.data import TextFile
 from tlite.data.corpus import Corpus
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.models import GeneratorConfig
+from tlite.pretrained import learn_bpe
 from tlite.recipes import open_recipe, start
 from tlite.recipes.loading import load
 from tlite.recipes.options import Evaluate
-from tlite.text import ByteTokenizer, CharTokenizer, learn_bpe
+from tlite.text import ByteTokenizer, CharTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics
 

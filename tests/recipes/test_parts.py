@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
+from tlite.pretrained import learn_bpe
 from tlite.recipes.parts import (
     TextPart,
     check_same,
@@ -14,7 +15,7 @@ from tlite.recipes.parts import (
     open_parts,
     tokenizer_of,
 )
-from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, learn_bpe
+from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.placement import make_mesh
 

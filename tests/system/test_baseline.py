@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tlite.baseline import tfidf_logistic_regression
-from tlite.experiment_files import load_experiment
+from tlite.baselines.tfidf import tfidf_logistic_regression
+from tlite.cli.experiment_files import load_experiment
 
 pytest.importorskip("sklearn")
 

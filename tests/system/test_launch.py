@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite import launch
 from tlite.errors import UserError
-from tlite.launch import Voices, devices, visible_gpus
-from tlite.processes import LOST
+from tlite.parallel import launch
+from tlite.parallel.launch import Voices, devices, visible_gpus
+from tlite.parallel.processes import LOST
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
 SECONDS = 60

@@ -13,7 +13,7 @@ import jax
 import pytest
 
 import tlite
-from tlite.experiment_files import find_experiments
+from tlite.cli.experiment_files import find_experiments
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -102,7 +102,7 @@ assert "jax" not in sys.modules
 print(tlite.__version__)
 sys.modules["sklearn"] = None  # the extras are not there
 from tlite.cli import main
-from tlite.experiment_files import find_experiment, find_experiments, load_experiment
+from tlite.cli.experiment_files import find_experiment, find_experiments, load_experiment
 print(*(load_experiment(name).name for name in find_experiments()))
 print(find_experiment("demo"))
 tiny = "{TINY} --run".split()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tlite.launch import free_port
-from tlite.processes import LOST
+from tlite.parallel.launch import free_port
+from tlite.parallel.processes import LOST
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
-from tlite.text import ByteTokenizer, learn_bpe
+from tlite.pretrained import learn_bpe
+from tlite.text import ByteTokenizer
 from tlite.text.byte_level import END, parts
 
 pytest.importorskip("tokenizers")
@@ -96,7 +97,7 @@ def test_pieces_are_as_many_as_asked_for_and_shorten_the_text():
 
 
 def test_pieces_are_the_same_in_every_process():
-    code = "from tlite.text import learn_bpe; import sys; t = sys.stdin.read()"
+    code = "from tlite.pretrained import learn_bpe; import sys; t = sys.stdin.read()"
     code += "; print(learn_bpe([t, t[:99]], 300)._tokenizer.to_str())"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, input=TEXT, capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ import optax
 import pytest
 
 from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.models.parameters import by_name
 from tlite.training import TrainingConfig
-from tlite.training.named import by_name
 from tlite.training.optimizer import decays, make_optimizer, schedule
 
 CONFIG = TrainingConfig(

@@ -9,10 +9,10 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from tlite.models import GeneratorConfig, Loop
+from tlite.planning.hlo import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
 from tlite.training.placement import make_mesh, partition, whole
-from tlite.training.program import exchanged
 
 TOKENS = np.random.default_rng(9).integers(0, 16, 500)
 MODEL = GeneratorConfig(

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tlite.training.program import exchanged
+from tlite.planning.hlo import exchanged
 
 TPU = """
 HloModule jit_step

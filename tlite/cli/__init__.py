@@ -6,18 +6,18 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from tlite import processes
 from tlite.cli import options
-from tlite.cli.parsing import WrongOption, parse
-from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
-from tlite.experiment_files import (
+from tlite.cli.experiment_files import (
     did_you_mean,
     find_experiment,
     find_experiments,
     load_experiment,
     load_variants,
 )
-from tlite.own_code import name_files
+from tlite.cli.parsing import WrongOption, parse
+from tlite.config.own_code import name_files
+from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
+from tlite.parallel import processes
 from tlite.recipes.options import Evaluate
 from tlite.terminal import printable
 
@@ -101,7 +101,7 @@ def _told(action: Callable[[], None]) -> int:
     except Exception as error:
         if sentence := processes.lost_peer(error):
             return _complain(sentence)
-        from tlite.devices import lack_of_platform
+        from tlite.parallel.devices import lack_of_platform
 
         if sentence := lack_of_memory(error) or lack_of_platform():
             return _complain(sentence)
@@ -145,7 +145,7 @@ def _command(arguments: list[str]) -> None:
     command, *rest = arguments
     if command == "launch":
         _launch(rest)
-    from tlite.devices import prepare_devices
+    from tlite.parallel.devices import prepare_devices
 
     if command in ("train", "plan"):
         prepare_devices()
@@ -165,7 +165,7 @@ def _command(arguments: list[str]) -> None:
 
 
 def _launch(arguments: list[str]) -> NoReturn:
-    from tlite.launch import launch
+    from tlite.parallel.launch import launch
 
     at = arguments.index("train") if "train" in arguments else len(arguments)
     if at == len(arguments) and {"-h", "--help"}.isdisjoint(arguments):
@@ -227,7 +227,7 @@ def _plan(arguments: list[str]) -> None:
     import jax
 
     from tlite.cli.parts import choose
-    from tlite.plan import plan, read_mesh
+    from tlite.planning.plan import plan, read_mesh
 
     experiment, words = choose(experiment, words)
     default = options.PlanExperiment(experiment=experiment)

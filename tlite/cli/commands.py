@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from tlite.cli.options import Export, Prepare, Resume
+from tlite.cli.preparation import prepare_corpus
 from tlite.data.documents import Source
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.preparation import prepare_corpus
 from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
 from tlite.recipes.kinds import open_recipe, start, take_member
 from tlite.recipes.options import Evaluate
-from tlite.run_folders import STUDY
+from tlite.training.folders import STUDY
 
 
 def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) -> None:

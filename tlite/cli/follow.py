@@ -18,8 +18,8 @@ from typing import BinaryIO
 from tlite.cli.options import Follow
 from tlite.config import from_dict
 from tlite.errors import UserError, check_packages
-from tlite.run_folders import RUN
 from tlite.training.config import TrainingConfig
+from tlite.training.folders import RUN
 from tlite.training.loop import ended
 from tlite.training.metrics import parse, thinned
 from tlite.training.runs import read_config

@@ -5,11 +5,12 @@ import contextlib
 import os
 import re
 
+from tlite.cli.experiment_files import find_experiments
 from tlite.cli.options import Experiments, Runs
+from tlite.config.files import shipped_experiments
 from tlite.errors import UserError
-from tlite.experiment_files import find_experiments, shipped_experiments
-from tlite.run_folders import describe, find_folders
 from tlite.terminal import show
+from tlite.training.folders import describe, find_folders
 
 MADE = re.compile(r"\b(Generator|Classifier|Translator)Experiment\(")
 TAKEN = re.compile(r"^from (?:experiments\.)?(\w+) import", re.MULTILINE)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from tlite.cli.experiment_files import check_variant_name, did_you_mean
 from tlite.cli.options import Train, TrainExperiment
 from tlite.cli.parsing import WrongOption, parse
 from tlite.cli.parts import choose, options_of, today
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.experiment_files import check_variant_name, did_you_mean
 
 MOST = 1000  # variants of a study
 LONGEST = 40  # letters of a value in a variant's name

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tlite.comparison.entries import Entry
+from tlite.comparison.flops import CLASSIFIER, GENERATOR, TRANSLATOR
 from tlite.errors import UserError
-from tlite.flops import CLASSIFIER, GENERATOR, TRANSLATOR
 
 
 @dataclass(frozen=True)

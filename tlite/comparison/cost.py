@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 
 from tlite.comparison.entries import Entry
+from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
 from tlite.config import from_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.flops import TRANSLATOR, flops_per_token, parameter_sizes
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 
 

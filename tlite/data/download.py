@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tlite.data.reading import MEGABYTE, is_there, pieces
-from tlite.devices import cache_folder
 from tlite.errors import UserError
+from tlite.parallel.devices import cache_folder
 
 MAX_MEGABYTES = 100
 

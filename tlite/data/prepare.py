@@ -28,8 +28,8 @@ from tlite.data.prepare_encoding import Coding, encode_piece
 from tlite.data.prepare_journal import Growing
 from tlite.data.prepare_processes import in_order
 from tlite.data.prepare_progress import PrepareProgress
-from tlite.devices import num_cores
 from tlite.errors import Interrupted, UserError, disk_errors
+from tlite.parallel.devices import num_cores
 from tlite.text.byte_level import ByteTokenizer
 from tlite.text.characters import CharTokenizer
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tlite.config import check_size
+from tlite.config.own_code import is_own, name_of
 from tlite.models.earlier import BLOCKS, read_earlier
 from tlite.models.parts import (
     ALiBi,
@@ -26,7 +27,6 @@ from tlite.models.parts import (
     check,
     part,
 )
-from tlite.own_code import is_own, name_of
 
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)

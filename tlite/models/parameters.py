@@ -1,6 +1,8 @@
 """What a model holds: arrays by name, as one Flax module; and how it is printed."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +35,25 @@ def hold(module: nnx.Module, trees: Mapping) -> None:
     """Give a module what was drawn, as fields of these names."""
     for name, tree in trees.items():
         setattr(module, name, held(tree))
+
+
+def parameter_names(model) -> list[str]:
+    """`blocks.0.attention.query.kernel`, ...: the arrays in the order of the tree's leaves."""
+    paths = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
+    ]
+    return [re.sub(r"\[(\w+)\]", r".\1", path).removesuffix(".value").lstrip(".") for path in paths]
+
+
+def by_name(model) -> dict[str, Any]:
+    """A model's arrays by name."""
+    return dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
+
+
+def model_maker(model) -> Callable[[dict[str, Any]], Any]:
+    """The inverse of `by_name` for models like this one (shapes are enough)."""
+    names, structure = parameter_names(model), jax.tree.structure(model)
+    return lambda arrays: jax.tree.unflatten(structure, [arrays[name] for name in names])
 
 
 def count_parameters(model: nnx.Module) -> int:

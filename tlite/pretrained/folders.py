@@ -14,13 +14,13 @@ import numpy as np
 
 from tlite.errors import UserError, needs_extra
 from tlite.models import BlocksConfig, make_model
+from tlite.models.parameters import parameter_names
 from tlite.pretrained.arrays import counterparts, to_ours
 from tlite.pretrained.configs import class_names, kind_of, read_config, says_tied
 from tlite.pretrained.files import TYPES, Stored, read_json, stored_arrays
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
-from tlite.training.named import parameter_names
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 GENERATION = "generation_config.json"

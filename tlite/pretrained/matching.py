@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
+from tlite.config.own_code import is_own
 from tlite.errors import UserError
 from tlite.models import BlocksConfig, ClassifierConfig, Learned, Sinusoidal
-from tlite.own_code import is_own
 from tlite.pretrained.configs import read_config, write_config
 from tlite.pretrained.fields import FIELDS
 from tlite.pretrained.paths import filled_in, flat

@@ -5,8 +5,8 @@ import math
 from types import NoneType
 from typing import Any
 
+from tlite.config.own_code import is_own
 from tlite.models import BlocksConfig, Rotary
-from tlite.own_code import is_own
 
 PLAIN = {  # what values a field of a type can have
     int: (int,),

@@ -9,6 +9,7 @@ import numpy as np
 
 from tlite.errors import UserError, disk_errors
 from tlite.models import MODELS, BlocksConfig, Sinusoidal
+from tlite.models.parameters import parameter_names
 from tlite.pretrained.arrays import counterparts, to_theirs
 from tlite.pretrained.configs import CONFIGS, architecture, says_tied
 from tlite.pretrained.files import NAME, TYPES, write_arrays
@@ -16,7 +17,6 @@ from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model, sha
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.matching import best_family, differences, tied
 from tlite.pretrained.tokenizers import from_tlite
-from tlite.training.named import parameter_names
 
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"

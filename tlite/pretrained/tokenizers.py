@@ -10,7 +10,7 @@ import numpy as np
 
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import read_json
-from tlite.text.byte_level import ByteTokenizer
+from tlite.text.byte_level import END, ByteTokenizer, parts
 from tlite.text.characters import CharTokenizer
 from tlite.text.padding import PADDING, pad
 from tlite.text.pairs import END_ID, PairTokenizer
@@ -195,6 +195,34 @@ def _encoding() -> Iterator[None]:
         raise
     except Exception as error:  # the library raises plain Exception
         raise UserError(f"the tokenizer can't encode this text: {error}") from error
+
+
+def learn_bpe(texts: Iterable[str], pieces: int = 8000):
+    """Byte-pair merges of bytes, as GPT-2's: a `PretrainedTokenizer` with a mark for the end.
+
+    ("Language models are unsupervised multitask learners", Radford et al. 2019, section 2.2.)
+
+    Args:
+        texts: what to learn from; the training part only.
+        pieces: how many, the 256 bytes and the mark "<|endoftext|>" (id 0) among them; fewer where
+            the texts have no more.
+    """
+    with needs_extra("text"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    content = Tokenizer(models.BPE())
+    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    content.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=pieces,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[END],
+        show_progress=False,
+    )
+    content.train_from_iterator((part for text in texts for part in parts(text)), trainer)
+    content.encode_special_tokens = True  # the mark typed in a text is no end of it
+    settings = {"clean_up_tokenization_spaces": False}
+    return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
 
 
 def from_tlite(tokenizer) -> PretrainedTokenizer:

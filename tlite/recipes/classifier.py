@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tlite.baseline import tfidf_logistic_regression
+from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Pretrained, Words

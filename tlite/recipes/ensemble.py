@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tlite.memory import out_of_memory
 from tlite.models import Ensemble
+from tlite.models.parameters import model_maker
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.named import model_maker
+from tlite.training.memory import out_of_memory
 
 
 def ensemble_of(trainer: Trainer, parameters: dict) -> Ensemble:

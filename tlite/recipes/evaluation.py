@@ -5,7 +5,7 @@ import textwrap
 import numpy as np
 
 from tlite.errors import UserError, needs_extra
-from tlite.experiment_data import say_what_is_read
+from tlite.recipes.data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble
 from tlite.recipes.loading import check_member
 from tlite.recipes.options import Evaluate

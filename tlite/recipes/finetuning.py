@@ -26,13 +26,14 @@ from tlite.experiment import (
     Pretraining,
 )
 from tlite.models import BlocksConfig, GeneratorConfig, Head
+from tlite.models.parameters import parameter_names
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.pretrained.paths import filled_in, with_fields
 from tlite.recipes.loading import open_model
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
 from tlite.training.loop import fit
-from tlite.training.named import from_named, parameter_names, to_named
+from tlite.training.named import from_named, to_named
 
 LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time

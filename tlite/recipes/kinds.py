@@ -5,11 +5,11 @@ from pathlib import Path
 
 import jax
 
-from tlite import processes
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.experiment_data import find_data
+from tlite.parallel import processes
 from tlite.recipes.classifier import ClassifierRecipe
+from tlite.recipes.data import find_data
 from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import check_member
 from tlite.recipes.recipe import Recipe

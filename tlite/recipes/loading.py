@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite.config.own_code import NotNamed, name_files
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import Ensemble, make_model
+from tlite.models.parameters import by_name, model_maker
 from tlite.models.probe import probe
-from tlite.own_code import NotNamed, name_files
 from tlite.pretrained import is_pretrained, load_pretrained
-from tlite.run_folders import find_run
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.named import by_name, model_maker
+from tlite.training.folders import find_run
 from tlite.training.runs import Run, open_run
 
 UNHEEDED = {

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from tlite import processes
 from tlite.config import to_dict
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
-from tlite.experiment_data import locate_data, say_what_is_read
 from tlite.models import make_model, summary
 from tlite.models.config import named_parts
 from tlite.models.probe import probe
+from tlite.parallel import processes
+from tlite.recipes.data import locate_data, say_what_is_read
 from tlite.recipes.loading import read_parameters
 from tlite.recipes.options import Evaluate
 from tlite.training import Trainer, TrainState

@@ -9,18 +9,18 @@ from typing import Any
 
 import jax
 
-from tlite import processes
 from tlite.comparison.comparable import Measured, check_comparable
 from tlite.comparison.study import FILE, Study, Variant, free_name, read_study
 from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surroundings
 from tlite.experiment import Experiment
-from tlite.experiment_data import find_data_of_all, locate_data
-from tlite.memory import out_of_memory
 from tlite.models import make_model
+from tlite.parallel import processes
+from tlite.recipes.data import find_data_of_all, locate_data
 from tlite.recipes.kinds import RECIPES, agreed_precision, open_recipe
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
+from tlite.training.memory import out_of_memory
 from tlite.training.runs import create_folder, kept, new_folder
 
 SHOWN = 5  # names of variants on a line

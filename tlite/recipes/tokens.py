@@ -10,9 +10,9 @@ from tlite.data import split_tokens
 from tlite.data.sources import split_text
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
-from tlite.pretrained import PretrainedTokenizer
+from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.pretrained.tokenizer_files import byte_sizes, encode_long, open_tokenizer, plain
-from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, learn_bpe
+from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 
 Tokenizer = CharTokenizer | ByteTokenizer | NumberTokenizer | PretrainedTokenizer
 KINDS = {"characters": CharTokenizer, "bytes": ByteTokenizer, "numbers": NumberTokenizer}

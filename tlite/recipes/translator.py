@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.bleu import bleu, exact_match
 from tlite.data import Pair
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
-from tlite.experiment_data import say_what_is_read
 from tlite.models import TransformerSeq2Seq
+from tlite.recipes.data import say_what_is_read
 from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
 from tlite.recipes.options import Evaluate, Search
 from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer
+from tlite.text.bleu import bleu, exact_match
 from tlite.text.pairs import PAD_ID, START_ID
 from tlite.training import Trainer
 from tlite.training.loop import validate

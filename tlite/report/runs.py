@@ -11,7 +11,7 @@ import numpy as np
 
 from tlite import functional as F
 from tlite import pictures
-from tlite.baseline import tfidf_logistic_regression
+from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import every_window
 from tlite.errors import UserError
 from tlite.pictures import Picture, mark_of

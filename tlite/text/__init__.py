@@ -1,6 +1,6 @@
 """From text to numbers and back."""
 
-from tlite.text.byte_level import ByteTokenizer, learn_bpe
+from tlite.text.byte_level import ByteTokenizer
 from tlite.text.characters import CharTokenizer
 from tlite.text.ngrams import NgramTokenizer
 from tlite.text.numbers import NumberTokenizer

@@ -3,13 +3,13 @@
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
-from tlite.errors import UserError, needs_extra
+from tlite.errors import UserError
 
 END = "<|endoftext|>"  # GPT-2's mark between documents
 PART = 2**20  # characters of a part of a long text
@@ -66,35 +66,6 @@ class ByteTokenizer:
         if content != {"kind": "bytes"}:
             raise UserError(f"{path} is not a tokenizer of bytes that tlite has saved")
         return cls()
-
-
-def learn_bpe(texts: Iterable[str], pieces: int = 8000):
-    """Byte-pair merges of bytes, as GPT-2's: a `PretrainedTokenizer` with a mark for the end.
-
-    ("Language models are unsupervised multitask learners", Radford et al. 2019, section 2.2.)
-
-    Args:
-        texts: what to learn from; the training part only.
-        pieces: how many, the 256 bytes and the mark "<|endoftext|>" (id 0) among them; fewer where
-            the texts have no more.
-    """
-    with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from tlite.pretrained.tokenizers import PretrainedTokenizer  # which imports this package
-
-    content = Tokenizer(models.BPE())
-    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    content.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=pieces,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[END],
-        show_progress=False,
-    )
-    content.train_from_iterator((part for text in texts for part in parts(text)), trainer)
-    content.encode_special_tokens = True  # the mark typed in a text is no end of it
-    settings = {"clean_up_tokenization_spaces": False}
-    return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
 
 
 def parts(text: str, size: int = PART) -> Iterator[str]:

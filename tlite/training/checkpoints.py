@@ -30,7 +30,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
-from tlite.processes import is_first, told
+from tlite.parallel.processes import is_first, told
 
 SEAL = "checkpoint.json"
 WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}

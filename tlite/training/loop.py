@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from tlite import processes
 from tlite.errors import Interrupted, RunFailed, UserError
+from tlite.parallel import processes
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise

@@ -1,7 +1,5 @@
 """Parameters by name: as training holds them, and as checkpoints keep them."""
 
-import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,25 +7,6 @@ import jax
 from tlite.training.step import TrainState
 
 Trees = dict[str, dict[str, Any]]
-
-
-def parameter_names(model) -> list[str]:
-    """`blocks.0.attention.query.kernel`, ...: the arrays in the order of the tree's leaves."""
-    paths = [
-        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
-    ]
-    return [re.sub(r"\[(\w+)\]", r".\1", path).removesuffix(".value").lstrip(".") for path in paths]
-
-
-def by_name(model) -> dict[str, Any]:
-    """A model's arrays by name."""
-    return dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
-
-
-def model_maker(model) -> Callable[[dict[str, Any]], Any]:
-    """The inverse of `by_name` for models like this one (shapes are enough)."""
-    names, structure = parameter_names(model), jax.tree.structure(model)
-    return lambda arrays: jax.tree.unflatten(structure, [arrays[name] for name in names])
 
 
 def to_named(members: TrainState) -> Trees:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import jax
 
-from tlite import processes
 from tlite.errors import disk_errors
+from tlite.parallel import processes
 from tlite.terminal import printable
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, command, disk_errors, system_reason
-from tlite.run_folders import newest
 from tlite.terminal import printable
+from tlite.training.folders import newest
 from tlite.training.provenance import changed_since, made_with
 
 

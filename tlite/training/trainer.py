@@ -17,11 +17,11 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
-from tlite.memory import check_fits, out_of_memory
+from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import ResidentFeed, Streamed
-from tlite.training.named import by_name, model_maker
+from tlite.training.memory import check_fits, out_of_memory
 from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tlite.config.files import PACKAGE, run_file, shipped_experiments
 from tlite.errors import UserError, system_reason
-from tlite.experiment_files import PACKAGE, run_file, shipped_experiments
 
 _named: list[Path] = []  # the files that may be run
 _modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256

@@ -13,17 +13,17 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import NamedSharding
 
+from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError, needs_extra
 from tlite.experiment import Experiment, GeneratorExperiment
-from tlite.flops import flops_of_generator
-from tlite.memory import in_gib
 from tlite.models import GeneratorConfig
 from tlite.models.config import named_parts
+from tlite.planning.hlo import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
+from tlite.training.memory import in_gib
 from tlite.training.placement import whole
 from tlite.training.precision import choose_products
-from tlite.training.program import exchanged
 
 PEAK = {
     "v4": 275e12,

@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from tlite import own_code
+from tlite.config import own_code
 
 
 def to_dict(config) -> dict[str, Any]:

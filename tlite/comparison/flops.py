@@ -9,7 +9,7 @@ import jax
 from tlite.config import to_dict
 from tlite.experiment import Experiment
 from tlite.models import make_model
-from tlite.training.named import by_name
+from tlite.models.parameters import by_name
 
 LOOKED_UP = "wide.", "word_ngrams.", "character_ngrams."  # linear models beside a transformer
 GENERATOR, CLASSIFIER, TRANSLATOR = (kind.__name__ for kind in Experiment.__args__)

@@ -9,8 +9,9 @@ from tlite.data.manifest import BEGINNINGS, Manifest
 from tlite.data.prepare import Tokenizing, prepare
 from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
+from tlite.pretrained import learn_bpe
 from tlite.pretrained.tokenizer_files import open_tokenizer
-from tlite.text import ByteTokenizer, CharTokenizer, learn_bpe
+from tlite.text import ByteTokenizer, CharTokenizer
 
 LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
 LEAST_PIECES, MOST_PIECES = 257, 1_000_000

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from tlite.devices import num_cores
 from tlite.errors import LAUNCHED, UserError, command
-from tlite.processes import LOST
+from tlite.parallel.devices import num_cores
+from tlite.parallel.processes import LOST
 from tlite.terminal import printable
 
 GRACE_SECONDS = 5  # for the others to end by themselves, after one has failed

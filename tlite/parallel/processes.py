@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tlite.errors import UserError
-from tlite.surroundings import Place, check_address, given_place, in_a_job, local_devices
+from tlite.parallel.place import Place, check_address, given_place, in_a_job, local_devices
 
 if TYPE_CHECKING:
     import numpy as np
