@@ -45,6 +45,8 @@ def quiet_libraries() -> None:
     It is for the process of a command: whoever imports tlite decides by themselves.
     """
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs each save too
+    for name in ("DATASETS_VERBOSITY", "HF_HUB_VERBOSITY"):  # what they log they also raise
+        os.environ.setdefault(name, "critical")
     logging.getLogger("asyncio").addFilter(_of_no_tensorstore)
     warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")

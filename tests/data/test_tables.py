@@ -1,13 +1,15 @@
 """Rows of tables: which are held out, and columns that are not there."""
 
 import itertools
+import logging
+import warnings
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.data.tables import check_fraction, held_out, need_columns
+from tlite.data.tables import check_fraction, file_rows, held_out, need_columns
 from tlite.errors import UserError
 
 shares = st.integers(1, 99).map(lambda percent: percent / 100)
@@ -49,3 +51,14 @@ def test_the_first_column_that_is_missing_is_named_with_those_there_are():
     need_columns({"a": 1, "b": 2}, ("b", "a"), "x.csv")
     with pytest.raises(UserError, match=r"x\.csv has no column 'c': it has a, b$"):
         need_columns({"a": 1, "b": 2}, ("a", "c", "d"), "x.csv")
+
+
+def test_a_line_with_too_many_columns_is_told_and_the_process_stays_as_it_was(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.logging.set_verbosity_warning()
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\nfine,1\nodd,2,3\n")
+    with pytest.raises(UserError, match=r"a\.csv"):
+        list(file_rows(path, "utf-8"))
+    assert "ParserWarning" not in str(warnings.filters)
+    assert logging.getLogger("datasets").level == logging.WARNING

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import datetime
 import gzip
 import json
 import shutil
@@ -114,7 +115,10 @@ def records(folder):
 
 
 def config(folder):
-    return json.loads((folder / "config.json").read_text())
+    """All of it but when the run began, which is not the same for two runs."""
+    content = json.loads((folder / "config.json").read_text())
+    assert datetime.datetime.fromisoformat(content.pop("began")).tzinfo
+    return content
 
 
 def lines(folder, ended=()):

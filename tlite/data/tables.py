@@ -3,11 +3,11 @@
 import csv
 import glob
 import hashlib
-import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -37,11 +37,26 @@ def file_rows(
     kind = kind_of(path)
     check_file(path, max_megabytes if kind in ("csv", "json") else None)
     try:
-        yield from _file(path, encoding, columns)
+        rows = _file(path, encoding, columns)
+        yield from _strict(rows) if kind == "csv" else rows
     except UserError:
         raise
     except Exception as error:  # pandas', pyarrow's, or the codec's
         raise UserError(explain(path, kind, encoding, error, columns, max_megabytes)) from error
+
+
+def _strict(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows of a CSV; pandas only warns where it drops columns of a line that has too many."""
+    import pandas.errors
+
+    rows = iter(rows)
+    while True:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", category=pandas.errors.ParserWarning)
+            some = list(islice(rows, 100))
+        if not some:
+            return
+        yield from some
 
 
 def _file(path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = ()) -> Any:
@@ -171,9 +186,4 @@ def check_fraction(fraction: float) -> None:
 def import_datasets():
     with needs_extra("text"):
         import datasets
-        import pandas.errors
-    # pandas only warns where it drops columns of a line that has too many.
-    warnings.filterwarnings("error", category=pandas.errors.ParserWarning)
-    for name in ("datasets", "huggingface_hub"):  # what they log they also raise
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     return datasets
