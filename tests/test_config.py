@@ -198,7 +198,6 @@ def test_a_field_that_is_not_there_takes_its_default():
         ),
         ({"precision": "fast"}, "precision: expected float32 or mixed or auto, not 'fast'"),
         ({"precision": {"kind": "function"}}, "precision: expected float32 or mixed or auto, not"),
-        ({"follow": "wandb"}, "follow.*'wandb'"),
         ({"learning_rates": [0.1, 0.2]}, "^learning_rates: variants side by side are gone; tlite"),
         ({"varied": [{"beta1": 0.8}]}, "^varied: .* are gone; tlite 0.2.0 opens it$"),
         ({"clip_norm": "x"}, "clip_norm.*'x'"),

@@ -21,7 +21,7 @@ SECONDS = 60
 
 def test_one_alone_needs_no_jax():
     code = (
-        "import sys; from tlite import processes as p\n"
+        "import sys; from tlite.parallel import processes as p\n"
         "p.join(); p.join('localhost:1', 1, 0)\n"
         "assert (p.count(), p.number(), p.is_first(), p.told({'a': 1})) == (1, 0, True, {'a': 1})\n"
         "p.leave(); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
