@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tlite.errors import UserError
 from tlite.parallel import processes
 from tlite.parallel.place import Place
-from tlite.parallel.processes import LOST, Crew, agree, exchange, join, leave, lost_peer, told
+from tlite.parallel.processes import LOST, Crew, agree, exchange, join, leave, lost_peer, of_first
 
 SECONDS = 60
 
@@ -23,7 +23,8 @@ def test_one_alone_needs_no_jax():
     code = (
         "import sys; from tlite.parallel import processes as p\n"
         "p.join(); p.join('localhost:1', 1, 0)\n"
-        "assert (p.count(), p.number(), p.is_first(), p.told({'a': 1})) == (1, 0, True, {'a': 1})\n"
+        "assert (p.count(), p.number(), p.is_first()) == (1, 0, True)\n"
+        "assert p.of_first(lambda: {'a': 1}) == {'a': 1}\n"
         "p.leave(); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     )
     names = ("SLURM", "OMPI", "JAX", "TPU")
@@ -83,8 +84,8 @@ def test_what_is_exchanged_arrives_whole_and_does_not_stay(contents):
 
 def test_who_is_somewhere_else_in_the_program_is_told(crew):
     crew(0, **{"tlite/exchange/0/1": b"the end\n"})
-    with pytest.raises(UserError, match="out of step: process 1 is at the end, not told"):
-        told(1)
+    with pytest.raises(UserError, match="out of step: process 1 is at the end, not of first"):
+        of_first(lambda: 1)
     crew(0, **{"tlite/exchange/0/1": b"agree\n"})
     with pytest.raises(UserError, match="out of step: process 1 is at agree, not the end"):
         leave()

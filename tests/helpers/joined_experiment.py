@@ -32,7 +32,7 @@ def loop(what: str, number: str, folder: Path) -> None:
 
     values = processes.agree(np.arange(2.0) + int(number))
     assert values.tolist() == [[i, i + 1] for i in range(processes.count())]
-    assert processes.told({"a": [number, None]}) == {"a": ["0", None]}
+    assert processes.of_first(lambda: {"a": [number, None]}) == {"a": ["0", None]}
     print("printed once", flush=True)
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
     ones = np.ones(8 * jax.device_count())

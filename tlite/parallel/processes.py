@@ -14,14 +14,17 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tlite.errors import UserError
 from tlite.parallel.place import Place, check_address, given_place, in_a_job, local_devices
 
 if TYPE_CHECKING:
     import numpy as np
+
+T = TypeVar("T")
 
 LOST = "another process of this run has ended or can't be reached"
 # What gloo, NCCL and the coordination service write of a peer that is gone.
@@ -105,7 +108,7 @@ def is_first() -> bool:
 def agree(values: "np.ndarray") -> "np.ndarray":
     """The small arrays (...) of all processes, (N, ...), the same in each of them.
 
-    To be called by the main thread, in the same order everywhere, as `told`.
+    To be called by the main thread, in the same order everywhere, as `of_first`.
     """
     import numpy as np
 
@@ -117,10 +120,13 @@ def agree(values: "np.ndarray") -> "np.ndarray":
     return np.stack([np.load(io.BytesIO(one), allow_pickle=False) for one in found])
 
 
-def told(value: Any) -> Any:
-    """Process 0's value, of anything that JSON can hold; the others' is not looked at."""
-    own = json.dumps(value) if is_first() else ""
-    return json.loads(exchange("told", own.encode())[0] if _crew else own)
+def of_first(function: Callable[[], T]) -> T:
+    """What a function gives in process 0, of what JSON can hold, in all; only there it is called.
+
+    All processes go on when it has returned.
+    """
+    own = json.dumps(function()) if is_first() else ""
+    return json.loads(exchange("of first", own.encode())[0] if _crew else own)
 
 
 def exchange(kind: str, content: bytes) -> list[bytes]:

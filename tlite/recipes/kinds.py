@@ -31,8 +31,7 @@ def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
     """A new run of an experiment, in `folder` or the next of its name."""
     kind = RECIPES[type(experiment)]
     prepared = kind.prepare(find_data(experiment))
-    new = str(new_folder(experiment.name, folder)) if processes.is_first() else None
-    path = Path(processes.told(new))
+    path = Path(processes.of_first(lambda: str(new_folder(experiment.name, folder))))
     precision = agreed_precision(experiment.training.precision)
     training = dataclasses.replace(prepared.experiment.training, precision=precision)
     settled = dataclasses.replace(prepared.experiment, training=training)
@@ -56,8 +55,7 @@ def agreed_precision(asked: Precision) -> Precision:
 
     The choice is kept with a run, so that a resumed one computes as it began.
     """
-    found = choose_precision(asked) if processes.is_first() else None
-    precision, reason = processes.told(found)
+    precision, reason = processes.of_first(lambda: choose_precision(asked))
     print(f"precision: {reason}")
     return precision
 
@@ -70,7 +68,7 @@ def with_steps(run: Run, steps: int) -> Run:
     Raises:
         UserError: they can't be: the steps before would have been others, or more are done.
     """
-    if reason := processes.told(_reason_against(run, steps) if processes.is_first() else None):
+    if reason := processes.of_first(lambda: _reason_against(run, steps)):
         raise UserError(reason)
     training = dataclasses.replace(run.experiment.training, steps=steps)
     return dataclasses.replace(

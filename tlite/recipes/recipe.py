@@ -160,10 +160,10 @@ class Recipe(ABC):
 
     def save(self, *, exactly: bool) -> None:
         """Let the run's folder appear; unless `exactly` under the next number, if there is one."""
-        path, experiment, fingerprint = self.run.folder, self.run.experiment, self.run.data
-        if processes.is_first():
-            path = create_run(path, experiment, fingerprint, self.tokenizer, exactly=exactly).folder
-        self.run = Run(Path(processes.told(str(path))), experiment, fingerprint)
+        run = self.run
+        what = run.folder, run.experiment, run.data, self.tokenizer
+        folder = processes.of_first(lambda: str(create_run(*what, exactly=exactly).folder))
+        self.run = dataclasses.replace(run, folder=Path(folder))
 
     @classmethod
     def open(cls, run: Run) -> "Recipe":
@@ -302,7 +302,7 @@ def fingerprint_of(name: str, texts: Iterable[str], unit: str) -> dict[str, Any]
 def same_everywhere(what: dict) -> None:
     """Raises a `UserError` where this process would do something else than the first one."""
     own = json.loads(json.dumps(what))  # as it is told
-    first = processes.told(own)
+    first = processes.of_first(lambda: own)
     first = first if isinstance(first, dict) else {}
     if changed := [part for part in own if own[part] != first.get(part)]:
         raise UserError(

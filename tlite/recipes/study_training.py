@@ -102,7 +102,7 @@ def start_study(
         UserError: the data or a file can't be read, a package is missing, every variant is refused,
             or the folder can't be made.
     """
-    first, taken = processes.is_first(), {"comparison", FILE}
+    taken = {"comparison", FILE}
     name = next(iter(experiments.values())).name
     experiments = in_one_precision(find_data_of_all(experiments))
     variants = tuple(
@@ -115,19 +115,17 @@ def start_study(
         each = "" if same else f"every variant is refused; {refused[0].name}: "
         raise UserError(f"{each}{refused[0].failed}")
     check_comparable({v.name: _measured(v) for v in variants if not v.failed})
-    path = Path(processes.told(str(new_folder(name, folder)) if first else None))
+    path = Path(processes.of_first(lambda: str(new_folder(name, folder))))
     same_everywhere({"study": [vars(v) for v in variants]})
-    if first:
-        write = Study(path, name, variants).write
-        path = create_folder(path, write, exactly=folder is not None)
-    path = Path(processes.told(str(path)))
+    write, exactly = Study(path, name, variants).write, folder is not None
+    path = Path(processes.of_first(lambda: str(create_folder(path, write, exactly=exactly))))
     for variant in refused:
         _tell_failed(variant.name, variant.failed)
     return Study(path, name, variants)
 
 
 def in_one_precision(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
-    """With "auto" decided once for all of them: a later process could find another one faster."""
+    """With "auto" decided once for all of them: the study may be gone on with elsewhere."""
     asked = dict.fromkeys(e.training.precision for e in experiments.values())
     chosen = {precision: agreed_precision(precision) for precision in asked}
     return {
@@ -171,8 +169,8 @@ def train(study: Study, preparing: Preparing) -> None:
         Interrupted: by a signal; all is saved.
     """
     for number, variant in enumerate(study.variants, 1):
-        there = (study.folder / variant.run / "config.json").is_file()
-        if variant.failed or processes.told(variant.ended and there):
+        there = (study.folder / variant.run / "config.json").is_file
+        if variant.failed or processes.of_first(lambda v=variant, there=there: v.ended and there()):
             continue
         which = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
         print(printable(which), flush=True)
@@ -205,7 +203,7 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
         UserError: it can't be opened, or written; or the data is not what it was.
     """
     run = folder / variant.run
-    if processes.told((run / "config.json").is_file()):
+    if processes.of_first((run / "config.json").is_file):
         return open_recipe(run)
     experiment = locate_data(variant.config(), run)
     if preparing.fingerprint(experiment) != variant.data:
@@ -238,7 +236,7 @@ def _report(study: Study) -> None:
 
         print()
         compare([study.folder])
-    processes.told(None)  # what ends another process would end the first one while it compares
+    processes.of_first(lambda: None)  # what ends another would end the first while it compares
     if failed:
         names = f"{', '.join(failed[:SHOWN])}{', ...' if len(failed) > SHOWN else ''}"
         have = "has" if len(failed) == 1 else "have"

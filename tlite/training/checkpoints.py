@@ -30,7 +30,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
-from tlite.parallel.processes import is_first, told
+from tlite.parallel.processes import is_first, of_first
 
 SEAL = "checkpoint.json"
 WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
@@ -391,6 +391,4 @@ def _content_digest(content: dict) -> str:
 
 def _decided(find: Callable[[], T], together: bool) -> T:
     """What `find` gives: in the first process, where all are at it together."""
-    if not together:
-        return find()
-    return told(find() if is_first() else None)
+    return of_first(find) if together else find()

@@ -70,11 +70,11 @@ def fit(
             trainer, metrics, checkpoints, profiled, validation, tokens_per_example, measure
         )
         members, step = loop.resume(start)
-        lines = iterate_metrics(path, "validation") if first else ()
-        scores = processes.told(regular_scores(config, lines))
+        found = lambda: regular_scores(config, iterate_metrics(path, "validation"))  # noqa: E731
+        scores = processes.of_first(found)
         members, step, signal = loop.train(interrupt, members, step, scores)
         checkpoints.wait()
-        processes.told(None)  # the first one has renamed the last checkpoint: all may read it
+        processes.of_first(lambda: None)  # it has renamed the last checkpoint: all may read it
         metrics.check()
     check_end(config, step, scores, signal)
     return members
@@ -156,7 +156,7 @@ class Loop:
         means = validate(self.trainer, members.parameters, self.validation)
         means |= self.measure(members.parameters, means) if self.measure else {}
         line = summarise(means, self.trainer.task.perplexity)
-        line = processes.told({"step": step, "split": "validation"} | line)
+        line = processes.of_first(lambda: {"step": step, "split": "validation"} | line)
         self.metrics.write([line])
         (score,) = selection_scores(self.trainer.config, [line])
         self.checkpoints.save(step, to_named(members), score)
