@@ -42,7 +42,7 @@ from tlite.recipes.tokens import (
 from tlite.terminal import show
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainState, generator_task
-from tlite.training.loop import validate
+from tlite.training.loop import means_of, validate
 from tlite.training.metrics import read_metrics, summarise
 from tlite.training.runs import Run
 
@@ -183,7 +183,7 @@ class GeneratorRecipe(Recipe):
         parameters, step = self.parameters("best")
         print(f"best checkpoint: step {step:,}")
         sums = self.trainer.evaluate(parameters, batches)  # the pictures need them too
-        means = self.means(parameters, batches, find=lambda *_: mean_over_tokens(sums))
+        means = self.means(parameters, batches, find=lambda *_: means_of(sums))
         print(describe("validation", means, self.unit))
         model = self.trainer.models(parameters)[0]
         prompt, key = self.experiment.prompt, jax.random.key(0)
@@ -250,13 +250,6 @@ class GeneratorRecipe(Recipe):
         if sampled:
             batches = self.parts[split].sampled_batches(sampled, self.batch_size)
             tell(f"sampled estimate ({batches[0][..., 0].size} windows):")
-
-
-def mean_over_tokens(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means (M,) of what was summed up (M, T) beside the count."""
-    totals = {n: np.asarray(v, np.float64).reshape(len(v), -1).sum(1) for n, v in sums.items()}
-    count = totals.pop("count")
-    return {name: total / count for name, total in totals.items()}
 
 
 @partial(jax.jit, static_argnums=2)

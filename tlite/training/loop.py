@@ -257,13 +257,14 @@ def host_copy(members: TrainState) -> TrainState:
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
-    sums = trainer.evaluate(parameters, batches)
-    number = trainer.config.seeds
-    count = np.asarray(sums.pop("count"), np.float64).reshape(number, -1).sum(1)
-    return {
-        name: np.asarray(values, np.float64).reshape(number, -1).sum(1) / count
-        for name, values in sums.items()
-    }
+    return means_of(trainer.evaluate(parameters, batches))
+
+
+def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means (M,) of what was summed up, (M, ...) each, beside the `count`."""
+    totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
+    count = totals.pop("count")
+    return {name: total / count for name, total in totals.items()}
 
 
 def agreed(interrupt: "Interrupt", steps_per_call: int = 0) -> tuple[int, int]:

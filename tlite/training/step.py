@@ -70,12 +70,9 @@ def train_step(
 ) -> tuple[TrainState, dict[str, Float[Array, ""]]]:
     """Update on the batch of (key, step); returns the new state and the means of the losses.
 
-    A resident data set is drawn from: each device draws the whole batch, which costs next to
-    nothing, and takes its part. An example's noise comes from its place in the whole batch, and
-    sums are divided once, so the numbers do not depend on how many devices or accumulated parts
-    there are.
+    An example's noise comes from its place in the whole batch, and sums are divided once, so the
+    numbers do not depend on how many devices or accumulated parts there are.
     """
-    batch_key = fold_in(state.key, BATCH)
     noise = fold_in(fold_in(state.key, DROPOUT), step)
 
     def gradient_of(batch, first, size):
@@ -91,40 +88,9 @@ def train_step(
         gradient, sums = jax.grad(objective, has_aux=True)(parameters)
         return placed.gradient(with_precision(gradient, "float32")), sums
 
-    def bucket_gradient(draw, index):
-        batch = draw(data, batch_key, step * config.accumulate + index)
-        size = jax.tree.leaves(batch)[0].shape[0]
-        return gradient_of(placed.part(batch), index * config.batch_size, size)
-
-    size = config.batch_size
-    if task.buckets is None and not isinstance(data, Streamed):
-        batches = task.draw(data, batch_key, step, config.accumulate * size)
-
-    def part_gradient(index):
-        if task.buckets is not None:
-            bucket = task.buckets.choose(data, batch_key, step * config.accumulate + index)
-            branches = [partial(bucket_gradient, draw) for draw in task.buckets.draws]
-            return jax.lax.switch(bucket, branches, index)
-        first = index * size
-        if isinstance(data, Streamed):
-            batch = placed.rows(task.of_stream(data.batch(step, index)))
-        else:
-            cut = partial(jax.lax.dynamic_slice_in_dim, start_index=first, slice_size=size)
-            batch = placed.part(jax.tree.map(cut, batches))
-        return gradient_of(batch, first, size)
-
-    if config.accumulate == 1:
-        sums = part_gradient(0)
-    else:
-        zeros = jax.tree.map(
-            lambda a: jnp.zeros(a.shape, a.dtype), jax.eval_shape(part_gradient, 0)
-        )
-        sums, _ = jax.lax.scan(
-            lambda total, index: (jax.tree.map(jnp.add, total, part_gradient(index)), None),
-            zeros,
-            jnp.arange(config.accumulate),
-        )
-    gradient, sums = placed.total(sums)
+    on_batch = batches_of(task, config, placed, data, fold_in(state.key, BATCH), step)
+    parts = summed(lambda index: on_batch(index, gradient_of), config.accumulate)
+    gradient, sums = placed.total(parts)
     gradient = jax.tree.map(lambda a: a / sums["loss"][1], gradient)
     optimizer = make_optimizer(config)
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
@@ -134,6 +100,60 @@ def train_step(
     if config.norms:
         found |= norms(gradient, rate, updates, state.parameters)
     return state._replace(parameters=parameters, optimizer=optimizer_state), found
+
+
+def batches_of(
+    task: Task,
+    config: TrainingConfig,
+    placed: Replicated | Sharded,
+    data: Any,
+    rng: Key[Array, ""],
+    step: Int[Array, ""],
+) -> Callable[[Int[Array, ""], Callable], PyTree]:
+    """What calls a function with the accumulated batch of an index: this device's part of it, the
+    place of its first example in the update, and the number of its examples.
+
+    A resident data set is drawn from: each device draws the whole batch, which costs next to
+    nothing, and takes its part.
+    """
+    size = config.batch_size
+
+    def of_bucket(index, function):
+        def on(draw):
+            batch = draw(data, rng, number)
+            return function(placed.part(batch), index * size, len(jax.tree.leaves(batch)[0]))
+
+        number = step * config.accumulate + index
+        branches = [partial(on, draw) for draw in task.buckets.draws]
+        return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
+
+    def of_stream(index, function):
+        batch = placed.rows(task.of_stream(data.batch(step, index)))
+        return function(batch, index * size, size)
+
+    def of_resident(index, function):
+        cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
+        return function(placed.part(jax.tree.map(cut, drawn)), index * size, size)
+
+    if task.buckets is not None:
+        return of_bucket
+    if isinstance(data, Streamed):
+        return of_stream
+    drawn = task.draw(data, rng, step, config.accumulate * size)
+    return of_resident
+
+
+def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:
+    """function(0) + ... + function(number - 1), one after the other."""
+    if number == 1:
+        return function(0)
+    shapes = jax.eval_shape(function, 0)
+    return jax.lax.fori_loop(
+        0,
+        number,
+        lambda index, total: jax.tree.map(jnp.add, total, function(index)),
+        jax.tree.map(lambda a: jnp.zeros(a.shape, a.dtype), shapes),
+    )
 
 
 def norms(

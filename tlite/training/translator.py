@@ -75,6 +75,36 @@ def translator_task(
     Raises:
         ValueError: a batch would be empty.
     """
+
+    def loss(model, batch, keys):
+        source, target = batch
+        logits = model(source, target[:, :-1], rng=keys)
+        expected = target[:, 1:]
+        weights = (expected != config.symbols.pad).astype(logits.dtype)
+        # No accuracy: over thousands of pieces argmax takes a seventh of the whole step.
+        return {"loss": F.cross_entropy(logits, expected, weights, label_smoothing)}
+
+    def evaluate(model, batch):
+        source, target = batch
+        logits, expected = model(source, target[:, :-1]), target[:, 1:]
+        weights = (expected != config.symbols.pad).astype(logits.dtype)
+        loss, count = F.cross_entropy(logits, expected, weights)
+        return {"loss": loss, "accuracy": F.accuracy(logits, expected, weights)[0], "count": count}
+
+    return Task(
+        init=lambda rng: TransformerSeq2Seq(config, rng=rng),
+        draw=None,
+        loss=loss,
+        evaluate=evaluate,
+        perplexity=True,
+        buckets=bucket_batches(sizes, batch_tokens, config.symbols.pad, num_devices),
+    )
+
+
+def bucket_batches(
+    sizes: list[tuple[int, int]], batch_tokens: int, pad_id: int, num_devices: int
+) -> Buckets:
+    """The batches of `translator_task`, whose arguments these are."""
     in_batch = [batch_tokens // length for _, length in sizes]
     in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no filling
     if not all(in_batch):
@@ -103,32 +133,10 @@ def translator_task(
         source, target = (side[chosen] for side in data[index])
         # A bucket's last batch, too, is filled up with pairs that do not count.
         counts = (places < size) & (rows < pairs)
-        return source, jnp.where(counts[:, None], target, config.symbols.pad)
-
-    def loss(model, batch, keys):
-        source, target = batch
-        logits = model(source, target[:, :-1], rng=keys)
-        expected = target[:, 1:]
-        weights = (expected != config.symbols.pad).astype(logits.dtype)
-        # No accuracy: over thousands of pieces argmax takes a seventh of the whole step.
-        return {"loss": F.cross_entropy(logits, expected, weights, label_smoothing)}
-
-    def evaluate(model, batch):
-        source, target = batch
-        logits, expected = model(source, target[:, :-1]), target[:, 1:]
-        weights = (expected != config.symbols.pad).astype(logits.dtype)
-        loss, count = F.cross_entropy(logits, expected, weights)
-        return {"loss": loss, "accuracy": F.accuracy(logits, expected, weights)[0], "count": count}
+        return source, jnp.where(counts[:, None], target, pad_id)
 
     draws = tuple(partial(draw, index) for index in range(len(sizes)))
-    return Task(
-        init=lambda rng: TransformerSeq2Seq(config, rng=rng),
-        draw=None,
-        loss=loss,
-        evaluate=evaluate,
-        perplexity=True,
-        buckets=Buckets(choose, draws, num_devices),
-    )
+    return Buckets(choose, draws, num_devices)
 
 
 def padding_share(buckets: tuple[Bucket, ...], pad_id: int) -> float:
