@@ -22,7 +22,7 @@ from tlite.recipes.options import Evaluate
 from tlite.terminal import printable
 
 COMMANDS = {
-    "prepare": (options.Prepare, "commands"),
+    "prepare": (options.Prepare, "preparation"),
     "evaluate": (Evaluate, "commands"),
     "generate": (options.Generate, "texts"),
     "classify": (options.Classify, "texts"),

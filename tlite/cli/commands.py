@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from tlite.cli.options import Export, Prepare, Resume
-from tlite.cli.preparation import prepare_corpus
-from tlite.data.documents import Source
+from tlite.cli.options import Export, Resume
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
@@ -43,13 +41,6 @@ def resume(options: Resume) -> None:
     if options.member is not None:
         recipe = take_member(recipe, options.member)
     recipe.train(options.profile)
-
-
-def prepare(options: Prepare) -> None:
-    """Make a corpus of texts: a folder of token files."""
-    fields = dict(vars(options))
-    names = ("source", "field", "split", "subset", "validation_fraction")
-    prepare_corpus(Source(*(fields.pop(name) for name in names)), **fields)
 
 
 def evaluate(options: Evaluate) -> None:

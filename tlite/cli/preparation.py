@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from tlite.cli.options import Prepare
 from tlite.data.documents import Source
 from tlite.data.manifest import BEGINNINGS, Manifest
-from tlite.data.prepare import Tokenizing, prepare
+from tlite.data.prepare import Tokenizing
+from tlite.data.prepare import prepare as write_corpus
 from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
@@ -17,6 +19,13 @@ LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
 LEAST_PIECES, MOST_PIECES = 257, 1_000_000
 
 Texts = Callable[[int | None], Iterable[str]]
+
+
+def prepare(options: Prepare) -> None:
+    """Make a corpus of texts: a folder of token files."""
+    fields = dict(vars(options))
+    names = ("source", "field", "split", "subset", "validation_fraction")
+    prepare_corpus(Source(*(fields.pop(name) for name in names)), **fields)
 
 
 def prepare_corpus(
@@ -41,7 +50,7 @@ def prepare_corpus(
         open_tokenizer(tokenizer)  # so that one that is not there is told before anything is read
     name = f"bpe of {pieces} pieces" if tokenizer == "bpe" else tokenizer
     tokenizing = Tokenizing(name, lambda texts: make_tokenizer(tokenizer, pieces, texts))
-    manifest = prepare(source, folder, tokenizing, **options)
+    manifest = write_corpus(source, folder, tokenizing, **options)
     for part in BEGINNINGS:
         if found := manifest.parts.get(part):
             print(
