@@ -16,14 +16,14 @@ from tlite.recipes.study_training import resume_study
 
 
 def resume_until_killed(study: Path, number: int) -> None:
-    rename, numbers = Path.rename, itertools.count(1)
+    rename, numbers = os.rename, itertools.count(1)
 
-    def renamed(path, to):
+    def renamed(path, to, **settings):
         if next(numbers) == number:
             os.kill(os.getpid(), signal.SIGKILL)
-        return rename(path, to)
+        return rename(path, to, **settings)
 
-    Path.rename = renamed
+    os.rename = renamed  # of pathlib's and of Orbax's paths
     resume_study(study)
 
 

@@ -80,7 +80,9 @@ def join(
         return
     if place:
         check_address(place)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of a lost process XLA writes pages
+    # Of a lost process XLA writes pages. 1 is what JAX sets where a user has not.
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     _flush()
     _crew = _connected(place, heartbeat, patience)
     if _crew is None:
