@@ -200,7 +200,7 @@ class Line:
             "folder": Path.mkdir,
             "loop": lambda p: p.symlink_to(p.name),
         }
-        nowhere = ["nowhere", "", "a" * 300, "a/" * 3000, "é", BYTES, ".", "/", "/dev/null/x"]
+        nowhere = ["nowhere", "", "a" * 300, "a/" * 3000, "é", BYTES, "/", "/dev/null/x"]
         names = [*files, "/dev/zero", "/dev/null", "/dev/urandom"]
         name = self.chance.choice(names if opens else [*names, *others, *nowhere])
         if name in files | others and not os.path.lexists(self.folder / name):
