@@ -268,8 +268,9 @@ class Checkpoints:
     def set_aside_damaged(self, step: int) -> None:
         """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others."""
         self.close()  # Orbax is to look anew
-        if not is_first():
-            return
+        _decided(lambda: self._set_aside(step), self._writing)  # in all when the first has done it
+
+    def _set_aside(self, step: int) -> None:
         whole = self._scores()
         for other in self._steps():
             if other > step or other not in whole:
