@@ -297,7 +297,8 @@ def test_a_folder_that_is_no_run_is_told_from_none_and_the_newest_run_is_named(
     for name in ("20260101-000000", "20260102-000000"):
         folder = tmp_path / "runs" / "novel" / name
         folder.mkdir(parents=True)
-        run = {"name": "novel", "kind": "GeneratorExperiment", "training": {"steps": 4, "evaluate_every": 2}}
+        training = {"steps": 4, "evaluate_every": 2}
+        run = {"name": "novel", "kind": "GeneratorExperiment", "training": training}
         (folder / "config.json").write_text(json.dumps({"experiment": run}))
         os.utime(folder / "config.json", (int(name[:8]),) * 2)
     message = complaint(runs.open_run, Path("nowhere"), GeneratorExperiment)
