@@ -78,12 +78,12 @@ def test_they_agree_and_leave_together_and_the_first_prints(pair, slurm):
 
 
 def test_where_one_is_killed_in_a_collective_the_other_ends_with_a_sentence(pair):
-    both = pair("loop", heartbeat=3)
+    both = pair("loop", heartbeat=20)  # after which JAX ends the other itself
     both.wait_for("looping")
     both.signal(1, signal.SIGKILL)
     began = time.monotonic()
     (code, _, err), killed = both.end()
-    assert time.monotonic() - began < 3 + 10
+    assert time.monotonic() - began < 20
     assert (code, err.count("\n"), killed) == (2, 1, (-signal.SIGKILL, "", ""))
     assert err.startswith(f"tlite: {LOST}")
 
