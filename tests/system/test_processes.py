@@ -69,6 +69,7 @@ def pair(tmp_path):
         process.communicate()
 
 
+SAID = f"tlite: {LOST}: what was saved is kept\n"
 PRINTED = f"experiment: {EXPERIMENT}\nprinted once\n"
 
 
@@ -77,24 +78,17 @@ def test_they_agree_and_leave_together_and_the_first_prints(pair, slurm):
     assert pair("end", slurm=slurm).end() == [(0, PRINTED, ""), (0, "", "")]
 
 
-def test_where_one_is_killed_in_a_collective_the_other_ends_with_a_sentence(pair):
-    both = pair("loop", heartbeat=20)  # after which JAX ends the other itself
-    both.wait_for("looping")
-    both.signal(1, signal.SIGKILL)
-    began = time.monotonic()
-    (code, _, err), killed = both.end()
-    assert time.monotonic() - began < 20
-    assert (code, err.count("\n"), killed) == (2, 1, (-signal.SIGKILL, "", ""))
-    assert err.startswith(f"tlite: {LOST}")
-
-
-def test_where_the_first_is_killed_jax_ends_the_other_and_says_why(pair):
+@pytest.mark.parametrize("killed", [0, 1])
+def test_where_one_is_killed_in_a_collective_the_other_ends_and_says_why(pair, killed):
+    """In a sentence; or, where JAX is faster, as it is where process 0 is gone, by JAX's page."""
     both = pair("loop", heartbeat=3)
     both.wait_for("looping")
-    both.signal(0, signal.SIGKILL)
-    code, _, err = both.end()[1]
+    both.signal(killed, signal.SIGKILL)
+    began = time.monotonic()
+    code, _, err = both.end()[1 - killed]
+    assert time.monotonic() - began < 3 + 10
     assert code
-    assert "another task died" in err or err.startswith(f"tlite: {LOST}")
+    assert "another task died" in err or (code, err.count("\n"), err[:60]) == (2, 1, SAID[:60])
 
 
 def test_where_one_is_killed_in_a_pause_the_other_ends_too(pair):
