@@ -23,15 +23,14 @@ from pathlib import Path
 import jax
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tlite.experiment_data import find_data
-from tlite.experiment_files import find_experiments, load_variants
-from tlite.own_code import name_files
-
 import tests.conftest  # noqa: F401
 from tests.helpers import golden
 from tlite.config import to_dict
 from tlite.data.download import data_folder
+from tlite.experiment_data import find_data
+from tlite.experiment_files import find_experiments, load_variants
 from tlite.models import make_model
+from tlite.own_code import name_files
 from tlite.recipes.kinds import RECIPES
 from tlite.training.named import by_name
 

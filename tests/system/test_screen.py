@@ -13,7 +13,10 @@ TOLD_BY_TYRO = {
 }
 """What is said of a wrong option has tyro's words now: these are in it, in order."""
 
-ADVICE = "If it is meant: say so in CHANGELOG.md, and edit tests/golden/screen.txt by hand with it."
+ADDED = ("  tlite follow RUN --to tensorboard ",)
+"""How lines begin that there were not yet: the golden file stays as 0.2.0 printed it."""
+
+ADVICE = "If it is meant: say so in CHANGELOG.md, and name the line in this test."
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,8 @@ def printed(tmp_path_factory) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", screen.read())
 def test_a_command_prints_what_it_has_printed(printed, command):
-    before, now = screen.read()[command], printed[command]
+    before, lines = screen.read()[command], printed[command].splitlines(keepends=True)
+    now = "".join(line for line in lines if not line.startswith(ADDED))
     if words := TOLD_BY_TYRO.get(command):
         assert re.search(".*".join(map(re.escape, words)), now, re.DOTALL)
         before, now = (re.sub("(?m)^stderr:.*\n", "", text) for text in (before, now))
