@@ -411,7 +411,7 @@ def encoder_block_backward(saved, gradient):
         (params.attention, attended, inside), gradient
     )
     first, by_x = layer_norm_backward((params.attention_norm, x), sum(by_attended))
-    return F.EncoderBlockParameters(attention, first, feed_forward, second), gradient + by_x
+    return F.BlockParameters(attention, first, feed_forward, second), gradient + by_x
 
 
 def block(params, x, **options):
@@ -420,7 +420,7 @@ def block(params, x, **options):
 
 
 width = 8
-params = F.EncoderBlockParameters(
+params = F.BlockParameters(
     attention_parameters(width),
     F.NormParameters(normal(width), normal(width)),
     F.FeedForwardParameters(linear_parameters(width, 16), linear_parameters(16, width)),

@@ -85,7 +85,7 @@ def make_block(rng):
     shapes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
     keys = jax.random.split(rng, 6)
     *attention, hidden, output = map(make_linear, keys, shapes)
-    return F.EncoderBlockParameters(
+    return F.BlockParameters(
         attention=F.AttentionParameters(*attention),
         attention_norm=make_norm(),
         feed_forward=F.FeedForwardParameters(hidden, output),

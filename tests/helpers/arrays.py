@@ -55,7 +55,7 @@ def feed_forward_parameters(width, hidden, bias=True, seed=0, *, gated=False):
 
 
 def block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
-    return F.EncoderBlockParameters(
+    return F.BlockParameters(
         attention=attention_parameters(width, inner or width, seed=seed),
         attention_norm=norm_parameters(width, norm_bias, seed),
         feed_forward=feed_forward_parameters(width, hidden, seed=seed),
@@ -65,10 +65,9 @@ def block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
 
 def decoder_block_parameters(width, hidden, inner=None, norm_bias=True, seed=0):
     """Those of an encoder block, and of attention on a memory."""
-    return F.DecoderBlockParameters(
+    return block_parameters(width, hidden, inner, norm_bias, seed)._replace(
         cross_attention=attention_parameters(width, inner or width, seed=seed + 5),
         cross_attention_norm=norm_parameters(width, norm_bias, seed + 4),
-        **block_parameters(width, hidden, inner, norm_bias, seed)._asdict(),
     )
 
 

@@ -245,12 +245,9 @@ def _start(
     size: int,
 ) -> Decoding:
     """A window with room for `capacity` tokens, whose first `count` have been read."""
-    caches, ended = (
-        model.empty_caches(*length.shape, capacity=capacity),
-        jnp.zeros_like(length, bool),
-    )
     tokens = grown(tokens, capacity, axis=-1)
-    state = Decoding(tokens, length, caches, jnp.array(False), ended)
+    caches = model.empty_caches(*length.shape, capacity=capacity)
+    state = Decoding(tokens, length, caches, jnp.array(False), jnp.zeros_like(length, bool))
     return _fill(model, state, count, size) if size else state
 
 
@@ -328,11 +325,11 @@ def _extend(model, state, rng, start, count, temperature, stops, settings: Setti
     def until_stale(carry):
         index, state, written = carry
         window = state.tokens.shape[-1]
-        fill = partial(_fill, model, count=window, size=_size(window, state.length.size, window))
-        state = jax.lax.cond(state.stale, lambda s: fill(state=s), lambda s: s, state)
-        return jax.lax.while_loop(
-            lambda carry: goes_on(carry) & ~carry[1].stale, step, (index, state, written)
-        )
+        size = _size(window, state.length.size, window)
+        fill = lambda state: _fill(model, state, window, size)  # noqa: E731
+        state = jax.lax.cond(state.stale, fill, lambda state: state, state)
+        fresh = lambda carry: goes_on(carry) & ~carry[1].stale  # noqa: E731
+        return jax.lax.while_loop(fresh, step, (index, state, written))
 
     written = jnp.full((room, *state.length.shape), PADDING, state.tokens.dtype)
     body = step if slide is None else until_stale

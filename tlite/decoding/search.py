@@ -129,7 +129,7 @@ def beam_search(
         *made, parent = _best(beams, logits, end_id, length_penalty)
         # A source whose limit is reached waits, as it is, for the others.
         going = beams.index < limits
-        made = jax.tree.map(partial(_where, going), made, [beams.live, beams.finished])
+        made = jax.tree.map(partial(jax.vmap(jnp.where), going), made, [beams.live, beams.finished])
         return Beams(beams.index + 1, *made, caches, take(mask, parent))
 
     def goes_on(beams):
@@ -244,10 +244,6 @@ def _while(goes_on: Callable, step: Callable, state, max_length: int, each: int 
         has_room = lambda state, room=capacity: (state.index < room) & goes_on(state)  # noqa: E731
         state = jax.lax.while_loop(has_room, step, state)
     return state
-
-
-def _where(rows: Bool[Array, "B"], new: Array, old: Array) -> Array:
-    return jnp.where(rows.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
 def allowed(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
@@ -42,21 +42,22 @@ def translate(
     check_search(config, beam, length_penalty, max_length)
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
-    limit = partial(_limit, max_length, context)
+
+    def limit(length: int) -> int:
+        """Tokens of the longest target of a source."""
+        return max_length or min(length + length // 2 + 10, context)
+
+    start, end = start_and_end(config)
     mesh = Mesh(np.array(jax.local_devices()), ("data",))
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
     hypotheses = []
     for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
         tokens = _padded([sources[row] for row in rows], context, config.symbols.pad)
         limits = np.array([limit(len(sources[row])) for row in rows])
-        search = _search(mesh, beam, limit(tokens.shape[1]), *start_and_end(config))
+        longest = limit(tokens.shape[1])
+        search = _search(mesh, beam, max_length=longest, start_id=start, end_id=end)
         hypotheses.append((rows, search(model, tokens, limits, length_penalty)))
     return _by_source(hypotheses, len(sources))
-
-
-def _limit(max_length: int | None, context: int, length: int) -> int:
-    """Tokens of the longest target of a source."""
-    return max_length or min(length + length // 2 + 10, context)
 
 
 def _by_source(hypotheses: list[tuple[np.ndarray, Hypotheses]], number: int) -> list:
@@ -109,26 +110,15 @@ def check_search(config, beam: int, length_penalty: float, max_length: int | Non
 
 
 @cache
-def _search(
-    mesh: Mesh, beam: int, max_length: int, start_id: int, end_id: int
-) -> Callable[..., Hypotheses]:
+def _search(mesh: Mesh, beam: int, **settings: int) -> Callable[..., Hypotheses]:
     """A search over a batch that is spread over the devices, each of which ends when it is done."""
-    settings = {"max_length": max_length, "start_id": start_id, "end_id": end_id}
 
     def search(model, source, limits, length_penalty):
         if beam == 1:
             return greedy_search(model, source, limits=limits, **settings)
-        return beam_search(
-            model, source, beam=beam, length_penalty=length_penalty, limits=limits, **settings
-        )
+        of_beams = settings | {"beam": beam, "length_penalty": length_penalty}
+        return beam_search(model, source, limits=limits, **of_beams)
 
-    spec = PartitionSpec
-    return jax.jit(
-        jax.shard_map(
-            search,
-            mesh=mesh,
-            in_specs=(spec(), spec("data"), spec("data"), spec()),
-            out_specs=spec("data"),
-            check_vma=False,
-        )
-    )
+    all_of_it, rows = PartitionSpec(), PartitionSpec("data")
+    specs = {"in_specs": (all_of_it, rows, rows, all_of_it), "out_specs": rows}
+    return jax.jit(jax.shard_map(search, mesh=mesh, check_vma=False, **specs))

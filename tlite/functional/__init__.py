@@ -26,9 +26,8 @@ from tlite.functional.attention import (
 )
 from tlite.functional.block import (
     HIDDEN,
+    BlockParameters,
     BlockParts,
-    DecoderBlockParameters,
-    EncoderBlockParameters,
     Look,
     attention_layer,
     block,

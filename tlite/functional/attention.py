@@ -4,8 +4,9 @@ Masks are boolean, True = may attend, broadcastable to (..., H, T, S).
 """
 
 import math
+import operator
 from collections.abc import Callable
-from functools import wraps
+from functools import reduce, wraps
 from typing import NamedTuple
 
 import jax
@@ -267,8 +268,5 @@ def document_mask(numbers: Int[Array, "*batch T"]) -> Bool[Array, "*batch 1 T T"
 
 def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:
     """What every mask allows; None allows everything."""
-    combined = None
-    for mask in masks:
-        if mask is not None:
-            combined = mask if combined is None else combined & mask
-    return combined
+    given = [mask for mask in masks if mask is not None]
+    return reduce(operator.and_, given) if given else None

@@ -34,8 +34,8 @@ PLACES = {"attention": 0, "feed_forward": 1, "cross_attention": 3}  # of their d
 HIDDEN = 2
 
 
-class EncoderBlockParameters(NamedTuple):
-    """A norm that is None is left out."""
+class BlockParameters(NamedTuple):
+    """A norm that is None is left out; attention on an encoder's output is a decoder's alone."""
 
     attention: AttentionParameters
     attention_norm: NormParameters | None
@@ -43,20 +43,9 @@ class EncoderBlockParameters(NamedTuple):
     feed_forward_norm: NormParameters | None
     attention_output_norm: NormParameters | None = None
     feed_forward_output_norm: NormParameters | None = None
-
-
-class DecoderBlockParameters(NamedTuple):
-    """The same with attention on an encoder's output."""
-
-    attention: AttentionParameters
-    attention_norm: NormParameters | None
-    cross_attention: AttentionParameters
-    cross_attention_norm: NormParameters | None
-    feed_forward: FeedForwardParameters
-    feed_forward_norm: NormParameters | None
-    attention_output_norm: NormParameters | None = None
+    cross_attention: AttentionParameters | None = None
+    cross_attention_norm: NormParameters | None = None
     cross_attention_output_norm: NormParameters | None = None
-    feed_forward_output_norm: NormParameters | None = None
 
 
 STATIC = {"static": True}  # to `jit`: no array
@@ -139,8 +128,8 @@ def block(
 ) -> tuple[Float[Array, "*batch T D"], dict[str, Any]]:
     """Attention, attention on a memory if there is one, feed-forward: each a `residual`.
 
-    ("Attention is all you need", section 3.1.) `params` are `EncoderBlockParameters` or, with a
-    memory, `DecoderBlockParameters`. Returns x and the rows that a cache keeps, by layer.
+    ("Attention is all you need", section 3.1.) `params` are `BlockParameters`. Returns x
+    and the rows that a cache keeps, by layer.
     """
     x, own = residual("attention", parts.attention, params, x, look, parts)
     if look.memory is not None:
@@ -220,7 +209,7 @@ def encoder_block(
 ) -> Float[Array, "*batch T D"]:
     """The `block` of the library's own layers. With a causal mask it is that of a generator.
 
-    `params` are `EncoderBlockParameters`; `look` are more fields of `Look`: `rng`, with which
+    `params` are `BlockParameters`; `look` are more fields of `Look`: `rng`, with which
     dropout is on, `observe`, `angles`, `bias`.
     """
     feed = partial(feed_forward_layer, activation=activation)
@@ -242,7 +231,7 @@ def decoder_block(
 ) -> Float[Array, "*batch T D"]:
     """The `block` on an encoder's output; `mask` (causal, and padding) is for the target.
 
-    `params` are `DecoderBlockParameters`.
+    `params` are `BlockParameters` with `cross_attention`.
     """
     shared = {"num_heads": num_heads, "norm": norm}
     across = within(observe, "cross_attention")

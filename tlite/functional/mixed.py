@@ -6,9 +6,13 @@ bfloat16 product only for a left operand that is not transposed, and the gradien
 respect to W is x^T g. So `jax.grad` and `jax.vjp` take these, `jax.jvp` does not.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+
+_product = partial(jnp.einsum, preferred_element_type=jnp.float32)
 
 
 def matmul(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Array, "*batch O"]:
@@ -20,31 +24,23 @@ def matmul(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Ar
 
 @jax.custom_vjp
 def _mixed(x: Float[Array, "N I"], matrix: Float[Array, "I O"]) -> Float[Array, "N O"]:
-    return _dot(x, matrix)
+    return _mixed_forward(x, matrix)[0]
 
 
 def _mixed_forward(x, matrix):
     x = x.astype(jnp.bfloat16)
-    return _dot(x, matrix), (x, matrix)
+    return _product("ni,io->no", x, matrix), (x, matrix)
 
 
 def _mixed_backward(saved, gradient):
     """d x = g W^T,  d W = x^T g."""
     x, matrix = saved
     gradient = gradient.astype(jnp.bfloat16)
-    by_x = jax.lax.dot_general(
-        gradient, matrix, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
-    )
-    return by_x, _dot(transposed(x), gradient).astype(matrix.dtype)
+    by_matrix = _product("in,no->io", transposed(x), gradient)
+    return _product("no,io->ni", gradient, matrix), by_matrix.astype(matrix.dtype)
 
 
 _mixed.defvjp(_mixed_forward, _mixed_backward)
-
-
-def _dot(x: Float[Array, "N I"], y: Float[Array, "I O"]) -> Float[Array, "N O"]:
-    return jax.lax.dot(
-        x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), preferred_element_type=jnp.float32
-    )
 
 
 def transposed(x: Float[Array, "*batch N I"]) -> Float[Array, "*batch I N"]:
@@ -54,10 +50,7 @@ def transposed(x: Float[Array, "*batch N I"]) -> Float[Array, "*batch I N"]:
     *batch, rows, columns = x.shape
     a, b = (next(d for d in (16, 8, 4, 2, 1) if n % d == 0) for n in (rows, columns))
     blocks = x.reshape(*batch, rows // a, a, columns // b, b)
-    axes = tuple(range(len(batch)))
-    first = len(batch)
-    permuted = blocks.transpose(*axes, first + 2, first + 3, first, first + 1)
-    return permuted.reshape(*batch, columns, rows)
+    return jnp.moveaxis(blocks, (-2, -1), (-4, -3)).reshape(*batch, columns, rows)
 
 
 @jax.custom_vjp
@@ -78,11 +71,11 @@ def _forward(query, key, value, mask):
     E is 0, and so is O.
     """
     query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
-    scores = jnp.where(mask, _batched_dot(query, key, over=-1), -1e30)
+    scores = jnp.where(mask, _product("btk,bsk->bts", query, key), -1e30)
     exponentials = jnp.where(mask, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
     scale = 1 / jnp.maximum(exponentials.sum(-1, keepdims=True), 1e-30)
     exponentials = exponentials.astype(jnp.bfloat16)
-    output = scale * _batched_dot(exponentials, value, over=-2)
+    output = scale * _product("bts,bsv->btv", exponentials, value)
     return output, (query, key, value, exponentials, scale, output)
 
 
@@ -94,20 +87,14 @@ def _backward(saved, gradient):
     query, key, value, exponentials, scale, output = saved
     by_row = (gradient * output).sum(-1, keepdims=True)
     scaled = (scale * gradient).astype(jnp.bfloat16)
-    by_weights = _batched_dot(scaled, value, over=-1)
+    by_weights = _product("btv,bsv->bts", scaled, value)
     by_scores = (exponentials * (by_weights - scale * by_row)).astype(jnp.bfloat16)
     return (
-        _batched_dot(by_scores, key, over=-2),
-        _batched_dot(transposed(by_scores), query, over=-2),
-        _batched_dot(transposed(exponentials), scaled, over=-2),
+        _product("bts,bsk->btk", by_scores, key),
+        _product("bst,btk->bsk", transposed(by_scores), query),
+        _product("bst,btv->bsv", transposed(exponentials), scaled),
         None,
     )
 
 
 attention_products.defvjp(_forward, _backward)
-
-
-def _batched_dot(x: Float[Array, "B N I"], y: Float[Array, "B M J"], *, over: int) -> Array:
-    """x times y or y^T for each element of the batch: the last axis of x with axis `over` of y."""
-    contracted = ((2,), (y.ndim + over,))
-    return jax.lax.dot_general(x, y, (contracted, ((0,), (0,))), preferred_element_type=jnp.float32)

@@ -665,8 +665,7 @@ class Block:
                 norms[f"{name}_output_norm"] = config.norm.init(keys[1], config)
         if index == 0 and not self.first_norm:
             norms["attention_norm"] = None
-        kind = F.DecoderBlockParameters if across else F.EncoderBlockParameters
-        return kind(**layers, **norms)
+        return F.BlockParameters(**layers, **norms)
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look, config):
         parts = F.BlockParts(
