@@ -66,7 +66,8 @@ class Uncached(nnx.Module):
                     return jax.lax.dynamic_slice_in_dim(logits, index, 1, axis=-2)
                 decoder, (vectors, seen) = self.model.decoder, memory
                 x = decoder.embed(target, table=table)
-                x, _ = decoder.run_blocks(x, None, decoder.key_values(vectors), seen)
+                memories = decoder.key_values(vectors)
+                x, _ = decoder.run_blocks(x, memories=memories, memory_mask=seen)
                 return self.model.logits(jax.lax.dynamic_slice_in_dim(x, index, 1, axis=-2))
 
             return run

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from tests.helpers.models import replaced
-from tlite.functional import scaled_dot_product_attention
+from tlite.functional import Look, scaled_dot_product_attention
 from tlite.models import (
     ALiBi,
     Attention,
@@ -179,9 +179,13 @@ def test_parts_that_go_together_are_taken(parts):
 )
 def test_only_yarn_multiplies_queries_and_keys(scaling, magnitude):
     config = GeneratorConfig(positions=Rotary(local_base=7.0, scaling=scaling))
-    positions = jax.numpy.arange(3)
-    assert config.positions.angles(positions, config, 0)[1] == pytest.approx(magnitude)
-    assert config.positions.angles(positions, config, 4)[1] == 1  # local: nothing is scaled
+
+    def multiplied(window):
+        look = Look(config.num_heads, positions=jax.numpy.arange(3), window=window)
+        return config.positions.of_scores(None, look, config, causal=True)["magnitude"]
+
+    assert multiplied(0) == pytest.approx(magnitude)
+    assert multiplied(4) == 1  # local: nothing is scaled
 
 
 def test_a_subclass_of_a_config_has_the_same_model():

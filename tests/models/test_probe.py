@@ -77,8 +77,9 @@ class Cut(Layer):
 class Backwards(Rotary):
     """Positions from the end of what there is, so that they change as a text grows."""
 
-    def angles(self, positions, config, window):
-        return super().angles(positions[..., ::-1], config, window)
+    def of_scores(self, params, look, config, **settings):
+        look = dataclasses.replace(look, positions=look.positions[..., ::-1])
+        return super().of_scores(params, look, config, **settings)
 
 
 class Unplaced(Learned):
@@ -150,7 +151,7 @@ def test_positions_of_a_class_of_ones_own_are_tried():
     said = told(dataclasses.replace(KINDS[GeneratorConfig], positions=Backwards()))
     assert said.startswith("Backwards, as positions, decodes otherwise than it trains")
     said = told(dataclasses.replace(KINDS[GeneratorConfig], positions=Unplaced()))
-    assert said.startswith("Unplaced, as positions, is asked for add, angles and bias")
+    assert said.startswith("Unplaced, as positions, is asked for add and of_scores")
 
 
 def test_the_part_at_fault_is_named_among_others():

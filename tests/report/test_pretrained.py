@@ -12,6 +12,7 @@ import pytest
 from tests.helpers.inspected import groups_of, undrawn, weights_of
 from tests.helpers.models import drawn as drawn_model
 from tests.helpers.recipes import complaint
+from tlite import functional as F
 from tlite import inspection
 from tlite.models import (
     Attention,
@@ -254,7 +255,8 @@ def test_positions_are_those_of_the_model(folders, looked):
     model, _, _ = load_pretrained(folders("seq2seq"))
     for stack, name in ((model.encoder, "bias-relative"), (model.decoder, "bias-relative-decoder")):
         at = np.arange(stack.config.context)
-        bias = jax.jit(lambda stack, at: stack.look_at(at, at, None, 0).bias)(stack, at)
+        look = F.Look(stack.config.num_heads, positions=at, key_positions=at)
+        bias = jax.jit(lambda stack, look: stack.look_at(look, 0).bias)(stack, look)
         lines = drawn[name][1]().lines
         middle = len(at) // 2
         np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, middle])

@@ -9,11 +9,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.models import earlier
-from tlite.models.config import BlocksConfig, PositionsPart
+from tlite.models.config import BlocksConfig
 from tlite.models.logistic import LogisticConfig, LogisticRegression
 from tlite.models.masked import Projection
 from tlite.models.parameters import held, hold
-from tlite.models.parts import Sinusoidal, check, linear
+from tlite.models.parts import PositionsPart, Sinusoidal, check, linear
 from tlite.models.stack import Encoder
 
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's

@@ -1,7 +1,7 @@
 """What the models have in common: their sizes and their parts."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,34 +9,22 @@ from tlite.config import check_size
 from tlite.config.own_code import is_own, name_of
 from tlite.models.earlier import BLOCKS, read_earlier
 from tlite.models.parts import (
-    ALiBi,
     Attention,
+    AttentionPart,
     Block,
     Embedding,
     FeedForward,
-    FeedForwardFunction,
-    Layer,
+    FeedForwardPart,
     Learned,
-    NoPositions,
     Norm,
-    NormFunction,
-    PositionsFunction,
-    Relative,
-    Rotary,
-    Sinusoidal,
+    NormPart,
+    PositionsPart,
     check,
     part,
 )
 
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
-
-Given = str | Callable
-"""What may be given for a part: a word, or a function of one's own."""
-PositionsPart = (
-    Learned | Sinusoidal | Rotary | Relative | ALiBi | NoPositions | PositionsFunction | Given
-)
-"""Added to the embedding, rotating queries and keys, or a bias of scores by the distance."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +64,11 @@ class BlocksConfig:
     positions: PositionsPart = Learned()
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
-    attention: Attention | Layer | Given = Attention()
+    attention: AttentionPart = Attention()
     """The attention layer."""
-    feed_forward: FeedForward | FeedForwardFunction | Layer | Given = FeedForward()
+    feed_forward: FeedForwardPart = FeedForward()
     """The feed-forward layer."""
-    norm: Norm | NormFunction | Given = Norm()
+    norm: NormPart = Norm()
     """The norms of layers."""
     block: Block | str = Block()
     """How layers, residuals and norms make a block."""
@@ -95,8 +83,7 @@ class BlocksConfig:
         check(self, sizes="context width num_heads", counts="vocabulary_size", rates="dropout")
         check_size("num_blocks", self.num_blocks, MOST_BLOCKS)
         self.attention.check(self)
-        alike = len({self.attention.window(index) for index in range(self.num_blocks)}) == 1
-        if self.loop.scan and not (alike and self.block.first_norm):
+        if self.loop.scan and not (len({*self.windows}) == 1 and self.block.first_norm):
             raise ValueError("scan needs blocks that are alike: no different windows or norms")
         hash(self)  # a list in a part can't be compared: told here
 
@@ -109,6 +96,11 @@ class BlocksConfig:
     def width_of_heads(self) -> int:
         """Width K of a head."""
         return self.attention.width_of_heads(self)
+
+    @property
+    def windows(self) -> list[int]:
+        """How far each block sees; 0: everything."""
+        return [self.attention.window(block) for block in range(self.num_blocks)]
 
 
 def named_parts(config) -> Iterator[tuple[str, str]]:

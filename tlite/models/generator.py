@@ -81,7 +81,7 @@ class TransformerGenerator(Encoder):
         start + T must not exceed the model's context.
         """
         x = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
-        x, caches = self.run_blocks(x, None, caches=caches, start=start, observe=observe)
+        x, caches = self.run_blocks(x, caches=caches, start=start, observe=observe)
         return self.logits(x), caches
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:

@@ -355,7 +355,7 @@ class FeedForwardFunction(FunctionPart):
 
 
 class Positions:
-    """How the place of a token enters: each kind does one of `add`, `angles`, `bias`.
+    """How the place of a token enters: each kind does `add` or `of_scores`.
 
     A function of your own gets (positions (..., T), D) and returns what is added to the embeddings,
     (..., T, D). What its `parameters(config, rng)` gives comes first.
@@ -386,23 +386,13 @@ class Positions:
         F.check_length(x.shape[-2], config.context, "the model's context")
         return x
 
-    def angles(
-        self, positions: Int[Array, "*batch T"], config, window: int
-    ) -> tuple[Float[Array, "*batch T half_K"] | None, float]:
-        """What queries and keys are turned by, in a block with this window, and multiplied by."""
-        return None, 1.0
+    def of_scores(self, params, look: F.Look, config, *, causal: bool) -> dict[str, Any]:
+        """What attention is told, as fields of its `look`, whose positions and window are known.
 
-    def bias(
-        self,
-        params,
-        positions: Int[Array, "*batch T"],
-        key_positions: Int[Array, "*#batch S"],
-        config,
-        *,
-        causal: bool,
-    ) -> Float[Array, "*batch H T S"] | None:
-        """What is added to scores."""
-        return None
+        `angles` (..., T, K / 2) and a `magnitude`, by which queries and keys are turned and
+        multiplied; or a `bias` of scores (..., H, T, S), of a model that is `causal` or not.
+        """
+        return {}
 
 
 @dataclass(frozen=True)
@@ -507,15 +497,16 @@ class Rotary(Positions):
     def __post_init__(self):
         check(self, positive="base local_base")
 
-    def angles(self, positions, config, window):
-        local = self.local_base if window > 0 else None
+    def of_scores(self, params, look, config, *, causal):
+        local = self.local_base if look.window > 0 else None
         frequencies = F.rotary_frequencies(config.width_of_heads, local or self.base)
         scaling, magnitude = None if local else self.scaling, 1.0
         if scaling:
             frequencies = scaling.frequencies(frequencies, self.base)
             magnitude = scaling.magnitude
-        angles = positions[..., None] * frequencies
-        return (angles[..., None, :, :] if positions.ndim > 1 else angles), magnitude
+        angles = look.positions[..., None] * frequencies
+        angles = angles[..., None, :, :] if look.positions.ndim > 1 else angles
+        return {"angles": angles, "magnitude": magnitude}
 
 
 @dataclass(frozen=True)
@@ -536,29 +527,25 @@ class Relative(Positions):
     def init(self, rng: Key[Array, ""], config):
         return table(rng, self.buckets, config.num_heads)
 
-    def bias(self, params, positions, key_positions, config, *, causal):
-        distances = key_positions[..., None, :] - positions[..., :, None]
+    def of_scores(self, params, look, config, *, causal):
+        distances = look.key_positions[..., None, :] - look.positions[..., :, None]
         buckets = F.relative_buckets(distances, self.buckets, self.distance, causal=causal)
-        return jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)
+        return {"bias": jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)}
 
 
 @dataclass(frozen=True)
 class ALiBi(Positions):
     """A bias of scores in proportion to the distance (Press et al. 2022)."""
 
-    def bias(self, params, positions, key_positions, config, *, causal):
-        return F.alibi(positions, key_positions, config.num_heads)
+    def of_scores(self, params, look, config, *, causal):
+        return {"bias": F.alibi(look.positions, look.key_positions, config.num_heads)}
 
 
 @dataclass(frozen=True)
-class PositionsFunction(Positions):
+class PositionsFunction(FunctionPart, Positions):
     """A user's `positions(at, width)`: vectors (..., T, D) that are added to the embedding."""
 
-    name: ClassVar[str] = "own"
-    function: Callable
-
-    def init(self, rng: Key[Array, ""], config):
-        return made_by(self.function, rng, config)
+    name, part = "own", NoPositions()
 
     def add(self, params, x, positions, config):
         x = super().add(params, x, positions, config)
@@ -673,6 +660,15 @@ class Block:
         )
         return F.block(params, x, look, parts)
 
+
+Given = str | Callable
+"""What may be given for a part: a word, or a function of one's own."""
+NormPart = Norm | NormFunction | Given
+AttentionPart = Attention | Layer | Given
+FeedForwardPart = FeedForward | FeedForwardFunction | Layer | Given
+PositionsPart = (
+    Learned | Sinusoidal | Rotary | Relative | ALiBi | NoPositions | PositionsFunction | Given
+)
 
 WORDS: dict[str, dict[str, Any]] = {
     "norm": {"layer": Norm(), "rms": Norm("rms"), "zero_centred_rms": Norm("rms", offset=1.0)},

@@ -37,7 +37,7 @@ LAYER = (
 PARTS = {
     "attention": LAYER,
     "feed_forward": LAYER,
-    "positions": "is asked for add, angles and bias, as tlite.models.Learned is",
+    "positions": "is asked for add and of_scores, as tlite.models.Learned is",
 }
 """The same of dataclasses with `init`, where it is not what a function in their place gets."""
 
@@ -67,14 +67,13 @@ def probe(config, make: Callable) -> None:
         alone = _without(small, brought.keys() - {slot})
         name = f"{getattr(part, '__name__', type(part).__name__)}, as {slot},"
         try:
-            if wrong := _wrong(make(alone, rng=jax.random.key(0))):
-                raise UserError(f"{name} {wrong}")
-        except UserError:
-            raise
+            wrong = _wrong(make(alone, rng=jax.random.key(0)))
         except Exception as error:  # the user's code: of any type
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             contract = (CONTRACTS | (PARTS if hasattr(part, "init") else {}))[slot]
             raise UserError(f"{name} {contract}: {_line_of(error, part)}{said}") from error
+        if wrong:
+            raise UserError(f"{name} {wrong}")
 
 
 def users_parts(config) -> dict[str, object]:

@@ -11,14 +11,14 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from tlite import functional as F
 from tlite.config import check_size
 from tlite.models import earlier
-from tlite.models.config import MOST_BLOCKS, BlocksConfig, Given, PositionsPart
+from tlite.models.config import MOST_BLOCKS, BlocksConfig
 from tlite.models.parameters import hold, summary
 from tlite.models.parts import (
     Embedding,
     FeedForward,
-    FeedForwardFunction,
-    Layer,
+    FeedForwardPart,
     OutputLayer,
+    PositionsPart,
     Sinusoidal,
     check,
 )
@@ -75,7 +75,7 @@ class Seq2SeqConfig(BlocksConfig):
     positions: PositionsPart = Sinusoidal()
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
-    feed_forward: FeedForward | FeedForwardFunction | Layer | Given = FeedForward(dropout=0.1)
+    feed_forward: FeedForwardPart = FeedForward(dropout=0.1)
     """The feed-forward layer."""
     head: TranslatorHead = TranslatorHead()
     """The output layer."""
@@ -129,7 +129,8 @@ class TransformerSeq2Seq(nnx.Module):
         memory, mask = self.encode(source, **of_source)
         x = self.decoder.embed(target, table=self.target_table())
         memories = self.decoder.key_values(memory, of_target["observe"])
-        return self.logits(self.decoder.run_blocks(x, None, memories, mask, **of_target)[0])
+        x, _ = self.decoder.run_blocks(x, memories=memories, memory_mask=mask, **of_target)
+        return self.logits(x)
 
     def encode(
         self,
@@ -156,25 +157,22 @@ class TransformerSeq2Seq(nnx.Module):
         start: Int[Array, "*#batch"],
         *,
         positions: Int[Array, "*#batch T"] | None = None,
-        key_positions: Int[Array, "*#batch C"] | None = None,
-        mask: Bool[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        **look,
     ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
         """Logits after T more tokens of a target whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole target, for the price of the new tokens.
 
         The T may also be the next tokens of T targets of one source, which share the caches: then
-        `positions` are theirs in their targets, `key_positions` those of the caches' places, and
-        `mask` (..., T, C) says which places, `start` to `start` + T - 1 for the new ones among
-        them, hold each one's target.
+        `positions` are theirs in their targets, `key_positions` (..., C) those of the caches'
+        places, and `mask` (..., T, C) says which places, `start` to `start` + T - 1 for the new
+        ones among them, hold each one's target. These and `observe` are fields of the look.
         """
         if positions is None:
             positions = F.positions_from(start, tokens.shape[-1])
         x = self.decoder.embed(tokens, positions, table=self.target_table())
-        settings = {"positions": positions, "key_positions": key_positions, "observe": observe}
-        inputs = x, mask, memories, memory_mask
-        x, caches = self.decoder.run_blocks(*inputs, caches=caches, start=start, **settings)
+        look |= {"memories": memories, "memory_mask": memory_mask, "caches": caches}
+        x, caches = self.decoder.run_blocks(x, positions=positions, start=start, **look)
         return self.logits(x), caches
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:

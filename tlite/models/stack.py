@@ -75,82 +75,80 @@ class Stack(nnx.Module):
     def run_blocks(
         self,
         x: Float[Array, "*batch T D"],
-        mask: Bool[Array, "..."] | None,
-        memories: Sequence[F.KeyValues] | None = None,
-        memory_mask: Bool[Array, "..."] | None = None,
+        mask: Bool[Array, "..."] | None = None,
         *,
-        positions: Int[Array, "*#batch T"] | None = None,
-        key_positions: Int[Array, "*#batch S"] | None = None,
+        memories: Sequence[F.KeyValues] | None = None,
         caches: Sequence[Rows] | None = None,
-        start: Int[Array, "*#batch"] | None = None,
-        rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        **given,
     ) -> tuple[Float[Array, "*batch T D"], list[Rows]]:
         """Dropout, every block with its memory and cache, and the final norm; and the caches.
 
-        With caches x is what comes at `start` of a longer sequence. Without a mask, (..., T, C)
-        then, a causal stack's is causal. The `positions` of x are 0, 1, ... or `start`,
-        start + 1, ... unless given, those of the keys in caches 0, 1, ...
+        `given` are more fields of `functional.Look`. With caches x is what comes at `start` of a
+        longer sequence. Without a mask, (..., T, C) then, a causal stack's is causal. The
+        `positions` of x are 0, 1, ... or `start`, start + 1, ... unless given, the `key_positions`
+        in caches 0, 1, ...
         """
-        blocks = len(self.blocks)
-        x = observe("embedding", by_example(x))
-        x = F.dropout(F.fold_in(rng, blocks), x, self.config.dropout)
-        if positions is None:
-            positions = F.positions_from(start if caches else jnp.array(0), x.shape[-2])
-        if key_positions is None:
-            key_positions = jnp.arange(room(caches)) if caches else positions
-        causal = self.causal and mask is None and not caches
-        if self.causal and mask is None:
-            mask = F.cache_mask(positions, room(caches)) if caches else F.causal_mask(x.shape[-2])
-        shared = {"memory_mask": memory_mask, "start": start, "causal": causal}
-        windows = [self.config.attention.window(index) for index in range(blocks)]
-        looks = {w: self.look_at(positions, key_positions, mask, w, **shared) for w in {*windows}}
-        inputs = memories or [None] * blocks, caches or [None] * blocks
-        watched = observe is not F.unobserved  # what is inside of a scan can't be
+        look = self.look(x.shape[-2], caches, mask=mask, **given)
+        x = look.observe("embedding", by_example(x))
+        x = F.dropout(F.fold_in(look.rng, len(self.blocks)), x, self.config.dropout)
+        watched = look.observe is not F.unobserved  # what is inside of a scan can't be
         if self.config.loop.scan and not (caches or watched):
-            x, rows = self.scanned(x, looks[windows[0]], inputs[0], rng)
+            x, rows = self.scanned(x, look, memories)
         else:
-            x, rows = self.unrolled(x, [looks[w] for w in windows], *inputs, rng, observe)
-        return observe("final", self.final_norm(x)), rows
+            x, rows = self.unrolled(x, look, memories, caches)
+        return look.observe("final", self.final_norm(x)), rows
 
-    def look_at(
-        self,
-        positions: Int[Array, "*batch T"],
-        key_positions: Int[Array, "*#batch S"],
-        mask: Bool[Array, "..."] | None,
-        window: int,
-        **shared,
-    ) -> F.Look:
-        """What blocks with this window look at: mask, rotary angles, bias of scores."""
-        config, at = self.config, (positions, key_positions)
+    def look(self, length: int, caches: Sequence[Rows] | None = None, **given) -> F.Look:
+        """What all blocks look at: the places of so many tokens and of their keys, and a mask."""
+        look = F.Look(self.config.num_heads, norm=self.config.norm, **given)
+        positions, keys, mask = look.positions, look.key_positions, look.mask
+        if positions is None:
+            positions = F.positions_from(look.start if caches else jnp.array(0), length)
+        if keys is None:
+            keys = jnp.arange(room(caches)) if caches else positions
+        causal = self.causal and mask is None
+        if causal:
+            mask = F.cache_mask(positions, room(caches)) if caches else F.causal_mask(length)
+        fields = {"mask": mask, "causal": causal and not caches}
+        return dataclasses.replace(look, positions=positions, key_positions=keys, **fields)
+
+    def look_at(self, look: F.Look, window: int) -> F.Look:
+        """The same for blocks with this window: their mask, rotary angles, bias of scores."""
+        config, mask = self.config, look.mask
         if window:
-            mask = F.combine_masks(mask, F.window_mask(*at, window))
-        angles, magnitude = config.positions.angles(positions, config, window)
-        bias = config.positions.bias(self.learned_positions, *at, config, causal=self.causal)
-        shared |= {"norm": config.norm, "window": window, "mask": mask, "bias": bias}
-        shared |= {"positions": positions, "key_positions": key_positions}
-        return F.Look(config.num_heads, angles=angles, magnitude=magnitude, **shared)
+            mask = F.combine_masks(mask, F.window_mask(look.positions, look.key_positions, window))
+        look = dataclasses.replace(look, mask=mask, window=window)
+        params, causal = self.learned_positions, self.causal
+        scores = config.positions.of_scores(params, look, config, causal=causal)
+        return dataclasses.replace(look, **scores)
 
-    def unrolled(self, x, looks, memories, caches, rng, observe):
+    def unrolled(self, x, look: F.Look, memories, caches):
         """One block after the other."""
-        rows, inputs = [], zip(self.blocks, looks, memories, caches, strict=True)
-        for index, (params, look, memory, cache) in enumerate(inputs):
-            inside = {"rng": F.fold_in(rng, index), "observe": F.within(observe, f"blocks.{index}")}
-            look = dataclasses.replace(look, memory=memory, cache=cache, **inside)
-            x, of_block = self.block(params, x, look)
+        looks, rows = {w: self.look_at(look, w) for w in {*self.config.windows}}, []
+        for index, (params, window) in enumerate(
+            zip(self.blocks, self.config.windows, strict=True)
+        ):
+            inside = {
+                "memory": memories and memories[index],
+                "cache": caches and caches[index],
+                "rng": F.fold_in(look.rng, index),
+                "observe": F.within(look.observe, f"blocks.{index}"),
+            }
+            x, of_block = self.block(params, x, dataclasses.replace(looks[window], **inside))
             rows.append(of_block)
         return x, rows
 
-    def scanned(self, x, look, memories, rng):
+    def scanned(self, x, look: F.Look, memories):
         """One block after the other, in one program for all, which are alike."""
+        look = self.look_at(look, self.config.windows[0])
 
         def step(x, inputs):
             index, params, memory = inputs
-            inside = {"memory": memory, "rng": F.fold_in(rng, index)}
+            inside = {"memory": memory, "rng": F.fold_in(look.rng, index)}
             return self.block(params, x, dataclasses.replace(look, **inside))
 
         stack = partial(jax.tree.map, lambda *arrays: jnp.stack(arrays))
-        inputs = jnp.arange(len(self.blocks)), stack(*self.blocks), stack(*memories)
+        inputs = jnp.arange(len(self.blocks)), stack(*self.blocks), memories and stack(*memories)
         x, rows = jax.lax.scan(step, x, inputs)
         return x, [jax.tree.map(lambda a, i=i: a[i], rows) for i in range(len(self.blocks))]
 
@@ -207,7 +205,7 @@ def rows_of(across: bool, config: BlocksConfig) -> list[Rows]:
     def run():
         stack = (Decoder if across else Encoder)(config, embedding=False, rng=jax.random.key(0))
         x = jnp.zeros((1, config.width))
-        return stack.run_blocks(x, None, stack.key_values(x) if across else None)[1]
+        return stack.run_blocks(x, memories=stack.key_values(x) if across else None)[1]
 
     return jax.eval_shape(run)
 

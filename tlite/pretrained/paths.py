@@ -73,13 +73,12 @@ def filled_in(config: BlocksConfig) -> dict[str, Any]:
     }
     found |= {path: config.bias for path in ours if path.endswith("bias")} | found
     ours |= {path: found[path] for path in found.keys() & ours.keys() if ours[path] is None}
-    windows = [config.attention.window(block) for block in range(config.num_blocks)]
-    ours["attention.windows"] = windows
+    ours["attention.windows"] = config.windows
     if ours.get("norm.method") == "rms":
         ours["norm.bias"] = False
     if isinstance(positions, Rotary):
         same = positions.local_base == positions.base and not positions.scaling
-        if same or not any(windows):
+        if same or not any(config.windows):
             ours["positions.local_base"] = None
         if positions.scaling:
             ours["positions.scaling.attention_factor"] = positions.scaling.magnitude

@@ -160,7 +160,7 @@ def write_windows(family: str, config: BlocksConfig) -> dict[str, Any]:
     """The inverse. Of windows of several sizes the longest is written, so they are not the same."""
     if family not in PATTERNS:
         return {}
-    windows = [config.attention.window(block) for block in range(config.num_blocks)]
+    windows = config.windows
     longest = max(windows, default=0)
     key, _, pattern = PATTERNS[family]
     if family == "mistral":

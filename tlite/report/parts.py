@@ -65,10 +65,11 @@ def position_pictures(stack: Stack, place: str = "") -> Iterator[Picture]:
     if isinstance(config.positions, Learned):
         table = np.asarray(config.positions.table(stack.learned_positions, config))[: len(at)]
         yield from table_pictures(table, f"{word}{place}")
-    windows = sorted({config.attention.window(index) for index in range(config.num_blocks)})
+    windows = sorted({*config.windows})
     has_local = getattr(config.positions, "local_base", None) is not None
+    plain = F.Look(config.num_heads, positions=at, key_positions=at)
     for window in windows if has_local else windows[:1]:  # whose angles are their own
-        look = stack.look_at(at, at, None, window)
+        look = stack.look_at(plain, window)
         if look.angles is not None:
             local = f"-window-{window}" if window and has_local else ""
             yield from angle_pictures(look.angles, f"rotary{place}{local}")
@@ -128,10 +129,8 @@ def similarity_picture(rows: Float[np.ndarray, "T D"], name: str, caption: str) 
 
 def masks_of(stack: Stack, length: int) -> list[Bool[np.ndarray, "T T"] | None]:
     """By block where each of the first tokens may look; None: everywhere."""
-    at, config = jnp.arange(length), stack.config
-    causal = F.causal_mask(length) if stack.causal else None
-    windows = [config.attention.window(index) for index in range(len(stack.blocks))]
-    masks = (stack.look_at(at, at, causal, window).mask for window in windows)
+    look = stack.look(length)
+    masks = (stack.look_at(look, window).mask for window in stack.config.windows)
     return [None if m is None else np.asarray(m).reshape(length, length) for m in masks]
 
 
