@@ -34,7 +34,7 @@ from tlite.decoding.search import length_normaliser
 from tlite.decoding.translate import translate
 from tlite.inspection import run
 from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
-from tlite.pictures import plot_alignment
+from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.translator import make_buckets, padding_share, translator_task
@@ -168,11 +168,9 @@ looked_at = letters @ np.arange(letters.shape[1]) / letters.sum(1)
 correlation = np.corrcoef(np.arange(len(letters)), looked_at)[0, 1]
 print(f"correlation of the place written and the place looked at: {correlation:.2f}")
 assert correlation < -0.8
-axes = plot_alignment(
-    weights,
-    [tokenizer.source.piece_of(t) for t in source],
-    [tokenizer.target.piece_of(t) for t in target[1:]],
-)
+pieces = [tokenizer.source.piece_of(t) for t in source]
+written = [tokenizer.target.piece_of(t) for t in target[1:]]
+axes = plot_attention(weights, written, pieces, each="decoder block")
 plt.show()
 
 # %% [markdown]

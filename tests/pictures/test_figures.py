@@ -37,14 +37,13 @@ PLOTS = {
     "top tokens": lambda: P.plot_top_tokens(SHARES, PIECES, WORDS),
 }
 PANELS = {
-    "alignment": lambda: P.plot_alignment(SHARES[None], WORDS, WORDS),
     "attention": lambda: P.plot_attention(SHARES[None], WORDS),
     "learning curves": lambda: P.plot_learning_curves(dict.fromkeys(WORDS, LINES)),
     "saliency": lambda: P.plot_saliency(WORDS, {WORDS[0]: SHARES[0], "b": SHARES[1]}),
     "scores by step": lambda: P.plot_scores_by_step([1, 2], SHARES.reshape(2, 3, 6), "score"),
 }
 NAMED = ["confusion", "embedding", "frequencies", "lens", "predictions", "probability"]
-NAMED += ["top tokens", "alignment", "attention", "learning curves", "saliency"]
+NAMED += ["top tokens", "attention", "learning curves", "saliency"]
 
 
 @pytest.mark.parametrize("plot", PLOTS | PANELS)

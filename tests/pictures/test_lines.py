@@ -107,6 +107,7 @@ def test_every_head_has_a_curve_of_its_score_in_the_panel_of_its_block():
             np.testing.assert_array_equal(line.get_xdata(), [1, 2, 5, 9])
             np.testing.assert_array_equal(line.get_ydata(), scores[:, layer, head])
         assert scores.max() < panel.get_ylim()[1] < 2 * scores.max()
-        assert bool(panel.get_ylabel()) == (layer in (0, 4))
-        assert bool(panel.get_xlabel()) == (layer > 0)
+    figure = panels[0].figure
+    assert (figure.get_supxlabel(), figure.get_supylabel()) == ("step", "score")
+    assert len(figure.legends[0].get_texts()) == 12
     assert not any(panel.lines for panel in panels[5:])

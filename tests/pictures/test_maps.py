@@ -10,7 +10,6 @@ from hypothesis.extra.numpy import arrays
 from tlite import functional as F
 from tlite.pictures import (
     cosine_similarity,
-    plot_alignment,
     plot_attention,
     plot_confusion,
     plot_heads,
@@ -31,8 +30,6 @@ CELLS = [[visible(piece) for piece in row] for row in PIECES]
 TOKENS = ["a", r"\$", "␣", "↵"]
 NUMBERS = [[f"{number:.2f}" for number in row] for row in TABLE]
 MAPS = {  # what draws, what it shows, the ends of its scale, names of rows and columns, texts
-    "alignment": (lambda: plot_alignment(WEIGHTS[1:2], KEYS, QUERIES), WEIGHTS[1],
-        (0, WEIGHTS[1].max()), ["The", r"␣\$5\$", "↵"], ["a", "<b>", "␣", r"\$"], None),
     "attention": (lambda: plot_attention(WEIGHTS[:1], QUERIES, KEYS), WEIGHTS[0],
         (0, WEIGHTS[0].max()), ["The", r"␣\$5\$", "↵"], ["a", "<b>", "␣", r"\$"], None),
     "confusion": (lambda: plot_confusion(COUNTS, ["p", "f", "g"]), SHARES, (0, 1),
@@ -113,6 +110,8 @@ def test_the_figure_says_what_is_shown():
     assert "key" in figure.get_supxlabel()
     assert "query" in figure.get_supylabel()
     assert figure.get_suptitle() == "block 0"
+    axes = plot_attention(WEIGHTS[:2], QUERIES, KEYS, each="decoder block")
+    assert axes.get_title() == "decoder block 0"
     axes = plot_attention(WEIGHTS[:1, :, :3], QUERIES, title="head 3")  # which looks at itself
     assert ticks(axes.xaxis) == ticks(axes.yaxis) == [visible(query) for query in QUERIES]
     assert (axes.get_title(), axes.figure.get_suptitle()) == ("", "head 3")

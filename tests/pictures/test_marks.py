@@ -86,7 +86,7 @@ def test_what_can_not_be_seen_is_shown_by_its_piece():
 def test_what_can_not_be_seen_has_a_symbol_and_what_can_stays():
     assert symbols("a b\n\t\f\x00\x7f\u200bé") == "a␣b↵⇥␌␀␡\\u200bé"
     assert visible("\f $a_b$\\") == r"^L␣\$a_b\$" + "\\"
-    assert readable("a b\n\t\f") == "a b\n␉␌"
+    assert readable("a b\n\t\f") == "a b\n⇥␌"
     every = "".join(map(chr, range(0x3000)))
     assert symbols(every).isprintable()
     assert readable(every).replace("\n", "").isprintable()

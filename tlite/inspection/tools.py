@@ -4,11 +4,11 @@ Each is a pure function and works under `jit` and `vmap`. What runs a model many
 so one time after another (`jax.lax.map`), in the memory of one: models may be large.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from tlite.inspection.capture import matching, names, run
@@ -100,8 +100,7 @@ def head_scores(
         there = place.any(-1)  # (..., T)
         looked = jnp.where(place[..., None, :, :], weights, 0).sum(-1)  # (..., H, T)
         total = jnp.where(there[..., None, :], looked, 0).sum(-1)
-        axes = tuple(range(total.ndim - 1))
-        scores[name] = total.sum(axes) / jnp.maximum(there.sum(), 1)
+        scores[name] = total.reshape(-1, total.shape[-1]).sum(0) / jnp.maximum(there.sum(), 1)
     return scores
 
 
@@ -126,23 +125,8 @@ def ablate_heads(
         pattern: the blocks whose heads are ablated, those of their `layer`: `attention` or
             `cross_attention`.
     """
-    layers = matching(f"{pattern}.{layer}.heads", names(model, *inputs))
-    num_heads = model.config.num_heads
-
-    def ablated(place: tuple[Int[Array, ""], Int[Array, ""]]) -> Float[Array, ""]:
-        depth, head = place
-
-        def silence(index):
-            def edit(heads):  # (..., H, T, K)
-                off = (jnp.arange(num_heads) == head) & (index == depth)
-                return jnp.where(off[:, None, None], 0, heads)
-
-            return edit
-
-        edits = {name: silence(index) for index, name in enumerate(layers)}
-        return metric(run(model, *inputs, edit=edits)[0])
-
-    return _over_places(ablated, len(layers), num_heads)
+    silent = dict.fromkeys(matching(f"{pattern}.{layer}.heads", names(model, *inputs)), 0)
+    return _each_in_turn(model, inputs, metric, silent, model.config.num_heads, (1, 1))
 
 
 def patch_residual(
@@ -157,29 +141,31 @@ def patch_residual(
     Activation patching (Meng et al. 2022): where it restores the metric of the clean text, what
     counts is there, at that depth and position. One place after another, in one program.
     """
-    _, saved = run(model, clean, capture=name)
-    layers = list(saved)
-
-    def patched(place: tuple[Int[Array, ""], Int[Array, ""]]) -> Float[Array, ""]:
-        layer, position = place
-
-        def restore(index, value):
-            def edit(x):  # (..., T, D)
-                here = (jnp.arange(x.shape[-2]) == position) & (index == layer)
-                return jnp.where(here[:, None], value, x)
-
-            return edit
-
-        edits = {n: restore(index, saved[n]) for index, n in enumerate(layers)}
-        return metric(run(model, corrupted, edit=edits)[0])
-
-    return _over_places(patched, len(layers), clean.shape[-1])
+    _, restored = run(model, clean, capture=name)
+    return _each_in_turn(model, (corrupted,), metric, restored, clean.shape[-1], (1,))
 
 
-def _over_places(function: Callable, *shape: int) -> Float[Array, "N M"]:
-    """The function at every pair of indices. `vmap` would need the memory of as many passes."""
-    places = (jnp.asarray(axis).ravel() for axis in np.indices(shape))
-    return jax.lax.map(function, tuple(places)).reshape(shape)
+def _each_in_turn(
+    model, inputs, metric: Callable, values: Mapping, size: int, after: tuple[int, ...]
+) -> Float[Array, "L N"]:
+    """metric(logits) with one row of one value replaced: each of `size` rows, each value.
+
+    `vmap` would need the memory of as many passes.
+
+    Args:
+        values: what replaces, by the name of what is replaced.
+        after: a 1 for each axis of a value after that of its rows.
+    """
+
+    def replaced(place: Int[Array, ""]) -> Float[Array, ""]:
+        def edit(layer, new, x):
+            here = layer * size + jnp.arange(size) == place
+            return jnp.where(here.reshape(-1, *after), new, x)
+
+        edits = {n: partial(edit, layer, new) for layer, (n, new) in enumerate(values.items())}
+        return metric(run(model, *inputs, edit=edits)[0])
+
+    return jax.lax.map(replaced, jnp.arange(len(values) * size)).reshape(-1, size)
 
 
 def gradient_times_input(

@@ -20,7 +20,6 @@ from tlite.pictures.lines import (
 )
 from tlite.pictures.maps import (
     cosine_similarity,
-    plot_alignment,
     plot_attention,
     plot_confusion,
     plot_heads,

@@ -105,8 +105,7 @@ def plot_score_by_length(
         score: of some of the sentences together, by their indices.
     """
     axes, lengths = new_axes(7, 4), np.asarray(lengths)
-    bounds = np.unique(np.quantile(lengths, np.linspace(0, 1, 7)).astype(int))
-    groups = np.clip(np.searchsorted(bounds, lengths, side="right") - 1, 0, max(len(bounds) - 2, 0))
+    groups = np.digitize(lengths, np.quantile(lengths, np.linspace(0, 1, 7)[1:-1]).astype(int))
     members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     ends = [(lengths[rows].min(), lengths[rows].max()) for rows in members]
     names = [f"{low}-{high}" if high > low else f"{low}" for low, high in ends]

@@ -59,25 +59,20 @@ def principal_components(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "
 
 
 def spread_out(
-    centres: Float[np.ndarray, "N 2"], sizes: Float[np.ndarray, "N 2"], rounds: int = 500
+    centres: Float[np.ndarray, "N 2"], sizes: Float[np.ndarray, "N 2"], step: float = 5
 ) -> Float[np.ndarray, "N 2"]:
     """Centres of boxes of these sizes, near the given ones, so that no two boxes overlap.
 
-    Every round, each two that overlap move apart along the axis on which that is the shorter way;
-    after the last some may overlap still, where there is no room.
+    Each in turn takes the nearest free place of a lattice around its own; far from all, its own.
     """
-    centres, needed = centres.astype(float), (sizes[:, None] + sizes) / 2
-    order = np.sign(np.subtract.outer(np.arange(len(sizes)), np.arange(len(sizes))))[..., None]
-    for _ in range(rounds):
-        apart = centres[:, None] - centres
-        overlap = needed - np.abs(apart)
-        overlapping = (overlap > 0).all(-1, keepdims=True) & (order != 0)
-        if not overlapping.any():
-            break
-        shorter = overlap == overlap.min(-1, keepdims=True)
-        direction = np.where(apart == 0, order, np.sign(apart))
-        centres += np.where(overlapping & shorter, direction * (overlap / 2 + 0.1), 0).sum(1) / 2
-    return centres
+    lattice = np.indices((61, 61)).reshape(2, -1).T - 30
+    lattice = step * lattice[np.argsort((lattice**2).sum(1), kind="stable")]
+    free = np.array(centres, float)
+    for index, size in enumerate(sizes):
+        candidates, needed = free[index] + lattice, (sizes[:index] + size) / 2
+        taken = (np.abs(candidates[:, None] - free[:index]) < needed).all(-1).any(-1)
+        free[index] = candidates[taken.argmin()]
+    return free
 
 
 def colour_of(token: str) -> str:

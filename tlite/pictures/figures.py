@@ -122,8 +122,8 @@ def _write(axes: Axes, texts: Sequence[Sequence[str]], brightness: np.ndarray) -
 
 def _size(shape: tuple[int, int], texts, rows: Sequence[str]) -> tuple[float, float]:
     """Width and height in inches of a figure with room for its texts."""
-    lines = [line for row in texts or () for text in row for line in text.split("\n")]
-    wide = max(0.34, 0.12 + 0.11 * max(map(len, lines), default=0))
-    high = 0.2 + 0.2 * (1 + max((t.count("\n") for row in texts or () for t in row), default=0))
+    lines = [text.split("\n") for row in texts or () for text in row] or [[""]]
+    wide = max(0.34, 0.12 + 0.11 * max(len(line) for text in lines for line in text))
+    high = 0.2 + 0.2 * max(map(len, lines))
     edge = 2 + 0.08 * max(map(len, rows), default=0)
     return max(edge + wide * shape[1], 4.0), max(1.4 + high * shape[0], 2.4)

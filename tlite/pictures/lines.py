@@ -104,12 +104,13 @@ def plot_scores_by_step(
     size = 2.6 * columns + 1.4, 2.4 * -(-layers // columns) + 0.6
     panels = new_panels(layers, columns, *size, sharex=True)
     for layer, panel in enumerate(panels):
-        curves = {f"head {head}": values for head, values in enumerate(scores[:, layer].T)}
-        labels = "step" if layer + columns >= layers else "", "" if layer % columns else label
-        plot_lines(curves, *labels, steps, panel, marker="o", ms=3)
+        panel.set_prop_cycle(LOOKS)
+        heads = panel.plot(steps, scores[:, layer], marker="o", ms=3)
         panel.set_title(f"block {layer}", fontsize=10)
-        panel.get_legend().remove()
-    first, (handles, names) = panels[0], panels[0].get_legend_handles_labels()
-    first.set_ylim(0, 1.05 * float(scores.max()) or 1)
-    first.figure.legend(handles, names, loc="outside right center", fontsize=8)
-    return first
+        panel.grid(alpha=0.3)
+    panels[0].set_ylim(0, 1.05 * float(scores.max()) or 1)
+    figure, names = panels[0].figure, [f"head {head}" for head in range(len(heads))]
+    figure.supxlabel("step", fontsize=10)
+    figure.supylabel(label, fontsize=10)
+    figure.legend(heads, names, loc="outside right center", fontsize=8)
+    return panels[0]

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
-from tlite.pictures.figures import heat_map
+from tlite.pictures.figures import heat_map, new_panels
 from tlite.pictures.marks import symbols, visible
 
 HATCHED = {"facecolor": "0.95", "edgecolor": "0.8", "hatch": "////"}  # where nothing may look
@@ -34,57 +33,43 @@ def plot_attention(
     keys = queries if keys is None else keys
     number, most = len(weights), float(weights.max()) or 1
     columns = min(number, 4 if number > 4 else 2)
-    grid, bar, size = _token_grid(number, columns, queries, keys, title)
-    for index, axes in enumerate(grid.flat):
-        if index >= number:
-            axes.axis("off")
-            continue
-        shown = weights[index] if mask is None else np.ma.masked_array(weights[index], ~mask)
+    cell = float(np.clip(9 / (columns * max(len(keys), len(queries))), 0.075, 0.19))  # inches
+    panels, bar = _token_panels(number, columns, cell, queries, keys, title)
+    for index, (axes, table) in enumerate(zip(panels, weights, strict=True)):
+        shown = table if mask is None else np.ma.masked_array(table, ~mask)
         axes.patch.set(**HATCHED)
         below = [symbols(token) for token in keys] if index + columns >= number else ()
         beside = [symbols(token) for token in queries] if index % columns == 0 else ()
         heat_map(shown, axes, rows=beside, columns=below, scale=(0, most), aspect="equal")
-        axes.tick_params(labelsize=size)
+        axes.tick_params(labelsize=min(72 * cell * 0.75, 8.0))
         axes.set_title(f"{each} {index}" if number > 1 or not title else "", fontsize=9)
-    bar.figure.colorbar(grid[0, 0].images[0], cax=bar, label="attention weight")
-    return grid[0, 0]
+    bar.figure.colorbar(panels[0].images[0], cax=bar, label="attention weight")
+    return panels[0]
 
 
-def _token_grid(
-    number: int, columns: int, queries: Sequence[str], keys: Sequence[str], title: str
-) -> tuple[np.ndarray, Axes, float]:
-    """Panels with room for tokens at the outer edges, Axes for a bar, and the letters' size.
+def _token_panels(
+    number: int, columns: int, cell: float, queries: Sequence[str], keys: Sequence[str], title: str
+) -> tuple[list[Axes], Axes]:
+    """Panels with cells of so many inches and room for tokens at the outer edges, and a bar's Axes.
 
     To lay them out by itself, matplotlib would draw hundreds of tokens twice more.
     """
-    rows = -(-number // columns)
-    cell = float(np.clip(9 / (columns * max(len(keys), len(queries))), 0.075, 0.19))  # inches
-    room = 0.35  # for a title, and for labels
+    room = 0.35  # inches, for a title
+    edge = 0.45 + 0.07 * max(len(visible(token)) for token in [*queries, *keys])
     wide, high = (max(1.6, cell * len(tokens)) for tokens in (keys, queries))
-    longest = max(len(visible(token)) for token in [*queries, *keys])
-    edge = room + 0.07 * longest + 0.1  # for words along the edges
-    width, height = edge + (wide + room) * columns + 0.8, edge + (high + room) * rows + room
-    figure, grid = plt.subplots(rows, columns, figsize=(width, height), squeeze=False)
-    figure.subplots_adjust(
-        left=edge / width,
-        right=1 - 1.15 / width,
-        bottom=edge / height,
-        top=1 - (2 * room if title else room) / height,
-        wspace=room / wide,
-        hspace=room / high,
-    )
+    width = edge + (wide + room) * columns + 0.8
+    height = edge + (high + room) * -(-number // columns) + room
+    top = 1 - (2 * room if title else room) / height
+    place = {"left": edge / width, "right": 1 - 1.15 / width, "wspace": room / wide}
+    place |= {"bottom": edge / height, "top": top, "hspace": room / high}
+    settings = {"sharey": False, "layout": "none", "gridspec_kw": place}
+    panels = new_panels(number, columns, width, height, **settings)
+    figure = panels[0].figure
     figure.suptitle(title)
     figure.supxlabel("key: what is looked at", fontsize=9, y=0.1 / height, va="bottom")
     figure.supylabel("query: what looks", fontsize=9, x=0.1 / width, ha="left")
-    bar = figure.add_axes((1 - 0.95 / width, edge / height, 0.15 / width, high / height))
-    return grid, bar, min(72 * cell * 0.75, 8.0)
-
-
-def plot_alignment(
-    weights: Float[np.ndarray, "L T S"], source: Sequence[str], target: Sequence[str]
-) -> Axes:
-    """Cross-attention of each decoder block, averaged over heads: from target to source pieces."""
-    return plot_attention(weights, target, source, each="decoder block")
+    bar = 1 - 0.95 / width, edge / height, 0.15 / width, high / height
+    return panels, figure.add_axes(bar)
 
 
 def plot_heads(table: Float[np.ndarray, "L H"], label: str, *, change: bool = False) -> Axes:

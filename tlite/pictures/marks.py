@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 import numpy as np
 
@@ -16,17 +17,13 @@ WORD = re.compile(r"[\s\u2581]\w{2,}|\w{3,}")
 
 
 def symbols(token: str) -> str:
-    """A token with a symbol for each character that can't be seen: ␣, ↵, ⇥, ␌, ...; others \\u200b.
-
-    The symbols of control characters are Unicode's own (U+2400 and on).
-    """
-    marks = {" ": "␣", "\n": "↵", "\t": "⇥"}
-    return "".join(marks.get(c) or readable(c) for c in token)
+    """A token with a symbol for each character that can't be seen: ␣, ↵, ⇥, ␌; others \\u200b."""
+    return readable(token).replace(" ", "␣").replace("\n", "↵")
 
 
 def readable(text: str) -> str:
     """A text whose control characters but line ends are symbols; spaces stay spaces."""
-    known = printable(text).replace("\t", "␉")
+    known = printable(text).replace("\t", "⇥")
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in known)
 
 
@@ -65,13 +62,12 @@ def chosen_tokens(tokenizer, shown: Iterable[int | np.integer], number: int) -> 
     digits before the rest.
     """
     of_bytes, of_words = (isinstance(tokenizer, c) for c in (ByteTokenizer, IndexTokenizer))
-    chosen = dict.fromkeys(int(token) for token in shown if 0 <= token < len(tokenizer))
-    words, others = [], []
-    for token in range(len(tokenizer)):
-        if len(chosen) + len(words) >= number:
-            break
-        if token not in chosen:
-            mark = mark_of(tokenizer, token)
-            is_word = of_words or (mark.isalnum() if of_bytes else WORD.fullmatch(mark))
-            (words if is_word else others).append(token)
-    return [*chosen, *words, *others][:number]
+
+    def is_word(token: int) -> bool:
+        mark = mark_of(tokenizer, token)
+        return of_words or (mark.isalnum() if of_bytes else bool(WORD.fullmatch(mark)))
+
+    every = range(len(tokenizer))
+    known = [int(token) for token in shown if token in every]
+    words = islice(filter(is_word, every), number)
+    return [*dict.fromkeys([*known, *words, *every[:number]])][:number]

@@ -202,7 +202,9 @@ class TranslatorRecipe(Recipe):
         weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
         pieces = [self.tokenizer.source.piece_of(t) for t in source]
         written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
-        return pictures.plot_alignment(weights[:, : len(written)], pieces, written)
+        return pictures.plot_attention(
+            weights[:, : len(written)], written, pieces, each="decoder block"
+        )
 
     def print_scores(
         self, part: str, pairs: list[Pair], batches, parameters: dict, together: bool = False

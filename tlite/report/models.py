@@ -233,7 +233,8 @@ def alignment(across: dict, keys: list[str], written: list[str]) -> Picture:
         "Where each piece that is written (rows) looks in the source (columns), a mean over the "
         "heads of each decoder block: of a translator, which words belong together."
     )
-    plot = pictures.plot_alignment(means[:, : len(written), : len(keys)], keys, written)
+    means = means[:, : len(written), : len(keys)]
+    plot = pictures.plot_attention(means, written, keys, each="decoder block")
     return Picture("alignment", told, plot.figure)
 
 
