@@ -1,7 +1,6 @@
 """What a model shows on one text, without data: a function for each kind of model."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,13 +14,12 @@ from tlite.decoding import generate
 from tlite.inspection.capture import matching
 from tlite.models import count_parameters
 from tlite.models.parts import PositionsFunction
-from tlite.pictures import Picture, mark_of
+from tlite.pictures import Picture
 from tlite.report import parts
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 
 PATCHED = 20  # tokens of a text whose values are put into another
 HIDDEN = 5  # of so many tokens one is hidden
-COLOURED = "the redder the ground, the less it was expected; point at it for its bits."
 
 
 def tell_size(page: Page, model) -> None:
@@ -42,22 +40,28 @@ def tell_size(page: Page, model) -> None:
     )
 
 
-def draw_stack(
-    page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"], marks: Sequence[str], lens=False
-) -> tuple[Array, Any]:
-    """Attention, positions and embedding of a single stack of blocks.
+def draw_losses(
+    page: Page, marks: Sequence[str], losses: Float[np.ndarray, "N"], told: str
+) -> None:
+    """A text whose tokens are coloured by how little they were expected."""
+    how = "the redder the ground, the less it was expected; point at it for its bits."
+    page.add("Predictions", coloured_by_loss(marks, losses), f"{told}: {how}")
 
-    Returns its logits, and with `lens` the most probable tokens at each depth.
+
+def draw_stack(
+    page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"], marks: Sequence[str]
+) -> Array:
+    """Attention, positions and embedding of a single stack of blocks, whose logits it returns.
 
     Args:
         marks: what stands for the tokens; those after them are padding or features.
     """
-    logits, weights, top = parts.read(model, jnp.asarray(tokens), lens=lens)
+    logits, weights = parts.read(model, jnp.asarray(tokens))
     parts.draw_attention(page, "attention", weights, model, [*marks], [*marks])
     page.draw("Positions", parts.position_pictures(model))
     shown = tokens[: len(marks)]
     page.draw("Embeddings", parts.vocabulary_pictures(model.embedding.table, tokenizer, shown))
-    return logits, top
+    return logits
 
 
 def tell_continued(
@@ -81,28 +85,27 @@ def draw_generator(
 
     Returns the losses (T - 1,) of the text's tokens but the first.
     """
-    mark = partial(mark_of, tokenizer)
-    marks, text = [*map(mark, tokens)], jnp.asarray(tokens)
-    logits, top = draw_stack(page, model, tokenizer, tokens, marks, lens=True)
+    text = jnp.asarray(tokens)
+    logits = draw_stack(page, model, tokenizer, tokens, parts.marks_of(tokenizer, tokens))
     heads = model.blocks[0].attention.value.kernel[...].reshape(model.config.width, -1)
     told = "What the heads of block 0 take from each token (embedding times value matrices)"
     values = parts.vocabulary_pictures(
         model.embedding.table, tokenizer, tokens, "values-of-block-0", told, heads
     )
     page.draw("Embeddings", values)
-    page.draw("Predictions", parts.prediction_pictures(top, marks, mark))
+    page.draw("Predictions", parts.prediction_pictures(model, (text,), tokenizer))
     page.draw("Heads", parts.score_pictures(model, by_step))
     if len(tokens) > 1:  # else there is nothing to predict
         page.draw("Heads", [parts.ablation_picture(model, (text,), parts.next_token_loss(text))])
     if len(tokens) > 5:
-        page.draw("Heads", [parts.patching_picture(model, text[:PATCHED], mark)])
+        page.draw("Heads", [parts.patching_picture(model, text[:PATCHED], tokenizer)])
     return np.asarray(F.token_cross_entropy(logits[:-1], text[1:]))
 
 
 def draw_encoder(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
     """The text that its vectors are of."""
     page.tell_html("Sample", sample(tokenizer.decode(tokens)))
-    draw_stack(page, model, tokenizer, tokens, [mark_of(tokenizer, token) for token in tokens])
+    draw_stack(page, model, tokenizer, tokens, parts.marks_of(tokenizer, tokens))
 
 
 def draw_masked(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
@@ -112,36 +115,33 @@ def draw_masked(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> N
     places = np.flatnonzero([token not in special for token in tokens])
     if tokenizer.mask_id is None or not len(places):
         return
-    mark = partial(mark_of, tokenizer)
     text, hidden = jnp.asarray(tokens), places[len(places) // 2 % HIDDEN :: HIDDEN]
     given = text.at[hidden].set(tokenizer.mask_id)
 
     def loss(logits):
         return F.token_cross_entropy(logits[hidden], text[hidden]).mean()
 
-    draw_filled(page, model, text, places, tokenizer.mask_id, mark)
-    shown = [*map(mark, np.asarray(given))]
-    top = parts.read(model, given)[2]
-    page.draw("Predictions", parts.prediction_pictures(top, shown, mark, "this"))
+    draw_filled(page, model, tokenizer, text, places)
+    page.draw("Predictions", parts.prediction_pictures(model, (given,), tokenizer, "this"))
     of = f"{len(hidden)} hidden tokens of the text"
     page.draw("Heads", [parts.ablation_picture(model, (given,), loss, of)])
 
 
 def draw_filled(
-    page: Page, model, text: Int[Array, "T"], places: Int[np.ndarray, "N"], mask_id: int, mark
+    page: Page, model, tokenizer, text: Int[Array, "T"], places: Int[np.ndarray, "N"]
 ) -> None:
     """What is filled in at each of the places when its token alone is hidden."""
 
     @jax.jit
     def filled(model, text, places):
-        predicted = inspection.fill_in(model, text, mask_id, places)
+        predicted = inspection.fill_in(model, text, tokenizer.mask_id, places)
         losses = -jnp.take_along_axis(predicted, text[places][:, None], axis=-1)[:, 0]
         most = min(parts.RANKS, model.config.vocabulary_size)
         return losses, *jax.lax.top_k(jnp.exp(predicted), most)
 
     losses, best, tokens = jax.device_get(filled(model, text, jnp.asarray(places)))
-    asked, shown = [*map(mark, np.asarray(text)[places])], parts.PREDICTED
-    pieces = parts.pieces_of(tokens.T, mark)
+    asked, shown = parts.marks_of(tokenizer, np.asarray(text)[places]), parts.PREDICTED
+    pieces = parts.marks_of(tokenizer, tokens.T)
     told = (
         "What is most probable in the place of each token when that token alone is hidden: the "
         "stronger the colour, the more probable."
@@ -149,8 +149,7 @@ def draw_filled(
     table = best.T[:, :shown], [row[:shown] for row in pieces], asked[:shown]
     plot = pictures.plot_top_tokens(*table, "the token that is hidden", "rank")
     page.draw("Predictions", [Picture("filled-in", told, plot.figure)])
-    told = f"Each token when it alone is hidden: {COLOURED}"
-    page.add("Predictions", coloured_by_loss(asked, losses), told)
+    draw_losses(page, asked, losses, "Each token when it alone is hidden")
     right = sum(a == b for a, b in zip(asked, pieces[0], strict=True))
     page.tell("Score", f"{right} of {len(asked)} tokens right, each hidden alone")
     page.tell("Filled in", " ".join(pieces[0]))
@@ -172,7 +171,7 @@ def draw_classifier(
         pieces: what stands for the tokens; those after them are padding or features.
         beside: numbers for the pieces, by their title, from the predicted class.
     """
-    logits, _ = draw_stack(page, model, tokenizer, tokens, pieces)
+    logits = draw_stack(page, model, tokenizer, tokens, pieces)
     predicted, inputs = int(logits.argmax()), jnp.asarray(tokens)
     name, probabilities = classes[predicted], np.asarray(jax.nn.softmax(logits))
     shares = dict(zip(classes, map(float, probabilities), strict=True))
@@ -195,16 +194,21 @@ def draw_seq2seq(
     tokenizers: tuple,
     source: Int[np.ndarray, "S"],
     target: Int[np.ndarray, "T"],
+    text: str,
+    beside: str = "",
 ) -> None:
     """Attention within and between a source and what is written for it, start first.
 
     Args:
         tokenizers: of the source, and of the target.
+        text: of the source.
+        beside: what is told after what is written.
     """
-    marks = [partial(mark_of, tokenizer) for tokenizer in tokenizers]
+    written = f"source: {text}\nwritten: {tokenizers[1].decode(target[1:])}{beside}"
+    page.tell_html("Sample", sample(written))
     inputs = jnp.asarray(source), jnp.asarray(target)
-    of_source, fed = ([*map(m, row)] for m, row in zip(marks, (source, target), strict=True))
-    _, weights, top = parts.read(model, *inputs)
+    of_source, fed = map(parts.marks_of, tokenizers, (source, target))
+    _, weights = parts.read(model, *inputs)
     layers = lambda place: {n: weights[n] for n in matching(f"{place}.weights", [*weights])}  # noqa: E731
     across = layers("decoder.*.cross_attention")
     parts.draw_attention(page, "cross-attention", across, None, fed, of_source)
@@ -220,7 +224,7 @@ def draw_seq2seq(
     if not (written := fed[1 : parts.SHOWN]):
         return
     page.draw("Attention", [alignment(across, of_source[: parts.SHOWN], written)])
-    page.draw("Predictions", parts.prediction_pictures(top, fed, marks[1]))
+    page.draw("Predictions", parts.prediction_pictures(model, inputs, tokenizers[1]))
     settings = inputs, parts.next_token_loss(inputs[1]), "its own output"
     layers = "encoder.attention", "decoder.attention", "decoder.cross_attention"
     page.draw("Heads", (parts.ablation_picture(model, *settings, layer) for layer in layers))

@@ -3,7 +3,7 @@
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,12 +34,15 @@ KINDS = {
 }
 
 
-@partial(jax.jit, static_argnames="lens")
-def read(model, *inputs: Int[Array, "_"], lens: bool = True):
-    """Logits, the attention weights by name, and the most probable tokens at each depth."""
-    logits, weights = inspection.run(model, *inputs, capture="*attention.weights")
-    most = min(RANKS, model.config.vocabulary_size)
-    return logits, weights, inspection.top_of_lens(model, *inputs, most=most) if lens else None
+# Logits, and the attention weights by name.
+read = jax.jit(partial(inspection.run, capture="*attention.weights"))
+# The most probable tokens at each depth.
+lens = jax.jit(inspection.top_of_lens, static_argnames="most")
+
+
+def marks_of(tokenizer, tokens: Iterable) -> list:
+    """What stands for each token of a row, or of the rows of a table."""
+    return [marks_of(tokenizer, t) if np.ndim(t) else mark_of(tokenizer, t) for t in tokens]
 
 
 def next_token_loss(tokens: Int[Array, "T"]) -> Callable:
@@ -174,7 +177,7 @@ def vocabulary_pictures(
 ) -> Iterator[Picture]:
     """Some tokens' rows of a table (V, D), times a matrix, in the plane; t-SNE of all is slow."""
     chosen = chosen_tokens(tokenizer, tokens, MARKS)
-    rows, names = table[jnp.asarray(chosen)], [mark_of(tokenizer, token) for token in chosen]
+    rows, names = table[jnp.asarray(chosen)], marks_of(tokenizer, chosen)
     table = np.asarray(rows if matrix is None else rows @ matrix)
     ways = {"pca": "along the two directions in which they differ most (PCA)"}
     if importlib.util.find_spec("sklearn"):  # of the extra `text`
@@ -189,23 +192,19 @@ def vocabulary_pictures(
 
 
 def prediction_pictures(
-    top: tuple[Float[Array, "L1 T N"], Int[Array, "L1 T N"]],
-    marks: list[str],
-    mark: Callable[[int], str],
-    which: str = "the next",
+    model, inputs: Sequence[Int[Array, "_"]], tokenizer, which: str = "the next"
 ) -> Iterator[Picture]:
     """The most probable tokens, and the logit lens, for the first tokens of a text.
 
     Args:
-        top: of `top_of_lens`.
-        marks: of the tokens.
-        mark: what stands for a token.
+        inputs: the last of them is the text.
         which: token is predicted at each place: the next, or this.
     """
-    is_next, marks = which == "the next", marks[:PREDICTED]
+    is_next, marks = which == "the next", marks_of(tokenizer, np.asarray(inputs[-1])[:PREDICTED])
     xlabel = "text so far, up to this token" if is_next else "text that is read"
+    top = lens(model, *inputs, most=min(RANKS, model.config.vocabulary_size))
     best, tokens = (np.asarray(part)[:, : len(marks)] for part in top)
-    pieces = pieces_of(tokens[-1].T, mark)
+    pieces = marks_of(tokenizer, tokens[-1].T)
     yield Picture(
         "next-token" if is_next else "tokens",
         f"What is most probable as {which} token, below each token of the text: the stronger "
@@ -214,18 +213,13 @@ def prediction_pictures(
             best[-1].T, pieces, marks, xlabel, f"rank of {which} token"
         ).figure,
     )
-    pieces = pieces_of(tokens[..., 0], mark)
+    pieces = marks_of(tokenizer, tokens[..., 0])
     yield Picture(
         "logit-lens",
         f"The logit lens: what would be {which} token if the model ended after the embedding, "
         "after block 0, and so on. Where a row first has what the last one has, the model knew.",
         pictures.plot_top_of_lens(best[..., 0], pieces, marks, xlabel).figure,
     )
-
-
-def pieces_of(tokens: Int[np.ndarray, "R T"], mark: Callable[[int], str]) -> list[list[str]]:
-    """What stands for the tokens of a table."""
-    return [[mark(token) for token in row] for row in tokens]
 
 
 def score_pictures(model, by_step: Iterable[tuple[int, Any]] = ()) -> Iterator[Picture]:
@@ -280,7 +274,7 @@ def ablation_picture(
     )
 
 
-def patching_picture(model, tokens: Int[Array, "T"], mark: Callable[[int], str]) -> Picture:
+def patching_picture(model, tokens: Int[Array, "T"], tokenizer) -> Picture:
     """Where a clean text's value restores the prediction that a changed token has spoilt."""
     middle = len(tokens) // 2
     corrupted = tokens.at[middle].set((tokens[middle] + 1) % model.config.vocabulary_size)
@@ -296,7 +290,7 @@ def patching_picture(model, tokens: Int[Array, "T"], mark: Callable[[int], str])
     before, after, table = jax.device_get(patched(model, tokens, corrupted))
     names = {
         "rows": [f"block {layer}" for layer in range(len(table))],
-        "columns": [symbols(mark(token)) for token in np.asarray(corrupted)],
+        "columns": [*map(symbols, marks_of(tokenizer, np.asarray(corrupted)))],
         "xlabel": "position that is restored",
         "ylabel": "after",
         "label": "log-probability (nats)",

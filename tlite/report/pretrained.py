@@ -15,10 +15,9 @@ from tlite.models import (
     TransformerMasked,
     TransformerSeq2Seq,
 )
-from tlite.pictures import mark_of
 from tlite.recipes.loading import open_model
 from tlite.report import models, parts
-from tlite.report.page import PAGE, Page, coloured_by_loss, new_page, sample
+from tlite.report.page import PAGE, Page, new_page
 from tlite.report.runs import check_text
 
 # Names come again, so that heads that copy have something to do.
@@ -83,16 +82,14 @@ def draw_generator(page: Page, model, tokenizer, tokens: np.ndarray) -> None:
     if len(losses):
         page.tell("Score", f"loss {losses.mean():.4f} nats per token on the text below")
     models.tell_continued(page, model, tokenizer, tokens, [], SAMPLED)
-    marks = [mark_of(tokenizer, token) for token in tokens[1:]]
-    told = f"The text without its first token: {models.COLOURED}"
-    page.add("Predictions", coloured_by_loss(marks, losses), told)
+    marks = parts.marks_of(tokenizer, tokens[1:])
+    models.draw_losses(page, marks, losses, "The text without its first token")
 
 
 def draw_classifier(page: Page, model, tokenizer, tokens: np.ndarray, classes: list[str]) -> None:
     """What of the text speaks for its class."""
-    pieces = [mark_of(tokenizer, token) for token in tokens]
-    text = tokenizer.decode(tokens)
-    models.draw_classifier(page, model, tokenizer, tokens, pieces, text, classes)
+    read = tokens, parts.marks_of(tokenizer, tokens), tokenizer.decode(tokens)
+    models.draw_classifier(page, model, tokenizer, *read, classes)
 
 
 def draw_seq2seq(page: Page, model, tokenizer, source: np.ndarray) -> None:
@@ -101,7 +98,7 @@ def draw_seq2seq(page: Page, model, tokenizer, source: np.ndarray) -> None:
     limit = min(parts.SHOWN, config.context) - 1
     ((written, _), *_), *_ = translate(model, [source], beam=1, max_length=max(limit, 1))
     written = written[written != config.symbols.pad]
-    text = f"source: {tokenizer.decode(source)}\nwritten: {tokenizer.decode(written)}"
-    page.tell_html("Sample", sample(text))
     target = np.r_[start_and_end(config)[0], written][: limit + 1].astype(np.int32)
-    models.draw_seq2seq(page, model, (tokenizer, tokenizer), source, target)
+    models.draw_seq2seq(
+        page, model, (tokenizer, tokenizer), source, target, tokenizer.decode(source)
+    )

@@ -14,7 +14,7 @@ from tlite import pictures
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import every_window
 from tlite.errors import UserError
-from tlite.pictures import Picture, mark_of
+from tlite.pictures import Picture
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
@@ -24,7 +24,7 @@ from tlite.recipes.recipe import Recipe
 from tlite.recipes.tokens import encode, end_ids, prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe
 from tlite.report import models, parts
-from tlite.report.page import PAGE, Page, coloured_by_loss, new_page, sample
+from tlite.report.page import PAGE, Page, new_page
 from tlite.text import CharTokenizer, NgramTokenizer
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
 from tlite.training.optimizer import learning_rates
@@ -161,9 +161,8 @@ def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None
     inputs, targets, weights = (a[:6] for a in windows)
     of_windows = jax.jit(lambda model, x, y: F.token_cross_entropy(model(x), y))
     losses = np.asarray(of_windows(model, inputs, targets))[weights > 0]
-    marks = [mark_of(run.tokenizer, token) for token in targets[weights > 0]]
-    told = f"The beginning of the validation part: {models.COLOURED}"
-    page.add("Predictions", coloured_by_loss(marks, losses), told)
+    marks = parts.marks_of(run.tokenizer, targets[weights > 0])
+    models.draw_losses(page, marks, losses, "The beginning of the validation part")
 
 
 def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | None) -> None:
@@ -204,7 +203,7 @@ def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, lis
     (tokens,) = encode_texts(run.experiment, tokenizer, [text])
     length = int((tokens[:context] >= 0).sum())
     if isinstance(tokenizer, PretrainedTokenizer):
-        pieces = [mark_of(tokenizer, token) for token in tokens[:length]]
+        pieces = parts.marks_of(tokenizer, tokens[:length])
     else:
         pieces = tokenizer.pieces(text)[:length]
     if not pieces:
@@ -227,12 +226,11 @@ def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | No
     (source,) = encode_sources(run.experiment, tokenizer, [chosen])
     target = run.best_target(model, source)
     right = "" if text else f"\nreference: {run.references([first])[0]}"
-    written = f"source: {chosen}\nwritten: {tokenizer.decode(target[1:])}{right}"
-    page.tell_html("Sample", sample(written))
-    models.draw_seq2seq(page, model, (tokenizer.source, tokenizer.target), source, target)
-    sides = {
+    sides = tokenizer.source, tokenizer.target
+    models.draw_seq2seq(page, model, sides, source, target, chosen, right)
+    lengths = {
         f"{side} sentence": [len(getattr(pair, side).split()) for pair in run.data.training]
         for side in ("source", "target")
     }
     sources = "\n".join(pair.source for pair in run.data.training)
-    page.draw("Data", parts.data_pictures(sources, sides, "word"))
+    page.draw("Data", parts.data_pictures(sources, lengths, "word"))
