@@ -5,6 +5,7 @@ import shutil
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -254,7 +255,7 @@ def test_positions_are_those_of_the_model(folders, looked):
     _, drawn = looked("seq2seq")
     model, _, _ = load_pretrained(folders("seq2seq"))
     for stack, name in ((model.encoder, "bias-relative"), (model.decoder, "bias-relative-decoder")):
-        at = np.arange(stack.config.context)
+        at = jnp.arange(stack.config.context)
         look = F.Look(stack.config.num_heads, positions=at, key_positions=at)
         bias = jax.jit(lambda stack, look: stack.look_at(look, 0).bias)(stack, look)
         lines = drawn[name][1]().lines
