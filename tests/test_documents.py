@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests import documents
 from tlite import functional
 
@@ -24,6 +26,12 @@ def test_the_readme_has_a_page_and_ten_lines_on_contributing():
     assert len(lines) <= 170
     contributing = lines[lines.index("## Contributing") + 1 :]
     assert 0 < sum(map(bool, contributing)) <= 10
+
+
+@pytest.mark.parametrize(("name", "words"), [("RESULTS.md", 2200), ("LOG.md", 4500)])
+def test_results_and_log_can_be_read_in_one_sitting(name, words):
+    text = (documents.ROOT / "experiments" / name).read_text(encoding="utf-8")
+    assert len(text.split()) <= words
 
 
 def test_pictures_are_small():
