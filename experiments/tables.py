@@ -1,4 +1,4 @@
-"""The tables of RESULTS.md, as the logs and figures in experiments/results say: after a new log
+"""The tables of RESULTS.md, as the logs in experiments/results say: after a new log
 
     .venv/bin/python -m experiments.tables
 
@@ -75,9 +75,11 @@ def over_seeds(values: list[str]) -> str:
 def generators() -> list[str]:
     rows = []
     for name, text in logs("nats per character, perplexity"):
-        losses = re.findall(rf"validation loss ({SPREAD}) nats per character", text)
-        perplexities = re.findall(rf"validation loss .* perplexity ({SPREAD}),", text)
-        scored = last(r"^step .* ([\d,]+) characters$", text, "–")
+        lines = re.findall(r"^step .* nats per character.*", text, re.M)  # of `evaluate`
+        said = "\n".join(lines or re.findall(r"^validation loss .* nats .*", text, re.M))
+        losses = re.findall(rf"loss ({SPREAD}) nats", said)
+        perplexities = re.findall(rf"perplexity ({SPREAD}),", said)
+        scored = last(r" ([\d,]+) characters$", said, "–")
         together = last(r"^the ensemble .*, perplexity ([\d.]+)", text)
         values = over_seeds(losses), over_seeds(perplexities), together
         rows.append(row(link(name), measured(text), seeds(text), scored, *values))

@@ -53,5 +53,12 @@ def test_runs_of_one_seed_each_are_a_mean_and_its_spread(keep):
     assert (found["seeds"], found["characters"]) == ("3", "700")
     assert found["validation loss, nats"] == "2.0000 ± 1.0000"
     assert found["perplexity"] == "4.010 ± 0.010"
-    keep("record-tiny", runs[0])
-    assert cells(tables.generators())["validation loss, nats"] == "1.0000"
+    trained = (
+        "1 x 9 steps\nvalidation loss 1.0000 nats per character, perplexity 4.000, accuracy 5\n"
+    )
+    keep("record-tiny", f"$ tlite train record_tiny_shakespeare\n{trained}")
+    found = cells(tables.generators())
+    assert (found["validation loss, nats"], found["characters"]) == ("1.0000", "–")
+    keep("record-tiny", f"$ tlite train record_tiny_shakespeare\n{trained}{runs[0]}")
+    found = cells(tables.generators())
+    assert (found["validation loss, nats"], found["characters"]) == ("1.0000", "700")
