@@ -6,11 +6,11 @@ time      a minute and a half for the five
 result    test accuracy 80.0 +- 0.8 %, with bigrams 81.2 +- 0.8 % (TF-IDF + LR 81.2)
 """
 
-import dataclasses
-
-from experiments.reviews import experiment as reviews
 from tlite.data import LabelledText
 from tlite.data.download import data_folder
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import ClassifierConfig, Embedding, Pool
+from tlite.training import TrainingConfig
 
 CLASSES = {"0": "negative", "1": "positive"}
 local = LabelledText(
@@ -32,17 +32,30 @@ published = LabelledText(
     labels=CLASSES,
 )
 
-experiment = dataclasses.replace(
-    reviews,
+experiment = ClassifierExperiment(
     name="sst2",
     data=local if (data_folder() / "sst2").is_dir() else published,
-    model=dataclasses.replace(
-        reviews.model,
+    tokenizer=Words(min_document_frequency=2, marks=True),
+    model=ClassifierConfig(
         context=50,
+        attention="auto",
         num_heads=4,
         width=64,
+        block="pre_norm",
+        positions="learned",
+        embedding=Embedding(deviation=0.1, word_dropout=0.4),
+        pool=Pool("mean"),
         dropout=0.3,
-        embedding=dataclasses.replace(reviews.model.embedding, word_dropout=0.4),
     ),
-    training=dataclasses.replace(reviews.training, steps=800, precision="float32"),
+    training=TrainingConfig(
+        steps=800,
+        batch_size=64,
+        learning_rate=3e-3,
+        schedule="cosine",
+        label_smoothing=0.1,
+        select="accuracy",
+        seeds=5,
+        precision="float32",
+        evaluate_every=60,
+    ),
 )

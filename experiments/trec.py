@@ -8,10 +8,10 @@ time      two and a half minutes for the five
 result    test accuracy 88.2 +- 1.0 %, with bigrams 89.4 +- 0.7 % (TF-IDF + LR 87.8)
 """
 
-import dataclasses
-
-from experiments.reviews import experiment as reviews
 from tlite.data import LabelledText
+from tlite.experiment import ClassifierExperiment, Words
+from tlite.models import ClassifierConfig, Embedding, Pool
+from tlite.training import TrainingConfig
 
 local = LabelledText(
     training=("trec/train.txt.gz",),
@@ -27,17 +27,30 @@ local = LabelledText(
     },
 )
 
-experiment = dataclasses.replace(
-    reviews,
+experiment = ClassifierExperiment(
     name="trec",
     data=local,
-    model=dataclasses.replace(
-        reviews.model,
+    tokenizer=Words(min_document_frequency=2, marks=True),
+    model=ClassifierConfig(
         context=40,
+        attention="auto",
         num_heads=4,
         width=128,
+        block="pre_norm",
+        positions="learned",
+        embedding=Embedding(deviation=0.1, word_dropout=0.2),
+        pool=Pool("mean"),
         dropout=0.3,
-        embedding=dataclasses.replace(reviews.model.embedding, word_dropout=0.2),
     ),
-    training=dataclasses.replace(reviews.training, steps=800, precision="float32"),
+    training=TrainingConfig(
+        steps=800,
+        batch_size=64,
+        learning_rate=3e-3,
+        schedule="cosine",
+        label_smoothing=0.1,
+        select="accuracy",
+        seeds=5,
+        precision="float32",
+        evaluate_every=60,
+    ),
 )

@@ -3,10 +3,9 @@
 Links lead somewhere, commands are known with their options, Python runs, and a figure of a table
 stands in what a command has written into experiments/results.
 
-A row of a table of commands is checked against the log of that name: `make record-trec` against
-record-trec.log; `<!-- log: study -->` before a table names one for all of it. Rows whose log was
-not kept are marked with †. Numbers of others stand in RESULTS.md's table of what is compared with,
-beside their sources.
+RESULTS' tables are those that experiments/tables.py writes. A row of README's table of commands is
+checked against the log of that name: `make record-trec` against record-trec.log. Numbers of others
+stand in RESULTS.md's table of what is compared with, beside their sources.
 """
 
 import contextlib
@@ -18,26 +17,32 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
+from experiments import tables as results
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 DOCUMENTS = [
     ROOT / name
-    for name in ("README.md", "CHANGELOG.md", "experiments/RESULTS.md", "tests/README.md")
+    for name in (
+        "README.md",
+        "CHANGELOG.md",
+        "experiments/LOG.md",
+        "experiments/RESULTS.md",
+        "notebooks/README.md",
+        "tests/README.md",
+    )
 ]
-CHECKED = "README.md", "RESULTS.md"  # for commands and figures
-NO_LOG = "†"
+FRONT, FIGURES = ROOT / "README.md", ROOT / "experiments" / "RESULTS.md"
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
-GIVEN = "command", "what", "measured", "seeds"  # columns that hold no result
-OTHER = "here", "equation", "folder"  # first columns of tables without results
+SOURCES = "here"  # the first column of RESULTS' one table that is not written from logs
 
 
 class Table(NamedTuple):
-    """Of a document: its header, its rows, the line it begins at, and the log it names."""
+    """Of a document: its header, its rows, and the line it begins at."""
 
     header: list[str]
     rows: list[list[str]]
     line: int
-    log: str | None
 
 
 # Links
@@ -135,10 +140,9 @@ def unknown_commands(document: Path) -> list[str]:
 def tables(text: str) -> Iterator[Table]:
     """Every table that is not in a fenced block."""
     text = re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
-    lines, log = text.splitlines(), None
     header: list[str] | None = None
     rows: list[list[str]] = []
-    for number, line in enumerate([*lines, ""], 1):
+    for number, line in enumerate([*text.splitlines(), ""], 1):
         if line.startswith("|"):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             if header is None:
@@ -147,10 +151,8 @@ def tables(text: str) -> Iterator[Table]:
                 rows.append(cells)
             continue
         if header is not None:
-            yield Table(header, rows, number - len(rows) - 2, log)
-            header = log = None
-        if found := re.fullmatch(r"<!-- log: ([\w.-]+) -->", line):
-            log = found[1]
+            yield Table(header, rows, number - len(rows) - 2)
+            header = None
 
 
 def log_of(command: str) -> str | None:
@@ -182,55 +184,52 @@ def evidence(name: str) -> set[str] | None:
 
 def of_others() -> set[str]:
     """The numbers of others, which RESULTS.md gives with their sources."""
-    text = (ROOT / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
+    text = FIGURES.read_text(encoding="utf-8")
     section = text.split("## What the numbers are compared with")[1].split("\n## ")[0]
     return numbers(section)
 
 
-def unproven_figures(document: Path) -> tuple[list[str], int, int]:
-    """Rows with a number that their log lacks; how many were held to one, and how many had none."""
-    faults, held, unlogged = [], 0, 0
-    text, others = document.read_text(encoding="utf-8"), of_others()
-    for table in tables(text):
-        of_results = table.header[0] == "command" or re.search(r"\d\.\d", str(table.rows))
-        if not of_results or table.header[0].startswith(OTHER):
-            continue
-        if NO_LOG in table.header[0]:
-            unlogged += len(table.rows)
-            continue
-        for row in table.rows:
-            name = table.log or log_of(row[0])
+def unproven_figures(document: Path) -> tuple[list[str], int]:
+    """Rows of commands with a number that their log lacks; and how many were held to one."""
+    faults, held, others = [], 0, of_others()
+    for table in tables(document.read_text(encoding="utf-8")):
+        for row in table.rows if table.header[0] == "command" else ():
+            name = log_of(row[0])
             known = evidence(name) if name else None
             where = f"{document.name}, table of line {table.line}, {row[0][:60]}"
-            if NO_LOG in row[0]:
-                unlogged += 1
-            elif known is None:
-                faults.append(f"{where}: no log {name} in experiments/results: mark it {NO_LOG}")
-            else:
-                held += 1
-                cells = zip(table.header, row, strict=True)
-                said = " ".join(cell for title, cell in cells if title not in GIVEN)
-                if missing := numbers(said) - known - others:
-                    faults.append(f"{where}: {', '.join(sorted(missing))} not in {name}.log")
-    return faults, held, unlogged
+            if known is None:
+                faults.append(f"{where}: no log {name} in experiments/results")
+                continue
+            held += 1
+            missing = numbers(" ".join(row[1:])) - known - others
+            if missing := {number for number in missing if len(number) > 1}:  # no seeds, classes
+                faults.append(f"{where}: {', '.join(sorted(missing))} not in {name}.log")
+    return faults, held
+
+
+def tables_by_hand(text: str) -> list[str]:
+    """Why the tables of RESULTS are not those of the logs: all but the sources of others are."""
+    faults = [] if results.written(text) == text else ["run python -m experiments.tables"]
+    by_hand = re.sub(r"<!-- table: .*?<!-- end -->", "", text, flags=re.S)
+    headers = (table.header for table in tables(by_hand))
+    faults += [f"a table of no log: {', '.join(h)}" for h in headers if h[0] != SOURCES]
+    names = (path.name for path in sorted(RESULTS.glob("*.log")))
+    faults += [f"no table shows {name}" for name in names if f"(results/{name})" not in text]
+    return [f"RESULTS.md: {fault}" for fault in faults]
 
 
 def check() -> tuple[list[str], list[str]]:
     """What is wrong, and what was checked, a line each."""
-    faults, said = [], []
+    faults, said = tables_by_hand(FIGURES.read_text(encoding="utf-8")), []
     for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
         faults += broken_links(document)
-        number = len(list(links(document.read_text(encoding="utf-8"))))
-        said.append(f"{document.name}: {number} links")
-        if document.name in CHECKED and document.parent.name != "tests":
-            unknown = unknown_commands(document)
-            found, held, unlogged = unproven_figures(document)
-            faults += unknown + found
-            number = len(commands(document.read_text(encoding="utf-8")))
-            said[-1] += (
-                f", {number} commands, {held} rows held to logs, {unlogged} without ({NO_LOG})"
-            )
-    return faults, said
+        said.append(f"{document.relative_to(ROOT)}: {len(list(links(text)))} links")
+        if document in (FRONT, FIGURES):
+            faults += unknown_commands(document)
+            said[-1] += f", {len(commands(text))} commands"
+    unproven, held = unproven_figures(FRONT)
+    return faults + unproven, [*said, f"README.md: {held} rows held to logs"]
 
 
 def main() -> int:

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests import documents
 from tlite import functional
 
@@ -12,7 +14,7 @@ def test_links_commands_and_figures_hold():
 
 
 def test_the_functions_that_the_table_of_equations_names_are_there():
-    text = (documents.ROOT / "experiments" / "RESULTS.md").read_text(encoding="utf-8")
+    text = (documents.ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
     (table,) = (t for t in documents.tables(text) if t.header[0] == "equation")
     names = {name for row in table.rows for name in re.findall(r"`(\w+)`", row[1])}
     assert len(names) >= 40
@@ -24,6 +26,12 @@ def test_the_readme_has_a_page_and_ten_lines_on_contributing():
     assert len(lines) <= 170
     contributing = lines[lines.index("## Contributing") + 1 :]
     assert 0 < sum(map(bool, contributing)) <= 10
+
+
+@pytest.mark.parametrize(("name", "words"), [("RESULTS.md", 2200), ("LOG.md", 4500)])
+def test_results_and_log_can_be_read_in_one_sitting(name, words):
+    text = (documents.ROOT / "experiments" / name).read_text(encoding="utf-8")
+    assert len(text.split()) <= words
 
 
 def test_pictures_are_small():
@@ -62,12 +70,23 @@ def test_an_unknown_command_or_option_is_found(tmp_path):
 def test_a_figure_that_its_log_lacks_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "RESULTS", tmp_path)
     (tmp_path / "one.log").write_text("accuracy 90.8 ± 0.4 %, 1,000 texts")
-    table = "| command | tlite |\n| --- | --- |\n| `make one` | {} |\n| `make two`{} | 3.5 |\n"
-    held = documents.unproven_figures(write(tmp_path, table.format("90.8 of 1,000", " †")))
-    assert held == ([], 1, 1)
-    (wrong, unmarked), *_ = documents.unproven_figures(write(tmp_path, table.format("90.9", "")))
+    table = "| command | tlite |\n| --- | --- |\n| `make one` | {} |\n"
+    assert documents.unproven_figures(write(tmp_path, table.format("90.8 of 1,000"))) == ([], 1)
+    table += "| `make two` | 3.5 |\n"
+    (wrong, unknown), _ = documents.unproven_figures(write(tmp_path, table.format("90.9")))
     assert "90.9 not in one.log" in wrong
-    assert "no log two" in unmarked
+    assert "no log two" in unknown
+
+
+def test_a_table_of_results_that_is_not_the_logs_is_found(tmp_path):
+    text = documents.FIGURES.read_text(encoding="utf-8")
+    loss = re.search(r"1\.\d{4} ± ", text)[0]
+    (stale,) = documents.tables_by_hand(text.replace(loss, "1.0000 ± ", 1))
+    assert "run python -m experiments.tables" in stale
+    (by_hand,) = documents.tables_by_hand(f"{text}\n| command | loss |\n| --- | --- |\n| a | 1 |\n")
+    assert "a table of no log: command, loss" in by_hand
+    (unseen,) = documents.tables_by_hand(text.replace("(results/study.log)", ""))[1:]
+    assert "no table shows study.log" in unseen
 
 
 def test_mean_and_spread_of_runs_in_turn_are_known(tmp_path, monkeypatch):

@@ -1,4 +1,11 @@
-"""A run is a folder: config.json, tokenizer, metrics.jsonl, checkpoints/, samples/, plots/."""
+"""A run is a folder, and nothing in it is executed when it is loaded.
+
+config.json and the tokenizer's file rebuild the model. metrics.jsonl has a line for each step and
+validation, samples/ and plots/ what they say. checkpoints/ holds the best and the last two, or
+`--keep` more; resuming moves a damaged one to checkpoints/damaged-<step> and deletes none. Where
+asked for: tensorboard/ or wandb/ (`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard
+and Perfetto), inspection/ (`tlite inspect`).
+"""
 
 import datetime
 import errno
