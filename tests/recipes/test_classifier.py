@@ -25,7 +25,7 @@ from tlite.experiment import Subwords, Words
 from tlite.models import Embedding
 from tlite.recipes import ClassifierRecipe, classifier, open_recipe, start
 from tlite.recipes.classifier import encode_examples, encode_texts
-from tlite.recipes.recipe import spread
+from tlite.recipes.evaluation import spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 

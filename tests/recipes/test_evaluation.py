@@ -10,7 +10,6 @@ import pytest
 
 from tests.helpers.recipes import LOGISTIC, TEXTS, complaint, labelled, train
 from tlite.recipes import ClassifierRecipe
-from tlite.recipes.options import Evaluate
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -50,7 +49,7 @@ def drawn(monkeypatch):
 
 
 def evaluate(recipe, **settings) -> None:
-    recipe.evaluate(Evaluate(run=recipe.run.folder, **settings))
+    recipe.evaluate(**settings)
 
 
 @pytest.fixture

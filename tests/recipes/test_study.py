@@ -21,7 +21,7 @@ from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
-from tlite.recipes import ClassifierRecipe, open_recipe, study_training
+from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
 from tlite.recipes.study_training import Preparing, resume_study, start_study, train_study
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
@@ -107,12 +107,12 @@ def kill(monkeypatch, owner, name, time=1):
 
 
 KILLS = {
-    "while a run folder is made": (ClassifierRecipe, "save", 1),
+    "while a run folder is made": (study_training, "begin", 1),
     "before the first step": (Trainer, "train", 1),
     "before the first checkpoint": (Checkpoints, "save", 1),
     "after the first checkpoint": (Trainer, "train", 3),
     "at the end of a variant": (Study, "write", 1),
-    "while the second run folder is made": (ClassifierRecipe, "save", 1),
+    "while the second run folder is made": (kinds, "create_run", 1),
     "in the second variant": (Checkpoints, "save", 2),
     "at the end": (study_training, "_report", 1),
 }
@@ -311,17 +311,17 @@ UNREADABLE.__cause__ = PermissionError(13, "Permission denied")
 
 
 @pytest.mark.parametrize("error", [MISSING, UNREADABLE])
-@pytest.mark.parametrize("method", ["prepare", "build"])
+@pytest.mark.parametrize("moment", [(ClassifierRecipe, "prepare"), (study_training, "begin")])
 def test_what_the_machine_lacks_ends_the_study_and_fails_no_variant(
-    base, tmp_path, monkeypatch, error, method
+    base, tmp_path, monkeypatch, error, moment
 ):
-    def refuse(*_):
+    def refuse(*_, **settings):
         raise error
 
     study = tmp_path / "study"
-    monkeypatch.setattr(ClassifierRecipe, method, refuse)
+    monkeypatch.setattr(*moment, refuse)
     assert complaint(train_study, sizes(base), study) == str(error)
-    assert study.exists() == (method == "build")
+    assert study.exists() == ("begin" in moment)
     assert not study.exists() or [v.failed for v in read_study(study).variants] == [None, None]
 
 

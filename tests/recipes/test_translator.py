@@ -23,8 +23,7 @@ from tlite.experiment import PairSubwords
 from tlite.models import TranslatorHead
 from tlite.recipes import TranslatorRecipe, open_recipe, start
 from tlite.recipes.loading import load_model
-from tlite.recipes.options import Evaluate
-from tlite.recipes.pairs import encode_sources
+from tlite.recipes.translator import encode_sources
 from tlite.text.pairs import END_ID
 from tlite.training.metrics import read_metrics
 
@@ -156,7 +155,7 @@ def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
 
 def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
     capsys.readouterr()
-    trained.evaluate(Evaluate(run=trained.run.folder, checkpoint="average", split="test"))
+    trained.evaluate(checkpoint="average", split="test")
     out = capsys.readouterr().out
     assert f"average checkpoint: step {STEPS}\n" in out
     assert re.search(r"test loss \d\.\d{4}, 3 sentences\n", out)
@@ -171,7 +170,7 @@ def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
 
 def test_the_loss_that_evaluation_prints_is_that_of_training(trained, capsys):
     capsys.readouterr()
-    trained.evaluate(Evaluate(run=trained.run.folder, checkpoint="last"))
+    trained.evaluate(checkpoint="last")
     line = read_metrics(trained.run.metrics)[-1]
     assert f"validation loss {line['loss']:.4f}, 3 sentences\n" in capsys.readouterr().out
 
