@@ -18,7 +18,7 @@ from tlite.errors import UserError, check_packages
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.evaluation import describe_ensemble, spread
+from tlite.recipes.evaluation import spread
 from tlite.recipes.finetuning import (
     check_pretraining,
     pretrained_members,
@@ -166,32 +166,26 @@ class ClassifierRecipe(Recipe):
             beside: another run, whose learning curves are drawn too.
         """
         check_packages("text", self.packages)
-        number, together = self.experiment.training.seeds, self.is_together(member)
-        member = 0 if member == "all" else member
-        check_member(member, number)
+        chosen, ensemble = 0 if member == "all" else member, self.ensemble(member)
+        check_member(chosen, number := self.experiment.training.seeds)
         runs = [self.run] + ([] if beside is None else [open_run(beside, type(self.experiment))])
         examples = list(self.examples(split))
         of_members, step = self.predict(examples, checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
-        known = labels >= 0
-        if not known.any():
+        if not (known := labels >= 0).any():
             raise UserError(f"no text of the {split} part has one of the classes")
         right = 100 * (of_members.argmax(-1) == labels)[:, known].mean(1)
         print(f"step {step:,}: {split} accuracy {spread(right, '.1f')} %, {known.sum():,} texts")
         self.print_baseline(split, examples)
 
-        probabilities = of_members.mean(0) if together else of_members[member]
-        which = f" (member {member})" if number > 1 else ""
-        if together:
-            which = " (the ensemble)"
+        probabilities, which = of_members[chosen], f" (member {chosen})" if number > 1 else ""
+        if ensemble:
+            probabilities, which = of_members.mean(0), " (the ensemble)"
             right = 100 * (probabilities.argmax(-1) == labels)[known].mean()
-            losses = cross_entropies(
-                np.stack([*of_members, probabilities])[:, known], labels[known]
-            )
-            print(
-                f"{describe_ensemble(self.experiment.training)}: accuracy {right:.1f} %, loss "
-                f"{losses[-1]:.4f} (of one: {spread(losses[:-1], '.4f')})"
-            )
+            rows = np.stack([*of_members, probabilities])[:, known]
+            *losses, loss = cross_entropies(rows, labels[known])
+            each = spread(np.array(losses), ".4f")
+            print(f"{ensemble}: accuracy {right:.1f} %, loss {loss:.4f} (of one: {each})")
         classes = self.experiment.data.classes
         confusions = print_classes(which, classes, labels[known], probabilities[known].argmax(-1))
         print_certain(which, classes, examples, labels, probabilities)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.models import Ensemble
 from tlite.models.parameters import model_maker
-from tlite.training import Trainer, TrainingConfig
+from tlite.training import Trainer
 from tlite.training.memory import out_of_memory
 
 FEW = {"texts": 100, "pairs": 100}  # so few scored say little
@@ -54,11 +54,6 @@ def ensemble_means(trainer: Trainer, parameters: dict, batches: Any) -> dict[str
     totals = {name: np.asarray(values, np.float64).sum() for name, values in sums.items()}
     count = totals.pop("count")
     return {name: np.array([total / count]) for name, total in totals.items()}
-
-
-def describe_ensemble(config: TrainingConfig) -> str:
-    """Which members it has: "the ensemble of all 3 members"."""
-    return f"the ensemble of all {config.seeds} members"
 
 
 def few_scored(number: int, what: str) -> str:

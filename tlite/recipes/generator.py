@@ -18,7 +18,7 @@ from tlite.decoding import stream
 from tlite.errors import UserError, command
 from tlite.experiment import Characters, GeneratorExperiment
 from tlite.models import TransformerGenerator
-from tlite.recipes.evaluation import describe_ensemble, ensemble_means
+from tlite.recipes.evaluation import ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.recipes.tokens import (
@@ -238,15 +238,13 @@ class GeneratorRecipe(Recipe):
         most = MOST_SAMPLED // self.experiment.model.context
         if sampled > most:
             raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
-        together = self.is_together(member)
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
 
         def tell(part: str, ending: str = "") -> None:
             print(describe(part, self.means(parameters, batches, split), self.unit) + ending)
-            if together:
+            if name := self.ensemble(member):
                 means = self.means(parameters, batches, split, ensemble_means)
-                name = describe_ensemble(self.experiment.training)
                 print(describe(f"{name}:", means, self.unit))
 
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))

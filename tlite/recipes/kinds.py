@@ -1,7 +1,9 @@
 """The kinds of runs there are, and how one is started, opened, and given other steps or members."""
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -103,7 +105,7 @@ def settle(experiments: Iterable[Experiment]) -> list[Experiment]:
             data = before.found() if hasattr(before, "found") else before
             known.append((before, data))
         if (asked := training.precision) not in precisions:
-            found = processes.of_first(lambda asked=asked: choose_precision(asked))
+            found = processes.of_first(partial(choose_precision, asked))
             precisions[asked], reason = found
             print(f"precision: {reason}")
         training = dataclasses.replace(training, precision=precisions[asked])
@@ -156,10 +158,8 @@ def save_steps(run: Run) -> None:
     """
     if not processes.is_first():
         return
-    if run.metrics.exists():
-        with MetricsFile(run.metrics):  # while this one has it, no other trains
-            rewrite_config(run)
-    else:
+    # While this one has the metrics, no other trains.
+    with MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext():
         rewrite_config(run)
 
 

@@ -205,9 +205,10 @@ class Recipe(ABC):
         say_what_is_read(self.experiment, [split])
         return self.read(self.experiment, split)
 
-    def is_together(self, member: int | str) -> bool:
-        """Whether "all" of several members are asked for."""
-        return member == "all" and self.experiment.training.seeds > 1
+    def ensemble(self, member: int | str) -> str:
+        """What the mean of all members is called, where "all" of several are asked for; else ""."""
+        number = self.experiment.training.seeds
+        return f"the ensemble of all {number} members" if member == "all" and number > 1 else ""
 
     def advise_test(self) -> None:
         if not getattr(self.experiment.data, "test", True):

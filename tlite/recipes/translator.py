@@ -16,7 +16,7 @@ from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import TransformerSeq2Seq
 from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.evaluation import describe_ensemble, ensemble_means, ensemble_of, spread
+from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
 from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer
@@ -170,10 +170,10 @@ class TranslatorRecipe(Recipe):
 
         experiment = with_search(self.experiment, **search)
         self.run = dataclasses.replace(self.run, experiment=experiment)
-        pairs, together = self.examples(split), self.is_together(member)
+        pairs, ensemble = self.examples(split), self.ensemble(member)
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        found = self.print_scores(split, pairs, self.batches(pairs), parameters, together)
+        found = self.print_scores(split, pairs, self.batches(pairs), parameters, ensemble)
         model = self.trainer.models(parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
         references = self.references(pairs)
@@ -210,12 +210,12 @@ class TranslatorRecipe(Recipe):
         return pictures.plot_alignment(weights[:, : len(written)], pieces, written)
 
     def print_scores(
-        self, part: str, pairs: list[Pair], batches, parameters: dict, together: bool = False
+        self, part: str, pairs: list[Pair], batches, parameters: dict, ensemble: str = ""
     ) -> list[str]:
         """Loss, and for greedy and beam search BLEU and exact matches.
 
-        BLEU is lower-cased, and also cased where the subwords have capitals. With `together` also
-        of the members' ensemble. Returns the last search's translations by the first member, or by
+        BLEU is lower-cased, and also cased where the subwords have capitals. With the name of an
+        `ensemble` also of that. Returns the last search's translations by the first member, or by
         the ensemble.
         """
         means = validate(self.trainer, parameters, batches)
@@ -223,11 +223,10 @@ class TranslatorRecipe(Recipe):
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
         groups = {"": self.trainer.models(parameters)}
-        if together:
-            name = describe_ensemble(self.experiment.training)
+        if ensemble:
             (loss,) = ensemble_means(self.trainer, parameters, batches)["loss"]
-            print(f"{name}: loss {loss:.4f}")
-            groups[f"{name}, "] = [ensemble_of(self.trainer, parameters)]
+            print(f"{ensemble}: loss {loss:.4f}")
+            groups[f"{ensemble}, "] = [ensemble_of(self.trainer, parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])
         for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
