@@ -12,7 +12,7 @@ from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained, Pretraining
 from tlite.models import GeneratorConfig
 from tlite.recipes import open_recipe, start
-from tlite.recipes.kinds import locate_data, settle
+from tlite.recipes.kinds import find_data, locate_data
 from tlite.training import Trainer, TrainingConfig
 
 TINY = GeneratorExperiment(
@@ -113,6 +113,6 @@ def test_variants_with_the_same_data_have_it_found_once(here, capsys):
     (here / "a.csv").write_text(f"text,label\n{rows}")
     one = ClassifierExperiment("x", LabelledText(path="a.csv"))
     other = dataclasses.replace(one, padding="unknown")
-    found = settle([one, other])
+    found = find_data([one, other])
     assert capsys.readouterr().out.count("text: 'text'") == 1
-    assert found == settle([one]) + settle([other])
+    assert found == find_data([one]) + find_data([other])

@@ -33,14 +33,17 @@ RECIPES = {
 
 def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
     """A new run of an experiment, in `folder` or the next of its name."""
-    (experiment,) = settle([experiment])
+    (experiment,) = find_data([experiment])
     prepared = RECIPES[type(experiment)].prepare(experiment)
     path = processes.of_first(lambda: str(new_folder(experiment.name, folder)))
-    return begin(prepared, Path(path), exactly=folder is not None)
+    (experiment,) = in_one_precision([prepared.experiment])
+    return begin(prepared._replace(experiment=experiment), Path(path), exactly=folder is not None)
 
 
 def begin(prepared: Prepared, folder: Path, *, exactly: bool) -> Recipe:
-    """The run of a settled experiment, compiled: what can't fit is told before it is written.
+    """The run of an experiment, compiled: what can't fit is told before it is written.
+
+    Its precision must have been chosen.
 
     Args:
         exactly: not under the next number, if something has appeared in `folder` meanwhile.
@@ -88,29 +91,38 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     return recipe
 
 
-def settle(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Experiments as their runs keep them: a resumed one finds the same data, and computes alike.
+def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Experiments with absolute paths, and with the columns and classes that their tables have.
 
-    Paths are absolute, columns and classes those that the tables have, and the precision is chosen,
-    of all processes by the first. What several have in common is found once, and printed.
+    So their runs can be used from any folder, and find the same again. Data that several have is
+    found once; what is found is printed.
 
     Raises:
         UserError: a file is not there, or it can't be told which column is what.
     """
-    settled, known, precisions = [], [], {}
+    changed, known = [], []
     for experiment in map(locate_data, experiments):
-        before, training = experiment.data, experiment.training
-        data = next((found for other, found in known if other == before), None)
+        data = next((found for before, found in known if before == experiment.data), None)
         if data is None:
-            data = before.found() if hasattr(before, "found") else before
-            known.append((before, data))
-        if (asked := training.precision) not in precisions:
-            found = processes.of_first(partial(choose_precision, asked))
-            precisions[asked], reason = found
+            data = experiment.data.found() if hasattr(experiment.data, "found") else experiment.data
+            known.append((experiment.data, data))
+        changed.append(dataclasses.replace(experiment, data=data))
+    return changed
+
+
+def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Experiments with "auto" decided, by the first of all processes; it is printed, and why.
+
+    The choice is kept with a run, so that a resumed one computes as it began.
+    """
+    changed, known = [], {}
+    for experiment in experiments:
+        if (asked := experiment.training.precision) not in known:
+            known[asked], reason = processes.of_first(partial(choose_precision, asked))
             print(f"precision: {reason}")
-        training = dataclasses.replace(training, precision=precisions[asked])
-        settled.append(dataclasses.replace(experiment, data=data, training=training))
-    return settled
+        training = dataclasses.replace(experiment.training, precision=known[asked])
+        changed.append(dataclasses.replace(experiment, training=training))
+    return changed
 
 
 def locate_data(experiment: Experiment, folder: Path | None = None) -> Experiment:

@@ -16,7 +16,14 @@ from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surround
 from tlite.experiment import Experiment
 from tlite.models import make_model
 from tlite.parallel import processes
-from tlite.recipes.kinds import RECIPES, begin, locate_data, open_recipe, settle
+from tlite.recipes.kinds import (
+    RECIPES,
+    begin,
+    find_data,
+    in_one_precision,
+    locate_data,
+    open_recipe,
+)
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
@@ -102,9 +109,10 @@ def start_study(
     """
     taken = {"comparison", FILE}
     name = next(iter(experiments.values())).name
+    settled = in_one_precision(find_data(experiments.values()))
     variants = tuple(
         _checked(label, free_name(label, taken), experiment, preparing)
-        for label, experiment in zip(experiments, settle(experiments.values()), strict=True)
+        for label, experiment in zip(experiments, settled, strict=True)
     )
     refused = [variant for variant in variants if variant.failed]
     if len(refused) == len(variants):
