@@ -21,7 +21,7 @@ from tlite.experiment import (
     name_of_tokenizer,
     tokenizer_named,
 )
-from tlite.recipes.data import describe_sources
+from tlite.recipes.recipe import describe_sources
 
 EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
 

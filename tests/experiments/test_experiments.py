@@ -8,7 +8,7 @@ from tlite.cli.experiment_files import find_experiments, load_experiment
 from tlite.config import from_dict, to_dict
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.recipes import RECIPES
-from tlite.recipes.data import find_data
+from tlite.recipes.kinds import find_data
 
 
 @pytest.mark.parametrize("name", find_experiments())
@@ -63,7 +63,7 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     arguments = ["--path", "own.csv", "--precision", "float32"]
     if name != "text":
         arguments += ["--pieces", "60"] if name == "translate" else ["--validation-fraction", "0.2"]
-    experiment = find_data(read_line(name, arguments, load_experiment(name))[0][""])
+    (experiment,) = find_data(read_line(name, arguments, load_experiment(name))[0].values())
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
     prepared = RECIPES[type(experiment)].prepare(experiment)

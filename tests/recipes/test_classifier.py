@@ -1,7 +1,6 @@
 """Runs of a classifier: what is settled before training, what is encoded, what is predicted."""
 
 import dataclasses
-import json
 import re
 from functools import partial
 
@@ -20,12 +19,12 @@ from tests.helpers.recipes import (
     labelled,
     train,
 )
-from tlite.data import Example, SyntheticReviews
+from tlite.data import Example
 from tlite.experiment import Subwords, Words
 from tlite.models import Embedding
-from tlite.recipes import ClassifierRecipe, classifier, open_recipe, start
+from tlite.recipes import classifier, open_recipe, start
 from tlite.recipes.classifier import encode_examples, encode_texts
-from tlite.recipes.recipe import spread
+from tlite.recipes.evaluation import spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 
@@ -74,49 +73,35 @@ def test_rare_words_are_unknown(make, tmp_path):
     assert "camera" not in counts
 
 
-def test_the_sizes_of_the_model_come_from_the_data(make, tmp_path):
+def test_the_sizes_of_the_model_come_from_the_data_and_may_be_given(make, tmp_path):
     run = start(make(), tmp_path / "run")
     assert run.experiment.model.num_classes == 2
     assert run.experiment.model.vocabulary_size == len(run.tokenizer)
-    again = start(dataclasses.replace(make(), model=run.experiment.model), tmp_path / "again")
+    again = start(make(model=run.experiment.model), tmp_path / "again")
     assert again.experiment.model == run.experiment.model
 
 
-@pytest.mark.parametrize("size", ["num_classes", "vocabulary_size"])
-def test_a_size_that_the_data_does_not_have_is_told(make, tmp_path, size):
-    model = dataclasses.replace(LOGISTIC.model, **{size: 7})
-    message = complaint(start, make(model=model), tmp_path / "run")
-    assert f"{size} is 7, but the data has" in message
+SIZED = dataclasses.replace(LOGISTIC.model, vocabulary_size=7)
+STARS = {value: f"{value} stars" for value in "135"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": SIZED}, "vocabulary_size is 7, but the data has"),
+        ({"labels": LABELS | {"2": "so so", "4": "fine"}}, "has the class so so, fine"),
+        ({"labels": LABELS | {"1": ""}}, "'positive' is the only class"),
+        ({"labels": STARS, "sentences": 3}, "two classes, not of 3"),
+        ({"tokenizer": Words(0)}, "at least 1"),
+    ],
+)
+def test_what_does_not_go_with_the_data_is_told_before_there_is_a_folder(
+    make, tmp_path, changes, told
+):
+    settings = {name: value for name, value in changes.items() if name == "labels"}
+    changes = {name: value for name, value in changes.items() if name != "labels"}
+    assert told in complaint(start, make(settings=settings, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_classes_that_never_occur_are_named(make, tmp_path):
-    settings = {"labels": LABELS | {"2": "so so", "4": "fine"}}
-    message = complaint(start, make(settings=settings), tmp_path / "run")
-    assert "has the class so so, fine" in message
-    assert not (tmp_path / "run").exists()
-
-
-def test_texts_that_are_all_left_out_are_told(make, tmp_path):
-    rows = [(text, "3") for text, _ in TEXTS]
-    assert "negative, positive" in complaint(start, make(rows), tmp_path / "run")
-
-
-def test_a_single_class_is_refused_before_training(make, tmp_path):
-    rows = [row for row in TEXTS if row[1] == "5"]
-    message = complaint(start, make(rows, {"labels": {"5": "positive"}}), tmp_path / "run")
-    assert "class" in message
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("tokenizer", [Words(0), Words(-3)])
-def test_a_frequency_below_one_is_told(make, tmp_path, tokenizer):
-    assert "at least 1" in complaint(start, make(tokenizer=tokenizer), tmp_path / "run")
-
-
-def test_sentences_are_joined_for_two_classes_only(tmp_path):
-    experiment = dataclasses.replace(LOGISTIC, sentences=3)
-    assert "two classes, not of 5" in complaint(start, experiment, tmp_path / "run")
 
 
 def test_a_negative_number_of_sentences_is_refused(make):
@@ -129,17 +114,6 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
     assert "warning: 2 of the training texts are empty" in capsys.readouterr().err
     start(make(), tmp_path / "another")
     assert capsys.readouterr().err == ""
-
-
-def test_data_is_recorded_by_its_texts_and_labels(make):
-    def fingerprint(rows):
-        return ClassifierRecipe.fingerprint(ClassifierRecipe.load_data(make(rows)))
-
-    plain = fingerprint(TEXTS)
-    assert plain["training texts"] == plain["validation texts"] == len(TEXTS)
-    assert fingerprint(TEXTS) == plain
-    assert fingerprint(TEXTS[::-1]) != plain
-    assert fingerprint([(text, "5") for text, _ in TEXTS]) != plain
 
 
 @pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), *SUBWORDS.values()], ids=str)
@@ -365,17 +339,3 @@ def test_texts_too_few_for_the_baseline_are_trained_on_all_the_same(make, tmp_pa
 def test_the_mean_is_told_with_its_spread_over_several():
     assert spread(np.array([50.0]), ".1f") == "50.0"
     assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 ± 10.0"
-
-
-def test_reviews_too_few_to_have_every_star_are_told(tmp_path):
-    experiment = dataclasses.replace(LOGISTIC, data=SyntheticReviews(reviews=6))
-    assert "no text of the training part has the class" in complaint(
-        start, experiment, tmp_path / "run"
-    )
-
-
-def test_the_config_says_what_a_run_was_of(make, tmp_path):
-    start(make(sentences=3, padding="unknown"), tmp_path / "run")
-    saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
-    assert (saved["kind"], saved["sentences"]) == ("ClassifierExperiment", 3)
-    assert (saved["padding"], saved["data"]["labels"]) == ("unknown", LABELS)

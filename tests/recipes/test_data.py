@@ -12,7 +12,7 @@ from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained, Pretraining
 from tlite.models import GeneratorConfig
 from tlite.recipes import open_recipe, start
-from tlite.recipes.data import find_data, find_data_of_all, locate_data
+from tlite.recipes.kinds import find_data, locate_data
 from tlite.training import Trainer, TrainingConfig
 
 TINY = GeneratorExperiment(
@@ -113,6 +113,6 @@ def test_variants_with_the_same_data_have_it_found_once(here, capsys):
     (here / "a.csv").write_text(f"text,label\n{rows}")
     one = ClassifierExperiment("x", LabelledText(path="a.csv"))
     other = dataclasses.replace(one, padding="unknown")
-    found = find_data_of_all({"one": one, "other": other})
+    found = find_data([one, other])
     assert capsys.readouterr().out.count("text: 'text'") == 1
-    assert found == {"one": find_data(one), "other": find_data(other)}
+    assert found == find_data([one]) + find_data([other])

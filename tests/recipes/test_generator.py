@@ -29,7 +29,6 @@ from tlite.models import GeneratorConfig
 from tlite.pretrained import learn_bpe
 from tlite.recipes import open_recipe, start
 from tlite.recipes.loading import load
-from tlite.recipes.options import Evaluate
 from tlite.text import ByteTokenizer, CharTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics
@@ -118,7 +117,7 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, of_text, capsys):
     bits = total_nats(run, tokens) / math.log(2) / (len(validation.encode()) - first)
     line = read_metrics(run.run.metrics)[-1]
     assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
-    open_recipe(run.run.folder).evaluate(Evaluate(run=run.run.folder, checkpoint="last"))
+    open_recipe(run.run.folder).evaluate(checkpoint="last")
     told = re.search(r", ([\d.]+) bits per byte,", capsys.readouterr().out)
     assert float(told[1]) == pytest.approx(bits, abs=1e-4)
 

@@ -8,7 +8,7 @@ from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
-from tlite.recipes.parts import (
+from tlite.recipes.tokens import (
     TextPart,
     check_same,
     end_of_documents,

@@ -172,29 +172,15 @@ def length(*texts) -> int:
     return sum(len(re.findall(r"\w\w+", text)) + 1 for text in texts)
 
 
-def test_every_training_text_is_read_whatever_its_label(make, tmp_path, capsys):
+def test_texts_are_read_once_whatever_their_labels(make, tmp_path, capsys):
+    """Those of the training part, and those of other files."""
     wanted = length(*(text for text, _ in TEXTS))
-    assert tokens_read(make(), tmp_path / "run", capsys) == wanted
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        [{"text": "Never read before", "label": "1"}, {"text": "Nor this one", "label": "3"}],
-        [{"text": "Never read before", "label": "2"}, {"text": "Nor this one", "label": "x"}],
-        [{"text": "Never read before"}, {"text": "Nor this one"}],
-    ],
-    ids=["known labels", "other labels", "no labels"],
-)
-def test_texts_of_other_files_are_read_whatever_their_labels(make, tmp_path, capsys, more):
-    wanted = length(*(text for text, _ in TEXTS), *(row["text"] for row in more))
-    assert tokens_read(make(more), tmp_path / "run", capsys) == wanted
-
-
-def test_a_text_that_is_there_twice_is_read_once(make, tmp_path, capsys):
-    more = [{"text": TEXTS[0][0], "label": "1"}]
-    wanted = length(*(text for text, _ in TEXTS))
-    assert tokens_read(make(more), tmp_path / "run", capsys) == wanted
+    assert tokens_read(make(), tmp_path / "alone", capsys) == wanted
+    labels = ({"label": "1"}, {"label": "x"}, {})
+    more = [{"text": f"Never read{n * ' before'}"} | label for n, label in enumerate(labels)]
+    twice = {"text": TEXTS[0][0], "label": "1"}
+    wanted += length(*(row["text"] for row in more))
+    assert tokens_read(make([*more, twice]), tmp_path / "run", capsys) == wanted
 
 
 # Mistakes
@@ -207,25 +193,18 @@ def test_no_steps_of_pre_training_are_none_and_fewer_are_refused(make, tmp_path)
         make(pretraining_steps=-1)
 
 
-def test_a_logistic_regression_has_nothing_to_pre_train(make, tmp_path):
-    experiment = dataclasses.replace(make(), model=LogisticConfig())
-    assert "pre-train" in complaint(lambda: train(experiment, tmp_path / "run"))
+SYNTHETIC = dataclasses.replace(SETTINGS, unlabelled=("nowhere.jsonl",))
 
 
-def test_synthetic_reviews_have_no_files_beside_them(tmp_path):
-    settings = dataclasses.replace(SETTINGS, unlabelled=("more.jsonl",))
-    experiment = dataclasses.replace(TRANSFORMER, pretraining=settings)
-    assert "unlabelled" in complaint(lambda: train(experiment, tmp_path / "run"))
-
-
-def test_a_missing_file_of_unlabelled_texts_is_named(make, tmp_path):
-    settings = dataclasses.replace(SETTINGS, unlabelled=("nowhere.jsonl",))
-    run = start(dataclasses.replace(make(), pretraining=settings), tmp_path / "run")
-    assert "nowhere.jsonl" in complaint(run.train)
-
-
-def test_texts_shorter_than_a_window_are_told(make, tmp_path):
-    experiment = make()
-    model = dataclasses.replace(experiment.model, context=60)
-    run = start(dataclasses.replace(experiment, model=model), tmp_path / "run")
-    assert "too short" in complaint(run.train)
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": LogisticConfig()}, "a logistic regression has no blocks"),
+        ({"data": TRANSFORMER.data, "pretraining": SYNTHETIC}, "unlabelled"),
+        ({"pretraining": SYNTHETIC}, "nowhere.jsonl"),
+        ({"model": dataclasses.replace(TRANSFORMER.model, context=60)}, "too short"),
+    ],
+)
+def test_what_can_not_be_pre_trained_is_told(make, tmp_path, changes, told):
+    experiment = dataclasses.replace(make(), **changes)
+    assert told in complaint(lambda: train(experiment, tmp_path / "run"))

@@ -23,8 +23,7 @@ from tlite.experiment import PairSubwords
 from tlite.models import TranslatorHead
 from tlite.recipes import TranslatorRecipe, open_recipe, start
 from tlite.recipes.loading import load_model
-from tlite.recipes.options import Evaluate
-from tlite.recipes.pairs import encode_sources
+from tlite.recipes.translator import encode_sources
 from tlite.text.pairs import END_ID
 from tlite.training.metrics import read_metrics
 
@@ -64,11 +63,13 @@ def test_the_sizes_of_the_model_are_the_tokenizers(trained):
     assert (saved["kind"], saved["model"]["vocabulary_size"]) == ("TranslatorExperiment", size)
 
 
-@pytest.mark.parametrize("name", ["vocabulary_size", "source_vocabulary_size"])
-def test_a_size_that_the_tokenizer_does_not_have_is_told(tmp_path, name):
-    model = dataclasses.replace(TRANSLATOR.model, head=TranslatorHead("separate"), **{name: 7})
+def test_a_size_that_the_tokenizer_does_not_have_is_told(tmp_path):
+    separate = {"head": TranslatorHead("separate"), "source_vocabulary_size": 7}
+    model = dataclasses.replace(TRANSLATOR.model, **separate)
     experiment = dataclasses.replace(TRANSLATOR, model=model)
-    assert f"{name} is 7, but the tokenizer has" in complaint(start, experiment, tmp_path / "run")
+    assert "source_vocabulary_size is 7, but the tokenizer has" in complaint(
+        start, experiment, tmp_path / "run"
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -156,7 +157,10 @@ def test_the_average_is_the_mean_of_the_checkpoints_that_are_kept(trained):
 
 def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
     capsys.readouterr()
-    trained.evaluate(Evaluate(run=trained.run.folder, checkpoint="average", split="test"))
+    trained.evaluate(checkpoint="last")
+    line = read_metrics(trained.run.metrics)[-1]
+    assert f"validation loss {line['loss']:.4f}, 3 sentences\n" in capsys.readouterr().out
+    trained.evaluate(checkpoint="average", split="test")
     out = capsys.readouterr().out
     assert f"average checkpoint: step {STEPS}\n" in out
     assert re.search(r"test loss \d\.\d{4}, 3 sentences\n", out)
@@ -167,13 +171,6 @@ def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
     for pair in trained.experiment.data.pairs("test"):
         assert f"\n  {pair.source}\n" in out
         assert f"\n  ({pair.target})\n" in out
-
-
-def test_the_loss_that_evaluation_prints_is_that_of_training(trained, capsys):
-    capsys.readouterr()
-    trained.evaluate(Evaluate(run=trained.run.folder, checkpoint="last"))
-    line = read_metrics(trained.run.metrics)[-1]
-    assert f"validation loss {line['loss']:.4f}, 3 sentences\n" in capsys.readouterr().out
 
 
 def test_subwords_without_capitals_are_compared_with_references_without(
@@ -210,11 +207,3 @@ def test_another_tokenizer_than_the_one_it_was_trained_with_is_refused(tmp_path)
     path.write_text(path.read_text().replace("[UNK]", "[unk]"))
     message = complaint(open_recipe, tmp_path / "run")
     assert message == f"{path} is not the one that the run was trained with"
-
-
-def test_pairs_that_have_changed_since_are_told(sentences, tmp_path):
-    start(dataclasses.replace(sentences, truncate=True), tmp_path / "run")
-    path = tmp_path / "a.de"
-    path.write_text(path.read_text().replace("b a", "b b"))
-    message = complaint(open_recipe, tmp_path / "run")
-    assert "has changed since the run began: SHA-256 of the training part" in message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlite.recipes.recipe import few_scored, overfitted
+from tlite.recipes.evaluation import few_scored, overfitted
 
 
 @pytest.mark.parametrize(

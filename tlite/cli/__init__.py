@@ -18,12 +18,11 @@ from tlite.cli.parsing import WrongOption, parse
 from tlite.config.own_code import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import processes
-from tlite.recipes.options import Evaluate
 from tlite.terminal import printable
 
 COMMANDS = {
     "prepare": (options.Prepare, "preparation"),
-    "evaluate": (Evaluate, "commands"),
+    "evaluate": (options.Evaluate, "commands"),
     "generate": (options.Generate, "texts"),
     "classify": (options.Classify, "texts"),
     "translate": (options.Translate, "texts"),

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from tlite.cli.options import Export, Resume
+from tlite.cli.options import Evaluate, Export, Resume
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
 from tlite.recipes.kinds import open_recipe, start, take_member
-from tlite.recipes.options import Evaluate
 from tlite.training.folders import STUDY
 
 
@@ -46,9 +45,9 @@ def resume(options: Resume) -> None:
 def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
     if is_pretrained(options.run):
-        finetuning.evaluate_text(options.run, options.path)
+        finetuning.evaluate_text(options.run, **options.settings)
     else:
-        open_recipe(options.run).evaluate(options)
+        open_recipe(options.run).evaluate(**options.settings)
 
 
 def export(options: Export) -> None:

@@ -23,8 +23,8 @@ from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.classifier import encode_texts, probabilities
 from tlite.recipes.generator import write_sample
 from tlite.recipes.loading import open_model, warn_of_unheeded
-from tlite.recipes.pairs import encode_sources, with_search
 from tlite.recipes.tokens import check_prompt, end_ids, prompt_tokens
+from tlite.recipes.translator import encode_sources, with_search
 from tlite.terminal import reader_has_gone, show
 from tlite.training.runs import Run
 
@@ -111,7 +111,8 @@ def translate(options: Translate) -> None:
     else:
         experiment = TranslatorExperiment("pretrained", model=model.config)
         warn_of_unheeded(source)
-    experiment = with_search(experiment, options, options.max_length)
+    names = "beam", "length_penalty", "truncate", "max_length"
+    experiment = with_search(experiment, **{name: getattr(options, name) for name in names})
     if not 1 <= options.n_best <= experiment.beam:
         most = experiment.beam
         raise UserError(f"--n-best must be between 1 and the beam's {most}, not {options.n_best}")

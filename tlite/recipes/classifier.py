@@ -3,41 +3,40 @@
 import dataclasses
 import itertools
 import sys
+import textwrap
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example, LabelledText
-from tlite.errors import UserError
+from tlite.data.tables import Part
+from tlite.errors import UserError, check_packages
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.evaluation import evaluate_classifier
+from tlite.recipes.evaluation import spread
 from tlite.recipes.finetuning import (
     check_pretraining,
     pretrained_members,
     start_from,
     taken_from,
 )
+from tlite.recipes.loading import check_member
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
-from tlite.recipes.options import Evaluate
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
+from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
+from tlite.terminal import show
 from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
-from tlite.training.runs import Run
+from tlite.training.runs import Run, open_run
 
 CHUNK = 10_000  # texts that are encoded at a time
-
-
-class LabelledData(NamedTuple):
-    training: Iterable[Example]
-    validation: Iterable[Example]
 
 
 class ClassifierRecipe(Recipe):
@@ -49,11 +48,11 @@ class ClassifierRecipe(Recipe):
     packages = ("sklearn",)  # of the baseline
 
     @classmethod
-    def load_data(cls, experiment: ClassifierExperiment) -> LabelledData:
-        return LabelledData(*(experiment.data.examples(p) for p in ("training", "validation")))
+    def read(cls, experiment: ClassifierExperiment, part: Part) -> Iterable[Example]:
+        return experiment.data.examples(part)
 
     @classmethod
-    def fit_to_data(cls, experiment: ClassifierExperiment, data: LabelledData):
+    def fit_to_data(cls, experiment: ClassifierExperiment, data: Parts):
         classes = experiment.data.classes
         check_classes(data.training, classes)
         if len(classes) < 2:
@@ -98,20 +97,16 @@ class ClassifierRecipe(Recipe):
         return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
 
     @classmethod
-    def fingerprint(cls, data: LabelledData) -> dict[str, Any]:
-        found = {}
-        for part, examples in data._asdict().items():
-            texts = (f"{example.value}\n{example.text}\n" for example in examples)
-            found |= fingerprint_of(part, texts, "texts")
-        return found
+    def fingerprint(cls, data: Parts) -> dict[str, Any]:
+        return fingerprint_of(data, "texts", lambda e: f"{e.value}\n{e.text}\n")
 
     def make_trainer(self) -> Trainer:
         tokenizer = self.tokenizer
         if isinstance(tokenizer, NgramTokenizer):
             tokenizer = tokenizer.of_words()  # the transformer learns without n-grams
-        return make_trainer(
-            self.experiment, encode_examples(self.experiment, tokenizer, self.data.training)
-        )
+        data = encode_examples(self.experiment, tokenizer, self.data.training)
+        task = classifier_task(self.experiment.model, self.experiment.training.label_smoothing)
+        return Trainer(task, self.experiment.training, data)
 
     def validation(self):
         return self.batches(self.data.validation)
@@ -146,22 +141,84 @@ class ClassifierRecipe(Recipe):
 
     def report(self, batches) -> None:
         """Accuracy beside the baseline's, and the curves, at the end of training."""
-        from tlite import pictures  # matplotlib is slow to import
-
         parameters, step = self.parameters("best")
         means = validate(self.trainer, parameters, batches)
         print(f"best checkpoint: step {step:,}")
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
-        lines = read_metrics(self.run.metrics, most=1000)
-        plots = {n: lambda n=n: pictures.plot_curves(lines, n) for n in ("loss", "accuracy")}
-        self.save_plots(plots)
+        self.save_plots(self.curves("loss", "accuracy"))
         self.advise_test()
 
-    def evaluate(self, options: Evaluate) -> None:
-        """Print and draw how it does on a part of its data."""
-        evaluate_classifier(self, options)
+    def evaluate(
+        self,
+        split: Part = "validation",
+        checkpoint: str = "best",
+        member: int | str = 0,
+        beside: Path | None = None,
+    ) -> None:
+        """Print and draw how it does on a part of its data.
+
+        Precision, confusions and texts are those of the member; with "all" of the mean of the
+        members' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
+
+        Args:
+            beside: another run, whose learning curves are drawn too.
+        """
+        check_packages("text", self.packages)
+        chosen, ensemble = 0 if member == "all" else member, self.ensemble(member)
+        check_member(chosen, number := self.experiment.training.seeds)
+        runs = [self.run] + ([] if beside is None else [open_run(beside, type(self.experiment))])
+        examples = list(self.examples(split))
+        of_members, step = self.predict(examples, checkpoint)
+        labels = np.array([-1 if e.label is None else e.label for e in examples])
+        if not (known := labels >= 0).any():
+            raise UserError(f"no text of the {split} part has one of the classes")
+        right = 100 * (of_members.argmax(-1) == labels)[:, known].mean(1)
+        print(f"step {step:,}: {split} accuracy {spread(right, '.1f')} %, {known.sum():,} texts")
+        self.print_baseline(split, examples)
+
+        probabilities, which = of_members[chosen], f" (member {chosen})" if number > 1 else ""
+        if ensemble:
+            probabilities, which = of_members.mean(0), " (the ensemble)"
+            right = 100 * (probabilities.argmax(-1) == labels)[known].mean()
+            rows = np.stack([*of_members, probabilities])[:, known]
+            *losses, loss = cross_entropies(rows, labels[known])
+            each = spread(np.array(losses), ".4f")
+            print(f"{ensemble}: accuracy {right:.1f} %, loss {loss:.4f} (of one: {each})")
+        classes = self.experiment.data.classes
+        confusions = print_classes(which, classes, labels[known], probabilities[known].argmax(-1))
+        print_certain(which, classes, examples, labels, probabilities)
+        self.draw(runs, split, probabilities, examples, confusions)
+
+    def draw(self, runs: list[Run], split: Part, probabilities, examples, confusions) -> None:
+        """The pictures of an evaluation; of several runs also their learning curves."""
+        from tlite import pictures  # matplotlib is slow to import
+
+        classes = self.experiment.data.classes
+        values = [example.value for example in examples]
+        labels = np.array([-1 if e.label is None else e.label for e in examples])
+        if len(classes) == 2:
+            of_what, name, shown = probabilities[:, 1], classes[1], np.ones(len(values), bool)
+        else:
+            shown = labels >= 0
+            of_what, name = probabilities[np.arange(len(labels)), labels], "the true class"
+        shown_values = [value for value, s in zip(values, shown, strict=True) if s]
+        plots = {
+            f"{split}-confusion": lambda: pictures.plot_confusion(confusions, classes),
+            f"{split}-probability": lambda: pictures.plot_probability_by_value(
+                of_what[shown], shown_values, name
+            ),
+            f"{split}-predictions": lambda: pictures.plot_predictions_by_value(
+                probabilities.argmax(-1), values, classes
+            ),
+        }
+        if len(runs) > 1:
+            curves = {_title(run): read_metrics(run.metrics, most=1000) for run in runs}
+            plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
+        self.save_plots(plots)
+        names = ", ".join(f"{name}.png" for name in plots)
+        print(f"\ndrawn in {self.run.plots}: {names}")
 
     def print_baseline(self, part: str, examples: list[Example]) -> np.ndarray | None:
         """The accuracy of TF-IDF and logistic regression on the same examples."""
@@ -179,11 +236,6 @@ class ClassifierRecipe(Recipe):
         right = baseline.predict([e.text for e in scored]) == [e.label for e in scored]
         print(f"TF-IDF + logistic regression: {part} accuracy {100 * right.mean():.1f} %")
         return right
-
-
-def make_trainer(experiment: ClassifierExperiment, data: Any) -> Trainer:
-    task = classifier_task(experiment.model, experiment.training.label_smoothing)
-    return Trainer(task, experiment.training, data)
 
 
 def encode_examples(
@@ -249,3 +301,50 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
         )
     if empty:
         print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
+
+
+def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarray:
+    """Precision, recall and F1 of each class, and which is taken for which; returned as counts."""
+    from sklearn.metrics import classification_report, confusion_matrix
+
+    ids = list(range(len(classes)))
+    settings = {"labels": ids, "target_names": classes, "zero_division": 0}
+    print(f"\nscores by class{which}")
+    show(classification_report(labels, predicted, **settings))
+    print(f"confusions{which}: rows are true classes, columns predicted ones")
+    confusions = confusion_matrix(labels, predicted, labels=ids)
+    show(_table(confusions, classes))
+    return confusions
+
+
+def print_certain(which: str, classes: list[str], examples, labels, probabilities) -> None:
+    """The texts of a known class of which the model is most certain, rightly and wrongly."""
+    predicted = probabilities.argmax(-1)
+    for title, right in (("right", True), ("wrong", False)):
+        print(f"\nthe most certain {title} ones{which}")
+        shown = np.flatnonzero((labels >= 0) & ((predicted == labels) == right))
+        for index in shown[np.argsort(-probabilities[shown].max(-1))][:3]:
+            show(
+                f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
+                f"({probabilities[index].max():.3f}): "
+                f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
+            )
+
+
+def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """-log p of the labels (N,), the mean over them, for each of probabilities (M, N, C)."""
+    chosen = probabilities[:, np.arange(len(labels)), labels].astype(np.float64)
+    return -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean(1)
+
+
+def _title(run: Run) -> str:
+    dropout = getattr(run.experiment.model, "dropout", 0.0)
+    return f"{run.experiment.name} {run.folder.name}\ndropout {dropout:g}"
+
+
+def _table(counts: np.ndarray, classes: list[str]) -> str:
+    width = max(*map(len, classes), 6) + 2
+    rows = ["".join(f"{name:>{width}}" for name in ["", *classes])]
+    for name, row in zip(classes, counts, strict=True):
+        rows.append(f"{name:>{width}}" + "".join(f"{n:>{width},}" for n in row))
+    return "\n".join(rows)

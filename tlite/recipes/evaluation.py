@@ -1,139 +1,94 @@
-"""A classifier's report on a part of its data: scores, confusions, pictures, telling texts."""
+"""What is said of a run: of its members one by one, of all as one model, and of how it went."""
 
-import textwrap
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tlite.errors import UserError, needs_extra
-from tlite.recipes.data import say_what_is_read
-from tlite.recipes.ensemble import describe_ensemble
-from tlite.recipes.loading import check_member
-from tlite.recipes.options import Evaluate
-from tlite.recipes.recipe import Recipe, spread
-from tlite.terminal import show
-from tlite.training.metrics import read_metrics
-from tlite.training.runs import Run, open_run
+from tlite.models import Ensemble
+from tlite.models.parameters import model_maker
+from tlite.training import Trainer
+from tlite.training.memory import out_of_memory
+
+FEW = {"texts": 100, "pairs": 100}  # so few scored say little
+FEW_TOKENS = 2000
+WORSE = 1.02  # the last loss, as a multiple of the best
 
 
-def evaluate_classifier(recipe: Recipe, options: Evaluate) -> None:
-    """Print and draw how a classifier does on a part of its data.
+def spread(values: np.ndarray, style: str) -> str:
+    """Mean and standard deviation over the members (M,)."""
+    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
+    return f"{values.mean():{style}}{deviation}"
 
-    Precision, confusions and texts are those of the options' member; with "all" of the mean of the
-    members' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
+
+def ensemble_of(trainer: Trainer, parameters: dict) -> Ensemble:
+    """The members as one model, whole in this process."""
+    arrays = trainer.on_host(parameters)
+    return Ensemble(jax.tree.map(jnp.asarray, model_maker(trainer.model)(arrays)))
+
+
+def ensemble_means(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+    """`training.loop.validate` of the members as one model: means over all batches, (1,) each.
+
+    The examples of a batch are divided over the devices, and on each of them the members come one
+    after the other.
     """
-    with needs_extra("text"):
-        from sklearn.metrics import confusion_matrix
-    number = recipe.experiment.training.seeds
-    together = recipe.is_together(options.member)
-    member = 0 if options.member == "all" else options.member
-    check_member(member, number)
-    split, beside = options.split, options.beside
-    runs = [recipe.run]
-    if beside is not None:
-        runs.append(open_run(beside, type(recipe.experiment)))
-    classes = recipe.experiment.data.classes
-    if split == "test":  # the other parts were told when the run was opened
-        say_what_is_read(recipe.experiment, [split])
-    examples = list(recipe.experiment.data.examples(split))
-    of_members, step = recipe.predict(examples, options.checkpoint)
-    labels = np.array([-1 if e.label is None else e.label for e in examples])
-    known = labels >= 0
-    if not known.any():
-        raise UserError(f"no text of the {split} part has one of the classes")
-    accuracy = (of_members.argmax(-1) == labels)[:, known].mean(1)
-    print(
-        f"step {step:,}: {split} accuracy {spread(100 * accuracy, '.1f')} %, {known.sum():,} texts"
-    )
-    recipe.print_baseline(split, examples)
 
-    probabilities = of_members.mean(0) if together else of_members[member]
-    predicted = probabilities.argmax(-1)
-    which = f" (member {member})" if number > 1 else ""
-    if together:
-        which = " (the ensemble)"
-        right = 100 * (predicted == labels)[known].mean()
-        losses = cross_entropies(np.stack([*of_members, probabilities])[:, known], labels[known])
-        print(
-            f"{describe_ensemble(recipe.experiment.training)}: accuracy {right:.1f} %, loss "
-            f"{losses[-1]:.4f} (of one: {losses[:-1].mean():.4f} ± {losses[:-1].std(ddof=1):.4f})"
+    def evaluate(ensemble, batches):
+        sums = jax.lax.map(lambda batch: trainer.task.evaluate(ensemble, batch), batches)
+        return jax.tree.map(lambda a: a.sum(0), sums)
+
+    examples, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
+    mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))
+    with out_of_memory("a batch of the evaluation"):
+        ensemble = jax.device_put(
+            ensemble_of(trainer, parameters), NamedSharding(mesh, PartitionSpec())
         )
-    ids = list(range(len(classes)))
-    confusions = confusion_matrix(labels[known], predicted[known], labels=ids)
-    print_classes(which, classes, labels[known], predicted[known], confusions)
-    print_certain(which, classes, examples, labels, probabilities)
-    draw(recipe, runs, split, probabilities, examples, confusions)
+        batches = jax.device_put(batches, NamedSharding(mesh, PartitionSpec(None, "data")))
+        sums = jax.device_get(jax.jit(evaluate)(ensemble, batches))
+    totals = {name: np.asarray(values, np.float64).sum() for name, values in sums.items()}
+    count = totals.pop("count")
+    return {name: np.array([total / count]) for name, total in totals.items()}
 
 
-def print_classes(which: str, classes: list[str], labels, predicted, confusions) -> None:
-    """Precision, recall and F1 of each class, and which is taken for which."""
-    from sklearn.metrics import classification_report
-
-    ids = list(range(len(classes)))
-    settings = {"labels": ids, "target_names": classes, "zero_division": 0}
-    print(f"\nscores by class{which}")
-    show(classification_report(labels, predicted, **settings))
-    print(f"confusions{which}: rows are true classes, columns predicted ones")
-    show(_table(confusions, classes))
+def few_scored(number: int, what: str) -> str:
+    """A warning where so few texts, pairs or tokens are scored that it says little; else ""."""
+    if number >= FEW.get(what, FEW_TOKENS):
+        return ""
+    told = f"warning: the validation part has {number:,} {what}"
+    return f"{told}: differences of a few percent mean nothing"
 
 
-def print_certain(which: str, classes: list[str], examples, labels, probabilities) -> None:
-    """The texts of a known class of which the model is most certain, rightly and wrongly."""
-    predicted = probabilities.argmax(-1)
-    for title, right in (("right", True), ("wrong", False)):
-        print(f"\nthe most certain {title} ones{which}")
-        shown = np.flatnonzero((labels >= 0) & ((predicted == labels) == right))
-        for index in shown[np.argsort(-probabilities[shown].max(-1))][:3]:
-            show(
-                f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
-                f"({probabilities[index].max():.3f}): "
-                f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
-            )
+def overfitted(lines: Sequence[dict]) -> str:
+    """A sentence where the validation loss has risen clearly since its best; else "".
 
+    Args:
+        lines: those of metrics.jsonl.
+    """
+    known = [line for line in lines if line.get("loss") is not None]
+    validations = [line for line in known if line["split"] == "validation"]
+    if len(validations) < 2:
+        return ""
+    best, last = min(validations, key=lambda line: line["loss"]), validations[-1]
+    if best["step"] > 0.8 * last["step"] or last["loss"] < WORSE * best["loss"]:
+        return ""
+    training = [line for line in known if line["split"] == "training"]
 
-def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """-log p of the labels (N,), the mean over them, for each of probabilities (M, N, C)."""
-    chosen = probabilities[:, np.arange(len(labels)), labels].astype(np.float64)
-    return -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean(1)
+    def mean_before(index: int) -> float | None:
+        """The mean training loss between the validation before and this one."""
+        start = validations[index - 1]["step"] if index else 0
+        end = validations[index]["step"]
+        found = [line["loss"] for line in training if start < line["step"] <= end]
+        return fmean(found) if found else None
 
-
-def draw(recipe: Recipe, runs: list[Run], split: str, probabilities, examples, confusions) -> None:
-    """The pictures of a recipe's run; of several runs also their learning curves."""
-    from tlite import pictures  # matplotlib is slow to import
-
-    classes = recipe.experiment.data.classes
-    values = [example.value for example in examples]
-    labels = np.array([-1 if e.label is None else e.label for e in examples])
-    if len(classes) == 2:
-        of_what, name, shown = probabilities[:, 1], classes[1], np.ones(len(values), bool)
-    else:
-        shown = labels >= 0
-        of_what, name = probabilities[np.arange(len(labels)), labels], "the true class"
-    shown_values = [value for value, s in zip(values, shown, strict=True) if s]
-    plots = {
-        f"{split}-confusion": lambda: pictures.plot_confusion(confusions, classes),
-        f"{split}-probability": lambda: pictures.plot_probability_by_value(
-            of_what[shown], shown_values, name
-        ),
-        f"{split}-predictions": lambda: pictures.plot_predictions_by_value(
-            probabilities.argmax(-1), values, classes
-        ),
-    }
-    if len(runs) > 1:
-        curves = {_title(run): read_metrics(run.metrics, most=1000) for run in runs}
-        plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
-    recipe.save_plots(plots)
-    names = ", ".join(f"{name}.png" for name in plots)
-    print(f"\ndrawn in {recipe.run.plots}: {names}")
-
-
-def _title(run: Run) -> str:
-    dropout = getattr(run.experiment.model, "dropout", 0.0)
-    return f"{run.experiment.name} {run.folder.name}\ndropout {dropout:g}"
-
-
-def _table(counts: np.ndarray, classes: list[str]) -> str:
-    width = max(*map(len, classes), 6) + 2
-    rows = ["".join(f"{name:>{width}}" for name in ["", *classes])]
-    for name, row in zip(classes, counts, strict=True):
-        rows.append(f"{name:>{width}}" + "".join(f"{n:>{width},}" for n in row))
-    return "\n".join(rows)
+    then, now = mean_before(validations.index(best)), mean_before(len(validations) - 1)
+    if then is not None and now is not None and now >= then:
+        return ""  # it diverges
+    told = f"validation is best at step {best['step']:,} (loss {best['loss']:.2f})"
+    went_on = "" if now is None else f"training went on to {now:.2f}, "
+    return f"{told}; {went_on}validation to {last['loss']:.2f}: the model overfits"

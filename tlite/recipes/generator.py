@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Collection
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -13,37 +13,34 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from tlite.data.corpus import Corpus
+from tlite.data.tables import Part
 from tlite.decoding import stream
 from tlite.errors import UserError, command
 from tlite.experiment import Characters, GeneratorExperiment
 from tlite.models import TransformerGenerator
-from tlite.recipes.ensemble import describe_ensemble, ensemble_means
+from tlite.recipes.evaluation import ensemble_means
 from tlite.recipes.finetuning import start_from, taken_from
-from tlite.recipes.options import Evaluate
-from tlite.recipes.parts import (
-    DataPart,
-    TextPart,
-    check_same,
-    end_of_documents,
-    open_parts,
-    tokenizer_of,
-)
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.recipes.tokens import (
+    TextPart,
     Tokenizer,
+    check_same,
     encoded_parts,
     end_ids,
+    end_of_documents,
     fit_vocabulary,
     make_tokenizer,
+    open_parts,
     prompt_tokens,
     saved_tokenizer,
+    tokenizer_of,
     unit_of,
 )
 from tlite.terminal import show
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainState, generator_task
 from tlite.training.loop import means_of, validate
-from tlite.training.metrics import read_metrics, summarise
+from tlite.training.metrics import summarise
 from tlite.training.runs import Run
 
 MOST_SAMPLED = 2**26  # tokens of random windows, in memory at a time
@@ -104,7 +101,7 @@ class GeneratorRecipe(Recipe):
     @classmethod
     def parts_of(
         cls, experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
-    ) -> dict[str, DataPart]:
+    ) -> dict[str, TextPart]:
         """The training and the validation part."""
         model = experiment.model
         if isinstance(data, Corpus):
@@ -129,12 +126,16 @@ class GeneratorRecipe(Recipe):
     def make_trainer(self) -> Trainer:
         experiment = self.experiment
         self.parts = self.parts_of(experiment, self.tokenizer, self.data)
-        self.validation_tokens = self.parts["validation"].shown  # for pictures
         corpus = self.data if isinstance(self.data, Corpus) else None
         end = end_of_documents(corpus, self.tokenizer) if corpus else None
         smoothing = experiment.training.label_smoothing
         task = generator_task(experiment.model, smoothing, end_id=end)
         return Trainer(task, experiment.training, self.parts["training"].fed())
+
+    @cached_property
+    def validation_tokens(self) -> np.ndarray:
+        """Those of the validation part, of a corpus its first ones, for pictures."""
+        return self.parts["validation"].shown
 
     @property
     def text(self) -> str:
@@ -209,7 +210,6 @@ class GeneratorRecipe(Recipe):
         """
         from tlite import pictures  # matplotlib is slow to import
 
-        lines = read_metrics(self.run.metrics, most=1000)
         opening = self.validation_tokens[: min(24, self.experiment.model.context)]
         most = min(8, self.experiment.model.vocabulary_size)
         best, found = jax.device_get(most_probable(model, opening, most))
@@ -217,8 +217,7 @@ class GeneratorRecipe(Recipe):
         pieces = [[mark(token) for token in row] for row in found.T], [mark(t) for t in opening]
         self.save_plots(
             {
-                "loss": lambda: pictures.plot_curves(lines, "loss"),
-                "accuracy": lambda: pictures.plot_curves(lines, "accuracy"),
+                **self.curves("loss", "accuracy"),
                 "loss-by-position": lambda: pictures.plot_loss_by_position(
                     sums["loss"] / sums["count"]
                 ),
@@ -226,23 +225,26 @@ class GeneratorRecipe(Recipe):
             }
         )
 
-    def evaluate(self, options: Evaluate) -> None:
-        """Print the loss over every token of a part; and a sampled estimate if asked."""
-        split, sampled = options.split, options.sampled
+    def evaluate(
+        self,
+        split: Part = "validation",
+        checkpoint: str = "best",
+        member: int | str = 0,
+        sampled: int = 0,
+    ) -> None:
+        """Print the loss over every token of a part; and of so many sampled windows if asked."""
         if split == "test":
             raise UserError("a generator's text has no test part: training or validation")
         most = MOST_SAMPLED // self.experiment.model.context
         if sampled > most:
             raise UserError(f"--sampled must be at most {most:,}, not {sampled:,}")
-        together = self.is_together(options.member)
-        parameters, step = self.parameters(options.checkpoint)
+        parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
 
         def tell(part: str, ending: str = "") -> None:
             print(describe(part, self.means(parameters, batches, split), self.unit) + ending)
-            if together:
+            if name := self.ensemble(member):
                 means = self.means(parameters, batches, split, ensemble_means)
-                name = describe_ensemble(self.experiment.training)
                 print(describe(f"{name}:", means, self.unit))
 
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))

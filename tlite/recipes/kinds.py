@@ -1,24 +1,28 @@
 """The kinds of runs there are, and how one is started, opened, and given other steps or members."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import jax
 
+from tlite.config import to_dict
+from tlite.data.files import locate
 from tlite.errors import UserError
-from tlite.experiment import Experiment
+from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.parallel import processes
 from tlite.recipes.classifier import ClassifierRecipe
-from tlite.recipes.data import find_data
 from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import check_member
-from tlite.recipes.recipe import Recipe
+from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_read
 from tlite.recipes.translator import TranslatorRecipe
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import host_copy, restore, selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.named import to_named
-from tlite.training.precision import Precision, choose_precision
+from tlite.training.precision import choose_precision, choose_products
 from tlite.training.runs import Run, create_run, new_folder, open_run, rewrite_config
 
 RECIPES = {
@@ -29,35 +33,117 @@ RECIPES = {
 
 def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
     """A new run of an experiment, in `folder` or the next of its name."""
-    kind = RECIPES[type(experiment)]
-    prepared = kind.prepare(find_data(experiment))
-    path = Path(processes.of_first(lambda: str(new_folder(experiment.name, folder))))
-    precision = agreed_precision(experiment.training.precision)
-    training = dataclasses.replace(prepared.experiment.training, precision=precision)
-    settled = dataclasses.replace(prepared.experiment, training=training)
-    recipe = kind.build(prepared._replace(experiment=settled), path)
-    recipe.save(exactly=folder is not None)
+    (experiment,) = find_data([experiment])
+    prepared = RECIPES[type(experiment)].prepare(experiment)
+    path = processes.of_first(lambda: str(new_folder(experiment.name, folder)))
+    (experiment,) = in_one_precision([prepared.experiment])
+    return begin(prepared._replace(experiment=experiment), Path(path), exactly=folder is not None)
+
+
+def begin(prepared: Prepared, folder: Path, *, exactly: bool) -> Recipe:
+    """The run of an experiment, compiled: what can't fit is told before it is written.
+
+    Its precision must have been chosen.
+
+    Args:
+        exactly: not under the next number, if something has appeared in `folder` meanwhile.
+    """
+    experiment, tokenizer, data = prepared
+    kind, training = RECIPES[type(experiment)], experiment.training
+    model = choose_products(experiment.model, training.precision)
+    experiment = dataclasses.replace(experiment, model=model)
+    fingerprint = kind.fingerprint(data)
+    same_everywhere({"experiment": to_dict(experiment), "data": fingerprint})
+    recipe = kind(Run(folder, experiment, fingerprint), tokenizer, data)
+    recipe.trainer.compile()
+    made = folder, experiment, fingerprint, tokenizer
+    folder = Path(processes.of_first(lambda: str(create_run(*made, exactly=exactly).folder)))
+    recipe.run = dataclasses.replace(recipe.run, folder=folder)
     return recipe
 
 
 def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
-    """The run in a folder, whatever it is a run of; with other `steps` than it had, if given."""
+    """The run in a folder with the data it was trained on, whatever it is a run of.
+
+    Args:
+        steps: it has so many from now on, unless None.
+
+    Raises:
+        UserError: the data can't be read, or has changed; or the steps can't be.
+    """
     run = open_run(folder, Experiment)
     run = run if steps is None else with_steps(run, steps)
-    recipe = RECIPES[type(run.experiment)].open(run)
+    kind = RECIPES[type(run.experiment)]
+    run = dataclasses.replace(run, experiment=locate_data(run.experiment, folder))
+    say_what_is_read(run.experiment)
+    data = kind.load_data(run.experiment)
+    then, now = run.data, kind.fingerprint(data)
+    if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
+        raise UserError(
+            f"the data of {run.folder} has changed since the run began: {changed[0]}: "
+            f"{then.get(changed[0])} then, {now.get(changed[0])} now"
+        )
+    where = str(run.folder.resolve())
+    same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
+    recipe = kind(run, kind.load_tokenizer(run), data)
     if steps is not None:
         save_steps(run)
     return recipe
 
 
-def agreed_precision(asked: Precision) -> Precision:
-    """What is computed with, of all processes what the first one finds; it is printed, and why.
+def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Experiments with absolute paths, and with the columns and classes that their tables have.
+
+    So their runs can be used from any folder, and find the same again. Data that several have is
+    found once; what is found is printed.
+
+    Raises:
+        UserError: a file is not there, or it can't be told which column is what.
+    """
+    changed, known = [], []
+    for experiment in map(locate_data, experiments):
+        data = next((found for before, found in known if before == experiment.data), None)
+        if data is None:
+            data = experiment.data.found() if hasattr(experiment.data, "found") else experiment.data
+            known.append((experiment.data, data))
+        changed.append(dataclasses.replace(experiment, data=data))
+    return changed
+
+
+def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """Experiments with "auto" decided, by the first of all processes; it is printed, and why.
 
     The choice is kept with a run, so that a resumed one computes as it began.
     """
-    precision, reason = processes.of_first(lambda: choose_precision(asked))
-    print(f"precision: {reason}")
-    return precision
+    changed, known = [], {}
+    for experiment in experiments:
+        if (asked := experiment.training.precision) not in known:
+            known[asked], reason = processes.of_first(partial(choose_precision, asked))
+            print(f"precision: {reason}")
+        training = dataclasses.replace(experiment.training, precision=known[asked])
+        changed.append(dataclasses.replace(experiment, training=training))
+    return changed
+
+
+def locate_data(experiment: Experiment, folder: Path | None = None) -> Experiment:
+    """The experiment with absolute paths of what it reads.
+
+    Args:
+        folder: of its run. Around it is looked for what is not here: runs of before November 2026
+            have relative paths, and a project may have moved.
+    """
+    around = tuple(folder.resolve().parents) if folder else ()
+    changed = {}
+    if hasattr(experiment.data, "located"):
+        changed["data"] = experiment.data.located(around)
+    before = getattr(experiment, "pretraining", None)
+    if isinstance(before, Pretraining) and not getattr(experiment.data, "hub", ""):
+        files = tuple(locate(name, around) for name in before.unlabelled)
+        changed["pretraining"] = dataclasses.replace(before, unlabelled=files)
+    if isinstance(before, Pretrained):
+        place = locate(before.folder, around, in_data=False)
+        changed["pretraining"] = dataclasses.replace(before, folder=place)
+    return dataclasses.replace(experiment, **changed)
 
 
 def with_steps(run: Run, steps: int) -> Run:
@@ -84,10 +170,8 @@ def save_steps(run: Run) -> None:
     """
     if not processes.is_first():
         return
-    if run.metrics.exists():
-        with MetricsFile(run.metrics):  # while this one has it, no other trains
-            rewrite_config(run)
-    else:
+    # While this one has the metrics, no other trains.
+    with MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext():
         rewrite_config(run)
 
 

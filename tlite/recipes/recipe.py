@@ -5,33 +5,36 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from statistics import fmean
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from tlite.config import to_dict
+from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
+from tlite.experiment import Pretrained, Pretraining
 from tlite.models import make_model, summary
 from tlite.models.config import named_parts
 from tlite.models.probe import probe
 from tlite.parallel import processes
-from tlite.recipes.data import locate_data, say_what_is_read
+from tlite.recipes.evaluation import few_scored, overfitted
 from tlite.recipes.loading import read_parameters
-from tlite.recipes.options import Evaluate
+from tlite.terminal import printable
 from tlite.training import Trainer, TrainState
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
-from tlite.training.precision import choose_products
-from tlite.training.runs import Run, create_run
+from tlite.training.runs import Run
 
 EVALUATION_BATCH = 64
-FEW = {"texts": 100, "pairs": 100}  # so few scored say little
-FEW_TOKENS = 2000
-WORSE = 1.02  # the last loss, as a multiple of the best
+
+
+class Parts(NamedTuple):
+    """The examples that a run learns from, and is validated on."""
+
+    training: Iterable
+    validation: Iterable
 
 
 class Prepared(NamedTuple):
@@ -62,9 +65,14 @@ class Recipe(ABC):
     # What a kind of run is made of
 
     @classmethod
-    @abstractmethod
     def load_data(cls, experiment) -> Any:
         """The data of an experiment."""
+        return Parts(*(cls.read(experiment, part) for part in ("training", "validation")))
+
+    @classmethod
+    def read(cls, experiment, part: Part) -> Iterable:
+        """The examples of a part."""
+        raise NotImplementedError
 
     @classmethod
     @abstractmethod
@@ -94,7 +102,9 @@ class Recipe(ABC):
         """What is printed and drawn at the end of training."""
 
     @abstractmethod
-    def evaluate(self, options: Evaluate) -> None:
+    def evaluate(
+        self, split: Part = "validation", checkpoint: str = "best", member: int | str = 0
+    ) -> None:
         """Print how the models do on a part of the data, of members one by one.
 
         With `member` "all" also how the mean of their probabilities does.
@@ -143,49 +153,6 @@ class Recipe(ABC):
             known = " or ".join(cls.measured)
             raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
 
-    @classmethod
-    def build(cls, prepared: Prepared, path: Path) -> "Recipe":
-        """The run that will be in a folder, compiled: what can't fit is told before it is written.
-
-        The precision must have been chosen.
-        """
-        experiment, tokenizer, data = prepared
-        model = choose_products(experiment.model, experiment.training.precision)
-        experiment = dataclasses.replace(experiment, model=model)
-        fingerprint = cls.fingerprint(data)
-        same_everywhere({"experiment": to_dict(experiment), "data": fingerprint})
-        new = cls(Run(path, experiment, fingerprint), tokenizer, data)
-        new.trainer.compile()
-        return new
-
-    def save(self, *, exactly: bool) -> None:
-        """Let the run's folder appear; unless `exactly` under the next number, if there is one."""
-        run = self.run
-        what = run.folder, run.experiment, run.data, self.tokenizer
-        folder = processes.of_first(lambda: str(create_run(*what, exactly=exactly).folder))
-        self.run = dataclasses.replace(run, folder=Path(folder))
-
-    @classmethod
-    def open(cls, run: Run) -> "Recipe":
-        """A run with the data it was trained on.
-
-        Raises:
-            UserError: the data can't be read, or has changed.
-        """
-        located = locate_data(run.experiment, run.folder)
-        run = dataclasses.replace(run, experiment=located)
-        say_what_is_read(located)
-        data = cls.load_data(run.experiment)
-        then, now = run.data, cls.fingerprint(data)
-        if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
-            raise UserError(
-                f"the data of {run.folder} has changed since the run began: {changed[0]}: "
-                f"{then.get(changed[0])} then, {now.get(changed[0])} now"
-            )
-        where = str(run.folder.resolve())
-        same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
-        return cls(run, cls.load_tokenizer(run), data)
-
     @property
     def experiment(self):
         return self.run.experiment
@@ -231,9 +198,17 @@ class Recipe(ABC):
         """
         return read_parameters(self.run, checkpoint, self.trainer.member_shapes().parameters)
 
-    def is_together(self, member: int | str) -> bool:
-        """Whether "all" of several members are asked for."""
-        return member == "all" and self.experiment.training.seeds > 1
+    def examples(self, split: Part) -> Iterable:
+        """Those of a part; the test part, which nothing else reads, is named before it is read."""
+        if split != "test":
+            return getattr(self.data, split)
+        say_what_is_read(self.experiment, [split])
+        return self.read(self.experiment, split)
+
+    def ensemble(self, member: int | str) -> str:
+        """What the mean of all members is called, where "all" of several are asked for; else ""."""
+        number = self.experiment.training.seeds
+        return f"the ensemble of all {number} members" if member == "all" and number > 1 else ""
 
     def advise_test(self) -> None:
         if not getattr(self.experiment.data, "test", True):
@@ -251,6 +226,13 @@ class Recipe(ABC):
             path = self.run.samples / f"step-{step}.txt"
             path.write_text(text, encoding="utf-8")
 
+    def curves(self, *names: str) -> dict[str, Callable]:
+        """Pictures of what training and validations have found, by step."""
+        from tlite import pictures  # matplotlib is slow to import
+
+        lines = read_metrics(self.run.metrics, most=1000)
+        return {name: partial(pictures.plot_curves, lines, name) for name in names}
+
     def save_plots(self, plots: dict) -> None:
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
         if not processes.is_first():
@@ -263,12 +245,6 @@ class Recipe(ABC):
                 with disk_errors(self.run.plots):
                     self.run.plots.mkdir(exist_ok=True)
                     figure.savefig(self.run.plots / f"{name}.png", dpi=120)
-
-
-def spread(values: np.ndarray, style: str) -> str:
-    """Mean and standard deviation over the members (M,)."""
-    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
-    return f"{values.mean():{style}}{deviation}"
 
 
 def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
@@ -290,13 +266,16 @@ def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
     return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **changed))
 
 
-def fingerprint_of(name: str, texts: Iterable[str], unit: str) -> dict[str, Any]:
-    """How many texts a part has, and the SHA-256 of them."""
-    digest, number = hashlib.sha256(), 0
-    for text in texts:
-        digest.update(text.encode())
-        number += 1
-    return {f"{name} {unit}": number, f"SHA-256 of the {name} part": digest.hexdigest()}
+def fingerprint_of(data: Parts, unit: str, text_of: Callable[[Any], str]) -> dict[str, Any]:
+    """How many examples each part has, and the SHA-256 of their texts."""
+    found: dict[str, Any] = {}
+    for part, examples in data._asdict().items():
+        digest, number = hashlib.sha256(), 0
+        for example in examples:
+            digest.update(text_of(example).encode())
+            number += 1
+        found |= {f"{part} {unit}": number, f"SHA-256 of the {part} part": digest.hexdigest()}
+    return found
 
 
 def same_everywhere(what: dict) -> None:
@@ -311,39 +290,25 @@ def same_everywhere(what: dict) -> None:
         )
 
 
-def few_scored(number: int, what: str) -> str:
-    """A warning where so few texts, pairs or tokens are scored that it says little; else ""."""
-    if number >= FEW.get(what, FEW_TOKENS):
-        return ""
-    told = f"warning: the validation part has {number:,} {what}"
-    return f"{told}: differences of a few percent mean nothing"
+def say_what_is_read(experiment: Any, parts: Iterable[Part] = ("training", "validation")) -> None:
+    """Print it, before it is read: a run of somebody else's may name anything."""
+    if line := describe_sources(experiment, parts):
+        print(line, flush=True)
 
 
-def overfitted(lines: Sequence[dict]) -> str:
-    """A sentence where the validation loss has risen clearly since its best; else "".
+def describe_sources(experiment: Any, parts: Iterable[Part] = ("training", "validation")) -> str:
+    """What is read for the parts of an experiment's data, in one line; "" if nothing is.
 
-    Args:
-        lines: those of metrics.jsonl.
+    Raises:
+        UserError: something is no regular file.
     """
-    known = [line for line in lines if line.get("loss") is not None]
-    validations = [line for line in known if line["split"] == "validation"]
-    if len(validations) < 2:
+    if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
         return ""
-    best, last = min(validations, key=lambda line: line["loss"]), validations[-1]
-    if best["step"] > 0.8 * last["step"] or last["loss"] < WORSE * best["loss"]:
-        return ""
-    training = [line for line in known if line["split"] == "training"]
-
-    def mean_before(index: int) -> float | None:
-        """The mean training loss between the validation before and this one."""
-        start = validations[index - 1]["step"] if index else 0
-        end = validations[index]["step"]
-        found = [line["loss"] for line in training if start < line["step"] <= end]
-        return fmean(found) if found else None
-
-    then, now = mean_before(validations.index(best)), mean_before(len(validations) - 1)
-    if then is not None and now is not None and now >= then:
-        return ""  # it diverges
-    told = f"validation is best at step {best['step']:,} (loss {best['loss']:.2f})"
-    went_on = "" if now is None else f"training went on to {now:.2f}, "
-    return f"{told}; {went_on}validation to {last['loss']:.2f}: the model overfits"
+    found = [place for part in parts for place in experiment.data.reads(part)]
+    pretraining = getattr(experiment, "pretraining", None)
+    if isinstance(pretraining, Pretraining) and "training" in parts:
+        unlabelled = pretraining.unlabelled if pretraining.pretraining_steps else ()
+        found += experiment.data.reads("training", unlabelled) if unlabelled else []
+    if isinstance(pretraining, Pretrained) and "training" in parts:
+        found.append(pretraining.folder)
+    return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""

@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,14 @@ from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surround
 from tlite.experiment import Experiment
 from tlite.models import make_model
 from tlite.parallel import processes
-from tlite.recipes.data import find_data_of_all, locate_data
-from tlite.recipes.kinds import RECIPES, agreed_precision, open_recipe
+from tlite.recipes.kinds import (
+    RECIPES,
+    begin,
+    find_data,
+    in_one_precision,
+    locate_data,
+    open_recipe,
+)
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
@@ -30,22 +37,29 @@ class Preparing:
     """Prepares experiments; what several have in common is read and fitted once."""
 
     def __init__(self):
-        self._data: list[tuple[Any, Any]] = []
-        self._prepared: list[tuple[Experiment, Prepared]] = []
+        self._known: list[tuple[Any, Any]] = []
 
-    def data(self, experiment: Experiment) -> Any:
-        """The data of an experiment.
+    def _once(self, config: Any, make: Callable[[], Any]) -> Any:
+        """What was made for an equal config; configs need not be hashable."""
+        for other, made in self._known:
+            if other == config:
+                return made
+        self._known.append((config, make()))
+        return self._known[-1][1]
+
+    def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
+        """The data of an experiment, and what there is to know it again, as JSON holds it.
 
         Raises:
             UserError: it can't be read.
         """
-        load = RECIPES[type(experiment)].load_data
-        return _once(self._data, experiment.data, lambda: load(experiment))
+        kind = RECIPES[type(experiment)]
 
-    def fingerprint(self, experiment: Experiment) -> dict[str, Any]:
-        """What there is to know its data again, as JSON holds it."""
-        fingerprint = RECIPES[type(experiment)].fingerprint(self.data(experiment))
-        return json.loads(json.dumps(fingerprint))
+        def read() -> tuple[Any, dict[str, Any]]:
+            data = kind.load_data(experiment)
+            return data, json.loads(json.dumps(kind.fingerprint(data)))
+
+        return self._once((kind, experiment.data), read)
 
     def __call__(self, experiment: Experiment) -> Prepared:
         """The experiment with what its data decides, however it is trained and called.
@@ -53,21 +67,12 @@ class Preparing:
         Raises:
             UserError: they don't go together.
         """
-        kind, data = RECIPES[type(experiment)], self.data(experiment)
+        kind, (data, _) = RECIPES[type(experiment)], self.data(experiment)
         kind.check_selected(experiment)
         plain = dataclasses.replace(experiment, name="-", training=TrainingConfig())
-        prepared = _once(self._prepared, plain, lambda: kind.prepare(experiment, data))
+        prepared = self._once(plain, lambda: kind.prepare(experiment, data))
         own = {"name": experiment.name, "training": experiment.training}
         return prepared._replace(experiment=dataclasses.replace(prepared.experiment, **own))
-
-
-def _once(known: list[tuple[Any, Any]], config: Any, make) -> Any:
-    """What was made for an equal config; configs need not be hashable."""
-    found = next((value for other, value in known if other == config), None)
-    if found is None:
-        found = make()
-        known.append((config, found))
-    return found
 
 
 def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
@@ -104,10 +109,10 @@ def start_study(
     """
     taken = {"comparison", FILE}
     name = next(iter(experiments.values())).name
-    experiments = in_one_precision(find_data_of_all(experiments))
+    settled = in_one_precision(find_data(experiments.values()))
     variants = tuple(
         _checked(label, free_name(label, taken), experiment, preparing)
-        for label, experiment in experiments.items()
+        for label, experiment in zip(experiments, settled, strict=True)
     )
     refused = [variant for variant in variants if variant.failed]
     if len(refused) == len(variants):
@@ -124,21 +129,9 @@ def start_study(
     return Study(path, name, variants)
 
 
-def in_one_precision(experiments: dict[str, Experiment]) -> dict[str, Experiment]:
-    """With "auto" decided once for all of them: the study may be gone on with elsewhere."""
-    asked = dict.fromkeys(e.training.precision for e in experiments.values())
-    chosen = {precision: agreed_precision(precision) for precision in asked}
-    return {
-        name: dataclasses.replace(
-            e, training=dataclasses.replace(e.training, precision=chosen[e.training.precision])
-        )
-        for name, e in experiments.items()
-    }
-
-
 def _checked(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
     content = kept(experiment)
-    fingerprint = preparing.fingerprint(experiment)
+    _, fingerprint = preparing.data(experiment)
     parameters, failed = 0, None
     try:
         model = preparing(experiment).experiment.model
@@ -206,17 +199,15 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
     if processes.of_first((run / "config.json").is_file):
         return open_recipe(run)
     experiment = locate_data(variant.config(), run)
-    if preparing.fingerprint(experiment) != variant.data:
+    if preparing.data(experiment)[1] != variant.data:
         raise UserError(f"the data of {variant.name} has changed since {folder} was made")
     prepared = preparing(experiment)
     try:
-        recipe = RECIPES[type(experiment)].build(prepared, run)
+        return begin(prepared, run, exactly=True)
     except UserError as error:
         if isinstance(error, RunFailed) or of_surroundings(error) or processes.count() > 1:
             raise
         raise RunFailed(str(error)) from error
-    recipe.save(exactly=True)
-    return recipe
 
 
 def _tell_failed(name: str, why: str) -> None:

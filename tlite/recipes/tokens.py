@@ -1,21 +1,44 @@
-"""What a token of a generator's text is: the tokenizer, and how much text its tokens stand for."""
+"""What a generator reads: its tokenizer, and the parts of a text or of a corpus on disk."""
 
+import hashlib
 import json
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
-from tlite.data import split_tokens
+from tlite.data import every_window, split_tokens
+from tlite.data.corpus import Corpus, Tokens
+from tlite.data.counters import places
+from tlite.data.manifest import PartFiles
 from tlite.data.sources import split_text
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained.tokenizer_files import byte_sizes, encode_long, open_tokenizer, plain
+from tlite.pretrained.tokenizer_files import (
+    byte_sizes,
+    encode_long,
+    open_tokenizer,
+    plain,
+    same_pieces,
+)
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
+from tlite.training.feed import StreamedFeed
+
+SAMPLED = 1  # stream of the random numbers that an estimate is drawn with
+SHOWN = 2**16  # tokens of a corpus that pictures are drawn of
 
 Tokenizer = CharTokenizer | ByteTokenizer | NumberTokenizer | PretrainedTokenizer
 KINDS = {"characters": CharTokenizer, "bytes": ByteTokenizer, "numbers": NumberTokenizer}
+
+# Inputs, targets and weights.
+Windows = tuple[Int[np.ndarray, "N T"], Int[np.ndarray, "N T"], Float[np.ndarray, "N T"]]
 
 
 def make_tokenizer(
@@ -134,3 +157,167 @@ def sizes_of(tokenizer: Tokenizer) -> np.ndarray | None:
     if isinstance(tokenizer, ByteTokenizer):
         return np.array([1] * 256 + [0], np.int64)
     return byte_sizes(tokenizer) if isinstance(tokenizer, PretrainedTokenizer) else None
+
+
+@dataclass(eq=False)
+class TextPart:
+    """The training or the validation part of a text, for a model of a context; in memory."""
+
+    tokenizer: Tokenizer
+    context: int
+    tokens: np.ndarray
+    text: str = ""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def shown(self) -> np.ndarray:
+        """Tokens from the beginning, for pictures."""
+        return self.tokens
+
+    def fed(self) -> Any:
+        """What a trainer takes its batches from."""
+        return self.tokens
+
+    def scored(self) -> Windows:
+        """The windows that a validation scores."""
+        return every_window(self.tokens, self.context)
+
+    def drawn(self, number: int) -> np.ndarray:
+        """Random windows (N, T + 1), always the same."""
+        starts = jax.random.randint(jax.random.key(0), (number,), 0, len(self) - self.context)
+        return self.tokens[np.asarray(starts)[:, None] + np.arange(self.context + 1)]
+
+    def bytes_without_sizes(self) -> float | None:
+        """Bytes of the text that the scored targets stand for, where tokens do not say it."""
+        first = len(self.tokenizer.decode(self.tokens[:1]).encode())
+        return float(len(self.text.encode()) - first)
+
+    @cached_property
+    def targets_per_byte(self) -> float | None:
+        """Targets that a validation scores, for each byte of the text that they stand for."""
+        _, targets, weights = self.scored()
+        sizes = sizes_of(self.tokenizer)
+        if sizes is None or targets.max() >= len(sizes):
+            size = self.bytes_without_sizes()
+        else:
+            size = int(sizes[targets[weights > 0]].sum())
+        return float(weights.sum(dtype=np.float64)) / size if size else None
+
+    def batches(self, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The scored windows, (N, B, T) each: whole windows of weight 0 fill up the last batch."""
+        windows = self.scored()
+        missing = -len(windows[0]) % size
+        padded = (np.pad(a, [(0, missing), (0, 0)]) for a in windows)
+        return tuple(jnp.asarray(a.reshape(-1, size, self.context)) for a in padded)
+
+    def sampled_batches(self, number: int, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """At least so many random windows, (N, B, T) each."""
+        windows = self.drawn(-(-number // size) * size).astype(np.int32)
+        shaped = (a.reshape(-1, size, self.context) for a in (windows[:, :-1], windows[:, 1:]))
+        inputs, targets = map(jnp.asarray, shaped)
+        return inputs, targets, jnp.ones(inputs.shape)
+
+
+@dataclass(eq=False)
+class CorpusPart(TextPart):
+    """A part of a corpus, of which windows are read as they are needed."""
+
+    tokens: Tokens
+    _: KW_ONLY
+    files: PartFiles
+    most: int
+    """Tokens that a validation scores."""
+
+    @property
+    def shown(self) -> np.ndarray:
+        return self.tokens.read(0, min(len(self), SHOWN)).astype(np.int32)
+
+    def fed(self) -> Callable[..., StreamedFeed]:
+        """Windows that start anywhere, at places that a step's number decides."""
+
+        def read(seed: int, step: int, rows: slice) -> np.ndarray:
+            number, below = rows.stop - rows.start, len(self) - self.context
+            starts = places(seed, step, number, below, first=rows.start)
+            return self.tokens.take(starts, self.context + 1)
+
+        return lambda config, mesh: StreamedFeed(read, config, mesh)
+
+    def scored(self) -> Windows:
+        """All windows; of more than `most` tokens some, at even distances."""
+        number = max(self.most // self.context, 1)
+        if number * self.context >= len(self) - 1:
+            return every_window(self.tokens.read(0, len(self)).astype(np.int32), self.context)
+        last = len(self) - self.context - 1
+        starts = np.arange(number) * last // max(number - 1, 1)
+        windows = self.tokens.take(starts, self.context + 1).astype(np.int32)
+        return windows[:, :-1], windows[:, 1:], np.ones((number, self.context), np.float32)
+
+    def drawn(self, number: int) -> np.ndarray:
+        starts = places(0, 0, number, len(self) - self.context, stream=SAMPLED)
+        return self.tokens.take(starts, self.context + 1)
+
+    def bytes_without_sizes(self) -> float | None:
+        if not self.files.bytes:
+            return None
+        return self.files.bytes / len(self) * float(self.scored()[2].sum(dtype=np.float64))
+
+
+def open_parts(
+    corpus: Corpus, tokenizer: Tokenizer, context: int, vocabulary_size: int
+) -> dict[str, TextPart]:
+    """The training and the validation part of a corpus.
+
+    Raises:
+        UserError: one is missing, or can't be read.
+    """
+    found = {}
+    for name in ("training", "validation"):
+        settings = {"files": corpus.manifest().parts.get(name), "most": corpus.validation_tokens}
+        tokens = corpus.open(name, vocabulary_size)
+        found[name] = CorpusPart(tokenizer, context, tokens, **settings)
+    return found
+
+
+def tokenizer_of(corpus: Corpus) -> Tokenizer:
+    """That of a corpus; where nothing says it, numbers.
+
+    Raises:
+        UserError: it can't be opened, or has changed.
+    """
+    manifest = corpus.manifest()
+    if (of := manifest.tokenizer) is None:
+        return NumberTokenizer(manifest.vocabulary_size)
+    if of.sha256 and not Path(of.path).is_file():
+        raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
+    if of.kind == "pretrained":
+        return open_tokenizer(of.path, of.sha256)[0]
+    tokenizer = {"characters": CharTokenizer, "bytes": ByteTokenizer}[of.kind].load(of.path)
+    digest = hashlib.sha256(Path(of.path).read_bytes()).hexdigest()
+    if of.sha256 not in ("", digest):
+        raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
+    return tokenizer
+
+
+def check_same(tokenizer: Tokenizer, of_data: Tokenizer | None) -> None:
+    """Raises a `UserError` where a pre-trained model has another tokenizer than the corpus."""
+    if of_data is None or isinstance(of_data, NumberTokenizer):
+        return
+    if not isinstance(of_data, PretrainedTokenizer) or not same_pieces(tokenizer, of_data):
+        raise UserError("the corpus has other tokens than the pre-trained model: prepare it anew")
+
+
+def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
+    """The token that ends each document, if they are to be kept apart.
+
+    Raises:
+        UserError: nothing says which it is.
+    """
+    if not corpus.separate_documents:
+        return None
+    end = corpus.manifest().end_id
+    end = getattr(tokenizer, "eos_id", None) if end is None else end
+    if end is None:
+        raise UserError(f"nothing says which token of {corpus.folder} ends a document")
+    return end

@@ -3,43 +3,35 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tlite.data import Pair
-from tlite.decoding.translate import translate
+from tlite.data.tables import Part
+from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import TransformerSeq2Seq
-from tlite.recipes.data import say_what_is_read
-from tlite.recipes.ensemble import describe_ensemble, ensemble_means, ensemble_of
-from tlite.recipes.options import Evaluate, Search
-from tlite.recipes.pairs import encode_pairs, encode_sources, with_search
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, fingerprint_of, spread, with_sizes
+from tlite.pretrained import PretrainedTokenizer
+from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
+from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer
 from tlite.text.bleu import bleu, exact_match
 from tlite.text.pairs import PAD_ID, START_ID
 from tlite.training import Trainer
 from tlite.training.loop import validate
-from tlite.training.metrics import read_metrics
 from tlite.training.optimizer import learning_rates
 from tlite.training.runs import Run
 from tlite.training.translator import (
-    Bucket,
     make_buckets,
     padding_share,
     pair_batches,
     translator_task,
 )
-
-
-class ParallelData(NamedTuple):
-    training: list[Pair]
-    validation: list[Pair]
 
 
 class TranslatorRecipe(Recipe):
@@ -52,11 +44,11 @@ class TranslatorRecipe(Recipe):
     packages = ("sacrebleu",)
 
     @classmethod
-    def load_data(cls, experiment: TranslatorExperiment) -> ParallelData:
-        return ParallelData(*(experiment.data.pairs(p) for p in ("training", "validation")))
+    def read(cls, experiment: TranslatorExperiment, part: Part) -> list[Pair]:
+        return experiment.data.pairs(part)
 
     @classmethod
-    def fit_to_data(cls, experiment: TranslatorExperiment, data: ParallelData):
+    def fit_to_data(cls, experiment: TranslatorExperiment, data: Parts):
         if experiment.model.symbols.pad != PAD_ID:
             raise UserError(f"symbols.pad is the tokenizer's, {PAD_ID}: leave it out")
         tokenizer = PairTokenizer.train(
@@ -75,7 +67,7 @@ class TranslatorRecipe(Recipe):
             "source_vocabulary_size": len(tokenizer.source),
         }
         experiment = with_sizes(experiment, sizes, "tokenizer")
-        with_search(experiment, Search())
+        with_search(experiment)
         for pairs in data:  # before anything is written
             encode_pairs(experiment, tokenizer, pairs)
         return experiment, tokenizer
@@ -85,17 +77,25 @@ class TranslatorRecipe(Recipe):
         return PairTokenizer.load(run.folder / PairTokenizer.file_name)
 
     @classmethod
-    def fingerprint(cls, data: ParallelData) -> dict[str, Any]:
-        found = {}
-        for part, pairs in data._asdict().items():
-            texts = (f"{pair.source}\n{pair.target}\n" for pair in pairs)
-            found |= fingerprint_of(part, texts, "pairs")
-        return found
+    def fingerprint(cls, data: Parts) -> dict[str, Any]:
+        return fingerprint_of(data, "pairs", lambda pair: f"{pair.source}\n{pair.target}\n")
 
     def make_trainer(self) -> Trainer:
         encoded = encode_pairs(self.experiment, self.tokenizer, self.data.training)
         self.buckets = make_buckets(*encoded, self.experiment.buckets)
-        return make_trainer(self.experiment, self.buckets)
+        sizes = [bucket.source.shape for bucket in self.buckets]
+        training, devices = self.experiment.training, jax.devices()
+        try:
+            task = translator_task(
+                self.experiment.model,
+                sizes,
+                training.batch_size,
+                num_devices=len(devices),
+                label_smoothing=training.label_smoothing,
+            )
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        return Trainer(task, training, self.buckets)
 
     def validation(self):
         return self.batches(self.data.validation)
@@ -140,7 +140,7 @@ class TranslatorRecipe(Recipe):
 
     def report(self, batches) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
-        from tlite import pictures  # matplotlib is slow to import
+        from tlite.pictures import plot_schedule  # matplotlib is slow to import
 
         parameters, step = self.parameters("best")
         print(f"best checkpoint: step {step:,}")
@@ -149,26 +149,31 @@ class TranslatorRecipe(Recipe):
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
-        lines = read_metrics(self.run.metrics, most=1000)
         rates = learning_rates(self.experiment.training)
-        names = "loss", "bleu", "exact_match"
-        plots = {n: lambda n=n: pictures.plot_curves(lines, n) for n in names}
-        self.save_plots(plots | {"schedule": lambda: pictures.plot_schedule(rates)})
+        curves = self.curves("loss", "bleu", "exact_match")
+        self.save_plots(curves | {"schedule": lambda: plot_schedule(rates)})
         self.advise_test()
 
-    def evaluate(self, options: Evaluate) -> None:
-        """Print the scores on a part, and draw BLEU by length and an alignment."""
+    def evaluate(
+        self,
+        split: Part = "validation",
+        checkpoint: str = "best",
+        member: int | str = 0,
+        **search,
+    ) -> None:
+        """Print the scores on a part, and draw BLEU by length and an alignment.
+
+        Args:
+            search: as `with_search` takes it.
+        """
         from tlite import pictures  # matplotlib is slow to import
 
-        split, together = options.split, self.is_together(options.member)
-        experiment = with_search(self.experiment, options)
+        experiment = with_search(self.experiment, **search)
         self.run = dataclasses.replace(self.run, experiment=experiment)
-        if split == "test":  # the other parts were told when the run was opened
-            say_what_is_read(experiment, [split])
-        pairs = self.experiment.data.pairs(split) if split == "test" else getattr(self.data, split)
-        parameters, step = self.parameters(options.checkpoint)
-        print(f"{options.checkpoint} checkpoint: step {step:,}")
-        found = self.print_scores(split, pairs, self.batches(pairs), parameters, together)
+        pairs, ensemble = self.examples(split), self.ensemble(member)
+        parameters, step = self.parameters(checkpoint)
+        print(f"{checkpoint} checkpoint: step {step:,}")
+        found = self.print_scores(split, pairs, self.batches(pairs), parameters, ensemble)
         model = self.trainer.models(parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
         references = self.references(pairs)
@@ -207,12 +212,12 @@ class TranslatorRecipe(Recipe):
         )
 
     def print_scores(
-        self, part: str, pairs: list[Pair], batches, parameters: dict, together: bool = False
+        self, part: str, pairs: list[Pair], batches, parameters: dict, ensemble: str = ""
     ) -> list[str]:
         """Loss, and for greedy and beam search BLEU and exact matches.
 
-        BLEU is lower-cased, and also cased where the subwords have capitals. With `together` also
-        of the members' ensemble. Returns the last search's translations by the first member, or by
+        BLEU is lower-cased, and also cased where the subwords have capitals. With the name of an
+        `ensemble` also of that. Returns the last search's translations by the first member, or by
         the ensemble.
         """
         means = validate(self.trainer, parameters, batches)
@@ -220,11 +225,10 @@ class TranslatorRecipe(Recipe):
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
         groups = {"": self.trainer.models(parameters)}
-        if together:
-            name = describe_ensemble(self.experiment.training)
+        if ensemble:
             (loss,) = ensemble_means(self.trainer, parameters, batches)["loss"]
-            print(f"{name}: loss {loss:.4f}")
-            groups[f"{name}, "] = [ensemble_of(self.trainer, parameters)]
+            print(f"{ensemble}: loss {loss:.4f}")
+            groups[f"{ensemble}, "] = [ensemble_of(self.trainer, parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])
         for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
@@ -242,22 +246,72 @@ class TranslatorRecipe(Recipe):
         return found[0]
 
 
-def make_trainer(experiment: TranslatorExperiment, buckets: tuple[Bucket, ...]) -> Trainer:
-    sizes = [bucket.source.shape for bucket in buckets]
-    training, devices = experiment.training, jax.devices()
-    try:
-        task = translator_task(
-            experiment.model,
-            sizes,
-            training.batch_size,
-            num_devices=len(devices),
-            label_smoothing=training.label_smoothing,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    return Trainer(task, training, buckets)
-
-
 def has_bleu(references: Sequence[str]) -> bool:
     """Whether any has four words in a row, for BLEU to count."""
     return any(len(reference.split()) > 3 for reference in references)
+
+
+def with_search(
+    experiment: TranslatorExperiment,
+    *,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    truncate: bool = False,
+    max_length: int | None = None,
+) -> TranslatorExperiment:
+    """The experiment with other settings of its search, where they are given.
+
+    Raises:
+        UserError: they make no sense.
+    """
+    given = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        experiment = dataclasses.replace(experiment, **given)
+        check_search(experiment.model, experiment.beam, experiment.length_penalty, max_length)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return experiment
+
+
+def encode_pairs(
+    experiment: TranslatorExperiment, tokenizer: PairTokenizer, pairs: list[Pair]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Sources with their end, targets with start and end.
+
+    Raises:
+        UserError: one is longer than the model's context, and is not to be cut.
+    """
+    places = [pair.where for pair in pairs]
+    sources = encode_sources(experiment, tokenizer, [pair.source for pair in pairs], places)
+    targets = tokenizer.encode_targets(pair.target for pair in pairs)
+    return sources, fit_context(experiment, targets, places, experiment.model.context + 1)
+
+
+def encode_sources(
+    experiment: TranslatorExperiment,
+    tokenizer: PairTokenizer | PretrainedTokenizer,
+    texts: Sequence[str],
+    places: Sequence[str] | None = None,
+) -> list[np.ndarray]:
+    """Tokens of each sentence and its end."""
+    places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
+    if isinstance(tokenizer, PretrainedTokenizer):
+        sources = [tokenizer.encode(text) for text in texts]
+    else:
+        sources = tokenizer.encode_sources(texts)
+    return fit_context(experiment, sources, places, experiment.model.context)
+
+
+def fit_context(
+    experiment: TranslatorExperiment, rows: list[np.ndarray], places: Sequence[str], length: int
+) -> list[np.ndarray]:
+    """The rows, cut to `length` tokens (the end symbol stays) if the experiment says `truncate`."""
+    for row, place in zip(rows, places, strict=True):
+        if len(row) > length and not experiment.truncate:
+            raise UserError(
+                f"{place} has {len(row)} tokens, which is more than the context of "
+                f"{experiment.model.context}: cut it (--truncate of tlite train and translate), or "
+                "train with a larger --context"
+            )
+    return [row if len(row) <= length else np.r_[row[: length - 1], row[-1:]] for row in rows]

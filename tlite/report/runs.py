@@ -19,10 +19,9 @@ from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import open_checkpoints
-from tlite.recipes.pairs import encode_sources
 from tlite.recipes.recipe import Recipe
 from tlite.recipes.tokens import encode, end_ids, prompt_tokens
-from tlite.recipes.translator import TranslatorRecipe
+from tlite.recipes.translator import TranslatorRecipe, encode_sources
 from tlite.report import models, parts
 from tlite.report.page import PAGE, Page, new_page
 from tlite.text import CharTokenizer, NgramTokenizer
