@@ -19,8 +19,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.inspected import undrawn
+from tlite import config
 from tlite.cli import main
-from tlite.config import own_code
 from tlite.errors import UserError
 from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.recipes.loading import load
@@ -79,9 +79,9 @@ EXPERIMENTS = {
 @pytest.fixture(autouse=True)
 def another(monkeypatch):
     """As in another process: nothing has been described, named or run."""
-    monkeypatch.setattr(own_code, "_named", [])
-    monkeypatch.setattr(own_code, "_modules", {})
-    monkeypatch.setattr(own_code, "_references", {})
+    monkeypatch.setattr(config, "_named", [])
+    monkeypatch.setattr(config, "_modules", {})
+    monkeypatch.setattr(config, "_references", {})
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def make(train_without_report, tmp_path_factory):
             contextlib.redirect_stdout(io.StringIO()) as out,
         ):
             for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
-                patch.setattr(own_code, name, empty)
+                patch.setattr(config, name, empty)
             trained = train_without_report(str(file))
             patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
             assert main(shlex.split(then.format(run=trained.run))) == 0
@@ -214,7 +214,7 @@ def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, 
 
 
 def test_the_parameters_of_a_function_are_trained(trained):
-    own_code.name_files([trained.file])
+    config.name_files([trained.file])
     run = open_recipe(trained.run)
     (model,) = run.trainer.models(run.parameters("last")[0])
     temperature = model.blocks[0].attention.own.temperature[...]
@@ -233,7 +233,7 @@ def test_on_the_command_line_a_function_is_replaced(train_without_report, works,
     saved = json.loads((run / "config.json").read_text())["experiment"]["model"]
     assert saved["feed_forward"]["activation"] == "gelu"
     assert saved["attention"]["function"] == "exact"
-    own_code._references.clear()
+    config._references.clear()
     assert works(f"generate {run} --tokens 5")
 
 

@@ -15,7 +15,7 @@ from tlite.cli.experiment_files import (
     load_variants,
 )
 from tlite.cli.parsing import WrongOption, parse
-from tlite.config.own_code import name_files
+from tlite.config import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import processes
 from tlite.recipes.options import Evaluate

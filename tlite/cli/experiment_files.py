@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tlite.config.files import run_file, shipped_experiments
+from tlite.config import run_file, shipped_experiments
 from tlite.errors import UserError
 
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
