@@ -162,7 +162,7 @@ def test_some_variants_alone(file):
     path = file(f"{{'a': experiment, 'b': {WIDE}, 'c c': experiment}}")
     assert list(read("--only 'c c' --only a", path)) == ["a", "c c"]
     alone = read("--only b", path)
-    assert {name: e.model.width for name, e in alone.items()} == {"": 128}
+    assert {name: e.model.width for name, e in alone.items()} == {"b": 128}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, get_args, get_origin
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.cli.experiment_files import check_variant_name, did_you_mean
-from tlite.cli.options import Train, TrainExperiment
-from tlite.cli.parsing import WrongOption, parse
-from tlite.cli.parts import choose, options_of, today
+from tlite.cli.options import Train, WrongOption
+from tlite.cli.parts import choose, options_of, read_experiment, today
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 
@@ -31,7 +30,7 @@ class Setting(NamedTuple):
 def read_variants(
     name: str, asked: Train, words: list[str], experiment: Experiment, own: dict[str, Experiment]
 ) -> dict[str, Experiment]:
-    """The experiments that `tlite train NAME` is to train, by name; one alone has none.
+    """The experiments that `tlite train NAME` is to train, by name.
 
     Options are applied to every variant. A value that is varied is read as the option itself is.
 
@@ -43,29 +42,18 @@ def read_variants(
     Raises:
         UserError: an option, a name or a value is none, or a combination makes no sense.
     """
-    if {"-h", "--help"} & {*words}:
-        variants = f" Its variants: {', '.join(own)}." if own else ""
-        _read(name, asked, words, experiment, f"Train experiments/{name}.{variants}")
     found = named(own or {"": experiment}, settings_of(experiment, asked.vary, words))
     experiments = {}
     for label, (base, more) in chosen(found, asked.only).items():
         try:
-            experiments[label] = _read(name, asked, [*words, *more], base)
+            experiments[label] = read_experiment(name, asked, [*words, *more], base)
         except WrongOption:
             raise
         except UserError as error:
             raise UserError(f"{label}: {error}" if label else str(error)) from error
     if asked.vary:
         _check_different(experiments)
-    return experiments if len(experiments) > 1 else {"": next(iter(experiments.values()))}
-
-
-def _read(name: str, asked: Train, words: list[str], base: Experiment, help_: str = "") -> Any:
-    """An experiment with the options of a command line."""
-    base, words = choose(base, words)
-    given = TrainExperiment(**vars(asked), experiment=base)
-    settings = {"default": given, "description": help_ or None}
-    return parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    return experiments
 
 
 def settings_of(
