@@ -308,8 +308,8 @@ def _let_import_neighbours(folder: Path) -> None:
         sys.path.append(str(folder))  # last: a neighbour `numbers.py` is not Python's `numbers`
     # Made here instead of found on sys.path: many a project has an `experiments` of its own.
     spec = importlib.machinery.ModuleSpec("experiments", None, is_package=True)
-    own = [folder] if folder.name == "experiments" else []
-    spec.submodule_search_locations = [str(path) for path in (*own, shipped_experiments())]
+    own = [str(folder)] if folder.name == "experiments" else []
+    spec.submodule_search_locations = [*own, str(shipped_experiments())]
     sys.modules["experiments"] = importlib.util.module_from_spec(spec)
 
 

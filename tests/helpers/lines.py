@@ -1,7 +1,7 @@
 """The words of `tlite train NAME`, read without a file and without training."""
 
-from tlite.cli import experiments_of
-from tlite.cli.options import Train, parse
+from tlite.cli import experiments_of, parse
+from tlite.cli.options import Train
 from tlite.experiment import Experiment
 
 

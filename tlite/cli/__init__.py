@@ -1,10 +1,18 @@
-"""The command line of `tlite`: reads it and hands the work to the other files here."""
+"""The command line of `tlite`: reads it and hands the work to the other files here.
 
+tyro makes dataclasses of the words, and tells what is wrong with them.
+"""
+
+import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from tlite.cli import options
 from tlite.cli.experiment_files import (
@@ -14,7 +22,6 @@ from tlite.cli.experiment_files import (
     load_experiment,
     load_variants,
 )
-from tlite.cli.options import WrongOption, parse
 from tlite.config import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import processes
@@ -63,6 +70,13 @@ USAGE = """tlite: transformers as short pure functions
 Where it says RUN, latest is the newest in ./runs; all but train and compare take a Hugging Face
 folder, or a name on its hub, too.
 Each command lists its options with --help."""
+
+REGISTRY = ConstructorRegistry()
+MARKERS = tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands
+
+
+class WrongOption(UserError):
+    """What tyro says of a command line, in a box of its own."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -266,3 +280,41 @@ def _experiment_and_words(command: str, kind: type, arguments: list[str]) -> lis
         said = f"{kind.__doc__}\n\nexperiments: {known}"
         parse(kind, ["--help"], f"tlite {command} EXPERIMENT", description=said)
     raise UserError(f"name an experiment to {command}: {known}")
+
+
+def parse(kind: type, arguments: list[str], program: str, **settings: Any) -> Any:
+    """An instance of a dataclass from the command line, as `tyro.cli` makes it.
+
+    Args:
+        settings: what else `tyro.cli` is told.
+
+    Raises:
+        WrongOption: an option is unknown, or a value does not fit.
+    """
+    box = io.StringIO()
+    settings = {"registry": REGISTRY, "config": MARKERS} | settings
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(kind, args=arguments, prog=program, **settings)
+    except SystemExit as stop:
+        if stop.code:
+            raise WrongOption(box.getvalue()) from None
+        raise
+
+
+@REGISTRY.primitive_rule
+def _function(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """A function of the user's stands in a file: on the command line it can only be replaced."""
+    if kind.type is not Callable:
+        return None
+
+    def refuse(words: list[str]) -> Callable:
+        raise ValueError("a function of your own is handed over in an experiment's file")
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="FUNCTION",
+        instance_from_str=refuse,
+        is_instance=callable,
+        str_from_instance=lambda function: [function.__name__],
+    )

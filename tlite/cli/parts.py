@@ -19,7 +19,8 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from tlite.cli.options import REGISTRY, Train, TrainExperiment, parse
+from tlite.cli import REGISTRY, parse
+from tlite.cli.options import Train, TrainExperiment
 from tlite.errors import UserError
 from tlite.models import Attention, Projection, RotaryScaling
 from tlite.models.parts import ACTIVATIONS, WORDS

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from tlite.cli import WrongOption
 from tlite.cli.experiment_files import check_variant_name, did_you_mean
-from tlite.cli.options import Train, WrongOption
+from tlite.cli.options import Train
 from tlite.cli.parts import choose, options_of, read_experiment, today
 from tlite.errors import UserError
 from tlite.experiment import Experiment
