@@ -133,7 +133,6 @@ MISTAKES = {
     "launch -n 2 evaluate run": "launch needs a command to train",
     "launch -n 0 train demo": "-n must be at least 1, not 0",
     "launch --devices-each 0 train demo": "--devices-each must be at least 1, not 0",
-    "launch train demo --process 1": "launch tells each process its --process",
     "train demo --process 1": "--coordinator and --processes must be given too",
     "train demo --coordinator here": "--processes and --process must be given too",
     "train demo --heartbeat 0": "--heartbeat must be at least 1 second, not 0",

@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from tyro.constructors import PrimitiveConstructorSpec
 
@@ -17,15 +17,9 @@ from tlite.errors import UserError
 from tlite.experiment import Experiment
 
 MOST = 1000  # variants of a study
+Setting = tuple[str, list[str]]
 LONGEST = 40  # letters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]*")
-
-
-class Setting(NamedTuple):
-    """A value of a field: what a variant's name says of it, and the words of a command line."""
-
-    label: str
-    words: list[str]
 
 
 def read_variants(
@@ -60,7 +54,7 @@ def read_variants(
 def settings_of(
     experiment: Experiment, vary: Sequence[Sequence[str]], others: Sequence[str]
 ) -> list[list[Setting]]:
-    """The values of each field that is varied.
+    """The values of each field that is varied, as variants' names and the command line say them.
 
     Args:
         vary: each a field's name, with `-` or `_`, and its values.
@@ -83,11 +77,8 @@ def settings_of(
         given |= {*_sets(model, name)}
         values[name], kinds[name] = words, kinds[path]
     return [
-        [
-            Setting(label, _words(name, kinds[name], word))
-            for label, word in zip(labels(name, values), words, strict=True)
-        ]
-        for name, words in values.items()
+        [(label, _words(name, kinds[name], word)) for label, word in labels(name, values).items()]
+        for name in values
     ]
 
 
@@ -101,7 +92,7 @@ def _option(path: str) -> str:
     return path.replace("_", "-")
 
 
-def labels(name: str, values: dict[str, list[str]]) -> list[str]:
+def labels(name: str, values: dict[str, list[str]]) -> dict[str, str]:
     """What tells the values of a field apart in variants' names, which folders can have too.
 
     The value, where it is a word that no other field has; else with the field's name; the number of
@@ -110,11 +101,11 @@ def labels(name: str, values: dict[str, list[str]]) -> list[str]:
     words = values[name]
     others = {word for field, of_field in values.items() if field != name for word in of_field}
     if all(PLAIN.fullmatch(w) and w not in others and len(w) <= LONGEST for w in words):
-        return words
+        return dict(zip(words, words, strict=True))
     safe = [re.sub(r"[^\w.+-]+", "_", word).strip("_") for word in words]
     if len({*safe}) < len(safe) or not all(0 < len(label) <= LONGEST for label in safe):
         safe = range(1, len(words) + 1)
-    return [f"{name}={label}" for label in safe]
+    return {f"{name}={label}": word for label, word in zip(safe, words, strict=True)}
 
 
 def _words(name: str, kind: Any, value: str) -> list[str]:
@@ -152,12 +143,12 @@ def named(
         raise UserError(f"there would be {number:,} variants: at most {MOST:,}")
     found = {}
     for (base, experiment), *settings in itertools.product(bases.items(), *fields):
-        name = " ".join(filter(None, [base, *(setting.label for setting in settings)]))
+        name = " ".join(filter(None, [base, *(label for label, _ in settings)]))
         if number > 1:
             check_variant_name(name)
         if name in found:
             raise UserError(f"two variants would have the name {name!r}")
-        found[name] = experiment, [word for setting in settings for word in setting.words]
+        found[name] = experiment, [word for _, words in settings for word in words]
     return found
 
 
