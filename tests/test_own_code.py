@@ -136,10 +136,6 @@ def test_a_part_s_class_is_kept_as_its_file_its_name_and_its_file_s_sha256(mine)
     }  # fmt: skip
 
 
-def test_a_name_is_a_name():
-    assert config.name_of("exact") == "exact"
-
-
 def test_a_file_that_changes_while_its_function_runs_is_kept_as_it_was(mine):
     function = run_file(mine, "__experiment__").squared
     described = config.describe_code(function)
@@ -156,23 +152,12 @@ def test_what_is_told_can_be_changed_without_harm(mine):
 REFUSED = {
     "lambda": ("given = lambda x: x", "<lambda> is not on the top level of mine.py"),
     "nested": ("def f():\n  def g(x): return x\n  return g\ngiven = f()", "f.<locals>.g is not on"),
-    "method": (
-        "class A:\n  def f(self, x): return x\ngiven = A().f",
-        "A.f is not on the",
-    ),
-    "static": ("class A:\n  @staticmethod\n  def f(x): return x\ngiven = A.f", "A.f is not on the"),
     "replaced": ("def f(x): return x\ngiven = f\ndef f(x): return 2 * x", "f is not .* that name"),
     "wrapped": ("import jax\ndef f(x): return x\ngiven = jax.vmap(f)", "f is not .* that name"),
-    "deleted": ("def f(x): return x\ngiven = f\ndel f", "f is not .* under that name"),
     "class": ("class given:\n  def __call__(self, x): pass", "given is not a function in a file"),
     "dataclass": (
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass given:\n  x: int = 1",
         "given is not a function in a file",
-    ),
-    "nested dataclass": (
-        "from dataclasses import dataclass\ndef f():\n  @dataclass\n  class g:\n"
-        "    def __call__(self, x): return x\n  return g\ngiven = f()",
-        "f.<locals>.g is not on the top level of mine.py",
     ),
     "callable": (
         "class A:\n  __hash__ = None\n  def __call__(self, x): return x\ngiven = A()",
@@ -326,22 +311,15 @@ def test_another_file_that_is_named_is_not_run(mine, forget, tmp_path):
     assert times_run(mine) == 1
 
 
-def test_a_file_that_has_changed_is_not_run(mine, forget):
+@pytest.mark.parametrize("named_before", [False, True])
+def test_a_file_that_has_changed_is_not_run(mine, forget, named_before):
     values = saved(mine)
     forget()
+    config.name_files([mine] * named_before)
     mine.write_text(mine.read_text() + "\n")
     config.name_files([mine])
     sentence = told(from_dict, Experiment, values)
     assert sentence == f"{mine} has changed since the run was made: it is not run"
-    assert times_run(mine) == 1
-
-
-def test_a_file_that_changes_after_it_was_named_is_not_run(mine, forget):
-    values = saved(mine)
-    forget()
-    config.name_files([mine])
-    mine.write_text(mine.read_text() + "\n")
-    assert "has changed" in told(from_dict, Experiment, values)
     assert times_run(mine) == 1
 
 
@@ -375,13 +353,6 @@ def test_a_name_that_is_no_function_of_the_file_is_told(mine, name):
     config.name_files([mine])
     record = {"kind": "function", "file": "mine.py", "name": name, "sha256": sha256(mine)}
     assert told(find_code, record) == f"there is no function {name} in mine.py"
-
-
-@pytest.mark.parametrize("name", ["BuiltinText", "jax"])
-def test_what_the_file_imports_is_none_of_its_functions(mine, name):
-    config.name_files([mine])
-    record = {"kind": "function", "file": "mine.py", "name": name, "sha256": sha256(mine)}
-    assert told(find_code, record)
 
 
 def test_a_library_s_function_in_the_file_is_not_handed_out(mine):

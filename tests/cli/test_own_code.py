@@ -137,19 +137,6 @@ def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, c
     assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
 
 
-def test_with_another_text_of_the_file_a_run_is_refused(fails, trained, tmp_path):
-    marker = "open('ran', 'w').close()\n"
-    (tmp_path / "mine.py").write_text(trained.file.read_text() + marker)
-    message = fails("evaluate {run} --code mine.py")
-    assert message == "tlite: mine.py has changed since the run was made: it is not run\n"
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_file_that_is_not_there_is_told(fails):
-    message = "tlite: there is no file nowhere.py to take code from\n"
-    assert fails("generate {run} --code nowhere.py") == message
-
-
 def losses(run, split="validation"):
     return [x["loss"] for x in read_metrics(run / "metrics.jsonl") if x["split"] == split]
 
@@ -162,17 +149,6 @@ def test_evaluation_with_the_file_gives_the_losses_of_training_again(works, trai
     for checkpoint, loss in zip((2, 4), losses(trained.run), strict=True):
         out = works(f"evaluate {{run}} --code {trained.file} --checkpoint {checkpoint}")
         assert loss_of(out) == pytest.approx(loss, abs=6e-5)
-
-
-def test_the_text_is_the_one_that_the_process_of_training_writes(works, trained):
-    assert works(f"{GENERATE} --code {trained.file}") == trained.then
-
-
-def test_files_may_be_named_in_any_order_with_others(works, trained, tmp_path):
-    (tmp_path / "other.py").write_text("open('ran', 'w').close()")
-    out = works(f"{GENERATE} --code other.py --code {trained.file}")
-    assert out == trained.then
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
