@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from tlite.errors import UserError
 
@@ -35,13 +35,8 @@ MPI = "OMPI_COMM_WORLD_"
 POLL_SECONDS = 1  # between two looks at Python's signals while others are waited for
 
 
-@dataclass(frozen=True)
-class Place:
-    """One of several processes.
-
-    Args:
-        coordinator: host and port where process 0 listens.
-    """
+class Place(NamedTuple):
+    """One of several processes; the coordinator is host and port where process 0 listens."""
 
     coordinator: str
     processes: int
@@ -314,10 +309,9 @@ def _connected(place: Place | None, heartbeat: int, patience: int) -> Crew | Non
     found, failed = [], []
 
     def initialize():
-        given = (place.coordinator, place.processes, place.process) if place else (None,) * 3
         try:
             jax.distributed.initialize(
-                *given,
+                *(place or (None, None, None)),
                 None if place else local_devices(),
                 cluster_detection_method="deactivate" if place else None,
                 initialization_timeout=patience,
