@@ -15,8 +15,7 @@ import pytest
 
 from tests.helpers import golden
 from tlite.cli.experiment_files import find_experiments, load_variants
-from tlite.config import from_dict
-from tlite.config.own_code import name_files
+from tlite.config import from_dict, name_files
 from tlite.experiment import Experiment
 from tlite.models import make_model
 from tlite.models.parameters import by_name

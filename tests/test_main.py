@@ -170,9 +170,8 @@ def test_an_ascii_terminal_gets_ascii(tmp_path, environment):
     (tmp_path / "a.py").write_text("print('1 ± 2 é')\nraise ValueError('é')\n", encoding="utf-8")
     done = shell("$TLITE train a.py", cwd=tmp_path, env=environment)
     assert done.returncode == 2
-    assert "1 +- 2 \\u00e9" in done.stdout
-    assert done.stderr.startswith("tlite: ")
-    assert "\\u00e9" in done.stderr
+    assert "1 ? 2 ?" in done.stdout
+    assert done.stderr == "tlite: a.py, line 2: ValueError: ?\n"
     done = shell("$TLITE evaluate x --split exam", cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr.isascii()) == (2, True)
     assert "'exam'" in done.stderr

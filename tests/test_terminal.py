@@ -1,6 +1,5 @@
 """Standard streams: what is printed on them, and what becomes of it where they fail."""
 
-import codecs
 import io
 import os
 import subprocess
@@ -17,10 +16,7 @@ from tlite.terminal import (
     quiet_libraries,
     reader_has_gone,
     show,
-    stand_in,
 )
-
-codecs.register_error("tlite", stand_in)
 
 
 def test_no_control_character_but_newline_and_tab_is_left():
@@ -39,14 +35,6 @@ def test_text_goes_out_as_it_is_where_there_is_no_terminal(monkeypatch, terminal
     show("a\x1b[0m", end="|", flush=True)
     show("\r")
     assert out.getvalue() == ("a␛[0m|␍\n" if terminal else "a\x1b[0m|\r\n")
-
-
-def test_what_ascii_lacks_gets_a_stand_in_that_json_can_read():
-    assert "1.0 ± 0.1 …".encode("ascii", "tlite") == b"1.0 +- 0.1 ..."
-    assert "│─╭".encode("ascii", "tlite") == b"|-+"
-    assert "é 𝄞 \udcff".encode("ascii", "tlite") == rb"\u00e9 \ud834\udd1e \udcff"
-    assert "ü€".encode("latin-1", "tlite") == b"\xfc\\u20ac"
-    assert "\udcff".encode("utf-8", "tlite") == rb"\udcff"
 
 
 def test_of_errors_that_nobody_can_catch_only_late_writes_are_passed_over(monkeypatch):
@@ -68,7 +56,7 @@ def state():
     return absl.getEffectiveLevel(), asyncio.filters, ignored, sys.unraisablehook
 import jax, orbax.checkpoint
 before = state()
-import tlite.cli.commands, tlite.training.checkpoints
+import tlite.cli.commands, tlite.recipes.kinds, tlite.training.checkpoints
 assert state() == before, state()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

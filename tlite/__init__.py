@@ -41,10 +41,21 @@ def __getattr__(name: str):
     if name in FUNCTIONS:
         return getattr(importlib.import_module(FUNCTIONS[name]), name)
     if name == "__version__":
-        from tlite.version import find_version
-
-        return find_version()
+        return _version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _version() -> str:
+    """That of the checkout the package lies in; elsewhere that of what is installed."""
+    import importlib.metadata
+    import tomllib
+    from pathlib import Path
+
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    try:
+        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+    except OSError:
+        return importlib.metadata.version("tlite")
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,5 @@
-"""Standard streams that are always there, print every character, and tell what can't be written."""
+"""Standard streams that are always there, print what they can, and tell what can't be written."""
 
-import codecs
 import io
 import logging
 import os
@@ -11,7 +10,6 @@ from tlite.errors import UserError
 
 PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
 PICTURES |= {0x7F: 0x2421} | {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
-STAND_INS = {"±": "+-", "…": "...", "─": "-", "━": "-", "│": "|"} | dict.fromkeys("╭╮╰╯", "+")
 
 
 def printable(text: str) -> str:
@@ -32,7 +30,6 @@ def prepare_streams() -> None:
         except OSError:  # the next file that is opened, one of the run's, would get the number
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
-    codecs.register_error("tlite", stand_in)
     if os.name == "nt":  # whose console has streams of its own kind
         return
     sys.stdout = _text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
@@ -67,7 +64,7 @@ def _of_no_tensorstore(record: logging.LogRecord) -> bool:
 def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", "utf-8")
     by_line = raw.fileno() == 2 or raw.isatty() or getattr(before, "write_through", False)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "tlite", line_buffering=by_line)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "replace", line_buffering=by_line)
 
 
 class StandardOutput(io.FileIO):
@@ -106,17 +103,3 @@ class StandardError(io.FileIO):
             return super().write(data)
         except OSError:
             return len(data)
-
-
-def stand_in(error: UnicodeError) -> tuple[str, int]:
-    """For characters that an encoding lacks: a likeness of ours, or the escape that JSON has."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(map(_in_ascii, error.object[error.start : error.end])), error.end
-
-
-def _in_ascii(character: str) -> str:
-    if character in STAND_INS:
-        return STAND_INS[character]
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))

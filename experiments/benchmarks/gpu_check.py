@@ -31,7 +31,7 @@ from experiments.benchmarks.bench import ROOT, Contender, take_turns
 from experiments.benchmarks.settings import CPU_TRAINING, GPU_TRAINING, Setting
 from tlite import functional as F
 from tlite.comparison.flops import flops_of_generator
-from tlite.config.own_code import name_of
+from tlite.config import name_of
 from tlite.data import BuiltinText
 from tlite.errors import UserError
 from tlite.functional.attention import attend, merge_heads

@@ -66,17 +66,6 @@ def test_texts_of_standard_input_are_its_lines(works, said):
     assert works("classify {run}", given.replace("\n", "\r\n").encode()) == expected
 
 
-def test_only_line_ends_divide_the_texts_of_standard_input(works):
-    texts = ["one\u2028line", "another\x85one", "a\x0cthird"]
-    given = "\n".join(texts).encode()
-    lines = records(works("classify {run} --format jsonl", given))
-    assert [line["text"] for line in lines] == texts
-
-
-def test_texts_given_are_classified_whatever_stands_in_standard_input(works, said):
-    assert works("classify {run} good", b"bad\n") == said("classify {run} good")
-
-
 def test_a_text_is_classified_alone_as_among_others(works):
     many = [f"The sound is {word}." for word in ("superb", "awful", "fine") * 30]
     together = records(works("classify {run} --format jsonl", "\n".join(many).encode()))

@@ -68,12 +68,3 @@ def test_the_experiment_s_file_is_named_before_it_runs(capsys, tmp_path):
     (tmp_path / "mine.py").write_text("raise ValueError('stopped')")
     assert main(["train", "mine.py"]) == 2
     assert capsys.readouterr().out == f"experiment: {tmp_path / 'mine.py'}\n"
-
-
-@pytest.mark.parametrize("argument", ["a\udcff", "\udc80"])
-def test_an_argument_that_is_no_text_is_refused_before_anything_else(capsys, argument):
-    assert main(["--help", argument]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.endswith("is not UTF-8 text\n")
-    err.encode("ascii")

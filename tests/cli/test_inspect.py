@@ -92,14 +92,9 @@ def test_what_a_kill_has_left_goes(works, copied):
 
 
 MISTAKES = {
-    "inspekt {run}": "did you mean inspect?",
-    "inspect nowhere": "nowhere does not exist",
-    "inspect .": "not a run folder",
     "inspect {run} --text ''": "the text to look at is empty",
-    "inspect {run} --text ' '": "the text to look at is empty",
     "inspect {run} --text ☕": "no word in it",
     "inspect {run} --member 2": "no member 2: the run has 2",
-    "inspect {run} --member -1": "no member -1",
     "inspect {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
 }
 

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.inspected import undrawn
+from tlite import config
 from tlite.cli import main
-from tlite.config import own_code
 from tlite.errors import UserError
 from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.recipes.loading import load
@@ -79,9 +79,9 @@ EXPERIMENTS = {
 @pytest.fixture(autouse=True)
 def another(monkeypatch):
     """As in another process: nothing has been described, named or run."""
-    monkeypatch.setattr(own_code, "_named", [])
-    monkeypatch.setattr(own_code, "_modules", {})
-    monkeypatch.setattr(own_code, "_references", {})
+    monkeypatch.setattr(config, "_named", [])
+    monkeypatch.setattr(config, "_modules", {})
+    monkeypatch.setattr(config, "_references", {})
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def make(train_without_report, tmp_path_factory):
             contextlib.redirect_stdout(io.StringIO()) as out,
         ):
             for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
-                patch.setattr(own_code, name, empty)
+                patch.setattr(config, name, empty)
             trained = train_without_report(str(file))
             patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
             assert main(shlex.split(then.format(run=trained.run))) == 0
@@ -137,19 +137,6 @@ def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, c
     assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
 
 
-def test_with_another_text_of_the_file_a_run_is_refused(fails, trained, tmp_path):
-    marker = "open('ran', 'w').close()\n"
-    (tmp_path / "mine.py").write_text(trained.file.read_text() + marker)
-    message = fails("evaluate {run} --code mine.py")
-    assert message == "tlite: mine.py has changed since the run was made: it is not run\n"
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_file_that_is_not_there_is_told(fails):
-    message = "tlite: there is no file nowhere.py to take code from\n"
-    assert fails("generate {run} --code nowhere.py") == message
-
-
 def losses(run, split="validation"):
     return [x["loss"] for x in read_metrics(run / "metrics.jsonl") if x["split"] == split]
 
@@ -162,17 +149,6 @@ def test_evaluation_with_the_file_gives_the_losses_of_training_again(works, trai
     for checkpoint, loss in zip((2, 4), losses(trained.run), strict=True):
         out = works(f"evaluate {{run}} --code {trained.file} --checkpoint {checkpoint}")
         assert loss_of(out) == pytest.approx(loss, abs=6e-5)
-
-
-def test_the_text_is_the_one_that_the_process_of_training_writes(works, trained):
-    assert works(f"{GENERATE} --code {trained.file}") == trained.then
-
-
-def test_files_may_be_named_in_any_order_with_others(works, trained, tmp_path):
-    (tmp_path / "other.py").write_text("open('ran', 'w').close()")
-    out = works(f"{GENERATE} --code other.py --code {trained.file}")
-    assert out == trained.then
-    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +190,7 @@ def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, 
 
 
 def test_the_parameters_of_a_function_are_trained(trained):
-    own_code.name_files([trained.file])
+    config.name_files([trained.file])
     run = open_recipe(trained.run)
     (model,) = run.trainer.models(run.parameters("last")[0])
     temperature = model.blocks[0].attention.own.temperature[...]
@@ -233,7 +209,7 @@ def test_on_the_command_line_a_function_is_replaced(train_without_report, works,
     saved = json.loads((run / "config.json").read_text())["experiment"]["model"]
     assert saved["feed_forward"]["activation"] == "gelu"
     assert saved["attention"]["function"] == "exact"
-    own_code._references.clear()
+    config._references.clear()
     assert works(f"generate {run} --tokens 5")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tlite.cli.parsing import parse
+from tlite.cli import parse
 from tlite.data import Example, LabelledText
 from tlite.data.files import find
 from tlite.errors import UserError

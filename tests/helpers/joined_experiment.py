@@ -16,7 +16,7 @@ from tlite.parallel import processes
 experiment = GeneratorExperiment("end")
 
 
-def train(experiment, folder: Path, profile: int) -> None:
+def train(experiment, folder: Path) -> None:
     what, number = experiment.name, str(processes.number())
     (folder / f"joined-{number}").touch()
     if what == "pause":
@@ -56,6 +56,14 @@ def loop(what: str, number: str, folder: Path) -> None:
             raise Interrupted(f"stopped at step {k}", agreed)
 
 
-commands = types.ModuleType("tlite.cli.commands")
-commands.train = train
-sys.modules["tlite.cli.commands"] = commands
+class Recipe:
+    def __init__(self, experiment, folder):
+        self.given = experiment, folder
+
+    def train(self, profile):
+        train(*self.given)
+
+
+kinds = types.ModuleType("tlite.recipes.kinds")
+kinds.start = Recipe
+sys.modules["tlite.recipes.kinds"] = kinds

@@ -1,8 +1,7 @@
 """The words of `tlite train NAME`, read without a file and without training."""
 
+from tlite.cli import experiments_of, parse
 from tlite.cli.options import Train
-from tlite.cli.parsing import parse
-from tlite.cli.variants import read_variants
 from tlite.experiment import Experiment
 
 
@@ -11,4 +10,4 @@ def read_line(
 ) -> tuple[dict[str, Experiment], Train]:
     """What is to be trained, by name, and what else the words say."""
     asked, words = parse(Train, words, f"tlite train {name}", return_unknown_args=True)
-    return read_variants(name, asked, words, experiment, own or {}), asked
+    return experiments_of(name, asked, words, experiment, own or {}), asked

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from tlite.config import from_dict, to_dict
-from tlite.config.own_code import describe
+from tlite.config import describe_code, from_dict, to_dict
 from tlite.models import (
     Attention,
     Block,
@@ -103,7 +102,7 @@ def test_fields_of_version_0_2_0_are_read_into_parts(kind, written, parts):
 @pytest.mark.parametrize("slot", ["attention", "feed_forward", "norm", "positions"])
 def test_a_function_of_ones_own_is_read_whatever_numbers_stand_beside_it(slot):
     numbers = {"hidden_width": 7, "norm_epsilon": 0.5, "rotary_base": 7.0, "positions": "learned"}
-    config = read(GeneratorConfig, **numbers | {slot: describe(function)})
+    config = read(GeneratorConfig, **numbers | {slot: describe_code(function)})
     expected = GeneratorConfig(feed_forward=FeedForward(7), norm=Norm(epsilon=0.5))
     assert config == dataclasses.replace(expected, **{slot: function})
     assert getattr(config, slot).function is function

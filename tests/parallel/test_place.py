@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from tlite.errors import UserError
-from tlite.parallel import place as surroundings
-from tlite.parallel.place import Place, check_address, given_place, in_a_job, local_devices
+from tlite.parallel import processes
+from tlite.parallel.processes import Place, check_address, given_place, in_a_job, local_devices
 
 SLURM = {
     "SLURM_JOB_ID": "71",
@@ -29,7 +29,7 @@ def within(monkeypatch):
     """Sets an environment that says nothing else of clusters."""
     for name in (*SLURM, *MPI, "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(surroundings, "has_tpu", lambda: False)
+    monkeypatch.setattr(processes, "has_tpu", lambda: False)
 
     def call(names):
         for name, value in names.items():

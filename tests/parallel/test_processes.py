@@ -13,8 +13,17 @@ from hypothesis.extra import numpy as arrays
 
 from tlite.errors import UserError
 from tlite.parallel import processes
-from tlite.parallel.place import Place
-from tlite.parallel.processes import LOST, Crew, agree, exchange, join, leave, lost_peer, of_first
+from tlite.parallel.processes import (
+    LOST,
+    Crew,
+    Place,
+    agree,
+    exchange,
+    join,
+    leave,
+    lost_peer,
+    of_first,
+)
 
 SECONDS = 60
 

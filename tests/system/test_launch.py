@@ -133,11 +133,7 @@ MISTAKES = {
     "launch -n 2 evaluate run": "launch needs a command to train",
     "launch -n 0 train demo": "-n must be at least 1, not 0",
     "launch --devices-each 0 train demo": "--devices-each must be at least 1, not 0",
-    "launch train demo --process 1": "launch tells each process its --process",
     "train demo --process 1": "--coordinator and --processes must be given too",
-    "train demo --coordinator here": "--processes and --process must be given too",
-    "train demo --heartbeat 0": "--heartbeat must be at least 1 second, not 0",
-    "train --resume run --process 1": "--coordinator and --processes must be given too",
 }
 
 
@@ -145,7 +141,7 @@ MISTAKES = {
 def test_a_mistake_is_told_in_one_line(line, capsys, monkeypatch):
     from tlite.cli import main
 
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)

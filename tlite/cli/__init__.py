@@ -1,10 +1,18 @@
-"""The command line of `tlite`: reads it and hands the work to the other files here."""
+"""The command line of `tlite`: reads it and hands the work to the other files here.
 
+tyro makes dataclasses of the words, and tells what is wrong with them.
+"""
+
+import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from tlite.cli import options
 from tlite.cli.experiment_files import (
@@ -14,8 +22,7 @@ from tlite.cli.experiment_files import (
     load_experiment,
     load_variants,
 )
-from tlite.cli.parsing import WrongOption, parse
-from tlite.config.own_code import name_files
+from tlite.config import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import processes
 from tlite.terminal import printable
@@ -26,8 +33,8 @@ COMMANDS = {
     "generate": (options.Generate, "texts"),
     "classify": (options.Classify, "texts"),
     "translate": (options.Translate, "texts"),
-    "compare": (options.Compare, "pages"),
-    "inspect": (options.Inspect, "pages"),
+    "compare": (options.Compare, "commands"),
+    "inspect": (options.Inspect, "commands"),
     "follow": (options.Follow, "follow"),
     "export": (options.Export, "commands"),
     "experiments": (options.Experiments, "listing"),
@@ -63,19 +70,26 @@ Where it says RUN, latest is the newest in ./runs; all but train and compare tak
 folder, or a name on its hub, too.
 Each command lists its options with --help."""
 
+REGISTRY = ConstructorRegistry()
+MARKERS = tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands
+
+
+class WrongOption(UserError):
+    """What tyro says of a command line, in a box of its own."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
-    code = _told(lambda: _command(sys.argv[1:] if arguments is None else arguments))
+    code = _told(_command, sys.argv[1:] if arguments is None else arguments)
     # What can't be written is told while it can be.
     code = _told(sys.stdout.flush) or code
-    return _told(lambda: processes.leave(code)) or code
+    return _told(processes.leave, code) or code
 
 
-def _told(action: Callable[[], None]) -> int:
+def _told(action: Callable, *given: Any) -> int:
     """The exit code of an action; what it fails of is said in one sentence."""
     try:
-        action()
+        action(*given)
         return 0
     except WrongOption as error:  # the same in all of the run's processes
         if processes.is_first():
@@ -127,12 +141,14 @@ def _line(sentence: str) -> str:
 
 def _command(arguments: list[str]) -> None:
     for argument in arguments:
-        if any("\ud800" <= letter <= "\udfff" for letter in argument):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
             encoding = sys.getfilesystemencoding().upper()
             advice = "" if encoding == "UTF-8" else " (LC_ALL=C.UTF-8 lets it be UTF-8)"
             raise UserError(
                 f"the argument {repr(os.fsencode(argument))[1:]} is not {encoding} text{advice}"
-            )
+            ) from None
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE)
         return
@@ -188,31 +204,46 @@ def _train(arguments: list[str]) -> None:
     if {"-h", "--help"}.isdisjoint(words):
         _join(asked)
     print(printable(f"experiment: {file.resolve()}"), flush=True)
-    from tlite.cli.variants import read_variants
+    experiments = experiments_of(name, asked, words, *load_variants(file))
+    if len(experiments) == 1:
+        from tlite.recipes.kinds import start
 
-    experiments = read_variants(name, asked, words, *load_variants(file))
-    from tlite.cli import commands
-
-    if "" in experiments:
-        commands.train(experiments[""], asked.run, asked.profile)
+        start(experiments.popitem()[1], asked.run).train(asked.profile)
     elif asked.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
-        commands.train_study(experiments, asked.run)
+        from tlite.recipes.study_training import train_study  # SciPy is slow to import
+
+        train_study(experiments, asked.run)
+
+
+def experiments_of(
+    name: str, asked: options.Train, words: list[str], experiment: Any, own: dict[str, Any]
+) -> dict[str, Any]:
+    """What a line is to train, by the names of variants; of a file's `experiment` and variants."""
+    from tlite.cli.parts import read_experiment
+
+    if not (own or asked.vary or asked.only) or {"-h", "--help"} & {*words}:
+        return {"": read_experiment(name, asked, words, experiment, own)}
+    from tlite.cli.variants import read_variants
+
+    return read_variants(name, asked, words, experiment, own)
 
 
 def _of_train(arguments: list[str]) -> tuple[options.Trains, str, list[str]]:
     """What can be read before an experiment's file is, its name, and the words that are left."""
+    resumes = False
     for word in arguments:
-        if instead := GONE.get(name := word.partition("=")[0].replace("_", "-")):
-            raise UserError(f"the option {name} is gone: {instead}")
-    if any(argument.split("=")[0] == "--resume" for argument in arguments):
+        name = word.partition("=")[0].replace("_", "-")
+        if name in GONE:
+            raise UserError(f"the option {name} is gone: {GONE[name]}")
+        resumes |= name == "--resume"
+    if resumes:
         return parse(options.Resume, arguments, "tlite train"), "", []
     name, *words = _experiment_and_words("train", options.Train, arguments)
-    helps = [word for word in words if word in ("-h", "--help")]  # on what the file says, too
-    words = [word for word in words if word not in helps]
-    asked, words = parse(options.Train, words, f"tlite train {name}", return_unknown_args=True)
-    return asked, name, words + helps
+    partly = {"return_unknown_args": True, "add_help": False}  # help is on what the file says, too
+    asked, words = parse(options.Train, words, f"tlite train {name}", **partly)
+    return asked, name, words
 
 
 def _join(place: options.Processes) -> None:
@@ -248,3 +279,41 @@ def _experiment_and_words(command: str, kind: type, arguments: list[str]) -> lis
         said = f"{kind.__doc__}\n\nexperiments: {known}"
         parse(kind, ["--help"], f"tlite {command} EXPERIMENT", description=said)
     raise UserError(f"name an experiment to {command}: {known}")
+
+
+def parse(kind: type, arguments: list[str], program: str, **settings: Any) -> Any:
+    """An instance of a dataclass from the command line, as `tyro.cli` makes it.
+
+    Args:
+        settings: what else `tyro.cli` is told.
+
+    Raises:
+        WrongOption: an option is unknown, or a value does not fit.
+    """
+    box = io.StringIO()
+    settings = {"registry": REGISTRY, "config": MARKERS} | settings
+    try:
+        with contextlib.redirect_stderr(box):
+            return tyro.cli(kind, args=arguments, prog=program, **settings)
+    except SystemExit as stop:
+        if stop.code:
+            raise WrongOption(box.getvalue()) from None
+        raise
+
+
+@REGISTRY.primitive_rule
+def _function(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """A function of the user's stands in a file: on the command line it can only be replaced."""
+    if kind.type is not Callable:
+        return None
+
+    def refuse(words: list[str]) -> Callable:
+        raise ValueError("a function of your own is handed over in an experiment's file")
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="FUNCTION",
+        instance_from_str=refuse,
+        is_instance=callable,
+        str_from_instance=lambda function: [function.__name__],
+    )

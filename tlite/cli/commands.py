@@ -1,26 +1,14 @@
-"""What the commands of `tlite` do that neither draw nor are about a text, handed their options."""
+"""The commands that are about a run and not about a text, handed their options."""
 
-from pathlib import Path
+import jax
 
-from tlite.cli.options import Evaluate, Export, Resume
+from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume
 from tlite.errors import UserError
-from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
-from tlite.recipes.kinds import open_recipe, start, take_member
+from tlite.recipes.kinds import open_recipe, take_member
+from tlite.recipes.loading import check_member
 from tlite.training.folders import STUDY
-
-
-def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) -> None:
-    """Train an experiment in a new run folder; some of the steps are profiled if asked."""
-    start(experiment, folder).train(profile)
-
-
-def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
-    """Train variants of an experiment, by name, in a new folder, and compare them."""
-    from tlite.recipes import study_training  # SciPy is slow to import
-
-    study_training.train_study(experiments, folder)
 
 
 def resume(options: Resume) -> None:
@@ -56,3 +44,26 @@ def export(options: Export) -> None:
     settings = {"checkpoint": options.checkpoint, "member": options.member}
     family = finetuning.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
+
+
+def compare(options: Compare) -> None:
+    """Print how runs differ from the first, and write tables, pictures and a page of it."""
+    from tlite import comparison  # it imports what draws, which is slow
+
+    jax.config.update("jax_platforms", "cpu")  # a GPU may be busy with what is compared
+    comparison.compare(**vars(options))
+
+
+def inspect(options: Inspect) -> None:
+    """Draw every picture of a run into its folder, and write one page with all of them."""
+    from tlite.report import inspect_pretrained, inspect_run
+
+    settings = options.checkpoint, options.member, options.text
+    if is_pretrained(options.run):
+        path = inspect_pretrained(options.run, *settings)
+    else:
+        recipe = open_recipe(options.run)
+        check_member(options.member, len(recipe.experiment.training.members))
+        path = inspect_run(recipe, *settings)
+    number = len(list(path.parent.glob("*.png")))
+    print(f"{number} pictures in {path.parent}; all of them on one page: {path}")

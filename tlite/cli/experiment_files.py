@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tlite.config.files import run_file, shipped_experiments
+from tlite.config import run_file, shipped_experiments
 from tlite.errors import UserError
 
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
@@ -47,12 +47,14 @@ def find_experiment(name: str) -> Path:
         if not os.path.isfile(name):
             raise UserError(f"there is no experiment {name!r}: no such file")
         return Path(name)
+    for folder in (Path("experiments"), shipped_experiments()):
+        path = folder / f"{name}.py"
+        if path.parent == folder and os.path.isfile(path):
+            return path
     known = find_experiments()
-    if name not in known:
-        raise UserError(
-            f"there is no experiment {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
-        )
-    return known[name]
+    raise UserError(
+        f"there is no experiment {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
+    )
 
 
 def load_experiment(file: str | Path) -> "Experiment":

@@ -7,7 +7,7 @@ import re
 
 from tlite.cli.experiment_files import find_experiments
 from tlite.cli.options import Experiments, Runs
-from tlite.config.files import shipped_experiments
+from tlite.config import shipped_experiments
 from tlite.errors import UserError
 from tlite.terminal import show
 from tlite.training.folders import describe, find_folders

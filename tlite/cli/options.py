@@ -156,12 +156,15 @@ class Train(Trains):
 
 
 @dataclass(frozen=True)
-class TrainExperiment(Train):
-    """The same of an experiment that has been read."""
-
+class OfExperiment:
     experiment: Any = None
     """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
     --positions.base 7."""
+
+
+@dataclass(frozen=True)
+class TrainExperiment(OfExperiment, Train):
+    """The same of an experiment that has been read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,12 +202,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class PlanExperiment(Plan):
+class PlanExperiment(OfExperiment, Plan):
     """The same of an experiment that has been read."""
-
-    experiment: Any = None
-    """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
-    --positions.base 7."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from tyro.constructors import (
     StructTypeInfo,
 )
 
-from tlite.cli.parsing import REGISTRY
+from tlite.cli import REGISTRY, parse
+from tlite.cli.options import Train, TrainExperiment
 from tlite.errors import UserError
 from tlite.models import Attention, Projection, RotaryScaling
 from tlite.models.parts import ACTIVATIONS, WORDS
@@ -76,26 +77,43 @@ def words_of(config: Any, name: str) -> dict[str, Any]:
     return (WORDS if has_parts(config) else OPTIONAL).get(name, {})
 
 
+def read_experiment(
+    name: str, asked: Train, words: list[str], base: Any, variants: Iterable[str] = ()
+) -> Any:
+    """An experiment with the options of `tlite train NAME`; its help names the file's variants.
+
+    Args:
+        asked: what was read of the line before the experiment's file was.
+        words: the other words of the line.
+
+    Raises:
+        UserError: an option or a value is none, or what they make together makes no sense.
+    """
+    base, words = choose(base, words)
+    said = f" Its variants: {', '.join(variants)}." if variants else ""
+    given = TrainExperiment(**vars(asked), experiment=base)
+    settings = {"default": given, "description": f"Train experiments/{name}.{said}"}
+    return parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+
+
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
     """The experiment with the parts that are named, and the words, in today's options.
 
     Whether all makes sense is not checked: all words together are needed for that.
     """
-    model, left = experiment.model, []
-    if not has_parts(model):
-        return experiment, arguments
-    given = []
-    for name, *values in _groups(arguments):
-        name, equals, value = name.partition("=")
-        paths = today(model, name) if name.startswith("--") else []
-        if "pool.projection" in paths and name == "--projection":  # it had no norm in 0.2.0
-            left.insert(0, "--pool.projection.no-norm")
-        for path in paths:
-            given.append((path.split("."), [value, *values] if equals else values))
-            left += [f"--{path.replace('_', '-')}{equals}{value}", *values]
-        left += [] if paths else [name, *values]
-    for path, values in sorted(given, key=lambda each: len(each[0])):  # the outer parts first
-        model = _opened(model, path, values)
+    model, left, given = experiment.model, [], []
+    for at, (argument, after) in enumerate(itertools.pairwise([*arguments, ""])):
+        name, equals, value = argument.partition("=")
+        if not name.startswith("--"):
+            left.append(argument)
+            continue
+        for path in today(model, name):
+            if path == "pool.projection" and name == "--projection":  # it had no norm in 0.2.0
+                left.insert(0, "--pool.projection.no-norm")
+            left.append(f"--{path.replace('_', '-')}{equals}{value}")
+            given.append((path.count("."), at, path, value if equals else after))
+    for _, _, path, word in sorted(given):  # the outer parts first
+        model = _opened(model, path.split("."), word)
     return _with(experiment, model=model), left
 
 
@@ -142,24 +160,17 @@ def _one_of(words: Iterable[str]) -> PrimitiveConstructorSpec:
     )
 
 
-def _groups(words: list[str]) -> Iterator[list[str]]:
-    """Each option with its values."""
-    starts = [at for at, word in enumerate(words) if word.startswith("--") or at == 0]
-    for start, end in itertools.pairwise([*starts, len(words)]):
-        yield words[start:end]
-
-
-def _opened(config: Any, path: list[str], values: list[str]) -> Any:
+def _opened(config: Any, path: list[str], word: str) -> Any:
     """A config with the part that a word names at a path, or that the path goes through."""
     name, *inner = path
     part, words = getattr(config, name, None), words_of(config, name)
     if inner and part is None and words:
         part = next(iter(words.values()))
     if inner and dataclasses.is_dataclass(part):
-        part = _opened(part, inner, values)
-    elif not inner and values and values[0] in words:
+        part = _opened(part, inner, word)
+    elif not inner and word in words:
         of_ours = type(part) is Attention  # whose word is one of its numbers
-        part = _with(part, function=values[0]) if of_ours else words[values[0]]
+        part = _with(part, function=word) if of_ours else words[word]
     return _with(config, **{name: part}) if part is not getattr(config, name, None) else config
 
 

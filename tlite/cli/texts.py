@@ -128,7 +128,8 @@ def translate(options: Translate) -> None:
         chosen = [(tokenizer.decode(tokens), float(score)) for tokens, score in chosen]
         if options.format == "jsonl":
             best = [{"translation": t, "score": round(score, 4)} for t, score in chosen]
-            show(json.dumps({"text": text, "translations": best}, ensure_ascii=False))
+            known = sys.stdout.encoding.lower() in ("utf-8", "utf8")  # else letters are escaped
+            show(json.dumps({"text": text, "translations": best}, ensure_ascii=not known))
         elif options.n_best == 1:
             show(chosen[0][0])
         else:

@@ -5,33 +5,27 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from tlite.cli import WrongOption
 from tlite.cli.experiment_files import check_variant_name, did_you_mean
-from tlite.cli.options import Train, TrainExperiment
-from tlite.cli.parsing import WrongOption, parse
-from tlite.cli.parts import choose, options_of, today
+from tlite.cli.options import Train
+from tlite.cli.parts import choose, options_of, read_experiment, today
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 
 MOST = 1000  # variants of a study
+Setting = tuple[str, list[str]]
 LONGEST = 40  # letters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]*")
-
-
-class Setting(NamedTuple):
-    """A value of a field: what a variant's name says of it, and the words of a command line."""
-
-    label: str
-    words: list[str]
 
 
 def read_variants(
     name: str, asked: Train, words: list[str], experiment: Experiment, own: dict[str, Experiment]
 ) -> dict[str, Experiment]:
-    """The experiments that `tlite train NAME` is to train, by name; one alone has none.
+    """The experiments that `tlite train NAME` is to train, by name.
 
     Options are applied to every variant. A value that is varied is read as the option itself is.
 
@@ -43,35 +37,24 @@ def read_variants(
     Raises:
         UserError: an option, a name or a value is none, or a combination makes no sense.
     """
-    if {"-h", "--help"} & {*words}:
-        variants = f" Its variants: {', '.join(own)}." if own else ""
-        _read(name, asked, words, experiment, f"Train experiments/{name}.{variants}")
     found = named(own or {"": experiment}, settings_of(experiment, asked.vary, words))
     experiments = {}
     for label, (base, more) in chosen(found, asked.only).items():
         try:
-            experiments[label] = _read(name, asked, [*words, *more], base)
+            experiments[label] = read_experiment(name, asked, [*words, *more], base)
         except WrongOption:
             raise
         except UserError as error:
             raise UserError(f"{label}: {error}" if label else str(error)) from error
     if asked.vary:
         _check_different(experiments)
-    return experiments if len(experiments) > 1 else {"": next(iter(experiments.values()))}
-
-
-def _read(name: str, asked: Train, words: list[str], base: Experiment, help_: str = "") -> Any:
-    """An experiment with the options of a command line."""
-    base, words = choose(base, words)
-    given = TrainExperiment(**vars(asked), experiment=base)
-    settings = {"default": given, "description": help_ or None}
-    return parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    return experiments
 
 
 def settings_of(
     experiment: Experiment, vary: Sequence[Sequence[str]], others: Sequence[str]
 ) -> list[list[Setting]]:
-    """The values of each field that is varied.
+    """The values of each field that is varied, as variants' names and the command line say them.
 
     Args:
         vary: each a field's name, with `-` or `_`, and its values.
@@ -94,11 +77,8 @@ def settings_of(
         given |= {*_sets(model, name)}
         values[name], kinds[name] = words, kinds[path]
     return [
-        [
-            Setting(label, _words(name, kinds[name], word))
-            for label, word in zip(labels(name, values), words, strict=True)
-        ]
-        for name, words in values.items()
+        [(label, _words(name, kinds[name], word)) for label, word in labels(name, values).items()]
+        for name in values
     ]
 
 
@@ -112,7 +92,7 @@ def _option(path: str) -> str:
     return path.replace("_", "-")
 
 
-def labels(name: str, values: dict[str, list[str]]) -> list[str]:
+def labels(name: str, values: dict[str, list[str]]) -> dict[str, str]:
     """What tells the values of a field apart in variants' names, which folders can have too.
 
     The value, where it is a word that no other field has; else with the field's name; the number of
@@ -121,11 +101,11 @@ def labels(name: str, values: dict[str, list[str]]) -> list[str]:
     words = values[name]
     others = {word for field, of_field in values.items() if field != name for word in of_field}
     if all(PLAIN.fullmatch(w) and w not in others and len(w) <= LONGEST for w in words):
-        return words
+        return dict(zip(words, words, strict=True))
     safe = [re.sub(r"[^\w.+-]+", "_", word).strip("_") for word in words]
     if len({*safe}) < len(safe) or not all(0 < len(label) <= LONGEST for label in safe):
         safe = range(1, len(words) + 1)
-    return [f"{name}={label}" for label in safe]
+    return {f"{name}={label}": word for label, word in zip(safe, words, strict=True)}
 
 
 def _words(name: str, kind: Any, value: str) -> list[str]:
@@ -163,12 +143,12 @@ def named(
         raise UserError(f"there would be {number:,} variants: at most {MOST:,}")
     found = {}
     for (base, experiment), *settings in itertools.product(bases.items(), *fields):
-        name = " ".join(filter(None, [base, *(setting.label for setting in settings)]))
+        name = " ".join(filter(None, [base, *(label for label, _ in settings)]))
         if number > 1:
             check_variant_name(name)
         if name in found:
             raise UserError(f"two variants would have the name {name!r}")
-        found[name] = experiment, [word for setting in settings for word in setting.words]
+        found[name] = experiment, [word for _, words in settings for word in words]
     return found
 
 

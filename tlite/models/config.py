@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tlite.config import check_size
-from tlite.config.own_code import is_own, name_of
+from tlite.config import check_size, is_own, name_of
 from tlite.models.earlier import BLOCKS, read_earlier
 from tlite.models.parts import (
     Attention,

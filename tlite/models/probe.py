@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.config.own_code import is_own
+from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models.classifier import ClassifierConfig
 from tlite.models.generator import GeneratorConfig

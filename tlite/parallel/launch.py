@@ -30,11 +30,6 @@ def launch(arguments: list[str], processes: int, devices_each: int | None = None
     """
     if processes < 1:
         raise UserError(f"-n must be at least 1, not {processes}")
-    given = [
-        a for a in arguments if a.split("=")[0] in ("--coordinator", "--processes", "--process")
-    ]
-    if given:
-        raise UserError(f"launch tells each process its {given[0]}: leave it out")
     words = "launch", "-n", processes, *(["--devices-each", devices_each] if devices_each else [])
     surroundings = [own | {LAUNCHED: command(*words)} for own in devices(processes, devices_each)]
     where = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", str(processes)]

@@ -10,16 +10,17 @@ import io
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from tlite.errors import UserError
-from tlite.parallel.place import Place, check_address, given_place, in_a_job, local_devices
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,17 @@ T = TypeVar("T")
 LOST = "another process of this run has ended or can't be reached"
 # What gloo, NCCL and the coordination service write of a peer that is gone.
 BROKEN = ("gloo", "nccl", "coordination", "unavailable:", "heartbeat", "socket closed")
+TPU_VENDOR = "0x1ae0"
+MPI = "OMPI_COMM_WORLD_"
 POLL_SECONDS = 1  # between two looks at Python's signals while others are waited for
+
+
+class Place(NamedTuple):
+    """One of several processes; the coordinator is host and port where process 0 listens."""
+
+    coordinator: str
+    processes: int
+    process: int
 
 
 @dataclass
@@ -104,7 +115,7 @@ def number() -> int:
 
 def is_first() -> bool:
     """Whether this process is the one that writes and prints."""
-    return number() == 0
+    return _crew is None or _crew.place.process == 0
 
 
 def agree(values: "np.ndarray") -> "np.ndarray":
@@ -202,6 +213,88 @@ def lost_peer(error: BaseException) -> str | None:
     return f"{LOST}: what was saved is kept"
 
 
+def given_place(
+    coordinator: str | None, processes: int | None, process: int | None
+) -> Place | None:
+    """The place that the three options name; None where none of them is given.
+
+    Raises:
+        UserError: only some are given, or they don't fit together.
+    """
+    given = {"--coordinator": coordinator, "--processes": processes, "--process": process}
+    if {*given.values()} == {None}:
+        return None
+    if missing := [name for name, value in given.items() if value is None]:
+        raise UserError(
+            f"{' and '.join(missing)} must be given too: one of several processes needs "
+            "--coordinator HOST:PORT, --processes N and --process I"
+        )
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise UserError(f"--coordinator must be HOST:PORT, not {coordinator!r}")
+    if processes < 1:
+        raise UserError(f"--processes must be at least 1, not {processes}")
+    if not 0 <= process < processes:
+        raise UserError(f"--process must be from 0 to {processes - 1}, not {process}")
+    return Place(coordinator, processes, process)
+
+
+def check_address(place: Place) -> None:
+    """Raises a `UserError` where the coordinator can't listen, or its host has no address.
+
+    JAX would end without a word, or let a second run listen at the same port.
+    """
+    host, _, port = place.coordinator.rpartition(":")
+    try:
+        if place.process:
+            socket.getaddrinfo(host.strip("[]"), port)
+            return
+        with socket.socket() as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(("", int(port)))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(
+            f"can't use the coordinator's address {place.coordinator}: {reason}"
+        ) from error
+
+
+def in_a_job() -> bool:
+    """Whether `jax.distributed.initialize` is to find this process's place by itself.
+
+    It does in a job of Slurm, Open MPI or Kubernetes, and on a TPU; alone, JAX is not imported.
+
+    Raises:
+        UserError: a job has several processes, but does not say where they can meet.
+    """
+    mpi = int(os.environ.get(f"{MPI}SIZE", 1)) > 1
+    if mpi and "OMPI_MCA_orte_hnp_uri" not in os.environ:  # Open MPI 5 tells no address
+        raise UserError(
+            "this Open MPI does not say where its processes can meet: give each --coordinator "
+            f"HOST:PORT, --processes ${MPI}SIZE and --process ${MPI}RANK"
+        )
+    # A shell in a job of Slurm, which is no step of it, is alone.
+    slurm = "SLURM_STEP_NODELIST" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
+    return mpi or slurm or "JOB_COMPLETION_INDEX" in os.environ or has_tpu()
+
+
+def local_devices() -> list[int] | None:
+    """For JAX, in a job: [] is all that this process sees, None one GPU by its number.
+
+    That number would be wrong where each process sees its own GPU alone, and leave the others of a
+    machine idle where one process has it for itself.
+    """
+    here = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(f"{MPI}LOCAL_SIZE", "")
+    sees_one = os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal()
+    return [] if sees_one or here == "1" or here.startswith("1(") else None
+
+
+def has_tpu() -> bool:
+    """Whether this machine has a TPU, from what Linux knows of its buses."""
+    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
+    return f"{TPU_VENDOR}\n" in map(Path.read_text, vendors)
+
+
 def _connected(place: Place | None, heartbeat: int, patience: int) -> Crew | None:
     """Start JAX's runtime in a thread of its own, so that Ctrl-C ends the wait; None: alone."""
     import jax
@@ -216,10 +309,9 @@ def _connected(place: Place | None, heartbeat: int, patience: int) -> Crew | Non
     found, failed = [], []
 
     def initialize():
-        given = (place.coordinator, place.processes, place.process) if place else (None,) * 3
         try:
             jax.distributed.initialize(
-                *given,
+                *(place or (None, None, None)),
                 None if place else local_devices(),
                 cluster_detection_method="deactivate" if place else None,
                 initialization_timeout=patience,

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from tlite.config.own_code import is_own
+from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models import BlocksConfig, ClassifierConfig, Learned, Sinusoidal
 from tlite.pretrained.configs import read_config, write_config

@@ -5,7 +5,7 @@ import math
 from types import NoneType
 from typing import Any
 
-from tlite.config.own_code import is_own
+from tlite.config import is_own
 from tlite.models import BlocksConfig, Rotary
 
 PLAIN = {  # what values a field of a type can have

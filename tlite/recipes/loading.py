@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.config.own_code import NotNamed, name_files
+from tlite.config import NotNamed, name_files
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import Ensemble, make_model

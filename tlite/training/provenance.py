@@ -6,7 +6,7 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tlite.version import find_version
+import tlite
 
 PACKAGE = Path(__file__).parents[1]
 ROOMS = ("functional", "models", "text", "data", "pretrained", "decoding", "training", "recipes")
@@ -16,7 +16,7 @@ LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 def made_with() -> dict[str, str]:
     """Versions of Python and the libraries, the commit, and a hash of each room's source."""
-    versions = {"python": platform.python_version(), "tlite": find_version()}
+    versions = {"python": platform.python_version(), "tlite": tlite.__version__}
     versions |= {name: _version(name) for name in LIBRARIES}
     sources = {f"tlite/{room}": _source_hash(PACKAGE / room) for room in ROOMS}
     return versions | {"commit": _commit()} | sources
