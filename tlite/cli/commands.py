@@ -9,7 +9,7 @@ from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
 from tlite.recipes.kinds import open_recipe, start, take_member
 from tlite.recipes.options import Evaluate
-from tlite.training.folders import STUDY
+from tlite.training.runs import STUDY
 
 
 def train(experiment: Experiment, folder: Path | None = None, profile: int = 0) -> None:

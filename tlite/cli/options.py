@@ -9,7 +9,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from tlite.errors import UserError
 from tlite.recipes.options import Code, OfRun, RunFolder, Search, run_folder
-from tlite.training.folders import find_run
+from tlite.training.runs import find_run
 
 
 @dataclass(frozen=True)
