@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tlite.models import Ensemble
 from tlite.models.parameters import model_maker
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.memory import out_of_memory
+from tlite.training.placement import out_of_memory
 
 
 def ensemble_of(trainer: Trainer, parameters: dict) -> Ensemble:

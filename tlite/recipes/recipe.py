@@ -229,7 +229,7 @@ class Recipe(ABC):
         Raises:
             UserError: the run has no such checkpoint.
         """
-        return read_parameters(self.run, checkpoint, self.trainer.member_shapes().parameters)
+        return read_parameters(self.run, checkpoint, self.trainer.member_shapes.parameters)
 
     def is_together(self, member: int | str) -> bool:
         """Whether "all" of several members are asked for."""

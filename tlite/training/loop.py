@@ -244,7 +244,7 @@ def restore(
     """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
-    members = trainer.member_shapes()
+    members = trainer.member_shapes
     step, trees = checkpoints.load(to_named(members), step)
     return trainer.place(from_named(members, trees)), step
 

@@ -6,7 +6,6 @@ first, then each batch, then, of a large model, each array (`placement`).
 """
 
 import contextlib
-import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -15,25 +14,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import ResidentFeed, Streamed
-from tlite.training.memory import check_fits, out_of_memory
 from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,
     Sharded,
+    check_fits,
+    device_bytes,
     is_sharded,
     make_mesh,
+    out_of_memory,
     partition,
     put,
 )
 from tlite.training.step import INIT, Task, TrainState, fold_in, train_step
-
-PARAMETER_BYTES = 16  # itself, its gradient and Adam's two means, in float32
 
 
 class Trainer:
@@ -68,7 +67,7 @@ class Trainer:
     @property
     def num_shards(self) -> int:
         """Parts that a batch is divided into."""
-        return math.prod(self.mesh.shape[axis] for axis in BATCH_AXES)
+        return self.mesh.size // self.mesh.shape["member"]
 
     @cached_property
     def feed(self) -> Any:
@@ -85,34 +84,34 @@ class Trainer:
         self.check_fits()
         return jax.jit(self._init, out_shardings=self._shardings())()
 
+    @cached_property
     def member_shapes(self) -> TrainState:
-        """What `init` gives, as shapes, types and where they lie: nothing is computed."""
-        return jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            jax.eval_shape(self._init),
-            self._shardings(),
-        )
+        """What `init` gives, as shapes, types and where they lie: nothing is computed.
+
+        An optimizer's arrays by parameter lie as the parameters do.
+        """
+
+        def placed(path, leaf):
+            names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+            spec = self.specs.get(names[-1], ()) if names else ()
+            sharding = NamedSharding(self.mesh, PartitionSpec("member", *spec))
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+        return jax.tree_util.tree_map_with_path(placed, jax.eval_shape(self._init))
+
+    def _shardings(self) -> TrainState:
+        return jax.tree.map(lambda leaf: leaf.sharding, self.member_shapes)
 
     def place(self, members: TrainState) -> TrainState:
         """Restored parameters and optimizer states on the devices, with the members' own keys."""
-        seeds = jnp.array(self.config.members)
         # Made where they lie: a key can't be handed over between processes.
         of_members = NamedSharding(self.mesh, PartitionSpec("member"))
-        keys = jax.jit(lambda: jax.vmap(jax.random.key)(seeds), out_shardings=of_members)()
-        rates = jnp.full(len(seeds), self.config.learning_rate, jnp.float32)
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=of_members)()
+        rates = jnp.full(self.config.seeds, self.config.learning_rate, jnp.float32)
         members = members._replace(key=None, learning_rate=rates)
-        shardings = self._shardings()._replace(key=None)
-        return jax.tree.map(_put, members, shardings)._replace(key=keys)
-
-    def _shardings(self) -> TrainState:
-        """Where the arrays of the members lie; an optimizer's by parameter as the parameters."""
-
-        def of(path, _):
-            names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-            spec = self.specs.get(names[-1], ()) if names else ()
-            return NamedSharding(self.mesh, PartitionSpec("member", *spec))
-
-        return jax.tree_util.tree_map_with_path(of, jax.eval_shape(self._init))
+        there = self._shardings()._replace(key=None)
+        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), members, there)
+        return placed._replace(key=keys)
 
     def _init(self) -> TrainState:
         def member(seed):
@@ -121,7 +120,10 @@ class Trainer:
             state = make_optimizer(self.config).init(parameters)
             return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
 
-        return jax.vmap(member)(jnp.array(self.config.members))
+        return jax.vmap(member)(self._seeds())
+
+    def _seeds(self) -> Int[Array, "M"]:
+        return jnp.arange(self.config.members.start, self.config.members.stop)
 
     def train(
         self, members: TrainState, step: int, num_steps: int
@@ -134,13 +136,10 @@ class Trainer:
         self.compile(members)
         data = self.feed.at(step, num_steps)
         with out_of_memory("a step of training"):
-            numbers = (self._number(n) for n in (step, num_steps))
+            numbers = put((np.int32(step), np.int32(num_steps)), self.mesh, PartitionSpec())
             members, history = self._compiled_train(members, data, *numbers)
             history = jax.device_get(history)
         return members, {name: means[:, :num_steps].T for name, means in history.items()}
-
-    def _number(self, value: int) -> Array:
-        return put(np.int32(value), self.mesh, PartitionSpec())
 
     def lower(self) -> Any:
         """The training program, not compiled yet."""
@@ -153,7 +152,7 @@ class Trainer:
             (), jnp.int32, sharding=NamedSharding(self.mesh, PartitionSpec())
         )
         with self._context():
-            return function.lower(self.member_shapes(), self.feed.shapes(), number, number)
+            return function.lower(self.member_shapes, self.feed.shapes(), number, number)
 
     def compile(self, placed: TrainState | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
@@ -170,12 +169,11 @@ class Trainer:
             self.check_fits()
         compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
-            held = self.feed.nbytes  # allocated already
-            if placed is not None:
-                held += sum(map(_bytes_here, jax.tree.leaves(placed._replace(key=None))))
-            needed = memory.argument_size_in_bytes - held + memory.temp_size_in_bytes
+            needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            check_fits(f"training with a batch of {self.config.batch_size:,}", needed, self._here())
+            needed -= self.feed.nbytes + device_bytes(placed)  # allocated already
+            batch = f"training with a batch of {self.config.batch_size:,}"
+            check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
 
     def evaluate(self, parameters: dict[str, Float[Array, "M ..."]], batches: Any) -> PyTree:
@@ -213,20 +211,10 @@ class Trainer:
         Nothing is compiled for that, and nothing allocated.
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
-        parts = {
-            name: NamedSharding(self.mesh, self.specs.get(name, PartitionSpec())).shard_shape(
-                leaf.shape
-            )
-            for name, leaf in self.shapes.items()
-        }
-        of_members = self.config.seeds // self.mesh.shape["member"]
-        needed = of_members * sum(int(np.prod(shape)) for shape in parts.values())
         what = f"training {number}{self.num_parameters:,} parameters"
-        check_fits(what, needed * PARAMETER_BYTES, self._here())
-
-    def _here(self) -> list:
-        """The devices of this process."""
-        return list(self.mesh.local_devices)
+        members = self.member_shapes
+        gradients = device_bytes(members.parameters)
+        check_fits(what, device_bytes(members) + gradients, self.mesh.local_devices)
 
     def _of_results(self) -> NamedSharding:
         """Where losses lie: with several processes on every device, so that each can read them."""
@@ -245,7 +233,7 @@ class Trainer:
         elif self.mesh.shape["member"] > 1:
             axes = {"member"}
             keep = lambda spec: PartitionSpec(*(a if a == "member" else None for a in spec))  # noqa: E731
-            in_specs = jax.tree.map(keep, in_specs, is_leaf=_is_spec)
+            in_specs = jax.tree.map(keep, in_specs)
         else:
             return function
         return jax.shard_map(
@@ -316,18 +304,3 @@ def over_members(function: Callable, *, sequential: bool = False) -> Callable:
         return jax.tree.map(lambda a: a[None], result)
 
     return mapped
-
-
-def _put(array, sharding: NamedSharding):
-    if isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, array.ndim):
-        return array
-    return put(array, sharding.mesh, sharding.spec)
-
-
-def _bytes_here(array) -> int:
-    """Bytes on each device, as all devices have as much."""
-    return array.addressable_shards[0].data.nbytes
-
-
-def _is_spec(value) -> bool:
-    return isinstance(value, PartitionSpec)
