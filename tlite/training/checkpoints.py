@@ -31,6 +31,7 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
+from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
 WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
@@ -388,6 +389,47 @@ def sha256(path: Path) -> str:
 
 def _content_digest(content: dict) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def to_named(members: TrainState) -> Trees:
+    """{"parameters": {name: (M, ...)}, "optimizer": {...}}.
+
+    Each array of the optimizer is under its number, those that it has for every parameter under
+    number.name.
+    """
+    optimizer = {}
+    for index, part in enumerate(_parts(members)[0]):
+        by_parameter = part.items() if isinstance(part, dict) else ()
+        optimizer |= {f"{index}.{name}": array for name, array in by_parameter} or {
+            f"{index}": part
+        }
+    return {
+        "parameters": dict(members.parameters),
+        "optimizer": {name: a for name, a in optimizer.items() if jax.tree.leaves(a)},
+    }
+
+
+def from_named(members: TrainState, trees: Trees) -> TrainState:
+    """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
+    parts, structure = _parts(members)
+    saved = trees["optimizer"]
+    optimizer = [
+        {name: saved.get(f"{index}.{name}", none) for name, none in part.items()}
+        if isinstance(part, dict)
+        else saved[f"{index}"]
+        for index, part in enumerate(parts)
+    ]
+    return members._replace(
+        parameters={name: trees["parameters"][name] for name in members.parameters},
+        optimizer=jax.tree.unflatten(structure, optimizer),
+    )
+
+
+def _parts(members: TrainState) -> tuple[list, Any]:
+    """The optimizer's arrays, those that it has by parameter as one dictionary."""
+    names = members.parameters.keys()
+    by_parameter = lambda part: isinstance(part, dict) and part.keys() == names  # noqa: E731
+    return jax.tree.flatten(members.optimizer, is_leaf=by_parameter)
 
 
 def _decided(find: Callable[[], T], together: bool) -> T:
