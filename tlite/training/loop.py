@@ -50,7 +50,8 @@ def fit(
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
     adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
-    call of the program at most `profile` steps are profiled, into the folder's `profile`.
+    call of the program `profile` steps are profiled, or as many as are between two validations,
+    into the folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -98,7 +99,7 @@ class Loop:
     tokens_per_example: int
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
     profile: int = 0
-    """Steps that are still to be profiled."""
+    """Steps to be profiled, if they have not been."""
     steps_per_call: int = 1
     warm: bool = False
     """Whether there has been a call."""
@@ -140,14 +141,16 @@ class Loop:
         """
         config, trainer = self.trainer.config, self.trainer
         left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
-        profile = self.profile if self.warm else 0
+        profile = min(self.profile, config.evaluate_every, config.steps - step)
+        if profile > left or not self.warm:
+            profile = 0  # in a later call
         num_steps = min(profile or self.steps_per_call, left, trainer.feed.most_steps)
         trainer.compile(members)  # before the clock starts
         with profiled(self.checkpoints.folder.parent, num_steps if profile else 0):
             began = time.perf_counter()
             members, losses = trainer.train(members, step, num_steps)
             seconds = (time.perf_counter() - began) / num_steps
-        self.profile, self.warm = self.profile - profile, True
+        self.profile, self.warm = 0 if profile else self.profile, True
         examples = config.accumulate * config.batch_size * config.seeds
         rate = examples * self.tokens_per_example / seconds
         lines = [
