@@ -31,6 +31,7 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
+from tlite.training.runs import sha256
 from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
@@ -310,13 +311,11 @@ def least(scores: dict[int, float], steps: Iterable[int]) -> int:
 def save_arguments(trees: Trees) -> ocp.args.Composite:
     """What Orbax is to write; of arrays that every process has whole, the first one does."""
 
-    def chunks(tree: dict[str, Any]) -> dict[str, ocp.SaveArgs]:
-        return {name: ocp.SaveArgs(chunk_byte_size=CHUNK) for name in tree}
+    def item(tree: dict[str, Any]) -> ocp.args.StandardSave:
+        chunks = {name: ocp.SaveArgs(chunk_byte_size=CHUNK) for name in tree}
+        return ocp.args.StandardSave(jax.tree.map(_to_write, tree), chunks)
 
-    items = {name: jax.tree.map(_to_write, tree) for name, tree in trees.items()}
-    return ocp.args.Composite(
-        **{name: ocp.args.StandardSave(tree, chunks(tree)) for name, tree in items.items()}
-    )
+    return ocp.args.Composite(**{name: item(tree) for name, tree in trees.items()})
 
 
 def _to_write(array: Any) -> Any:
@@ -379,12 +378,6 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(
             f"can't read {path}: {system_reason(error)}; nothing was changed, put that right first"
         ) from error
-
-
-def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _content_digest(content: dict) -> str:

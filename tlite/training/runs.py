@@ -272,7 +272,7 @@ def create_run(
         (temporary / "checkpoints").mkdir()
         path = temporary / tokenizer.file_name
         tokenizer.save(path)
-        token_file = {"file": path.name, "sha256": _sha256(path)}
+        token_file = {"file": path.name, "sha256": sha256(path)}
         whole = {"experiment": content, "data": data, "tokenizer": token_file}
         began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
         whole = json.dumps(whole | {"made_with": made_with(), "began": began}, indent=2)
@@ -363,7 +363,7 @@ def open_run(folder: Path, kind: Any) -> Run:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         token_file = folder / Path(content["tokenizer"]["file"]).name
         # What is no file, a pipe say, would be waited for.
-        if not token_file.is_file() or _sha256(token_file) != content["tokenizer"]["sha256"]:
+        if not token_file.is_file() or sha256(token_file) != content["tokenizer"]["sha256"]:
             raise UserError(f"{token_file} is not the one that the run was trained with")
         run = Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except OSError as error:
@@ -400,8 +400,10 @@ def read_config(path: Path) -> dict:
     return content
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _inside(folder: Path) -> str:
