@@ -53,21 +53,22 @@ class Trainer:
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
         self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters, examples)
+        self.num_shards = self.mesh.size // self.mesh.shape["member"]  # parts of a batch
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
+        sharded, replicated = Sharded(self.mesh, self.specs), Replicated(self.num_shards)
+        self._placed = sharded if self.sharded else replicated
+        # Of several processes each can read the losses: they lie on every device.
+        spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("member")
+        self._of_results = NamedSharding(self.mesh, spec)
         self._to_model = model_maker(self.model)
         self._data = data
         self._compiled_train = None
         self._evaluate = jax.jit(
             self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
-            out_shardings=self._of_results(),
+            out_shardings=self._of_results,
         )
-
-    @property
-    def num_shards(self) -> int:
-        """Parts that a batch is divided into."""
-        return self.mesh.size // self.mesh.shape["member"]
 
     @cached_property
     def feed(self) -> Any:
@@ -146,11 +147,10 @@ class Trainer:
         function = jax.jit(
             self._over_mesh(self._train_here, self.feed.specs, PartitionSpec(), PartitionSpec()),
             donate_argnums=0,
-            out_shardings=(self._shardings(), self._of_results()),
+            out_shardings=(self._shardings(), self._of_results),
         )
-        number = jax.ShapeDtypeStruct(
-            (), jnp.int32, sharding=NamedSharding(self.mesh, PartitionSpec())
-        )
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         with self._context():
             return function.lower(self.member_shapes, self.feed.shapes(), number, number)
 
@@ -216,11 +216,6 @@ class Trainer:
         gradients = device_bytes(members.parameters)
         check_fits(what, device_bytes(members) + gradients, self.mesh.local_devices)
 
-    def _of_results(self) -> NamedSharding:
-        """Where losses lie: with several processes on every device, so that each can read them."""
-        several = jax.process_count() > 1
-        return NamedSharding(self.mesh, PartitionSpec() if several else PartitionSpec("member"))
-
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
         """`function` of members and more, over the mesh: each device has members of its own.
 
@@ -249,13 +244,8 @@ class Trainer:
         """In which models of a divided kind are told of the mesh (`by_example`)."""
         return jax.set_mesh(self.mesh) if self.sharded else contextlib.nullcontext()
 
-    def _placed(self) -> Replicated | Sharded:
-        if self.sharded:
-            return Sharded(self.mesh, self.specs)
-        return Replicated(self.num_shards)
-
     def _train_here(self, members: TrainState, data, start, num_steps):
-        step = partial(train_step, self.task, self.config, self._to_model, self._placed())
+        step = partial(train_step, self.task, self.config, self._to_model, self._placed)
         step = over_members(step, sequential=self.task.buckets is not None)
 
         def body(index, carry):
@@ -273,7 +263,7 @@ class Trainer:
         return jax.lax.fori_loop(0, num_steps, body, (members, history))
 
     def _evaluate_here(self, parameters, batches):
-        placed = self._placed()
+        placed = self._placed
 
         def evaluate(parameters, batches):
             model = self._to_model(placed.model(parameters))
