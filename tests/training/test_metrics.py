@@ -60,14 +60,6 @@ def test_a_last_line_cut_short_is_passed_over_then_replaced(path, cut):
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines(1, 2)
 
 
-@pytest.mark.parametrize("step", [0, 2, 9])
-def test_opening_at_a_step_drops_what_came_after(path, step):
-    write(path, 1, 2, 3)
-    write(path, 10, opened_at=step)
-    assert read_metrics(path) == lines(*range(1, min(step, 3) + 1), 10)
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
 def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
     (path.parent / "config.json").touch()
     file = MetricsFile(path)
