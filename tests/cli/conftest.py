@@ -128,7 +128,7 @@ def without_training(monkeypatch):
     asked, load = set(), checkpoints._restore
     recorded = lambda folder, wanted: asked.update(wanted) or load(folder, wanted)  # noqa: E731
     monkeypatch.setattr(checkpoints, "_restore", recorded)
-    monkeypatch.setattr("tlite.training.memory.free_memory", lambda: 2**14)
+    monkeypatch.setattr("tlite.training.placement.free_memory", lambda: 2**14)
     return asked
 
 

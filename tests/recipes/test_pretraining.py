@@ -34,10 +34,9 @@ from tlite.recipes.finetuning import (
 from tlite.recipes.kinds import take_member
 from tlite.text import IndexTokenizer
 from tlite.training import Trainer, generator_task
-from tlite.training.checkpoints import Checkpoints
+from tlite.training.checkpoints import Checkpoints, to_named
 from tlite.training.loop import host_copy, restore
 from tlite.training.metrics import read_metrics
-from tlite.training.named import to_named
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 

@@ -88,20 +88,6 @@ def test_what_is_loaded_is_what_was_saved(saved, asked, step):
     assert_equal(loaded, step)
 
 
-@pytest.mark.parametrize("damage", [cut, flip_a_byte, Path.unlink])
-def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, damage, capsys):
-    damage(largest_file(saved / "5"))
-    found, loaded = Checkpoints(saved).load(ABSTRACT)
-    assert found == 4
-    assert_equal(loaded, 4)
-    assert "checkpoint 5 is damaged: using checkpoint 4 instead" in capsys.readouterr().err
-
-
-def test_metadata_that_is_damaged_is_damage_too(saved, capsys):
-    cut(saved / "5" / "checkpoint.json")
-    assert Checkpoints(saved).load(ABSTRACT)[0] == 4
-
-
 def test_where_none_before_is_whole_one_after_is_used(saved, capsys):
     for step in (2, 4):
         flip_a_byte(largest_file(saved / str(step)))
@@ -219,34 +205,44 @@ def half_removed(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def emptied(folder: Path) -> None:
-    (folder / "checkpoint.json").write_text("")
+def in_arrays(damage):
+    return lambda folder: damage(largest_file(folder))
 
 
-def not_json(folder: Path) -> None:
-    (folder / "checkpoint.json").write_text("[1, {")
+def in_seal(edit):
+    def damage(folder: Path) -> None:
+        path = folder / "checkpoint.json"
+        path.write_text(edit(path.read_text()))
+
+    return damage
 
 
-def deeply_nested(folder: Path) -> None:
-    (folder / "checkpoint.json").write_text("[" * 5000 + "]" * 5000)
-
-
-def without_score(folder: Path) -> None:
-    path = folder / "checkpoint.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"score": None}))
+DAMAGES = {
+    "half removed": half_removed,
+    "arrays cut": in_arrays(cut),
+    "a byte flipped": in_arrays(flip_a_byte),
+    "a file removed": in_arrays(Path.unlink),
+    "seal cut": in_seal(lambda text: text[: len(text) // 2]),
+    "seal empty": in_seal(lambda text: ""),
+    "seal deep": in_seal(lambda text: "[" * 5000 + "]" * 5000),
+    "no score": in_seal(lambda text: json.dumps(json.loads(text) | {"score": None})),
+    "another score": in_seal(lambda text: text.replace("2.2", "0.2")),
+}
 
 
 @pytest.mark.parametrize(
-    ("step", "spoil"),
-    [(step, half_removed) for step in (2, 4, 5)]
-    + [(5, spoil) for spoil in (emptied, not_json, deeply_nested, without_score)],
+    ("step", "damage"),
+    [(5, damage) for damage in DAMAGES] + [(step, "half removed") for step in (2, 4)],
 )
-def test_a_checkpoint_that_is_not_whole_is_passed_over_and_training_goes_on(saved, spoil, step):
-    spoil(saved / str(step))
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, step, damage, capsys):
+    """And training goes on."""
+    DAMAGES[damage](saved / str(step))
     checkpoints = Checkpoints(saved, writing=True)
     found, loaded = checkpoints.load(ABSTRACT)
     assert found == (4 if step == 5 else 5)
     assert_equal(loaded, found)
+    said = f"checkpoint {step} is damaged: using checkpoint {found} instead"
+    assert (said in capsys.readouterr().err) == (step == 5)
     assert checkpoints.best_step() != step
     checkpoints.set_aside_damaged(found)
     assert (saved / f"damaged-{step}" / "parameters").is_dir()
@@ -276,12 +272,6 @@ def test_exchanged_checkpoints_are_damaged(saved):
     (saved / "5").rename(saved / "4")
     (saved / "x").rename(saved / "5")
     assert Checkpoints(saved).load(ABSTRACT)[0] == 2
-
-
-def test_an_edited_score_is_damage(saved):
-    path = saved / "5" / "checkpoint.json"
-    path.write_text(path.read_text().replace("2.2", "0.2"))
-    assert Checkpoints(saved).best_step() == 2
 
 
 # What can't be read is not damaged

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tlite import functional as F
-from tlite.training.convex import fit_bags_of_words, unit_bags
+from tlite.baselines.convex import fit_bags_of_words, unit_bags
 
 N, G, V, C, L2 = 40, 5, 9, 3, 1e-2
 SIZES = 6, 3

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.folders import make_run, write
 from tlite.errors import UserError
-from tlite.training.folders import describe, find_folders, find_run, kind_of, newest
+from tlite.training.runs import describe, find_folders, find_run, kind_of, newest
 
 
 def make_study(folder, runs, age):

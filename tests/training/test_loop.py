@@ -202,14 +202,6 @@ def test_a_run_folder_that_is_removed_while_training_is_told(trained, tmp_path, 
         trained(tmp_path / "run", values())
 
 
-def test_foreign_lines_in_the_metrics_do_not_end_training(trained, tmp_path):
-    trained(tmp_path / "run", values(), steps=6)
-    path = tmp_path / "run" / "metrics.jsonl"
-    path.write_bytes(b"null\n\xff\n{}\n" + path.read_bytes())
-    trained(tmp_path / "run", values(), steps=8)
-    assert validated(tmp_path / "run") == [2, 4, 6, 8]
-
-
 @pytest.fixture
 def finds(monkeypatch):
     """Let validations find losses of this in turn, in place of their own; None: their own."""

@@ -14,8 +14,8 @@ from tlite.errors import UserError
 from tlite.experiment import GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.recipes import start
-from tlite.training import Trainer, TrainingConfig, generator_task, memory
-from tlite.training.memory import check_fits, free_memory, out_of_memory
+from tlite.training import Trainer, TrainingConfig, generator_task, placement
+from tlite.training.placement import check_fits, free_memory, out_of_memory
 
 MODEL = GeneratorConfig(
     vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0
@@ -70,7 +70,7 @@ def test_what_fits_is_compiled_once_and_trained(monkeypatch):
 
 def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
     cpu = SimpleNamespace(platform="cpu")
-    monkeypatch.setattr(memory, "free_memory", lambda: 2**30)
+    monkeypatch.setattr(placement, "free_memory", lambda: 2**30)
     check_fits("it", 2**30, [cpu])
     with pytest.raises(UserError, match=r"it would need 2\.0 GiB of memory, and 1\.0 GiB are free"):
         check_fits("it", 2**30, [cpu, cpu])
@@ -85,7 +85,7 @@ def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
 
 def test_the_free_memory_is_that_of_the_machine_or_of_its_control_group(monkeypatch, tmp_path):
     real = free_memory()
-    monkeypatch.setattr(memory, "Path", lambda path: tmp_path / path.removeprefix("/"))
+    monkeypatch.setattr(placement, "Path", lambda path: tmp_path / path.removeprefix("/"))
     assert free_memory() is None
 
     def write(path, content):

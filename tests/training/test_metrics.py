@@ -60,14 +60,6 @@ def test_a_last_line_cut_short_is_passed_over_then_replaced(path, cut):
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines(1, 2)
 
 
-@pytest.mark.parametrize("step", [0, 2, 9])
-def test_opening_at_a_step_drops_what_came_after(path, step):
-    write(path, 1, 2, 3)
-    write(path, 10, opened_at=step)
-    assert read_metrics(path) == lines(*range(1, min(step, 3) + 1), 10)
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
 def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
     (path.parent / "config.json").touch()
     file = MetricsFile(path)
@@ -122,9 +114,8 @@ line_of_text = st.one_of(
     st.lists(line_of_text, max_size=12),
     st.binary(max_size=5).filter(lambda rest: b"\n" not in rest),
     st.integers(0, 30),
-    st.integers(1, 80),
 )
-def test_the_end_of_a_step_is_found_from_the_end_whatever_the_block(content, rest, step, block):
+def test_the_end_of_a_step_is_found_from_the_end(content, rest, step):
     end = place = 0
     for line in content:
         place += len(line) + 1
@@ -133,7 +124,7 @@ def test_the_end_of_a_step_is_found_from_the_end_whatever_the_block(content, res
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         path.write_bytes(b"".join(line + b"\n" for line in content) + rest)
-        assert end_of_step(path, step, block) == end
+        assert end_of_step(path, step) == end
 
 
 def test_resuming_a_long_run_reads_its_end_only_and_needs_little_memory(path):

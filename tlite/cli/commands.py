@@ -8,7 +8,7 @@ from tlite.pretrained import is_pretrained
 from tlite.recipes import finetuning
 from tlite.recipes.kinds import open_recipe, take_member
 from tlite.recipes.loading import check_member
-from tlite.training.folders import STUDY
+from tlite.training.runs import STUDY
 
 
 def resume(options: Resume) -> None:

@@ -19,10 +19,9 @@ from tlite.cli.options import Follow
 from tlite.config import from_dict
 from tlite.errors import UserError, check_packages
 from tlite.training.config import TrainingConfig
-from tlite.training.folders import RUN
 from tlite.training.loop import ended
 from tlite.training.metrics import parse, thinned
-from tlite.training.runs import read_config
+from tlite.training.runs import RUN, read_config
 
 SECONDS = 1.0  # between two looks; of the steps of training in between the mean is written
 POINTS = 2000  # of training, about, of what is there at the first look

@@ -10,7 +10,7 @@ from tlite.cli.options import Experiments, Runs
 from tlite.config import shipped_experiments
 from tlite.errors import UserError
 from tlite.terminal import show
-from tlite.training.folders import describe, find_folders
+from tlite.training.runs import describe, find_folders
 
 MADE = re.compile(r"\b(Generator|Classifier|Translator)Experiment\(")
 TAKEN = re.compile(r"^from (?:experiments\.)?(\w+) import", re.MULTILINE)

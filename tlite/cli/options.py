@@ -13,7 +13,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.errors import UserError
-from tlite.training.folders import LATEST, find_run, kind_of, newest
+from tlite.training.runs import LATEST, find_run, kind_of, newest
 
 
 def run_folder(find: Callable[[str], Path]) -> Any:

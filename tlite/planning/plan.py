@@ -21,8 +21,7 @@ from tlite.models.config import named_parts
 from tlite.planning.hlo import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
-from tlite.training.memory import in_gib
-from tlite.training.placement import whole
+from tlite.training.placement import device_bytes, in_gib, whole
 from tlite.training.precision import choose_products
 
 PEAK = {
@@ -204,17 +203,12 @@ class PlannedFeed:
 
 def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
     """What is kept between steps, what is needed inside of one, and all of it."""
-    members = planned.member_shapes()
-
-    def on_a_device(tree) -> int:
-        shapes = ((leaf.sharding.shard_shape(leaf.shape), leaf) for leaf in jax.tree.leaves(tree))
-        return sum(math.prod(shape) * leaf.dtype.itemsize for shape, leaf in shapes)
-
+    members = planned.member_shapes
     memory = compiled.memory_analysis()
     inside = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     parts = {
-        "parameters": on_a_device(members.parameters),
-        "optimizer": on_a_device(members.optimizer),
+        "parameters": device_bytes(members.parameters),
+        "optimizer": device_bytes(members.optimizer),
         "activations, gradients and copies": inside,
     }
     return parts | {"in all": memory.argument_size_in_bytes + inside}

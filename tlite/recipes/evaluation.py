@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tlite.models import Ensemble
 from tlite.models.parameters import model_maker
 from tlite.training import Trainer
-from tlite.training.memory import out_of_memory
+from tlite.training.placement import out_of_memory
 
 FEW = {"texts": 100, "pairs": 100}  # so few scored say little
 FEW_TOKENS = 2000

@@ -32,8 +32,8 @@ from tlite.pretrained.paths import filled_in, with_fields
 from tlite.recipes.loading import open_model
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
+from tlite.training.checkpoints import from_named, to_named
 from tlite.training.loop import fit
-from tlite.training.named import from_named, to_named
 
 LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time

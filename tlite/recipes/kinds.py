@@ -18,10 +18,9 @@ from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import check_member
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_read
 from tlite.recipes.translator import TranslatorRecipe
-from tlite.training.checkpoints import Checkpoints
+from tlite.training.checkpoints import Checkpoints, to_named
 from tlite.training.loop import host_copy, restore, selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
-from tlite.training.named import to_named
 from tlite.training.precision import choose_precision, choose_products
 from tlite.training.runs import Run, create_run, new_folder, open_run, rewrite_config
 

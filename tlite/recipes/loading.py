@@ -22,8 +22,7 @@ from tlite.models.probe import probe
 from tlite.pretrained import is_pretrained, load_pretrained
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.folders import find_run
-from tlite.training.runs import Run, open_run
+from tlite.training.runs import Run, find_run, open_run
 
 UNHEEDED = {
     "no_repeat_ngram_size": 0,

@@ -51,7 +51,7 @@ def with_ngrams(
     recipe: Recipe, members: TrainState, tokens: np.ndarray, labels: np.ndarray
 ) -> TrainState:
     """A classifier run's members, all with the linear model that fits the training texts."""
-    from tlite.training.convex import fit_bags_of_words  # SciPy is slow to import
+    from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
 
     experiment, model = recipe.experiment, recipe.experiment.model
     first = model.vocabulary_size + model.wide.word_rows

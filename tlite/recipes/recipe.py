@@ -196,7 +196,7 @@ class Recipe(ABC):
         Raises:
             UserError: the run has no such checkpoint.
         """
-        return read_parameters(self.run, checkpoint, self.trainer.member_shapes().parameters)
+        return read_parameters(self.run, checkpoint, self.trainer.member_shapes.parameters)
 
     def examples(self, split: Part) -> Iterable:
         """Those of a part; the test part, which nothing else reads, is named before it is read."""

@@ -27,7 +27,7 @@ from tlite.recipes.kinds import (
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
-from tlite.training.memory import out_of_memory
+from tlite.training.placement import out_of_memory
 from tlite.training.runs import create_folder, kept, new_folder
 
 SHOWN = 5  # names of variants on a line

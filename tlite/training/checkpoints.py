@@ -31,6 +31,8 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
+from tlite.training.runs import sha256
+from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
 WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
@@ -309,13 +311,11 @@ def least(scores: dict[int, float], steps: Iterable[int]) -> int:
 def save_arguments(trees: Trees) -> ocp.args.Composite:
     """What Orbax is to write; of arrays that every process has whole, the first one does."""
 
-    def chunks(tree: dict[str, Any]) -> dict[str, ocp.SaveArgs]:
-        return {name: ocp.SaveArgs(chunk_byte_size=CHUNK) for name in tree}
+    def item(tree: dict[str, Any]) -> ocp.args.StandardSave:
+        chunks = {name: ocp.SaveArgs(chunk_byte_size=CHUNK) for name in tree}
+        return ocp.args.StandardSave(jax.tree.map(_to_write, tree), chunks)
 
-    items = {name: jax.tree.map(_to_write, tree) for name, tree in trees.items()}
-    return ocp.args.Composite(
-        **{name: ocp.args.StandardSave(tree, chunks(tree)) for name, tree in items.items()}
-    )
+    return ocp.args.Composite(**{name: item(tree) for name, tree in trees.items()})
 
 
 def _to_write(array: Any) -> Any:
@@ -380,14 +380,49 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def sha256(path: Path) -> str:
-    """Of a file's bytes, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _content_digest(content: dict) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def to_named(members: TrainState) -> Trees:
+    """{"parameters": {name: (M, ...)}, "optimizer": {...}}.
+
+    Each array of the optimizer is under its number, those that it has for every parameter under
+    number.name.
+    """
+    optimizer = {}
+    for index, part in enumerate(_parts(members)[0]):
+        by_parameter = part.items() if isinstance(part, dict) else ()
+        optimizer |= {f"{index}.{name}": array for name, array in by_parameter} or {
+            f"{index}": part
+        }
+    return {
+        "parameters": dict(members.parameters),
+        "optimizer": {name: a for name, a in optimizer.items() if jax.tree.leaves(a)},
+    }
+
+
+def from_named(members: TrainState, trees: Trees) -> TrainState:
+    """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
+    parts, structure = _parts(members)
+    saved = trees["optimizer"]
+    optimizer = [
+        {name: saved.get(f"{index}.{name}", none) for name, none in part.items()}
+        if isinstance(part, dict)
+        else saved[f"{index}"]
+        for index, part in enumerate(parts)
+    ]
+    return members._replace(
+        parameters={name: trees["parameters"][name] for name in members.parameters},
+        optimizer=jax.tree.unflatten(structure, optimizer),
+    )
+
+
+def _parts(members: TrainState) -> tuple[list, Any]:
+    """The optimizer's arrays, those that it has by parameter as one dictionary."""
+    names = members.parameters.keys()
+    by_parameter = lambda part: isinstance(part, dict) and part.keys() == names  # noqa: E731
+    return jax.tree.flatten(members.optimizer, is_leaf=by_parameter)
 
 
 def _decided(find: Callable[[], T], together: bool) -> T:

@@ -87,15 +87,8 @@ class StreamedFeed:
         self.most_steps = int(max(1, min(MAX_STEPS, BUFFER_BYTES // of_step)))
         self._shape = (sizes[0], self.most_steps, *sizes[1:], *one.shape[1:])
         self._dtype = one.dtype
-        places = self._sharding.addressable_devices_indices_map(self._shape).values()
-        # What this process's devices have of the members and of the rows of a batch.
-        self._members, self._rows = (
-            slice(min(i.start for i in own), max(i.stop for i in own))
-            for own in (
-                [slice(*place[axis].indices(size)[:2]) for place in places]
-                for axis, size in ((0, sizes[0]), (3, sizes[2]))
-            )
-        )
+        parts = self._sharding.addressable_devices_indices_map(self._shape).values()
+        self._parts = {self._part(index) for index in parts}
         self._thread = ThreadPoolExecutor(1)
         self._ready: dict[int, Future] = {}
 
@@ -113,34 +106,32 @@ class StreamedFeed:
                 self._ready[ahead] = self._thread.submit(self._read_step, ahead)
         read = [self._ready.pop(s).result() for s in range(step, step + num_steps)]
 
-        def part(index):
-            members, _, _, rows, *_ = (
-                slice(*i.indices(n)[:2]) for i, n in zip(index, self._shape, strict=True)
-            )
-            members, rows = (
-                slice(i.start - own.start, i.stop - own.start)
-                for i, own in ((members, self._members), (rows, self._rows))
-            )
-            first = read[0][members, :, rows]
-            buffer = np.zeros((len(first), self.most_steps, *first.shape[1:]), self._dtype)
-            for place, arrays in enumerate(read):
-                buffer[:, place] = arrays[members, :, rows]
+        def of_device(index):
+            batches = [arrays[self._part(index)] for arrays in read]
+            members, *sizes = batches[0].shape
+            buffer = np.zeros((members, self.most_steps, *sizes), self._dtype)
+            for place, batch in enumerate(batches):
+                buffer[:, place] = batch
             return buffer
 
-        batches = jax.make_array_from_callback(self._shape, self._sharding, part)
+        batches = jax.make_array_from_callback(self._shape, self._sharding, of_device)
         return Streamed(jax.device_put(np.int32(step), self._first), batches)
 
-    def _read_step(self, step: int) -> Integer[np.ndarray, "M A R ..."]:
+    def _part(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
+        """What a device has of the members, and of the rows of a batch."""
+        (first, last, _), (start, stop, _) = (index[a].indices(self._shape[a]) for a in (0, 3))
+        return first, last, start, stop
+
+    def _read_step(self, step: int) -> dict[tuple, Integer[np.ndarray, "M A R ..."]]:
         size = self._config.batch_size
-        seeds = self._config.members[self._members]
-        read = [
-            [
-                self._read(seed, step, slice(first + self._rows.start, first + self._rows.stop))
-                for first in range(0, self._config.accumulate * size, size)
-            ]
-            for seed in seeds
-        ]
-        return np.stack([np.stack(batches) for batches in read])
+        batches = range(0, self._config.accumulate * size, size)
+
+        def read(first, last, start, stop):
+            rows = [slice(batch + start, batch + stop) for batch in batches]
+            seeds = self._config.members[first:last]
+            return np.array([[self._read(seed, step, part) for part in rows] for seed in seeds])
+
+        return {part: read(*part) for part in self._parts}
 
     def shapes(self) -> Streamed:
         """What `at` gives, for a compilation ahead of time."""

@@ -1,10 +1,12 @@
 """The loop around the compiled steps: validation, metrics, checkpoints, interruption, resume."""
 
+import contextlib
 import math
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,21 +14,27 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
-from tlite.errors import Interrupted, RunFailed, UserError
+from tlite.errors import Interrupted, RunFailed, UserError, disk_errors
 from tlite.parallel import processes
-from tlite.training.checkpoints import Checkpoints
+from tlite.terminal import printable
+from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.config import TrainingConfig
 from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
-from tlite.training.named import from_named, to_named
-from tlite.training.profiling import Profile
-from tlite.training.progress import TrainingProgress
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
-SECONDS_PER_CALL = (
-    0.5  # often enough for the progress bar and Ctrl-C, rarely enough to cost nothing
-)
+SECONDS_PER_CALL = 0.5
+"""Often enough for the progress bar and Ctrl-C, rarely enough to cost nothing."""
 
 
 def fit(
@@ -41,8 +49,9 @@ def fit(
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
-    adds to what a validation finds, by member (M,); it is given the parameters and that. So many
-    steps as `profile` says are profiled, into the folder's `profile`.
+    adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
+    call of the program `profile` steps are profiled, or as many as are between two validations,
+    into the folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -64,11 +73,8 @@ def fit(
         Interrupt() as interrupt,
         MetricsFile(path) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
-        Profile(folder / "profile", profile) as profiled,
     ):
-        loop = Loop(
-            trainer, metrics, checkpoints, profiled, validation, tokens_per_example, measure
-        )
+        loop = Loop(trainer, metrics, checkpoints, validation, tokens_per_example, measure, profile)
         members, step = loop.resume(start)
         found = lambda: regular_scores(config, iterate_metrics(path, "validation"))  # noqa: E731
         scores = processes.of_first(found)
@@ -76,6 +82,8 @@ def fit(
         checkpoints.wait()
         processes.of_first(lambda: None)  # it has renamed the last checkpoint: all may read it
         metrics.check()
+    if loop.profile:
+        print("nothing was profiled: the run had no second call of its program to make")
     check_end(config, step, scores, signal)
     return members
 
@@ -87,11 +95,14 @@ class Loop:
     trainer: Trainer
     metrics: MetricsFile | NoMetrics
     checkpoints: Checkpoints
-    profiled: Profile
     validation: Any
     tokens_per_example: int
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
+    profile: int = 0
+    """Steps to be profiled, if they have not been."""
     steps_per_call: int = 1
+    warm: bool = False
+    """Whether there has been a call."""
 
     def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
         """The members and the step where a run stands, with all put right that a kill has left."""
@@ -130,12 +141,16 @@ class Loop:
         """
         config, trainer = self.trainer.config, self.trainer
         left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
-        num_steps = self.profiled.next(min(self.steps_per_call, left))
+        profile = min(self.profile, config.evaluate_every, config.steps - step)
+        if profile > left or not self.warm:
+            profile = 0  # in a later call
+        num_steps = min(profile or self.steps_per_call, left, trainer.feed.most_steps)
         trainer.compile(members)  # before the clock starts
-        began = time.perf_counter()
-        members, losses = trainer.train(members, step, num_steps)
-        seconds = (time.perf_counter() - began) / num_steps
-        self.profiled.done(num_steps)
+        with profiled(self.checkpoints.folder.parent, num_steps if profile else 0):
+            began = time.perf_counter()
+            members, losses = trainer.train(members, step, num_steps)
+            seconds = (time.perf_counter() - began) / num_steps
+        self.profile, self.warm = 0 if profile else self.profile, True
         examples = config.accumulate * config.batch_size * config.seeds
         rate = examples * self.tokens_per_example / seconds
         lines = [
@@ -244,7 +259,7 @@ def restore(
     """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
-    members = trainer.member_shapes()
+    members = trainer.member_shapes
     step, trees = checkpoints.load(to_named(members), step)
     return trainer.place(from_named(members, trees)), step
 
@@ -303,3 +318,65 @@ class Interrupt:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = int(number)
+
+
+@contextlib.contextmanager
+def profiled(run: Path, num_steps: int) -> Iterator[None]:
+    """Trace these steps, in the first process, for XProf, TensorBoard and Perfetto; not with 0."""
+    if not num_steps or not processes.is_first():
+        yield
+        return
+    folder, options = run / "profile", jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # it would slow down what is measured
+    with (
+        disk_errors(folder),
+        jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
+    ):
+        yield
+    files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
+    newest = max(files, key=lambda path: path.parent.name)
+    said = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir), or {newest}"
+    print(printable(f"{said} in https://ui.perfetto.dev"))
+
+
+class TrainingProgress:
+    """A bar on a terminal; elsewhere (a log, CI) a line for each validation."""
+
+    def __init__(self, step: int, steps: int):
+        self._bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("loss {task.fields[loss]}"),
+            TextColumn("validation {task.fields[validation]}"),
+            TextColumn("{task.fields[rate]} tokens/s"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stdout),
+        )
+        fields = {"loss": "-", "validation": "-", "rate": "-"}
+        self._task = self._bar.add_task("", completed=step, total=steps, **fields)
+        self._live = sys.stdout.isatty()
+        self._last = ""
+
+    def __enter__(self):
+        if self._live:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_):
+        if self._live:
+            self._bar.stop()
+
+    def update(self, step: int, loss: float, tokens_per_second: float) -> None:
+        fields = {"loss": f"{loss:.3f}", "rate": f"{tokens_per_second:,.0f}"}
+        self._bar.update(self._task, completed=step, **fields)
+        self._last = f"step {step}  training loss {loss:.4f}  {tokens_per_second:,.0f} tokens/s"
+
+    def validated(self, loss: float | None) -> None:
+        """A validation has found this loss; None: one that is not finite."""
+        loss = math.inf if loss is None else loss
+        self._bar.update(self._task, validation=f"{loss:.3f}")
+        if not self._live:
+            print(f"{self._last}  validation loss {loss:.4f}", flush=True)

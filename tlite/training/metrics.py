@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import math
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -113,24 +114,19 @@ class NoMetrics(contextlib.nullcontext):
         pass
 
 
-def end_of_step(path: Path, step: int, block: int = 1 << 16) -> int:
+def end_of_step(path: Path, step: int) -> int:
     """Where the last whole line of `step` or an earlier one ends, in bytes; read from the end."""
-    with path.open("rb") as file:
-        start = file.seek(0, os.SEEK_END) if step else 0
-        rest, cut = b"", True  # what comes after the last newline is not whole
-        while start:
-            size = min(block, start)
-            start = file.seek(start - size)
-            first, *lines = (file.read(size) + rest).split(b"\n")
-            end = start + len(first) + 1 + sum(len(line) + 1 for line in lines)
-            for line in reversed(lines):
-                end -= len(line) + 1
-                if not cut and (known := parse(line)) and known["step"] <= step:
-                    return end + len(line) + 1
-                cut = False
-            rest = first
-        known = parse(rest)
-        return len(rest) + 1 if not cut and known and known["step"] <= step else 0
+    size = path.stat().st_size
+    if not size or not step:
+        return 0
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        end = content.rfind(b"\n") + 1  # what comes after it is not whole
+        while end:
+            start = content.rfind(b"\n", 0, end - 1) + 1
+            if (line := parse(content[start:end])) and line["step"] <= step:
+                break
+            end = start
+    return end
 
 
 def parse(line: bytes) -> dict | None:

@@ -1,13 +1,16 @@
-"""Where the arrays of training lie: a mesh of devices, and a table from names to its axes.
+"""Where the arrays of training lie, and whether they fit: a mesh, and a table from names to axes.
 
 Small models are replicated: every device has all of the parameters and a part of the batch, and
 gradients are summed as one vector. Large ones are sharded: every device has a part of each large
-array too, and XLA's partitioner inserts what has to be exchanged (Xu et al. 2021, "GSPMD").
+array too, and XLA's partitioner inserts what has to be exchanged (Xu et al. 2021, "GSPMD"). There
+are both, as small models train 1.15 to 1.25 times faster with the packed sum in `shard_map`.
 """
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from tlite.errors import UserError
+from tlite.errors import OutOfMemory, UserError, lack_of_memory
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
@@ -169,13 +172,75 @@ class Sharded:
 
 
 def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
-    """Arrays that every process has whole as arrays of the mesh: each device gets its part."""
+    """Arrays that every process has whole as arrays of the mesh: each device gets its part.
+
+    What lies there already stays as it is.
+    """
     sharding = NamedSharding(mesh, spec)
 
     def one(a):
+        if isinstance(a, jax.Array) and a.sharding.is_equivalent_to(sharding, a.ndim):
+            return a
         if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) or jax.process_count() == 1:
             return jax.device_put(a, sharding)
         host = np.asarray(a)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
     return jax.tree.map(one, tree)
+
+
+def device_bytes(tree: PyTree) -> int:
+    """Of arrays, or of shapes, of which all devices have as much."""
+    leaves = jax.tree.leaves(tree)
+    return sum(math.prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in leaves)
+
+
+def check_fits(what: str, needed: int, devices: Sequence) -> None:
+    """Raises an `OutOfMemory` if `what` needs more bytes, on each of the devices, than are free.
+
+    The devices of a CPU share its memory. Where nothing is known of the memory, nothing is said.
+    """
+    if devices[0].platform == "cpu":
+        needed, free = needed * len(devices), free_memory()
+    else:
+        stats = devices[0].memory_stats() or {}
+        free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or None
+    if free is not None and needed > free:
+        raise OutOfMemory(
+            f"{what} would need {in_gib(needed)} of memory, and {in_gib(free)} are free"
+        )
+
+
+@contextlib.contextmanager
+def out_of_memory(what: str) -> Iterator[None]:
+    """Turn a lack of memory that only the allocation shows into an `OutOfMemory`."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not lack_of_memory(error):
+            raise
+        raise OutOfMemory(f"there is not enough memory for {what}: make it smaller") from error
+
+
+def free_memory() -> int | None:
+    """Bytes this process can still get: of the machine, or of its control group if that is less."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = dict(line.split(":") for line in lines)
+        found.append(int(sizes["MemAvailable"].split()[0]) * 1024)
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = (
+            int((group / f"memory.{name}").read_text(encoding="ascii"))
+            for name in ("max", "current")
+        )
+        lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
+        parts = dict(line.split() for line in lines)
+        # The cache of files counts as used, and is given up where memory is wanted.
+        found.append(limit - used + int(parts["inactive_file"]) + int(parts["active_file"]))
+    return min(found, default=None)
+
+
+def in_gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from tlite.models.config import MIXED_FROM_LENGTH
 
 Precision = Literal["float32", "mixed", "auto"]
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of Arm
+KERNEL = re.compile(r"\bkernel\b")  # in .blocks[0].query.kernel and in ['blocks.0.query.kernel']
 CPU_INFO = Path("/proc/cpuinfo")
 NO_BFLOAT16 = "this CPU has no bfloat16 products"
 
@@ -104,8 +106,6 @@ def with_precision(model, precision: Precision):
     dtype = jnp.bfloat16 if precision == "mixed" else jnp.float32
 
     def cast(path, leaf):
-        names = [str(getattr(key, "name", getattr(key, "key", ""))) for key in path]
-        is_kernel = any("kernel" in name.split(".") for name in names)
-        return leaf.astype(dtype) if is_kernel else leaf
+        return leaf.astype(dtype) if KERNEL.search(jax.tree_util.keystr(path)) else leaf
 
     return jax.tree_util.tree_map_with_path(cast, model)

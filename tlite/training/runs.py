@@ -5,27 +5,54 @@ validation, samples/ and plots/ what they say. checkpoints/ holds the best and t
 `--keep` more; resuming moves a damaged one to checkpoints/damaged-<step> and deletes none. Where
 asked for: tensorboard/ or wandb/ (`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard
 and Perfetto), inspection/ (`tlite inspect`).
+
+Which there are, and how far they have come, is read from their small files alone: JAX is not
+imported, no experiment is made, and what is damaged is listed as that.
 """
 
+import contextlib
 import datetime
 import errno
 import hashlib
 import itertools
 import json
 import os
+import platform
+import secrets
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import tlite
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, command, disk_errors, system_reason
 from tlite.terminal import printable
-from tlite.training.folders import newest
-from tlite.training.provenance import changed_since, made_with
+
+LATEST = "latest"
+RUN, STUDY = "config.json", "study.json"
+MARKS = {RUN, STUDY, "metrics.jsonl", "checkpoints"}
+"""What a run or a study has at least one of."""
+NEEDED = {"experiment": ("kind",), "data": (), "tokenizer": ("file", "sha256")}
+"""The parts of config.json, and the texts in them."""
+UNREADABLE = (
+    OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
+)  # fmt: skip
+"""What a file of JSON raises that is damaged, or of something else."""
+
+PACKAGE = Path(__file__).parents[1]
+ROOMS = (
+    "functional", "models", "baselines", "text", "data", "pretrained", "decoding", "training",
+    "recipes",
+)  # fmt: skip
+"""Whose source decides a run's numbers."""
+LIBRARIES = "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"
+"""The first four decide them too."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +81,149 @@ class Run:
         return self.folder / "plots"
 
 
+class Found(NamedTuple):
+    """A run or a study, as a list tells it."""
+
+    folder: Path
+    experiment: str = ""
+    kind: str = "damaged"
+    """generator, classifier, translator, study; damaged."""
+    done: int = 0
+    """The step of the last checkpoint; of a study the variants at their last step."""
+    of: int = 0
+    """Steps, or variants, in all."""
+    best: str = ""
+    """What the best validation has found: "loss 1.0802"."""
+
+    @property
+    def began(self) -> datetime.datetime:
+        """When it did, in local time."""
+        return datetime.datetime.fromtimestamp(_seconds(self.folder))
+
+
+def find_folders(root: Path, depth: int | None = None) -> list[Path]:
+    """The runs and studies below a folder, newest first; a study's own runs are not among them.
+
+    Args:
+        depth: 1 for those in the folder itself only, and so on; however deep unless given.
+    """
+    found = []
+    for place, folders, files in os.walk(root):
+        marked = MARKS & {*folders, *files}
+        if marked or (depth and len(Path(place).relative_to(root).parts) >= depth):
+            folders.clear()
+        if marked and kind_of(Path(place)) != "pretrained":
+            found.append(Path(place))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return sorted(found, key=lambda folder: (_seconds(folder), folder), reverse=True)
+
+
+def newest(root: Path = Path("runs"), kind: str = "") -> Path:
+    """The run or study that was begun last, but for damaged ones; of one kind if told.
+
+    Raises:
+        UserError: there is none.
+    """
+    if found := next(_whole(find_folders(root), kind), None):
+        return found
+    which = f"{kind}'s run" if kind else "run"
+    raise UserError(f"there is no latest {which}: {Path.cwd() / root} has none")
+
+
+def find_run(folder: str | Path, kind: str = "") -> Path:
+    """The folder that is meant: in a folder of runs the newest, of one kind if told.
+
+    `latest` is the newest in ./runs, whatever ./latest is.
+    """
+    if str(folder) == LATEST:
+        return newest(kind=kind)
+    folder = Path(folder)
+    inside = find_folders(folder, depth=2) if os.path.isdir(folder) else []
+    return next(_whole(inside, kind), folder)
+
+
+def _whole(folders: Iterable[Path], kind: str) -> Iterator[Path]:
+    for folder in folders:
+        found = describe(folder).kind
+        if found == kind or (not kind and found != "damaged"):
+            yield folder
+
+
+def kind_of(folder: Path) -> str:
+    """Of a run the kind of its experiment; of models of others "pretrained"; "": not known."""
+    if not os.path.exists(folder):
+        from tlite.pretrained import is_pretrained
+
+        return "pretrained" if is_pretrained(folder) else ""  # a name on the hub
+    try:
+        content = _read(folder / RUN)
+        return "pretrained" if "model_type" in content else str(content["experiment"]["kind"])
+    except UNREADABLE:
+        return ""
+
+
+def describe(folder: Path) -> Found:
+    """What a folder's files say."""
+    try:
+        return _study(folder) if (folder / STUDY).is_file() else _run(folder)
+    except UNREADABLE:
+        return Found(folder)
+
+
+def _run(folder: Path) -> Found:
+    experiment = _read(folder / RUN)["experiment"]
+    name, kind, training = (experiment[key] for key in ("name", "kind", "training"))
+    steps, checkpoints = int(training["steps"]), folder / "checkpoints"
+    names = os.listdir(checkpoints) if checkpoints.is_dir() else []
+    saved = sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    best, select = _best(checkpoints, saved, training), training.get("select", "loss")
+    told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
+    short = str(kind).removesuffix("Experiment").lower()
+    return Found(folder, str(name), short, saved[-1] if saved else 0, steps, told)
+
+
+def _best(checkpoints: Path, saved: list[int], training: dict[str, Any]) -> float | None:
+    """The least score of the checkpoints that are kept, the best of all among them."""
+    every, end = int(training["evaluate_every"]), int(training["steps"])
+    counted = [step for step in saved if step % every == 0 or step == end] or saved
+    files = (checkpoints / str(step) / "checkpoint.json" for step in counted)
+    scores = (float(_read(file)["score"]) for file in files if file.is_file())
+    return min(scores, default=None)
+
+
+def _study(folder: Path) -> Found:
+    content = _read(folder / STUDY)
+    variants = content["variants"]
+    runs = {run: describe(folder / run) for run in {str(v["run"]) for v in variants}}
+    ended = sum(0 < runs[v["run"]].of <= runs[v["run"]].done for v in variants)
+    return Found(folder, str(content["name"]), "study", ended, len(variants))
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _seconds(folder: Path) -> float:
+    """When a run began, or the first of a study, as config.json says; else when that was written.
+
+    Version 0.2.0 has not said it.
+    """
+    runs = [folder, *folder.glob("[!.]*/")] if (folder / STUDY).is_file() else [folder]
+    if began := [seconds for run in runs if (seconds := _began(run)) is not None]:
+        return min(began)
+    for name in (RUN, STUDY, ""):
+        with contextlib.suppress(OSError):
+            return (folder / name).stat().st_mtime
+    return 0.0
+
+
+def _began(folder: Path) -> float | None:
+    try:
+        return datetime.datetime.fromisoformat(_read(folder / RUN)["began"]).timestamp()
+    except UNREADABLE:
+        return None
+
+
 def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs")) -> Path:
     """A path for a run, where nothing is yet: `folder`, or runs/<name>/<yyyymmdd-HHMMSS>.
 
@@ -65,25 +235,23 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent):
             pass  # so that a folder that can't be made is told early
-        if folder is not None and os.path.lexists(folder):
-            raise UserError(
-                f"the run folder {folder} exists already: name another, "
-                f"or continue it with {command('train', '--resume', folder)}"
-            )
     except (OSError, ValueError) as error:
         reason = system_reason(error) or "there can be no such name"
         raise UserError(f"can't make the run folder {path}: {reason}") from error
-    return path if folder is not None else next(filter(_is_free, numbered(path)))
+    if folder is None:
+        return next(free for free in numbered(path) if not os.path.lexists(free))
+    if os.path.lexists(folder):
+        raise UserError(
+            f"the run folder {folder} exists already: name another, "
+            f"or continue it with {command('train', '--resume', folder)}"
+        )
+    return folder
 
 
 def numbered(path: Path) -> Iterator[Path]:
     """path, path-2, path-3, ..."""
     yield path
     yield from (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-
-
-def _is_free(path: Path) -> bool:
-    return not os.path.lexists(path)
 
 
 def create_run(
@@ -110,7 +278,7 @@ def create_run(
         (temporary / "checkpoints").mkdir()
         path = temporary / tokenizer.file_name
         tokenizer.save(path)
-        token_file = {"file": path.name, "sha256": _sha256(path)}
+        token_file = {"file": path.name, "sha256": sha256(path)}
         whole = {"experiment": content, "data": data, "tokenizer": token_file}
         began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
         whole = json.dumps(whole | {"made_with": made_with(), "began": began}, indent=2)
@@ -126,12 +294,12 @@ def kept(experiment) -> dict[str, Any]:
     Raises:
         UserError: there is none.
     """
-    content = json.loads(_to_json(to_dict(experiment)))
     try:
-        again = to_dict(from_dict(type(experiment), content))
-    except ValueError as error:
+        content = json.loads(json.dumps(to_dict(experiment)))
+        again = json.loads(json.dumps(to_dict(from_dict(type(experiment), content))))
+    except (TypeError, ValueError) as error:
         raise UserError(f"the run could never be opened again: {error}") from error
-    if json.loads(_to_json(again)) != content:
+    if again != content:
         raise UserError("the run could never be opened again: config.json would say otherwise")
     return content
 
@@ -159,16 +327,14 @@ def replace_json(path: Path, content: dict) -> None:
 
 def create_folder(folder: Path, write: Callable[[Path], None], *, exactly: bool) -> Path:
     """Let what is written beside appear whole: as `folder`, or unless `exactly` the next number."""
-    temporary = None
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
         with disk_errors(folder):
-            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-            temporary.chmod(0o777 & ~_umask())  # not only for this user, as a temporary one is
+            temporary.mkdir()
             write(temporary)
             return _appear(temporary, folder, exactly)
     except BaseException:
-        if temporary:
-            shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
@@ -180,18 +346,6 @@ def _appear(temporary: Path, folder: Path, exactly: bool) -> Path:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) or exactly:
                 raise
-
-
-def _to_json(values: dict) -> str:
-    try:
-        return json.dumps(values)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"the run could never be opened again: {error}") from error
-
-
-def _umask() -> int:
-    os.umask(mask := os.umask(0))
-    return mask
 
 
 def open_run(folder: Path, kind: Any) -> Run:
@@ -206,27 +360,23 @@ def open_run(folder: Path, kind: Any) -> Run:
     path = folder / "config.json"
     try:
         if not path.is_file():
-            what = (
-                "has no config.json: it is not a run folder"
-                if folder.exists()
-                else "does not exist"
-            )
-            raise UserError(f"{folder} {what}{_inside(folder) or _nearby(folder)}")
+            there = "has no config.json: it is not a run folder"
+            what = there if folder.exists() else "does not exist"
+            raise UserError(f"{folder} {what}{_inside(folder)}")
         content = read_config(path)
         saved = content["experiment"].get("kind")
         if isinstance(kind, type) and saved != kind.__name__:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         token_file = folder / Path(content["tokenizer"]["file"]).name
         # What is no file, a pipe say, would be waited for.
-        if not token_file.is_file() or _sha256(token_file) != content["tokenizer"]["sha256"]:
+        if not token_file.is_file() or sha256(token_file) != content["tokenizer"]["sha256"]:
             raise UserError(f"{token_file} is not the one that the run was trained with")
         run = Run(folder, from_dict(kind, content["experiment"]), content["data"])
     except OSError as error:
         raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
     except ValueError as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
-    # Runs from before November 2026 do not say what they were made with.
-    if (then := content.get("made_with")) and (changed := changed_since(then)):
+    if changed := changed_since(content.get("made_with", {})):
         warning = f"warning: since {folder} was made {changed}: results may differ"
         print(printable(warning), file=sys.stderr)
     return run
@@ -244,24 +394,22 @@ def read_config(path: Path) -> dict:
         raise ValueError(f"line {error.lineno} is not JSON") from error
     except (ValueError, RecursionError) as error:
         raise ValueError("it is not JSON") from error
-    for part, names in {
-        "experiment": ("kind",),
-        "data": (),
-        "tokenizer": ("file", "sha256"),
-    }.items():
+    for part, names in NEEDED.items():
         values = content.get(part) if isinstance(content, dict) else None
         if not isinstance(values, dict) or not all(isinstance(values.get(n), str) for n in names):
             raise ValueError(f"it lacks {' and '.join(names) or 'the sizes'} of the {part}")
     if "\0" in content["tokenizer"]["file"]:
         raise ValueError("no file can have the name of the tokenizer's")
-    made = content.get("made_with", {})
+    made = content.get("made_with", {})  # runs from before November 2026 do not say it
     if not isinstance(made, dict) or not all(isinstance(v, str) for v in made.values()):
         raise ValueError("made_with is not a table of versions")
     return content
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def sha256(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _inside(folder: Path) -> str:
@@ -273,8 +421,45 @@ def _inside(folder: Path) -> str:
     return f", but a study of runs: name {named}"
 
 
-def _nearby(folder: Path) -> str:
-    try:
-        return f"; the newest run is {newest()}"
-    except UserError:
+def made_with() -> dict[str, str]:
+    """Versions of Python and the libraries, the commit, and a hash of each room's source."""
+    return {"tlite": tlite.__version__, "commit": _commit()} | _deciding()
+
+
+def changed_since(then: dict[str, str]) -> str:
+    """What is otherwise now, as a phrase; "" where nothing is that decides numbers.
+
+    Of a room that a run does not tell of, as it was made before there was such, nothing is said.
+    """
+    now = _deciding()
+    changed = [name for name in now if then.get(name, now[name]) != now[name]]
+    rooms = ", ".join(name for name in changed if name.startswith("tlite/"))
+    commit = f" since commit {then['commit'][:12]}" if then.get("commit") else ""
+    phrases = [f"the source in {rooms} has changed{commit}"] if rooms else []
+    libraries = [name for name in LIBRARIES[:4] if name in changed]
+    return "; ".join([*phrases, *(f"{n} was {then[n]} and is {now[n]}" for n in libraries)])
+
+
+def _deciding() -> dict[str, str]:
+    versions = {"python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
+    return versions | {f"tlite/{room}": _source_hash(PACKAGE / room) for room in ROOMS}
+
+
+def _source_hash(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _commit() -> str:
+    """The commit of a checkout, with "+" where its files differ; "" elsewhere."""
+    if not (PACKAGE.parent / ".git").exists():
         return ""
+    describe = "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"
+    git = ["git", "-C", str(PACKAGE.parent), *describe]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or not allowed
+        said = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
+        return said.stdout.strip()
+    return ""

@@ -6,7 +6,6 @@ first, then each batch, then, of a large model, each array (`placement`).
 """
 
 import contextlib
-import math
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -15,25 +14,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import ResidentFeed, Streamed
-from tlite.training.memory import check_fits, out_of_memory
 from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,
     Sharded,
+    check_fits,
+    device_bytes,
     is_sharded,
     make_mesh,
+    out_of_memory,
     partition,
     put,
 )
 from tlite.training.step import INIT, Task, TrainState, fold_in, train_step
-
-PARAMETER_BYTES = 16  # itself, its gradient and Adam's two means, in float32
 
 
 class Trainer:
@@ -54,21 +53,22 @@ class Trainer:
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
         self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters, examples)
+        self.num_shards = self.mesh.size // self.mesh.shape["member"]  # parts of a batch
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
+        sharded, replicated = Sharded(self.mesh, self.specs), Replicated(self.num_shards)
+        self._placed = sharded if self.sharded else replicated
+        # Of several processes each can read the losses: they lie on every device.
+        spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("member")
+        self._of_results = NamedSharding(self.mesh, spec)
         self._to_model = model_maker(self.model)
         self._data = data
         self._compiled_train = None
         self._evaluate = jax.jit(
             self._over_mesh(self._evaluate_here, PartitionSpec(None, BATCH_AXES)),
-            out_shardings=self._of_results(),
+            out_shardings=self._of_results,
         )
-
-    @property
-    def num_shards(self) -> int:
-        """Parts that a batch is divided into."""
-        return math.prod(self.mesh.shape[axis] for axis in BATCH_AXES)
 
     @cached_property
     def feed(self) -> Any:
@@ -85,34 +85,34 @@ class Trainer:
         self.check_fits()
         return jax.jit(self._init, out_shardings=self._shardings())()
 
+    @cached_property
     def member_shapes(self) -> TrainState:
-        """What `init` gives, as shapes, types and where they lie: nothing is computed."""
-        return jax.tree.map(
-            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            jax.eval_shape(self._init),
-            self._shardings(),
-        )
+        """What `init` gives, as shapes, types and where they lie: nothing is computed.
+
+        An optimizer's arrays by parameter lie as the parameters do.
+        """
+
+        def placed(path, leaf):
+            names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+            spec = self.specs.get(names[-1], ()) if names else ()
+            sharding = NamedSharding(self.mesh, PartitionSpec("member", *spec))
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+        return jax.tree_util.tree_map_with_path(placed, jax.eval_shape(self._init))
+
+    def _shardings(self) -> TrainState:
+        return jax.tree.map(lambda leaf: leaf.sharding, self.member_shapes)
 
     def place(self, members: TrainState) -> TrainState:
         """Restored parameters and optimizer states on the devices, with the members' own keys."""
-        seeds = jnp.array(self.config.members)
         # Made where they lie: a key can't be handed over between processes.
         of_members = NamedSharding(self.mesh, PartitionSpec("member"))
-        keys = jax.jit(lambda: jax.vmap(jax.random.key)(seeds), out_shardings=of_members)()
-        rates = jnp.full(len(seeds), self.config.learning_rate, jnp.float32)
+        keys = jax.jit(lambda: jax.vmap(jax.random.key)(self._seeds()), out_shardings=of_members)()
+        rates = jnp.full(self.config.seeds, self.config.learning_rate, jnp.float32)
         members = members._replace(key=None, learning_rate=rates)
-        shardings = self._shardings()._replace(key=None)
-        return jax.tree.map(_put, members, shardings)._replace(key=keys)
-
-    def _shardings(self) -> TrainState:
-        """Where the arrays of the members lie; an optimizer's by parameter as the parameters."""
-
-        def of(path, _):
-            names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
-            spec = self.specs.get(names[-1], ()) if names else ()
-            return NamedSharding(self.mesh, PartitionSpec("member", *spec))
-
-        return jax.tree_util.tree_map_with_path(of, jax.eval_shape(self._init))
+        there = self._shardings()._replace(key=None)
+        placed = jax.tree.map(lambda a, to: put(a, to.mesh, to.spec), members, there)
+        return placed._replace(key=keys)
 
     def _init(self) -> TrainState:
         def member(seed):
@@ -121,7 +121,10 @@ class Trainer:
             state = make_optimizer(self.config).init(parameters)
             return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
 
-        return jax.vmap(member)(jnp.array(self.config.members))
+        return jax.vmap(member)(self._seeds())
+
+    def _seeds(self) -> Int[Array, "M"]:
+        return jnp.arange(self.config.members.start, self.config.members.stop)
 
     def train(
         self, members: TrainState, step: int, num_steps: int
@@ -134,26 +137,22 @@ class Trainer:
         self.compile(members)
         data = self.feed.at(step, num_steps)
         with out_of_memory("a step of training"):
-            numbers = (self._number(n) for n in (step, num_steps))
+            numbers = put((np.int32(step), np.int32(num_steps)), self.mesh, PartitionSpec())
             members, history = self._compiled_train(members, data, *numbers)
             history = jax.device_get(history)
         return members, {name: means[:, :num_steps].T for name, means in history.items()}
-
-    def _number(self, value: int) -> Array:
-        return put(np.int32(value), self.mesh, PartitionSpec())
 
     def lower(self) -> Any:
         """The training program, not compiled yet."""
         function = jax.jit(
             self._over_mesh(self._train_here, self.feed.specs, PartitionSpec(), PartitionSpec()),
             donate_argnums=0,
-            out_shardings=(self._shardings(), self._of_results()),
+            out_shardings=(self._shardings(), self._of_results),
         )
-        number = jax.ShapeDtypeStruct(
-            (), jnp.int32, sharding=NamedSharding(self.mesh, PartitionSpec())
-        )
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         with self._context():
-            return function.lower(self.member_shapes(), self.feed.shapes(), number, number)
+            return function.lower(self.member_shapes, self.feed.shapes(), number, number)
 
     def compile(self, placed: TrainState | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
@@ -170,12 +169,11 @@ class Trainer:
             self.check_fits()
         compiled = self.lower().compile()
         if memory := compiled.memory_analysis():
-            held = self.feed.nbytes  # allocated already
-            if placed is not None:
-                held += sum(map(_bytes_here, jax.tree.leaves(placed._replace(key=None))))
-            needed = memory.argument_size_in_bytes - held + memory.temp_size_in_bytes
+            needed = memory.argument_size_in_bytes + memory.temp_size_in_bytes
             needed += memory.output_size_in_bytes - memory.alias_size_in_bytes
-            check_fits(f"training with a batch of {self.config.batch_size:,}", needed, self._here())
+            needed -= self.feed.nbytes + device_bytes(placed)  # allocated already
+            batch = f"training with a batch of {self.config.batch_size:,}"
+            check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
 
     def evaluate(self, parameters: dict[str, Float[Array, "M ..."]], batches: Any) -> PyTree:
@@ -213,25 +211,10 @@ class Trainer:
         Nothing is compiled for that, and nothing allocated.
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
-        parts = {
-            name: NamedSharding(self.mesh, self.specs.get(name, PartitionSpec())).shard_shape(
-                leaf.shape
-            )
-            for name, leaf in self.shapes.items()
-        }
-        of_members = self.config.seeds // self.mesh.shape["member"]
-        needed = of_members * sum(int(np.prod(shape)) for shape in parts.values())
         what = f"training {number}{self.num_parameters:,} parameters"
-        check_fits(what, needed * PARAMETER_BYTES, self._here())
-
-    def _here(self) -> list:
-        """The devices of this process."""
-        return list(self.mesh.local_devices)
-
-    def _of_results(self) -> NamedSharding:
-        """Where losses lie: with several processes on every device, so that each can read them."""
-        several = jax.process_count() > 1
-        return NamedSharding(self.mesh, PartitionSpec() if several else PartitionSpec("member"))
+        members = self.member_shapes
+        gradients = device_bytes(members.parameters)
+        check_fits(what, device_bytes(members) + gradients, self.mesh.local_devices)
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
         """`function` of members and more, over the mesh: each device has members of its own.
@@ -245,7 +228,7 @@ class Trainer:
         elif self.mesh.shape["member"] > 1:
             axes = {"member"}
             keep = lambda spec: PartitionSpec(*(a if a == "member" else None for a in spec))  # noqa: E731
-            in_specs = jax.tree.map(keep, in_specs, is_leaf=_is_spec)
+            in_specs = jax.tree.map(keep, in_specs)
         else:
             return function
         return jax.shard_map(
@@ -261,13 +244,8 @@ class Trainer:
         """In which models of a divided kind are told of the mesh (`by_example`)."""
         return jax.set_mesh(self.mesh) if self.sharded else contextlib.nullcontext()
 
-    def _placed(self) -> Replicated | Sharded:
-        if self.sharded:
-            return Sharded(self.mesh, self.specs)
-        return Replicated(self.num_shards)
-
     def _train_here(self, members: TrainState, data, start, num_steps):
-        step = partial(train_step, self.task, self.config, self._to_model, self._placed())
+        step = partial(train_step, self.task, self.config, self._to_model, self._placed)
         step = over_members(step, sequential=self.task.buckets is not None)
 
         def body(index, carry):
@@ -285,7 +263,7 @@ class Trainer:
         return jax.lax.fori_loop(0, num_steps, body, (members, history))
 
     def _evaluate_here(self, parameters, batches):
-        placed = self._placed()
+        placed = self._placed
 
         def evaluate(parameters, batches):
             model = self._to_model(placed.model(parameters))
@@ -316,18 +294,3 @@ def over_members(function: Callable, *, sequential: bool = False) -> Callable:
         return jax.tree.map(lambda a: a[None], result)
 
     return mapped
-
-
-def _put(array, sharding: NamedSharding):
-    if isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, array.ndim):
-        return array
-    return put(array, sharding.mesh, sharding.spec)
-
-
-def _bytes_here(array) -> int:
-    """Bytes on each device, as all devices have as much."""
-    return array.addressable_shards[0].data.nbytes
-
-
-def _is_spec(value) -> bool:
-    return isinstance(value, PartitionSpec)
