@@ -86,7 +86,7 @@ def main(folder: str, command: str, *steps: str) -> None:
         if "load" in command:
             found, loaded = checkpoints.load(abstract())
             print("loaded", found, is_right(loaded, found), flush=True)
-            checkpoints.set_aside_damaged(found)
+            checkpoints.put_right(found)
         for step in steps:
             save(checkpoints, int(step))
         checkpoints.wait()

@@ -42,11 +42,14 @@ ABSTRACT = jax.tree.map(
 )
 
 
+LOSSES = 3.0, 1.0, 2.0, 2.5, 2.2
+
+
 @pytest.fixture(scope="module")
 def saved_once(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "checkpoints"
     with Checkpoints(folder, writing=True) as checkpoints:
-        for step, loss in enumerate([3.0, 1.0, 2.0, 2.5, 2.2], 1):
+        for step, loss in enumerate(LOSSES, 1):
             checkpoints.save(step, trees(step), loss)
     return folder
 
@@ -183,7 +186,7 @@ def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(sa
     content = largest_file(saved / "5").read_bytes()
     checkpoints = Checkpoints(saved, writing=True)
     step, _ = checkpoints.load(ABSTRACT)
-    checkpoints.set_aside_damaged(step)
+    checkpoints.put_right(step)
     assert checkpoints.steps() == [2, 4]
     assert largest_file(saved / "damaged-5").read_bytes() == content
     assert f"moved to {saved / 'damaged-5'}" in capsys.readouterr().err
@@ -192,11 +195,21 @@ def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(sa
     assert_equal(checkpoints.load(ABSTRACT)[1], 50)
     assert checkpoints.best_step() == 5
     flip_a_byte(largest_file(saved / "5"))
-    checkpoints.set_aside_damaged(4)
+    checkpoints.put_right(4)
     assert (saved / "damaged-5-again").is_dir()
 
 
 # What a kill leaves behind, and damage
+
+
+def test_what_a_kill_kept_from_being_removed_is_removed_where_a_run_goes_on(tmp_path):
+    with Checkpoints(tmp_path, writing=True, last=9) as checkpoints:
+        for step, loss in enumerate(LOSSES, 1):
+            checkpoints.save(step, trees(step), loss)
+    with Checkpoints(tmp_path, writing=True) as checkpoints:
+        checkpoints.put_right(5)
+        assert checkpoints.steps() == [2, 4, 5]
+    assert {path.name for path in tmp_path.iterdir()} == {"2", "4", "5"}
 
 
 def half_removed(folder: Path) -> None:
@@ -244,7 +257,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, ste
     said = f"checkpoint {step} is damaged: using checkpoint {found} instead"
     assert (said in capsys.readouterr().err) == (step == 5)
     assert checkpoints.best_step() != step
-    checkpoints.set_aside_damaged(found)
+    checkpoints.put_right(found)
     assert (saved / f"damaged-{step}" / "parameters").is_dir()
     for later in (6, 7, 8):
         checkpoints.save(later, trees(later), 3.0)

@@ -267,21 +267,26 @@ class Checkpoints:
             return False
         return True
 
-    def set_aside_damaged(self, step: int) -> None:
-        """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others."""
+    def put_right(self, step: int) -> None:
+        """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others;
+        and remove what was no longer wanted when a kill came between its save and the removal."""
         self.close()  # Orbax is to look anew
-        _decided(lambda: self._set_aside(step), self._writing)  # in all when the first has done it
+        _decided(lambda: self._put_right(step), self._writing)  # in all when the first has done it
 
-    def _set_aside(self, step: int) -> None:
-        whole = self._scores()
-        for other in self._steps():
-            if other > step or other not in whole:
-                path = self.folder / f"damaged-{other}"
-                while path.exists():
-                    path = path.with_name(f"{path.name}-again")
-                with disk_errors(self.folder):
-                    (self.folder / str(other)).rename(path)
-                print(f"moved to {path}", file=sys.stderr)
+    def _put_right(self, step: int) -> None:
+        whole = {other: score for other, score in self._scores().items() if other <= step}
+        kept = KeepPolicy(self._last, self._every, whole).kept(whole)
+        with disk_errors(self.folder):
+            for other in self._steps():
+                path = self.folder / str(other)
+                if other not in whole:
+                    aside = self.folder / f"damaged-{other}"
+                    while aside.exists():
+                        aside = aside.with_name(f"{aside.name}-again")
+                    path.rename(aside)
+                    print(f"moved to {aside}", file=sys.stderr)
+                elif other not in kept:
+                    shutil.rmtree(path.rename(path.with_name(f"{other}.{DELETING}")))
 
 
 @dataclass
@@ -295,12 +300,16 @@ class KeepPolicy(PreservationPolicy):
 
     def should_preserve(self, checkpoints, *, context) -> list[bool]:
         """Orbax's interface: for each of the checkpoints whether to keep it."""
-        known = sorted(c.step for c in checkpoints if c.step in self.scores)
-        counted = [step for step in known if step % self.every == 0]
-        kept = {known[-1], *counted[-self.last :]}
-        if counted:
-            kept.add(least(self.scores, counted))
+        known = [c.step for c in checkpoints if c.step in self.scores]
+        kept = self.kept(known)
         return [c.step in kept or c.step not in known for c in checkpoints]
+
+    def kept(self, steps: Iterable[int]) -> set[int]:
+        """Which of the steps are kept; there is at least one."""
+        known = sorted(steps)
+        counted = [step for step in known if step % self.every == 0]
+        best = {least(self.scores, counted)} if counted else set()
+        return {known[-1], *counted[-self.last :], *best}
 
 
 def least(scores: dict[int, float], steps: Iterable[int]) -> int:

@@ -108,7 +108,7 @@ class Loop:
         """The members and the step where a run stands, with all put right that a kill has left."""
         members, step = restore(self.trainer, self.checkpoints, start=start)
         if self.checkpoints.steps():
-            self.checkpoints.set_aside_damaged(step)
+            self.checkpoints.put_right(step)
         self.metrics.cut_after(step)
         return members, step
 
