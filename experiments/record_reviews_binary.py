@@ -1,4 +1,4 @@
-"""Whether a review is negative or positive: `reviews_binary` beside n-grams.
+"""Whether a review is negative or positive: `record_reviews` of two classes.
 
 command   make record-reviews-binary   (five seeds)
 machine   two cores of an AMD EPYC with AVX-512

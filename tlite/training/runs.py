@@ -362,7 +362,7 @@ def open_run(folder: Path, kind: Any) -> Run:
         if not path.is_file():
             there = "has no config.json: it is not a run folder"
             what = there if folder.exists() else "does not exist"
-            raise UserError(f"{folder} {what}{_inside(folder)}")
+            raise UserError(f"{folder} {what}{_inside(folder) or _nearby()}")
         content = read_config(path)
         saved = content["experiment"].get("kind")
         if isinstance(kind, type) and saved != kind.__name__:
@@ -419,6 +419,13 @@ def _inside(folder: Path) -> str:
     runs = sorted(path.parent.name for path in folder.glob("[!.]*/config.json"))
     named = f"one of {', '.join(runs[:20])}{', ...' if runs[20:] else ''}" if runs else "none yet"
     return f", but a study of runs: name {named}"
+
+
+def _nearby() -> str:
+    try:
+        return f"; the newest run is {newest()}"
+    except UserError:
+        return ""
 
 
 def made_with() -> dict[str, str]:
