@@ -97,6 +97,8 @@ class Line:
     def start(self) -> Process:
         if self.run:
             shutil.copytree(self.work.reference(self.run).run, self.folder / "run")
+        # What was forbidden may have given way to something else in the run's place.
+        self.modes = {n: mode for n, mode in self.modes.items() if (self.folder / n).exists()}
         for name, mode in self.modes.items():
             (self.folder / name).chmod(mode)
         if not self.settings and not self.modes and self.chance.random() < 0.7:
