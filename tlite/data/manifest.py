@@ -81,8 +81,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     content = {"format": FORMAT, **asdict(manifest)}
     if manifest.tokenizer:
         content["tokenizer"]["file"] = Path(content["tokenizer"].pop("path")).name
-    path = folder / NAME
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_file(folder / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a file that is there whole and on the disk, or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
 
 
 def read_manifest(folder: Path) -> Manifest:

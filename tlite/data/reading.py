@@ -1,6 +1,8 @@
 """Files read whole: regular ones only, unpacked, up to a limit, and a sentence for each fault."""
 
+import contextlib
 import gzip
+import io
 import itertools
 import os
 import stat
@@ -43,8 +45,9 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def pieces(path: Path) -> Iterator[bytes]:
-    """The content of a file, unpacked if its name ends in .gz, a megabyte at a time.
+@contextlib.contextmanager
+def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a regular file, unpacked if its name ends in .gz, with a sentence a fault.
 
     Raises:
         UserError: it is missing, can't be read, is no regular file, or not whole.
@@ -53,12 +56,22 @@ def pieces(path: Path) -> Iterator[bytes]:
         raise UserError(f"can't read {path}: No such file or directory")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while piece := file.read(MEGABYTE):
-                yield piece
+            yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file") from error
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}") from error
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """The content of a file, unpacked if its name ends in .gz, a megabyte at a time.
+
+    Raises:
+        UserError: as `open_file`.
+    """
+    with open_file(path) as file:
+        while piece := file.read(MEGABYTE):
+            yield piece
 
 
 def standard_input() -> Iterator[bytes]:

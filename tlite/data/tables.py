@@ -1,18 +1,20 @@
 """Rows of tables, through Hugging Face `datasets`: files of your own, saved sets, or its hub."""
 
+import contextlib
 import csv
 import glob
 import hashlib
+import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from tlite.data.files import explain, kind_of
-from tlite.data.reading import check_file
+from tlite.data.reading import check_file, is_there
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
@@ -75,6 +77,65 @@ def _file(path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = ()) ->
     return import_datasets().load_dataset(
         kind, data_files=files, split="train", streaming=True, **options
     )
+
+
+def json_object(line: str | bytes, where: str) -> dict[str, Any]:
+    """The object that a line of JSON is.
+
+    Raises:
+        UserError: it is none; `where` begins the sentence.
+    """
+    try:
+        text = line.decode() if isinstance(line, bytes) else line
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where} has half of a surrogate pair, which is no character") from error
+    except RecursionError as error:
+        raise UserError(f"{where} is nested too deeply") from error
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is not a JSON object")
+    return value
+
+
+def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
+    """A Parquet file that has columns of these names, as `pyarrow` has it.
+
+    Raises:
+        UserError: it has them not, or is damaged.
+    """
+    with needs_extra("text"):
+        import pyarrow.parquet
+    is_there(path)
+    try:
+        file = pyarrow.parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
+    except (OSError, ValueError) as error:  # pyarrow's own are of these kinds
+        raise UserError(f"{path} is not a whole Parquet file") from error
+    need_columns(file.schema_arrow.names, columns, str(path))
+    return file
+
+
+def parquet_rows(file: Any, path: Path, at_once: int = 1000, **which: Any) -> Iterator[dict]:
+    """The rows of a Parquet file, or `which` `iter_batches` is asked for, some read at a time."""
+    try:
+        for batch in file.iter_batches(at_once, **which):
+            yield from batch.to_pylist()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a whole Parquet file") from error
+
+
+@contextlib.contextmanager
+def reading_set(name: str, split: str) -> Iterator[None]:
+    """Turn what `datasets` raises into a sentence."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # of the hub, the network, or a loader's own kind
+        raise unreadable(name, split, error) from error
 
 
 def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
@@ -156,7 +217,7 @@ def unreadable(name: str, split: str, error: Exception) -> UserError:
     return UserError(f"can't read {split!r} of the set {name!r} ({reason})")
 
 
-def need_columns(row: dict, columns: tuple[str, ...], where: str) -> None:
+def need_columns(row: Iterable[str], columns: Iterable[str], where: str) -> None:
     """Raises a `UserError` that lists the columns there are, if one of these is not among them."""
     for column in columns:
         if column not in row:
