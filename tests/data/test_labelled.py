@@ -318,6 +318,19 @@ def test_labels_outside_the_mapping_are_counted_and_the_first_is_named(stream):
     assert message.endswith("the first is '9' in row 2")
 
 
+@pytest.mark.parametrize(
+    ("value", "before"), [("01", "1"), ("5", "5.0"), ("5.00", "5.0"), ("true", "True"), ("x", None)]
+)
+def test_a_run_of_before_knows_the_values_that_pandas_spelled_otherwise(value, before):
+    name = write("a.csv", [("a", value)])
+    if before is None:
+        assert "not among 1, 5.0, True" in complaint(
+            whole, name, labels={"1": "a", "5.0": "b", "True": "c"}
+        )
+    else:
+        assert whole(name, labels={before: "a"}) == [("a", before, 0)]
+
+
 def test_a_missing_file_is_named_with_the_data_folder(tmp_path):
     message = complaint(whole, "nowhere.csv")
     assert "there is no file nowhere.csv" in message

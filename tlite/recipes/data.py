@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from pathlib import Path
 
 from tlite.data.files import locate
 from tlite.data.tables import Part
@@ -37,23 +36,18 @@ def find_data_of_all(experiments: dict[str, Experiment]) -> dict[str, Experiment
     return dict(zip(experiments, found, strict=True))
 
 
-def locate_data(experiment: Experiment, folder: Path | None = None) -> Experiment:
-    """The experiment with absolute paths of what it reads.
-
-    Args:
-        folder: of its run. Around it is looked for what is not here: runs of before November 2026
-            have relative paths, and a project may have moved.
-    """
-    around = tuple(folder.resolve().parents) if folder else ()
+def locate_data(experiment: Experiment) -> Experiment:
+    """The experiment with absolute paths of what it reads."""
     changed = {}
     if hasattr(experiment.data, "located"):
-        changed["data"] = experiment.data.located(around)
+        changed["data"] = experiment.data.located()
     before = getattr(experiment, "pretraining", None)
     if isinstance(before, Pretraining) and not getattr(experiment.data, "hub", ""):
-        files = tuple(locate(name, around) for name in before.unlabelled)
-        changed["pretraining"] = dataclasses.replace(before, unlabelled=files)
+        changed["pretraining"] = dataclasses.replace(
+            before, unlabelled=tuple(map(locate, before.unlabelled))
+        )
     if isinstance(before, Pretrained):
-        place = locate(before.folder, around, in_data=False)
+        place = locate(before.folder, in_data=False)
         changed["pretraining"] = dataclasses.replace(before, folder=place)
     return dataclasses.replace(experiment, **changed)
 

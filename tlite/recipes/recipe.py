@@ -172,7 +172,7 @@ class Recipe(ABC):
         Raises:
             UserError: the data can't be read, or has changed.
         """
-        located = locate_data(run.experiment, run.folder)
+        located = locate_data(run.experiment)
         run = dataclasses.replace(run, experiment=located)
         say_what_is_read(located)
         data = cls.load_data(run.experiment)
