@@ -1,5 +1,8 @@
 """Sentences from film reviews, negative or positive: the Stanford Sentiment Treebank.
 
+They are read from `sst2/` in the data folder (TLITE_DATA). From the Hugging Face hub:
+OPTIONS="--hub SetFit/sst2 --training train --validation validation --test test".
+
 command   make sst2   (five seeds; OPTIONS="--bigrams 60000" for the wide model)
 machine   two cores of an AMD EPYC with AVX-512
 time      a minute and a half for the five
@@ -10,32 +13,21 @@ import dataclasses
 
 from experiments.reviews import experiment as reviews
 from tlite.data import LabelledText
-from tlite.data.download import data_folder
 
-CLASSES = {"0": "negative", "1": "positive"}
-local = LabelledText(
+data = LabelledText(
     training=("sst2/train.tsv.gz",),
     validation=("sst2/dev.tsv.gz",),
     test=("sst2/test.tsv.gz",),
     columns=("text", "label"),
     text_column="text",
     label_column="label",
-    labels=CLASSES,
-)
-published = LabelledText(
-    hub="SetFit/sst2",
-    training=("train",),
-    validation=("validation",),
-    test=("test",),
-    text_column="text",
-    label_column="label",
-    labels=CLASSES,
+    labels={"0": "negative", "1": "positive"},
 )
 
 experiment = dataclasses.replace(
     reviews,
     name="sst2",
-    data=local if (data_folder() / "sst2").is_dir() else published,
+    data=data,
     model=dataclasses.replace(
         reviews.model,
         context=50,

@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 
@@ -17,6 +18,30 @@ def test_every_experiment_says_how_it_is_run_names_its_runs_and_fits_into_json(n
     assert experiment.name == name
     content = json.loads(json.dumps(to_dict(experiment)))
     assert from_dict(Experiment, content) == experiment
+
+
+@pytest.mark.parametrize("name", ["reviews", "reviews_binary", "sst2", "multi30k"])
+def test_what_an_experiment_trains_on_does_not_depend_on_what_folders_there_are(
+    name, tmp_path, monkeypatch
+):
+    datas = []
+    for folders in ([], ["reviews", "sst2", "multi30k"]):
+        for folder in folders:
+            (tmp_path / folder).mkdir()
+        monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+        for module in [module for module in sys.modules if module.startswith("experiments.")]:
+            monkeypatch.delitem(sys.modules, module)
+        datas.append(load_experiment(name).data)
+    assert datas[0] == datas[1]
+
+
+@pytest.mark.parametrize("name", ["sst2", "multi30k"])
+def test_the_hub_is_named_by_options(name):
+    said = find_experiments()[name].read_text().partition('"--hub ')[2].partition('"')[0]
+    data = read_line(name, ["--hub", *said.split()], load_experiment(name))[0][""].data
+    parts = ("train",), ("validation",), ("test",)
+    assert (data.training, data.validation, data.test) == parts
+    assert data.hub == said.split()[0]
 
 
 def test_a_neighbour_that_is_no_experiment_is_not_listed(tmp_path, monkeypatch):
