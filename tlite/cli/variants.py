@@ -15,6 +15,7 @@ from tlite.cli.parsing import WrongOption, parse
 from tlite.cli.parts import choose, options_of, today
 from tlite.errors import UserError
 from tlite.experiment import Experiment
+from tlite.recipes.data import fit_to_corpus
 
 MOST = 1000  # variants of a study
 LONGEST = 40  # letters of a value in a variant's name
@@ -65,7 +66,9 @@ def _read(name: str, asked: Train, words: list[str], base: Experiment, help_: st
     base, words = choose(base, words)
     given = TrainExperiment(**vars(asked), experiment=base)
     settings = {"default": given, "description": help_ or None}
-    return parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    found = parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    options = [word.partition("=")[0].replace("_", "-") for word in words]
+    return found if "--vocabulary-size" in options else fit_to_corpus(found)
 
 
 def settings_of(

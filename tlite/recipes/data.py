@@ -2,11 +2,16 @@
 
 import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 
+from tlite.data.corpus import Corpus
 from tlite.data.files import locate
+from tlite.data.manifest import NAME
 from tlite.data.tables import Part
 from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.terminal import printable
+
+MULTIPLE = 128  # of rows, which some devices multiply faster
 
 
 def find_data(experiment: Experiment) -> Experiment:
@@ -50,6 +55,22 @@ def locate_data(experiment: Experiment) -> Experiment:
         place = locate(before.folder, in_data=False)
         changed["pretraining"] = dataclasses.replace(before, folder=place)
     return dataclasses.replace(experiment, **changed)
+
+
+def fit_to_corpus(experiment: Experiment) -> Experiment:
+    """The experiment with as many rows in its embedding as its corpus has tokens, unless it has
+    these filled up to a multiple, as gpt2's 50,304 are of 50,257; what has changed is printed."""
+    if not isinstance(experiment.data, Corpus) or experiment.pretraining:
+        return experiment
+    data, model = experiment.data.located(), experiment.model
+    if not (Path(data.folder) / NAME).is_file():
+        return experiment
+    tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
+    if not rows or 0 <= rows - tokens < MULTIPLE:
+        return experiment
+    told = f"the corpus has {tokens:,} tokens: the model has so many rows, not {rows:,}"
+    print(printable(f"{told} (--vocabulary-size says otherwise)"), flush=True)
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, vocabulary_size=tokens))
 
 
 def say_what_is_read(
