@@ -56,8 +56,9 @@ def test_of_two_columns_the_text_is_the_one_that_is_not_the_class():
         (["tgt", "SRC"], ("", ""), ("SRC", "tgt")),
         (["n", "en", "de", "note"], ("", ""), ("en", "de")),
         (["en", "de"], ("de", ""), ("de", "en")),
-        (["English", "Deutsch"], ("", ""), ("English", "Deutsch")),
-        (["English", "Deutsch"], ("", "English"), ("Deutsch", "English")),
+        (["id", "English", "German", "note"], ("", ""), ("English", "German")),
+        (["mine", "yours"], ("", ""), ("mine", "yours")),
+        (["mine", "yours"], ("", "mine"), ("yours", "mine")),
     ],
     ids=str,
 )
@@ -70,7 +71,7 @@ def test_the_two_sides_are_found(names, given, found):
     [
         (["en", "de", "fr"], ("", ""), "--source-column and --target-column"),
         (["en", "de", "fr"], ("en", ""), "with --target-column"),
-        (["English", "Deutsch", "n"], ("", ""), "--source-column and --target-column"),
+        (["mine", "yours", "n"], ("", ""), "--source-column and --target-column"),
         (["en"], ("", ""), "--source-column and --target-column"),
     ],
     ids=str,
@@ -86,6 +87,7 @@ def test_sides_that_are_not_clear_are_asked_for(names, given, option):
         (["text", "x"], True),
         (["X", "Star Rating"], True),
         (["en", "de"], True),
+        (["note", "English"], True),
         (["A man sleeps.", "Ein Mann schläft."], False),
         (["said", "who"], False),
     ],

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.complaints import complaint
 from tests.helpers.preparing import (
     BYTES,
     END,
@@ -29,7 +31,6 @@ from tests.helpers.tokenizers import beginning_with_a_space, byte_level
 from tlite.data.documents import Source, fragments, plan, read_piece, side_of
 from tlite.data.prepare import Tokenizing, prepare, texts_of
 from tlite.data.prepare_encoding import load_encoder
-from tlite.errors import UserError
 from tlite.text import CharTokenizer
 
 TEXTS = [
@@ -51,14 +52,6 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-
-
-def complaint(action, *arguments, **settings) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments, **settings)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 def sorted_texts(texts=TEXTS) -> list[str]:
@@ -472,6 +465,22 @@ def test_another_size_of_shards_goes_on_with_the_pieces(begun):
     corpus = made(begun, "out", piece_size=2000, shard_tokens=30_000)
     assert content_of_both(corpus, made(begun, "whole"))
     assert corpus.manifest().parts["training"].files[0].tokens == 30_000
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_a_kill_has_left_of_a_corpus_that_is_whole_is_no_obstacle(begun, removed, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        made(begun, "out", piece_size=2000)
+    assert finished_pieces("out") > 5
+    before = content("out")
+    if removed:
+        shutil.rmtree("out")
+        made(begun, "out", piece_size=2000)
+        assert content("out") == before
+    else:
+        assert "exists already" in complaint(made, begun, "out", piece_size=2000)
+    assert not Path("out.preparing").exists()
 
 
 def test_all_is_on_the_disk_before_the_corpus_appears(tmp_path, monkeypatch):

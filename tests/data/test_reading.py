@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite.data import LabelledText, ParallelText, TextFile
 from tlite.data.reading import MEGABYTE, read_lines, read_text, standard_input, text_lines
-from tlite.errors import UserError
 
 CONTENTS = {
     "": [],
@@ -24,14 +24,6 @@ CONTENTS = {
     "one\n\ntwo": ["one", "", "two"],
     "a\u2028b\x85c\x0cd\x1ce\n": ["a\u2028b\x85c\x0cd\x1ce"],
 }
-
-
-def complaint(action, *arguments) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 def ways(path: Path) -> list:

@@ -87,7 +87,7 @@ def alone(tmp_path, monkeypatch):
         ("a.csv", f"a,b\n{'x' * 200_000},2\n1,2,3\n", "a.csv is not a table: line 3 has 3 columns"),
         ("a.csv", "\n \n", "a.csv is empty"),
         ("a.tsv", 'text\tlabel\n"open\t1\nb\t2\t3\n', "a.tsv is not a table: line 3 has 3 columns"),
-        ("a.csv", "a,b\r1,2\r", "a.csv is not a table: line 1: new-line character"),
+        ("a.csv", "a,b\r1,2\r", "a.csv is not a table: line 1 has a carriage return within"),
         ("a.json", '[{"a": 1},\n 2]', "a.json is not a list of JSON objects"),
         ("a.json", "[1", "a.json, a list, is not JSON"),
     ],
@@ -105,6 +105,8 @@ def test_values_are_read_as_they_stand():
         ("01", 'x "y"\nz'), (" 2", "true"), ("", ""), ("3", None)
     ]  # fmt: skip
     assert rows_of('a\tb\n"x\t"\n', "a.tsv") == [{"a": '"x', "b": '"'}]
+    assert rows_of('a,b\n5" thick,4"\n', "a.csv") == [{"a": '5" thick', "b": '4"'}]
+    assert rows_of('a\n4"', "a.csv") == [{"a": '4"'}]
     assert rows_of(",a,a\n0,1,2\n", "a.csv") == [{"column 1": "0", "a": "1", "column 3": "2"}]
 
 

@@ -14,7 +14,13 @@ CLASS = (
     "sentiment", "polarity", "topic", "intent", "emotion", "target",
 )  # fmt: skip
 SIDES = ("source", "target"), ("src", "tgt"), ("src", "trg")
-LANGUAGE = re.compile(r"[a-z]{2,3}([_-][a-z]{2,4})?")  # en, de_at
+CODE = re.compile(r"[a-z]{2,3}([_-][a-z]{2,4})?")  # of a language: en, de_at
+LANGUAGES = (
+    "arabic", "chinese", "czech", "danish", "dutch", "english", "finnish", "french", "german",
+    "greek", "hebrew", "hindi", "hungarian", "indonesian", "italian", "japanese", "korean",
+    "norwegian", "persian", "polish", "portuguese", "romanian", "russian", "spanish", "swahili",
+    "swedish", "thai", "turkish", "ukrainian", "vietnamese", "deutsch", "español", "français",
+)  # fmt: skip
 MOST_CLASSES = 1000
 
 
@@ -45,7 +51,9 @@ def known_sides(names: Sequence[str]) -> tuple[str, str] | None:
     for left, right in SIDES:
         if left in plain and right in plain:
             return plain[left], plain[right]
-    languages = [name for name in names if LANGUAGE.fullmatch(_plain(name))]
+    languages = [name for name in names if _is_language(name)]
+    if len(languages) > 2:  # id is Indonesian, but most often a number
+        languages = [name for name in languages if _plain(name) != "id"]
     return (languages[0], languages[1]) if len(languages) == 2 else None
 
 
@@ -72,11 +80,10 @@ def pair_columns(names: Sequence[str], source: str, target: str, where: str) -> 
     return source or next(left), target or next(left)
 
 
-def has_known_names(names: Iterable[str]) -> bool:
+def has_known_names(names: Sequence[str]) -> bool:
     """Whether one is a column's known name, or all are languages."""
-    known = {*TEXT, *CLASS, "id", *(name for pair in SIDES for name in pair)}
-    words = [_plain(name) for name in names]
-    return bool(known & {*words}) or all(map(LANGUAGE.fullmatch, words))
+    known = {*TEXT, *CLASS, *LANGUAGES, "id", *(name for pair in SIDES for name in pair)}
+    return bool(known & {*map(_plain, names)}) or all(map(_is_language, names))
 
 
 def in_order(values: Iterable[str]) -> list[str]:
@@ -90,6 +97,10 @@ def in_order(values: Iterable[str]) -> list[str]:
 
 def _plain(name: str) -> str:
     return str(name).strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _is_language(name: str) -> bool:
+    return _plain(name) in LANGUAGES or CODE.fullmatch(_plain(name)) is not None
 
 
 def _known(names: Iterable[str], known: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Texts with labels, through Hugging Face `datasets`: files of your own, or a set on its hub."""
+"""Texts with labels: tables of your own, lines of a class and a text, or a set on the hub."""
 
 import contextlib
 import dataclasses

@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 from tlite.data.documents import SIZE, Piece, Source, plan, read_piece, source_files
 from tlite.data.manifest import (
     BEGINNINGS,
-    TYPES,
     CorpusTokenizer,
     Manifest,
     PartFiles,
@@ -85,10 +84,7 @@ def prepare(
     if shard_tokens < 0 or processes < 0:
         raise UserError("shard_tokens and processes must not be negative")
     work = folder.parent / f"{folder.name}.preparing"
-    if os.path.lexists(folder):
-        if (work / "asked.json").exists() and not (work / "corpus").exists():
-            shutil.rmtree(work, ignore_errors=True)  # a kill has come after the corpus was whole
-        raise UserError(f"{folder} exists already: name another folder, or remove it")
+    _check_free(folder, work)
     pieces = plan(source, piece_size)
     asked = {
         "source": asdict(source),
@@ -97,33 +93,42 @@ def prepare(
         "piece_size": piece_size,
     }
     with disk_errors(work), _work_folder(work, asked):
-        coding, tokenizer = _coding(work, source, pieces, tokenizing)
+        coding = _coding(work, source, pieces, tokenizing)
         totals = _encode(source, coding, pieces, work / "pieces", processes or num_cores())
         if source.validation_fraction and not totals["validation"].tokens:
-            shutil.rmtree(work)
+            shutil.rmtree(work)  # another fraction is another command
             raise UserError(
                 f"of {totals['training'].documents:,} documents none is in the validation part of "
                 f"{source.validation_fraction:g}: raise --validation-fraction"
             )
         manifest = Manifest(
-            coding.dtype,
-            tokenizer["vocabulary_size"],
-            {
-                part: _join(work, part, len(pieces), coding, shard_tokens, totals[part])
-                for part in totals
-                if totals[part].tokens
-            },
-            CorpusTokenizer(coding.kind, coding.path, tokenizer["sha256"]),
+            dtype_for(coding.vocabulary_size),
+            coding.vocabulary_size,
+            _join(work, len(pieces), coding.dtype.itemsize, shard_tokens, totals),
+            CorpusTokenizer(coding.kind, coding.path, coding.sha256),
             coding.end_id,
             asdict(source) | {"tokenizer": tokenizing.name},
         )
         write_manifest(work / "corpus", manifest)
-        for path in (work / "corpus").iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        os.rename(work / "corpus", folder)
-        shutil.rmtree(work, ignore_errors=True)
+        _appear(work, folder)
     return manifest
+
+
+def _check_free(folder: Path, work: Path) -> None:
+    """Raises a `UserError` where the folder exists; what a kill has left after that goes."""
+    if os.path.lexists(folder):
+        if (work / "asked.json").exists() and not (work / "corpus").exists():
+            shutil.rmtree(work, ignore_errors=True)
+        raise UserError(f"{folder} exists already: name another folder, or remove it")
+
+
+def _appear(work: Path, folder: Path) -> None:
+    """Let the corpus appear, once all of it is on the disk."""
+    for path in (work / "corpus").iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    os.rename(work / "corpus", folder)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -148,13 +153,13 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
         if not before.exists():
             if {path.name for path in work.iterdir()} - {"lock", "asked.json.new"}:
                 raise UserError(f"{work} is in the way: it is not what tlite prepare has begun")
-        elif before.read_text(encoding="utf-8") != content:
-            if any((work / "pieces").glob("*.json")):
+        elif not (work / "corpus").exists() or before.read_text(encoding="utf-8") != content:
+            if (work / "corpus").exists() and any((work / "pieces").glob("*.json")):
                 raise UserError(
                     f"{work} is what another command has begun, or its source has changed: remove "
                     "it to begin anew"
                 )
-            (work / "tokenizer.json").unlink(missing_ok=True)  # nothing was finished
+            (work / "tokenizer.json").unlink(missing_ok=True)  # of what came to nothing, or is done
             for name in ("pieces", "corpus"):
                 shutil.rmtree(work / name, ignore_errors=True)
         write_file(before, content)
@@ -163,27 +168,25 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def _coding(
-    work: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing
-) -> tuple[Coding, dict[str, Any]]:
-    """How to encode, and what the tokenizer is; made once, and kept for later tries."""
+def _coding(work: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Coding:
+    """How to encode; made once, and kept for later tries."""
     kept, inside = work / "tokenizer.json", work / "corpus"
     if not kept.exists():
         tokenizer = tokenizing.make(partial(texts_of, source, pieces))
         path = inside / tokenizer.file_name
         tokenizer.save(path)
-        kinds = {CharTokenizer: "characters", ByteTokenizer: "bytes"}
-        about = {
-            "kind": kinds.get(type(tokenizer), "pretrained"),
-            "file": path.name,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "vocabulary_size": max(len(tokenizer), getattr(tokenizer, "largest_id", 0) + 1),
-            "end_id": getattr(tokenizer, "eos_id", None),
-        }
-        write_file(kept, json.dumps(about))
-    about = json.loads(kept.read_text(encoding="utf-8"))
-    path = str((inside / about["file"]).resolve())
-    return Coding(about["kind"], path, dtype_for(about["vocabulary_size"]), about["end_id"]), about
+        made = Coding(
+            {CharTokenizer: "characters", ByteTokenizer: "bytes"}.get(
+                type(tokenizer), "pretrained"
+            ),
+            path.name,
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            max(len(tokenizer), getattr(tokenizer, "largest_id", 0) + 1),
+            getattr(tokenizer, "eos_id", None),
+        )
+        write_file(kept, json.dumps(asdict(made)))
+    coding = Coding(**json.loads(kept.read_text(encoding="utf-8")))
+    return replace(coding, path=str((inside / coding.path).resolve()))
 
 
 def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[str]:
@@ -213,7 +216,8 @@ def _encode(
     """Encode the pieces that are not there yet; the totals of each part."""
     known = all(piece.size for piece in pieces)
     sizes = [piece.size if known else 1 for piece in pieces]
-    left = [task for task in enumerate(pieces) if finished(folder, task[0], coding.dtype) is None]
+    width = coding.dtype.itemsize
+    left = [task for task in enumerate(pieces) if finished(folder, task[0], width) is None]
     todo = sum(sizes[number] for number, _ in left)
     encode = partial(encode_piece, source, coding, folder.resolve())
     count = len(pieces) - len(left)
@@ -232,7 +236,7 @@ def _encode(
             results.close()
     totals = {part: Totals() for part in BEGINNINGS}
     for number in range(len(pieces)):
-        for part, of_piece in finished(folder, number, coding.dtype).items():
+        for part, of_piece in finished(folder, number, width).items():
             whole = totals[part]
             whole.tokens += of_piece.tokens
             whole.documents += of_piece.documents
@@ -241,26 +245,29 @@ def _encode(
 
 
 def _join(
-    work: Path, part: str, pieces: int, coding: Coding, shard_tokens: int, totals: Totals
-) -> PartFiles:
-    """Write the tokens of all pieces, one behind the other, to the files of a part."""
-    beginning, width = BEGINNINGS[part], TYPES[coding.dtype].itemsize
-    for path in (work / "corpus").glob(f"{beginning}*.bin"):  # of a try that was killed
+    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Totals]
+) -> dict[str, PartFiles]:
+    """Write the tokens of all pieces, one behind the other, to the files of each part."""
+    for path in (work / "corpus").glob("*.bin"):  # of a try that was killed
         path.unlink()
-    paths = (tokens_path(work / "pieces", number, part) for number in range(pieces))
-    chunks = (chunk for path in paths if path.exists() for chunk in _chunks(path))
-    files, left = [], next(chunks, b"")
-    while left:
-        name = f"{beginning}-{len(files):05d}.bin" if shard_tokens else f"{beginning}.bin"
-        digest, size = hashlib.sha256(), 0
-        room = (shard_tokens or totals.tokens) * width
-        with (work / "corpus" / name).open("wb") as file:
-            while chunk := left[: room - size]:
-                file.write(chunk)
-                digest.update(chunk)
-                size, left = size + len(chunk), left[len(chunk) :] or next(chunks, b"")
-        files.append(TokenFile(name, size // width, digest.hexdigest()))
-    return PartFiles(tuple(files), totals.documents, totals.bytes)
+    parts = {}
+    for part, found in totals.items():
+        paths = (tokens_path(work / "pieces", number, part) for number in range(pieces))
+        chunks = (chunk for path in paths if path.exists() for chunk in _chunks(path))
+        files, left = [], next(chunks, b"")
+        while left:
+            shard = f"-{len(files):05d}" if shard_tokens else ""
+            name, size, digest = f"{BEGINNINGS[part]}{shard}.bin", 0, hashlib.sha256()
+            room = (shard_tokens or found.tokens) * width
+            with (work / "corpus" / name).open("wb") as file:
+                while chunk := left[: room - size]:
+                    file.write(chunk)
+                    digest.update(chunk)
+                    size, left = size + len(chunk), left[len(chunk) :] or next(chunks, b"")
+            files.append(TokenFile(name, size // width, digest.hexdigest()))
+        if files:
+            parts[part] = PartFiles(tuple(files), found.documents, found.bytes)
+    return parts
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tlite.data.documents import Fragment, Piece, Source, read_piece
-from tlite.data.manifest import TYPES, write_file
+from tlite.data.manifest import TYPES, dtype_for, write_file
 from tlite.errors import UserError, needs_extra
 
 AT_ONCE = 2**17  # characters that are encoded together
@@ -28,9 +28,16 @@ class Coding:
     """characters, bytes or pretrained."""
     path: str
     """The tokenizer's file."""
-    dtype: str
+    sha256: str
+    """Of that file."""
+    vocabulary_size: int
     end_id: int | None
     """Follows each document."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the token files."""
+        return TYPES[dtype_for(self.vocabulary_size)]
 
 
 @dataclass
@@ -52,7 +59,7 @@ def encode_piece(source: Source, coding: Coding, folder: Path, task: tuple[int, 
         UserError: the piece can't be read, or has a text that can't be encoded.
     """
     number, piece = task
-    encode, dtype = load_encoder(coding.kind, coding.path), TYPES[coding.dtype]
+    encode, dtype = load_encoder(coding.kind, coding.path), coding.dtype
     end = b"" if coding.end_id is None else np.array(coding.end_id, dtype).tobytes()
     totals: dict[str, Totals] = {}
     files = {}
@@ -75,15 +82,14 @@ def encode_piece(source: Source, coding: Coding, folder: Path, task: tuple[int, 
     return sum(total.bytes for total in totals.values())
 
 
-def finished(folder: Path, number: int, dtype: str) -> dict[str, Totals] | None:
-    """The totals of a piece by side, if its tokens are there."""
+def finished(folder: Path, number: int, width: int) -> dict[str, Totals] | None:
+    """The totals of a piece by side, if its tokens, of `width` bytes each, are there."""
     try:
         content = json.loads(_totals_path(folder, number).read_text(encoding="utf-8"))
         totals = {side: Totals(**total) for side, total in content.items()}
         sizes = {side: tokens_path(folder, number, side).stat().st_size for side in totals}
     except (FileNotFoundError, ValueError):
         return None
-    width = TYPES[dtype].itemsize
     whole = all(size == totals[side].tokens * width for side, size in sizes.items())
     return totals if whole else None
 

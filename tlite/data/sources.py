@@ -5,9 +5,9 @@ import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from tlite.data import shakespeare
+from tlite.config.files import run_file, shipped_experiments
 from tlite.data.columns import text_column
 from tlite.data.download import data_folder, find_downloaded, find_or_download
 from tlite.data.files import KINDS, find, locate
@@ -50,10 +50,7 @@ class TextFile:
     text_column: str = ""
     """Of a table: the column with the text; the one whose name is known unless given."""
 
-    @staticmethod
-    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a config of 0.2.0, which said how large a file may be."""
-        return {name: value for name, value in values.items() if name != "max_megabytes"}
+    read_earlier = staticmethod(TableData.read_earlier)
 
     def reads(self, part: Part) -> list[str]:
         """The file that every part is read from."""
@@ -138,7 +135,7 @@ class TinyShakespeare(Download):
 
 @dataclass(frozen=True)
 class Shakespeare(Download):
-    """All the plays: Project Gutenberg's complete works (#100), prepared by `prepare`."""
+    """All the plays: Project Gutenberg's complete works (#100), by `experiments/gutenberg.py`."""
 
     validation_fraction: float = 0.05
     """The last part of the text, kept for validation."""
@@ -151,8 +148,9 @@ class Shakespeare(Download):
 
     def load(self) -> str:
         path = find_or_download(self.file, self.url, self.sha256, self.folder)
+        parser = run_file(shipped_experiments() / "gutenberg.py", "tlite_gutenberg")
         try:
-            return shakespeare.prepare(read_text(path))
+            return parser.prepare(read_text(path))
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error
 

@@ -49,8 +49,8 @@ class TableData:
     test: tuple[str, ...] = ()
     """Files that only `tlite evaluate --split test` reads."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of CSV or TSV files whose first line is a row; such as one where no name
-    is known or given, which then has column 1, column 2, ..."""
+    """Names of the columns of CSV or TSV files whose first line is a row; it is one where no name
+    in it is known or given: then they are column 1, column 2, ..."""
     encoding: str = "utf-8"
     """How the text files are encoded."""
     validation_fraction: float = 0.1
@@ -80,7 +80,7 @@ class TableData:
         parts = {name: tuple(map(locate, getattr(self, name))) for name in NAMES}
         # A run knows its other parts again, but not the test part: no other file of that name.
         if self.training and os.path.isabs(self.training[0]) and parts["training"] == self.training:
-            parts["test"] = self.test
+            parts["test"] = tuple(n if os.path.isabs(n) else locate(n) for n in self.test)
         return dataclasses.replace(self, path=path, **parts)
 
     def with_path(self) -> "TableData":

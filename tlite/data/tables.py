@@ -20,6 +20,7 @@ Part = Literal["training", "validation", "test"]
 Side = Literal["training", "validation"]
 Row = TypeVar("Row")
 SAVED = ("dataset_dict.json", "dataset_info.json")  # one of them is in what save_to_disk writes
+END = "\0"  # a line after the last one: a quotation mark that is open still takes it in
 SAMPLE = 1000  # rows of JSON Lines whose fields are a table's columns
 
 
@@ -36,16 +37,20 @@ def file_rows(
         UserError: it is too large, or not what its ending says (the line is named where there is
             one).
     """
-    kind = kind_of(path)
-    if kind in ("parquet", "arrow"):
-        yield from (
-            parquet_rows(parquet_file(path), path) if kind == "parquet" else _arrow_rows(path)
-        )
-        return
-    lines = text_lines(path, encoding, any_size=any_size)
-    if kind == "json":
-        yield from _json_rows(lines, path)
-        return
+    if (kind := kind_of(path)) == "parquet":
+        yield from parquet_rows(parquet_file(path), path)
+    elif kind == "arrow":
+        with open_file(path) as file, _of_pyarrow(path):
+            for batch in _arrow(file)[1]:
+                yield from batch.to_pylist()
+    else:
+        lines = text_lines(path, encoding, any_size=any_size)
+        yield from _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
+
+
+def _csv_rows(
+    lines: Iterator[str], path: Path, columns: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
     cells = _cells(lines, path)
     names = columns or column_names(next(cells, (1, []))[1], path)
     for number, row in cells:
@@ -57,11 +62,11 @@ def file_rows(
 
 def _cells(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
     """The cells of each row of a CSV or TSV, and the line that it ends in; empty lines are none."""
-    lines_of_row: list[str] = []
+    of_row: list[str] = []  # its lines
 
     def noted() -> Iterator[str]:
-        for line in lines:
-            lines_of_row.append(line)
+        for line in itertools.chain(lines, [END]):
+            of_row.append(line)
             yield line
 
     tabs = ".tsv" in path.suffixes
@@ -69,15 +74,18 @@ def _cells(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
     rows = csv.reader(noted(), **({"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}))
     try:
         for row in rows:
-            text, lines_of_row[:] = "".join(lines_of_row), []
-            start = rows.line_num + 1 - text.count("\n")
-            if text.strip():
+            text, start = "".join(of_row), rows.line_num + 1 - len(of_row)
+            of_row.clear()
+            if text == END:
+                return
+            if text.endswith(END):
+                told = f"the quotation mark in line {start} has no second one"
+                raise UserError(f"{path} is not a table: {told}")
+            if text.strip(" \r\n" if tabs else None):
                 yield rows.line_num, row
     except csv.Error as error:
-        raise UserError(f"{path} is not a table: line {rows.line_num}: {error}") from error
-    if not tabs and rows.line_num and text.count('"') % 2:
-        told = f"the quotation mark in line {start} has no second one"
-        raise UserError(f"{path} is not a table: {told}")
+        told = f"line {rows.line_num} has a carriage return within"
+        raise UserError(f"{path} is not a table: {told}") from error
 
 
 def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -127,13 +135,16 @@ def _objects(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
             yield json_object(line, f"{path} is not JSON Lines: line {number}")
 
 
-def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with open_file(path) as file:
-        for batch in _arrow_batches(file, path)[1]:
-            yield from batch.to_pylist()
+@contextlib.contextmanager
+def _of_pyarrow(path: Path) -> Iterator[None]:
+    """Turn what `pyarrow` raises, whose errors are of these kinds, into a sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a whole {kind_of(path).capitalize()} file") from error
 
 
-def _arrow_batches(file: Any, path: Path) -> tuple[Any, Iterable[Any]]:
+def _arrow(file: Any) -> tuple[Any, Iterable[Any]]:
     """The schema and the parts of an Arrow file, or of a stream such as `datasets` writes."""
     with needs_extra("text"):
         import pyarrow
@@ -142,10 +153,7 @@ def _arrow_batches(file: Any, path: Path) -> tuple[Any, Iterable[Any]]:
         return stream.schema, stream
     except (OSError, ValueError):
         file.seek(0)
-    try:
-        whole = pyarrow.ipc.open_file(file)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a whole Arrow file") from error
+    whole = pyarrow.ipc.open_file(file)
     return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
 
 
@@ -180,21 +188,17 @@ def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
     with needs_extra("text"):
         import pyarrow.parquet
     is_there(path)
-    try:
+    with _of_pyarrow(path):
         file = pyarrow.parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
-    except (OSError, ValueError) as error:  # pyarrow's own are of these kinds
-        raise UserError(f"{path} is not a whole Parquet file") from error
     need_columns(file.schema_arrow.names, columns, str(path))
     return file
 
 
 def parquet_rows(file: Any, path: Path, at_once: int = 1000, **which: Any) -> Iterator[dict]:
     """The rows of a Parquet file, or `which` `iter_batches` is asked for, some read at a time."""
-    try:
+    with _of_pyarrow(path):
         for batch in file.iter_batches(at_once, **which):
             yield from batch.to_pylist()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a whole Parquet file") from error
 
 
 @contextlib.contextmanager
@@ -269,8 +273,8 @@ def features_of(path: Path) -> Any:
     if (kind := kind_of(path)) == "parquet":
         schema = parquet_file(path).schema_arrow
     elif kind == "arrow":
-        with open_file(path) as file:
-            schema = _arrow_batches(file, path)[0]
+        with open_file(path) as file, _of_pyarrow(path):
+            schema = _arrow(file)[0]
     if kind not in ("parquet", "arrow") or b"huggingface" not in (schema.metadata or {}):
         return None
     return import_datasets().Features.from_arrow_schema(schema)
