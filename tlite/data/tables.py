@@ -186,10 +186,10 @@ def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
         UserError: it has them not, or is damaged.
     """
     with needs_extra("text"):
-        import pyarrow.parquet
+        from pyarrow import parquet
     is_there(path)
     with _of_pyarrow(path):
-        file = pyarrow.parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
+        file = parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
     need_columns(file.schema_arrow.names, columns, str(path))
     return file
 
