@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tlite.data.documents import Fragment, Piece, Source, read_piece
-from tlite.data.manifest import TYPES, dtype_for, write_file
+from tlite.data.manifest import TYPES, dtype_for
 from tlite.errors import UserError, needs_extra
 
 AT_ONCE = 2**17  # characters that are encoded together
@@ -74,16 +73,18 @@ def encode_piece(source: Source, coding: Coding, folder: Path, task: tuple[int, 
                 totals[side].tokens += len(ids) + len(last) // dtype.itemsize
                 totals[side].documents += ends
                 totals[side].bytes += len(text.encode())
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
-    content = {side: asdict(total) for side, total in totals.items()}
-    write_file(_totals_path(folder, number), json.dumps(content))
+    content = json.dumps({side: asdict(total) for side, total in totals.items()})
+    new = _totals_path(folder, number).with_suffix(".new")
+    new.write_text(content, encoding="utf-8")
+    new.replace(_totals_path(folder, number))
     return sum(total.bytes for total in totals.values())
 
 
 def finished(folder: Path, number: int, width: int) -> dict[str, Totals] | None:
-    """The totals of a piece by side, if its tokens, of `width` bytes each, are there."""
+    """The totals of a piece by side, if its tokens, of `width` bytes each, are there.
+
+    Nothing of a piece waits for the disk: after a loss of power the sizes tell what is missing.
+    """
     try:
         content = json.loads(_totals_path(folder, number).read_text(encoding="utf-8"))
         totals = {side: Totals(**total) for side, total in content.items()}
