@@ -4,6 +4,10 @@ The size and training of fairseq's `transformer_tiny` as published for this set:
 width 128, one embedding for source, target and output, joint subwords, 8,000 updates of about
 2 x 4,096 tokens.
 
+They are read from `multi30k/` in the data folder (TLITE_DATA). From the Hugging Face hub:
+OPTIONS="--hub bentrevett/multi30k --training train --validation validation --test test
+--source-column en --target-column de".
+
 command   make multi30k   (train --resume RUN goes on)
           make multi30k OPTIONS="--lowercase --pieces 9700", as published
 machine   two cores of an AMD EPYC with AVX-512, the last 3,400 updates of an Intel Xeon with AMX;
@@ -15,7 +19,6 @@ result    `tlite evaluate RUN --split test --checkpoint average`, beam 5, with t
 """
 
 from tlite.data import ParallelText
-from tlite.data.download import data_folder
 from tlite.experiment import PairSubwords, TranslatorExperiment
 from tlite.models import Attention, FeedForward, Seq2SeqConfig
 from tlite.training import TrainingConfig
@@ -25,21 +28,11 @@ def files(part: str) -> tuple[str, str]:
     return f"multi30k/{part}.en.gz", f"multi30k/{part}.de.gz"
 
 
-here = ParallelText(
-    training=files("train"), validation=files("val"), test=files("test_2016_flickr")
-)
-hub = ParallelText(
-    hub="bentrevett/multi30k",
-    training=("train",),
-    validation=("validation",),
-    test=("test",),
-    source_column="en",
-    target_column="de",
-)
-
 experiment = TranslatorExperiment(
     name="multi30k",
-    data=here if (data_folder() / "multi30k").is_dir() else hub,
+    data=ParallelText(
+        training=files("train"), validation=files("val"), test=files("test_2016_flickr")
+    ),
     tokenizer=PairSubwords(pieces=8000),
     model=Seq2SeqConfig(
         context=80,

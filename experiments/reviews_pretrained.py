@@ -11,7 +11,6 @@ result    test accuracy 44.7 +- 1.2 %, from scratch 46.8 +- 0.9 %
 
 import dataclasses
 
-from experiments.reviews import amazon
 from experiments.reviews import experiment as reviews
 from tlite.experiment import Pretraining, Words
 
@@ -23,6 +22,6 @@ experiment = dataclasses.replace(
     pretraining=Pretraining(
         pretraining_steps=1500,
         pretraining_batch_size=16,
-        unlabelled=("reviews/binary_extra.jsonl.gz",) if reviews.data is amazon else (),
+        unlabelled=("reviews/binary_extra.jsonl.gz",),
     ),
 )

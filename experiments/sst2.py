@@ -1,5 +1,8 @@
 """Sentences from film reviews, negative or positive: the Stanford Sentiment Treebank.
 
+They are read from `sst2/` in the data folder (TLITE_DATA). From the Hugging Face hub:
+OPTIONS="--hub SetFit/sst2 --training train --validation validation --test test".
+
 command   make sst2   (five seeds; OPTIONS="--bigrams 60000" for the wide model)
 machine   two cores of an AMD EPYC with AVX-512
 time      a minute and a half for the five
@@ -7,34 +10,23 @@ result    test accuracy 80.0 +- 0.8 %, with bigrams 81.2 +- 0.8 % (TF-IDF + LR 8
 """
 
 from tlite.data import LabelledText
-from tlite.data.download import data_folder
 from tlite.experiment import ClassifierExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, Pool
 from tlite.training import TrainingConfig
 
-CLASSES = {"0": "negative", "1": "positive"}
-local = LabelledText(
+data = LabelledText(
     training=("sst2/train.tsv.gz",),
     validation=("sst2/dev.tsv.gz",),
     test=("sst2/test.tsv.gz",),
     columns=("text", "label"),
     text_column="text",
     label_column="label",
-    labels=CLASSES,
-)
-published = LabelledText(
-    hub="SetFit/sst2",
-    training=("train",),
-    validation=("validation",),
-    test=("test",),
-    text_column="text",
-    label_column="label",
-    labels=CLASSES,
+    labels={"0": "negative", "1": "positive"},
 )
 
 experiment = ClassifierExperiment(
     name="sst2",
-    data=local if (data_folder() / "sst2").is_dir() else published,
+    data=data,
     tokenizer=Words(min_document_frequency=2, marks=True),
     model=ClassifierConfig(
         context=50,

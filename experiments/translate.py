@@ -1,7 +1,8 @@
 """From one language to another, of pairs of sentences of your own: a table with two columns.
 
-TSV, CSV, JSON Lines, Parquet, or a folder of `save_to_disk`. The columns are found, or named
-(--source-column, --target-column); a twentieth of the pairs is kept for validation unless there is
+TSV, CSV, JSON Lines, Parquet, or a folder of `save_to_disk`. Columns called source and target, or
+en and de, say, are known; of two others the first is the source; else they are named
+(--source-column, --target-column). A twentieth of the pairs is kept for validation unless there is
 a part for it (--validation FILE). Two text files with a sentence a line: --training a.en a.de
 
 command   tlite train translate --path pairs.tsv

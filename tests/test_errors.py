@@ -108,9 +108,9 @@ TINY = "--steps 1 --evaluate-every 1 --precision float32"
 @pytest.mark.parametrize(
     ("package", "command"),
     [
-        ("datasets", "classify --path a.csv"),
-        ("datasets", "translate --path a.csv"),
-        ("datasets", "text --path a.csv"),
+        ("datasets", "classify --hub some/set --training train"),
+        ("pyarrow", "translate --path a.parquet"),
+        ("pyarrow", "text --path a.parquet"),
         ("sklearn", "reviews_demo"),
         ("sacrebleu", "copy_task"),
         ("num2words", "numbers"),
@@ -122,7 +122,7 @@ def test_a_missing_package_is_told_before_there_is_a_run(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    for name in ("a.csv", "a.txt"):
+    for name in ("a.parquet", "a.txt"):
         (tmp_path / name).write_text("text,label\n" + "a good one,1\na bad one,0\n" * 60)
     assert main([*f"train {command} {TINY}".split(), "--run", "run"]) == 2
     assert f"this needs the package {package}: install it with " in capsys.readouterr().err

@@ -26,7 +26,7 @@ MISTAKES = {
     TRAIN + "--learning-rates 1 2": "--learning-rates is gone: --vary learning-rate 1e-3 3e-3",
     TRAIN + "--embedding-deviation -1": "embedding: deviation must be positive, not -1.0",
     TRAIN + "--name ''": "the name must be letters that can be printed",
-    TRAIN + "--max-megabytes 0": "max_megabytes must be at least 1, not 0",
+    TRAIN + "--max-megabytes 9": "the option --max-megabytes is gone: a file of up to 2,000",
     "train text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",
     "evaluate " + "n" * 300: "can't read n+/config.json: File name too long",
     TRAIN + "--run " + "n" * 300: "can't make the run folder n+: File name too long",

@@ -96,7 +96,10 @@ def corpus(tmp_path):
 
 
 def test_a_corpus_is_trained_and_measured(train_without_report, works, corpus):
-    run = train_without_report(f"corpus.py --folder {corpus} --separate-documents {TINY}").run
+    options = f"--folder {corpus} --separate-documents --vocabulary-size 260 {TINY}"
+    made = train_without_report(f"corpus.py {options}")
+    assert "257 tokens in the vocabulary, 260 rows in the embedding\n" in made.printed
+    run = made.run
     line = f"evaluate {run} --split training"
     assert re.search(r"nats per byte, .* bits per byte, .* [\d,]+ bytes", works(line))
     assert works(f"generate {run} --tokens 3 --prompt 12").startswith("12")

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.helpers.lines import read_line
 from tests.helpers.preparing import documents, ids, write_lines
+from tlite.cli.experiment_files import load_experiment
 from tlite.data import Corpus
 
 TEXTS = [f"This is text number {number}, and it ends here." for number in range(40)]
@@ -55,6 +57,25 @@ def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
         works(f"{line} {name}", out=other)
         np.testing.assert_array_equal(ids(Corpus(other)), ids(Corpus("out")))
         assert Corpus(other).manifest().end_id == Corpus("out").manifest().end_id is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "rows", "told"),
+    [
+        ("", 300, "the corpus has 300 tokens: the model has so many rows, not 50,304"),
+        ("--vocabulary-size 50304", 50304, ""),
+        ("--vocabulary-size 384", 384, ""),
+    ],
+)
+def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(works, source, capsys, line, rows, told):
+    pytest.importorskip("tokenizers")
+    works(f"prepare {source} out --tokenizer bpe --pieces 300 --validation-fraction 0.1")
+    words = ["--folder", "out", *line.split()]
+    experiment = read_line("gpt2", words, load_experiment("gpt2"))[0][""]
+    assert experiment.model.vocabulary_size == rows
+    out = capsys.readouterr().out
+    assert out.startswith(told)
+    assert bool(out) == bool(told)
 
 
 def test_the_column_is_named(works, fails, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.complaints import complaint
 from tlite.config import from_dict, to_dict
 from tlite.data import Corpus, places
 from tlite.data.corpus import Tokens
@@ -25,7 +26,6 @@ from tlite.data.manifest import (
     read_manifest,
     write_manifest,
 )
-from tlite.errors import UserError
 
 MANIFEST = Manifest(
     "uint16",
@@ -54,14 +54,6 @@ def rewrite(folder: Path, change) -> None:
     content = json.loads((folder / NAME).read_text())
     change(content)
     (folder / NAME).write_text(json.dumps(content))
-
-
-def complaint(action, *arguments, **settings) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments, **settings)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 # What is read

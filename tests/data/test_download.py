@@ -1,6 +1,5 @@
 """Downloads: a file appears whole and right, or not at all. The server is on this machine."""
 
-import contextlib
 import gzip
 import hashlib
 import socket
@@ -10,7 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tlite.data.download import data_folder, download, find_or_download
-from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
 
 BODY = bytes(range(256)) * 1024
@@ -26,8 +24,6 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(404)
         if self.path == "/nonsense":
             return self.wfile.write(b"nonsense\r\n\r\n")
-        if self.path == "/endless":
-            return self.write_without_end()
         self.send_response(200)
         if self.path == "/chunked":
             self.send_header("Transfer-Encoding", "chunked")
@@ -38,15 +34,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(head + (BODY if self.path == "/whole" else BODY[:-1000]))
 
-    def write_without_end(self):
-        """As many megabytes as are taken, without their number."""
-        self.send_response(200)
-        self.end_headers()
-        with contextlib.suppress(OSError):
-            while True:
-                self.wfile.write(bytes(MEGABYTE))
-                self.server.megabytes += 1
-
     def log_message(self, *_):
         pass
 
@@ -55,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.requests = server.megabytes = 0
+    server.requests = 0
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -113,15 +100,6 @@ def test_a_refused_connection_says_what_to_do(tmp_path, monkeypatch):
     assert url in message
     assert "refused" in message
     assert "put the file there yourself" in message
-
-
-@pytest.mark.parametrize("path", ["endless", "whole"])
-def test_a_download_stops_at_its_limit(server, tmp_path, path):
-    limit = 3 if path == "endless" else 0
-    with pytest.raises(UserError, match=f"is larger than the {limit} megabytes .* save it as"):
-        download(f"{server.url}/{path}", tmp_path / "a.txt", SHA256, limit)
-    assert files(tmp_path) == []
-    assert server.megabytes < 50  # what the system's buffers hold, and the limit
 
 
 @pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.gz", gzip.compress)])

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite.data import Pair, ParallelText
-from tlite.errors import UserError
 
-pytest.importorskip("datasets")
+pytestmark = pytest.mark.usefixtures("alone")
 
 PAIRS = [
     ("A man sleeps.", "Ein Mann schläft."),
@@ -22,16 +22,6 @@ PAIRS = [
     ("True", "☕"),
 ]
 COLUMNS = {"source_column": "en", "target_column": "de"}
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    """Files and the copies that `datasets` makes of them lie in a folder of the test's own."""
-    import datasets
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def write(name: str, content: str | bytes) -> str:
@@ -79,14 +69,6 @@ def texts(pairs) -> list[tuple[str, str]]:
     return [(pair.source, pair.target) for pair in pairs]
 
 
-def complaint(action, *arguments, **settings) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments, **settings)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
 # What is read
 
 
@@ -117,11 +99,6 @@ def test_several_files_follow_each_other():
         *PAIRS[:2],
     ]
     assert whole(table("a.jsonl"), table("b.tsv")) == 2 * PAIRS
-
-
-def test_files_are_found_in_the_data_folder():
-    sides("data/set/a.en", "data/set/a.de")
-    assert whole("set/a.en", "set/a.de") == PAIRS
 
 
 def test_columns_are_named_where_the_first_line_does_not():
@@ -209,20 +186,10 @@ def test_bytes_of_another_encoding_are_named_with_their_line():
     assert re.search(r"a.de is not utf-8 text: line 2 .*0xe9.*latin-1", complaint(whole, *names))
 
 
-def test_a_missing_file_is_named_with_the_data_folder(tmp_path):
-    message = complaint(whole, lines("a.en", ["x"]), "nowhere.de")
-    assert "there is no file nowhere.de" in message
-    assert str(tmp_path / "data") in message
-
-
 @pytest.mark.parametrize("part", ["training", "validation", "test"])
 def test_a_part_that_no_file_is_named_for_is_told_by_its_option(part):
     option = "--test" if part == "test" else "--training"
     assert option in complaint(read, part)
-
-
-def test_a_set_that_cannot_be_read_is_named():
-    assert "'no/where'" in complaint(read, hub="no/where", training=("train",))
 
 
 def test_files_without_a_line_are_told():

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.complaints import complaint
 from tests.helpers.preparing import (
     BYTES,
     END,
@@ -25,10 +27,10 @@ from tests.helpers.preparing import (
     process,
     write_lines,
 )
+from tests.helpers.tokenizers import beginning_with_a_space, byte_level
 from tlite.data.documents import Source, fragments, plan, read_piece, side_of
 from tlite.data.prepare import Tokenizing, prepare, texts_of
 from tlite.data.prepare_encoding import load_encoder
-from tlite.errors import UserError
 from tlite.text import CharTokenizer
 
 TEXTS = [
@@ -50,14 +52,6 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TLITE_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-
-
-def complaint(action, *arguments, **settings) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments, **settings)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 def sorted_texts(texts=TEXTS) -> list[str]:
@@ -112,6 +106,34 @@ def test_where_a_document_is_cut_gpt2_s_tokens_stay_the_same(text, longest):
     found = [fragment.text for fragment in fragments(["a" + text], 0.0, longest)]
     apart = [index for part in found for index in tokenizer.encode(part).tolist()]
     assert apart == tokenizer.encode("a" + text).tolist()
+
+
+MANY_LINES = "".join(f"line {n} of a text,{n % 3 * '  '}" + "\n" * (1 + n % 4) for n in range(200))
+
+
+@pytest.mark.parametrize("piece_size", [300, 2**23])
+@pytest.mark.parametrize("kind", ["as GPT-2's", "as Llama's", "as T5's"])
+def test_the_tokens_are_those_of_the_whole_text_however_it_is_cut(
+    tmp_path, monkeypatch, kind, piece_size
+):
+    tokenizers = pytest.importorskip("tokenizers")
+    from tlite.pretrained import PretrainedTokenizer
+
+    content = byte_level(MANY_LINES)
+    if kind != "as GPT-2's":
+        content = beginning_with_a_space(MANY_LINES)
+    if kind == "as T5's":
+        content.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(r"\s+"), " ")
+        content.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    (tmp_path / "a.txt").write_text(MANY_LINES)
+    write_lines(tmp_path / "a.jsonl", [MANY_LINES])
+    monkeypatch.setattr("tlite.data.documents.BLOCK", 200)
+    tokenizing = Tokenizing(kind, lambda _: PretrainedTokenizer(content, {}))
+    expected = content.encode(MANY_LINES, add_special_tokens=False).ids
+    for source in ("a.txt", "a.jsonl"):
+        options = {"piece_size": piece_size, "validation_fraction": 0.0}
+        corpus = made(source, f"of {source}", tokenizing=tokenizing, **options)
+        assert ids(corpus).tolist() == expected
 
 
 @functools.cache
@@ -300,8 +322,8 @@ def test_subwords_are_those_of_the_whole_text(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", texts)
     corpus = made(path, "out", tokenizing=tokenizing, validation_fraction=0.0, piece_size=500)
     manifest = corpus.manifest()
-    encode = load_encoder("pretrained", manifest.tokenizer.path)
-    expected = [[*row.tolist(), manifest.end_id] for row in encode(texts)]
+    rows = load_encoder("pretrained", manifest.tokenizer.path)([*fragments(texts, 0.0)])
+    expected = [[*row.tolist(), manifest.end_id] for row in rows]
     assert ids(corpus).tolist() == list(itertools.chain(*expected))
     assert ids(corpus).tolist().count(manifest.end_id) == len(texts)  # none that was typed
 
@@ -331,10 +353,7 @@ def long_source(tmp_path) -> Path:
 
 
 def finished_pieces(folder: str) -> int:
-    try:
-        return Path(f"{folder}.preparing/journal").read_bytes().count(b"\n")
-    except FileNotFoundError:  # not begun, or removed at the end
-        return 0
+    return len(list(Path(f"{folder}.preparing/pieces").glob("*.json")))
 
 
 def test_after_kills_at_any_moment_the_bytes_are_the_same(long_source, tmp_path):
@@ -434,13 +453,51 @@ def begun(long_source, monkeypatch):
     return long_source
 
 
-def test_a_line_of_the_journal_that_was_cut_off_is_passed_over(begun):
-    with open("out.preparing/journal", "a") as journal:
-        journal.write('{"pieces": 6, "par')
-    with open("out.preparing/corpus/train.bin", "ab") as file:
-        file.write(b"half a piece")
-    Path("out.preparing/pieces/train-left").write_bytes(b"left behind")
+@pytest.mark.parametrize("piece", ["2", "7"])  # finished, and not begun
+def test_tokens_of_a_piece_that_are_not_whole_are_written_anew(begun, piece):
+    Path(f"out.preparing/pieces/{piece}.training").write_bytes(b"half a piece")
+    Path("out.preparing/corpus/train-00000.bin").write_bytes(b"of a join that was killed")
     assert content_of_both(made(begun, "out", piece_size=2000), made(begun, "whole"))
+    assert content("out").keys() == content("whole").keys()
+
+
+def test_another_size_of_shards_goes_on_with_the_pieces(begun):
+    corpus = made(begun, "out", piece_size=2000, shard_tokens=30_000)
+    assert content_of_both(corpus, made(begun, "whole"))
+    assert corpus.manifest().parts["training"].files[0].tokens == 30_000
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_a_kill_has_left_of_a_corpus_that_is_whole_is_no_obstacle(begun, removed, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        made(begun, "out", piece_size=2000)
+    assert finished_pieces("out") > 5
+    before = content("out")
+    if removed:
+        shutil.rmtree("out")
+        made(begun, "out", piece_size=2000)
+        assert content("out") == before
+    else:
+        assert "exists already" in complaint(made, begun, "out", piece_size=2000)
+    assert not Path("out.preparing").exists()
+
+
+def test_all_is_on_the_disk_before_the_corpus_appears(tmp_path, monkeypatch):
+    written, fsync, rename = set(), os.fsync, os.rename
+
+    def noted(file):
+        written.add(os.fstat(file).st_ino)
+        fsync(file)
+
+    def appears(before, after):
+        assert {path.stat().st_ino for path in Path(before).iterdir()} <= written
+        rename(before, after)
+
+    monkeypatch.setattr("os.fsync", noted)
+    monkeypatch.setattr("os.rename", appears)
+    made(write_lines(tmp_path / "a.jsonl", TEXTS), "out")
+    assert content("out").keys() == {"corpus.json", "tokenizer.json", "train.bin", "val.bin"}
 
 
 def content_of_both(one, other) -> bool:
@@ -448,7 +505,7 @@ def content_of_both(one, other) -> bool:
 
 
 def test_another_command_is_refused(begun):
-    for change in ({"piece_size": 1000}, {"validation_fraction": 0.5}, {"shard_tokens": 9}):
+    for change in ({"piece_size": 1000}, {"validation_fraction": 0.5}, {"field": "n"}):
         told = complaint(made, begun, "out", **{"piece_size": 2000} | change)
         assert "out.preparing is what another command has begun" in told
 
@@ -457,17 +514,6 @@ def test_a_source_that_has_changed_is_refused(begun):
     with begun.open("a") as file:
         file.write('{"text": "more"}\n')
     assert "or its source has changed" in complaint(made, begun, "out", piece_size=2000)
-
-
-@pytest.mark.parametrize("damage", ["journal", "shorter", "gone"])
-def test_what_was_spoiled_meanwhile_is_told(begun, damage):
-    if damage == "journal":
-        Path("out.preparing/journal").write_text("{}\n")
-    elif damage == "shorter":
-        os.truncate("out.preparing/corpus/train.bin", 3)
-    else:
-        os.unlink("out.preparing/corpus/train.bin")
-    assert "and begin anew" in complaint(made, begun, "out", piece_size=2000)
 
 
 def test_two_at_a_time_are_refused(begun):
@@ -496,7 +542,7 @@ FAULTS = {
     "[1]": "is not a JSON object",
     "{": "is not JSON",
     '{"text": "\\ud800"}': "has half of a surrogate pair",
-    "[" * 10**5: "is not JSON",
+    "[" * 10**5: "is nested too deeply",
     "\udcff": "is not JSON",
 }
 
@@ -580,8 +626,9 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("tlite.data.prepare_journal._copy_bytes", full)
+        patch.setattr("tlite.data.prepare._chunks", full)
         assert os.strerror(28) in complaint(made, path, "out")
+        assert finished_pieces("out") == 1
     assert sorted(both(made(path, "out"))) == sorted_texts()
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite.data import LabelledText, ParallelText, TextFile
-from tlite.data.reading import MEGABYTE, check_file, read_lines, read_text, standard_input
-from tlite.errors import UserError
+from tlite.data.reading import MEGABYTE, read_lines, read_text, standard_input, text_lines
 
 CONTENTS = {
     "": [],
@@ -24,14 +24,6 @@ CONTENTS = {
     "one\n\ntwo": ["one", "", "two"],
     "a\u2028b\x85c\x0cd\x1ce\n": ["a\u2028b\x85c\x0cd\x1ce"],
 }
-
-
-def complaint(action, *arguments) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 def ways(path: Path) -> list:
@@ -150,42 +142,36 @@ def bomb(tmp_path):
     return path
 
 
-def test_a_bomb_is_stopped_at_the_limit_in_little_memory(bomb):
-    settings = {"training": (str(bomb),), "labels": {"a": "a"}, "max_megabytes": 3}
+def test_a_bomb_is_stopped_at_the_limit_in_little_memory(bomb, monkeypatch):
+    monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
+    settings = {"training": (str(bomb),), "labels": {"a": "a"}}
     table = bomb.rename(bomb.with_name("bomb.jsonl.gz")).resolve()
     copied = shutil.copy(table, bomb)
     text = LabelledText(**settings)
     tables = LabelledText(**settings | {"training": (str(table),)})
     tracemalloc.start()
     for way, *given in [
-        (read_text, copied, 3),
-        (read_lines, copied, "utf-8", 3),
-        (TextFile(str(copied), max_megabytes=3).load,),
+        (read_text, copied),
+        (read_lines, copied),
+        (TextFile(str(copied)).load,),
         (list, text.read("training")),
         (list, tables.read("training")),
-        (list, ParallelText(training=(str(copied),) * 2, max_megabytes=3)._all_rows("training")),
+        (list, ParallelText(training=(str(copied),) * 2)._all_rows("training")),
     ]:
         message = complaint(way, *given)
         assert "larger than 3 megabytes: 1 lines were read so far" in message
-        assert "raise max_megabytes (by --max-megabytes" in message
     assert tracemalloc.get_traced_memory()[1] < 40 * MEGABYTE
     tracemalloc.stop()
 
 
-def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path):
+def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 1)
     path = tmp_path / "a"
     path.write_bytes(b"x" * MEGABYTE)
-    assert len(read_text(path, 1)) == MEGABYTE
-    check_file(path, 1)
+    assert len(read_text(path)) == MEGABYTE
     path.write_bytes(b"x" * (MEGABYTE + 1))
-    assert "larger than 1 megabytes" in complaint(read_text, path, 1)
-    assert "larger than 1 megabytes" in complaint(check_file, path, 1)
-    check_file(path, None)
-
-
-def test_a_limit_of_nothing_is_refused(tmp_path):
-    (tmp_path / "a").touch()
-    assert "must be at least 1, not 0" in complaint(TextFile(str(tmp_path / "a"), 0.1, 0).load)
+    assert "larger than 1 megabytes" in complaint(read_text, path)
+    assert len(next(text_lines(path, any_size=True))) == MEGABYTE + 1
 
 
 def test_standard_input_is_asked_once_after_its_end(monkeypatch):

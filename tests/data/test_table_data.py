@@ -5,24 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite.config import from_dict, to_dict
 from tlite.data import LabelledText, ParallelText, TextFile
-from tlite.errors import UserError
 
 datasets = pytest.importorskip("datasets")
+pytestmark = pytest.mark.usefixtures("alone")
 
 TEXTS = [
     (f"number {i} is {'good' if i % 3 else 'bad'}", "pos" if i % 3 else "neg") for i in range(60)
 ]
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path, monkeypatch):
-    """Files and the copies that `datasets` makes of them lie in a folder of the test's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TLITE_DATA", "data")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    datasets.disable_progress_bars()
 
 
 def table(name: str, rows=TEXTS, header="review,stars") -> str:
@@ -41,13 +33,6 @@ def as_set(rows=TEXTS, names=("neg", "pos")):
 
 def classes(data: LabelledText, part="training") -> list[tuple[str, str]]:
     return [(e.text, data.classes[e.label]) for e in data.examples(part)]
-
-
-def complaint(action, *arguments) -> str:
-    with pytest.raises(UserError) as caught:
-        action(*arguments)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 def test_a_table_is_read_and_told(capsys):
@@ -109,26 +94,41 @@ def test_names_of_classes_and_splits_are_those_of_the_set(kind):
         assert "--test" in complaint(data.examples, "test")
 
 
-def test_a_table_without_names_has_them_made(capsys):
-    rows = [(f"this is number {i}, and it is long", label) for i, (_, label) in enumerate(TEXTS)]
-    Path("a.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
-    data = LabelledText(path="a.tsv").found()
-    assert (data.text_column, data.label_column) == ("column 1", "column 2")
+@pytest.mark.parametrize("first", ["so fine\tgood", "this is 1, and long\tgood"])
+def test_a_table_without_a_known_name_asks_and_the_names_that_it_prints_work(first, capsys):
+    rows = [first, *(f"{text}\t{label}" for text, label in TEXTS)]
+    Path("a.tsv").write_text("".join(f"{row}\n" for row in rows))
+    told = complaint(LabelledText(path="a.tsv").found)
+    assert "only 'column 1', 'column 2': say --text-column" in told
+    text, label = first.split("\t")
+    assert f"is a row: column 1 {text!r}, column 2 {label!r}" in capsys.readouterr().out
+    named = {"text_column": "column 1", "label_column": "column 2"}
+    data = LabelledText(path="a.tsv", **named).found()
     assert len([*classes(data), *classes(data, "validation")]) == len(rows)
+    assert LabelledText(path="a.tsv", text_column="column 1").found().labels == data.labels
+    data = LabelledText(path="a.tsv", text_column=text, label_column=label).found()  # no row
+    assert len([*classes(data), *classes(data, "validation")]) == len(rows) - 1
+    texts = TextFile("a.tsv", text_column="column 1")
+    assert texts.load() == texts.found().load() == "\n".join(row.split("\t")[0] for row in rows)
 
 
-def test_a_first_line_that_may_be_a_row_is_told(capsys):
-    data = LabelledText(path=table("a.csv", [*TEXTS, ("very nice", "pos")], "so fine,good")).found()
-    assert data.text_column == "so fine"
+@pytest.mark.parametrize("given", [{}, {"source_column": "column 1", "target_column": "column 2"}])
+@pytest.mark.parametrize("first", ["hello\tbonjour", "A man sleeps.\tUn homme dort."])
+def test_of_two_columns_without_known_names_the_first_is_the_source(first, given, capsys):
+    Path("a.tsv").write_text(f"{first}\n" + "one day\tun jour\n" * 9)
+    data = ParallelText(path="a.tsv", validation_fraction=0.5, **given).found()
+    pairs = [*data.pairs("training"), *data.pairs("validation")]
+    assert len(pairs) == 10
+    assert pairs[0][:2] == tuple(first.split("\t"))
     told = capsys.readouterr().out
-    assert "first line, 'so fine', 'good', is taken as the names of its columns" in told
-    assert "if it is a row, name them with --columns\n" in told
-    LabelledText(path=table("b.csv")).found()
-    TextFile(path="a.csv").found().load()  # it has no --columns
-    assert "first line" not in capsys.readouterr().out
-    Path("a.tsv").write_text("hello\tbonjour\n" + "one day\tun jour\n" * 9)
-    ParallelText(path="a.tsv").found()
-    assert "first line, 'hello', 'bonjour', is taken" in capsys.readouterr().out
+    how = "source: 'column 1', target: 'column 2', as of two columns the first is the source\n"
+    assert told.endswith(how) != bool(given)
+
+
+def test_a_column_that_a_first_line_without_known_names_has_not_is_told():
+    Path("a.tsv").write_text("hello\tbonjour\n")
+    told = complaint(ParallelText(path="a.tsv", source_column="en").found)
+    assert "no column 'en': it has hello, bonjour, column 1, column 2" in told
 
 
 def test_rows_without_a_text_or_a_class_are_left_out_and_told(capsys):
@@ -158,11 +158,9 @@ def test_a_class_that_only_the_validation_part_has_is_left_out_and_told(capsys):
         (
             [(f"text {i}", f"id{i}") for i in range(40)],
             "text,name",
-            "no column that may be the class",
+            "'name' has 36 different values",
         ),
         ([], "text,label", "the training part has no rows"),
-        ([("a", '"1'), ("b", "2")], "text,label", "the quotation mark in line 2 has no second one"),
-        ([("a", "1,2"), ("b", "2")], "text,label", "line 2 has 3 columns"),
     ],
 )
 def test_a_table_that_cannot_be_is_refused(rows, header, message):
@@ -228,7 +226,7 @@ def test_pairs_are_found_and_told(kind, capsys):
         rows = [{"translation": {"en": a, "de": b}} for a, b in PAIRS]
         datasets.Dataset.from_list(rows).save_to_disk("a.nested")
     data = ParallelText(path=f"a.{kind}").found()
-    names = "'column 1', target: 'column 2'" if kind == "tsv" else "'en', target: 'de'"
+    names = "'column 1', target: 'column 2'" if kind == "tsv" else "'en', target: 'de'\n"
     assert f"source: {names}" in capsys.readouterr().out
     found = [(p.source, p.target) for part in ("training", "validation") for p in data.pairs(part)]
     assert sorted(found) == sorted(PAIRS)
@@ -250,10 +248,11 @@ def test_what_was_found_here_is_found_from_elsewhere(name, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path / "other")
     assert here.located() == here
     assert len(here.examples("training")) == 54
-    # And where the project has moved, or the data folder.
     (tmp_path / name).rename(tmp_path / "other" / "a.csv")
-    moved = here.located([tmp_path / "other"])
-    assert moved.training == (str(tmp_path / "other" / "a.csv"),)
+    told = complaint(here.located().examples, "training")
+    assert told.startswith(f"there is no file {tmp_path / name}: if it has moved, name the folder")
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "other"))
+    assert here.located().training == (str(tmp_path / "other" / "a.csv"),)
 
 
 @pytest.mark.parametrize("labels", [{}, {"pos": "good", "neg": "bad"}], ids=["found", "given"])
@@ -266,13 +265,16 @@ def test_lines_of_a_class_and_a_text_have_no_columns(labels, capsys):
     assert capsys.readouterr().out.split("\n")[0] == told
 
 
-def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path):
+def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path, monkeypatch):
     for name in ("train.csv", "elsewhere/test.csv", "test.csv"):
         Path(name).parent.mkdir(exist_ok=True)
         table(name)
     data = LabelledText(path="train.csv", test=("elsewhere/test.csv",)).located().found()
     Path("elsewhere/test.csv").unlink()
-    assert "no file" in complaint(lambda: list(data.located((tmp_path,)).examples("test")))
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    assert "no file" in complaint(lambda: list(data.located().examples("test")))
+    again = LabelledText(training=data.training, test=("test.csv",)).located()
+    assert again.test == (str(tmp_path / "test.csv"),)
 
 
 def test_a_folder_of_tables_is_read_as_its_tables(tmp_path):

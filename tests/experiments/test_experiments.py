@@ -1,5 +1,6 @@
 import json
 import re
+import sys
 
 import pytest
 
@@ -30,6 +31,30 @@ def test_an_experiment_inherits_over_one_file_at_most():
     for name, parents in inherited.items():
         assert len(parents) <= 1, name
         assert not any(inherited.get(parent) for parent in parents), name
+
+
+@pytest.mark.parametrize("name", ["reviews", "reviews_binary", "sst2", "multi30k"])
+def test_what_an_experiment_trains_on_does_not_depend_on_what_folders_there_are(
+    name, tmp_path, monkeypatch
+):
+    datas = []
+    for folders in ([], ["reviews", "sst2", "multi30k"]):
+        for folder in folders:
+            (tmp_path / folder).mkdir()
+        monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+        for module in [module for module in sys.modules if module.startswith("experiments.")]:
+            monkeypatch.delitem(sys.modules, module)
+        datas.append(load_experiment(name).data)
+    assert datas[0] == datas[1]
+
+
+@pytest.mark.parametrize("name", ["sst2", "multi30k"])
+def test_the_hub_is_named_by_options(name):
+    said = find_experiments()[name].read_text().partition('"--hub ')[2].partition('"')[0]
+    data = read_line(name, ["--hub", *said.split()], load_experiment(name))[0][""].data
+    parts = ("train",), ("validation",), ("test",)
+    assert (data.training, data.validation, data.test) == parts
+    assert data.hub == said.split()[0]
 
 
 def test_a_neighbour_that_is_no_experiment_is_not_listed(tmp_path, monkeypatch):

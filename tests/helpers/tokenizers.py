@@ -16,3 +16,20 @@ def byte_level(trained=TEXT):
     )  # fmt: skip
     tokenizer.train_from_iterator([trained], trainer)
     return tokenizer
+
+
+def beginning_with_a_space(trained: str = TEXT):
+    """As Llama's older ones: "▁" is put before a text, and stands for each space in it."""
+    import json
+
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    marks = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=marks, show_progress=False)
+    tokenizer.train_from_iterator(trained.split("\n"), trainer)
+    content = json.loads(tokenizer.to_str()) | {"pre_tokenizer": None}
+    return Tokenizer.from_str(json.dumps(content))

@@ -58,23 +58,16 @@ def test_a_run_is_opened_from_another_folder(kind, here, elsewhere):
     assert again.experiment == begun.experiment
 
 
-def test_a_run_of_before_and_a_project_that_moved_are_found_by_the_run_s_folder(here, elsewhere):
+def test_where_the_data_of_a_run_has_moved_its_new_place_is_named(here, elsewhere, monkeypatch):
     start(TINY, Path("run"))
-    config = here / "run" / "config.json"
-    content = json.loads(config.read_text())
-    path = content["experiment"]["data"]["path"]
-    assert path == str(here / "my.txt")
     elsewhere()
-    content["experiment"]["data"]["path"] = "my.txt"  # as it was kept once
-    config.write_text(json.dumps(content))
-    assert open_recipe(here / "run").experiment.data.path == path
-    content["experiment"]["data"]["path"] = path
-    config.write_text(json.dumps(content))
     moved = here.rename(here.with_name("moved"))
-    assert open_recipe(moved / "run").experiment.data.path == str(moved / "my.txt")
-    (moved / "my.txt").unlink()
-    with pytest.raises(UserError, match=r"can't read .*project/my\.txt: No such file"):
+    with pytest.raises(
+        UserError, match=r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
+    ):
         open_recipe(moved / "run")
+    monkeypatch.setenv("TLITE_DATA", str(moved))
+    assert open_recipe(moved / "run").experiment.data.path == str(moved / "my.txt")
 
 
 def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):

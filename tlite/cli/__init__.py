@@ -45,6 +45,7 @@ COMMANDS = {
 GONE = {
     "--learning-rates": "--vary learning-rate 1e-3 3e-3 trains and compares several",
     "--follow": "tlite follow RUN --to tensorboard follows a run",
+    "--max-megabytes": "a file of up to 2,000 megabytes is read; tlite prepare reads any",
 }
 """Options of version 0.2.0, and what to do instead."""
 USAGE = """tlite: transformers as short pure functions

@@ -24,6 +24,7 @@ from tlite.cli.options import Train, TrainExperiment
 from tlite.errors import UserError
 from tlite.models import Attention, Projection, RotaryScaling
 from tlite.models.parts import ACTIVATIONS, WORDS
+from tlite.recipes.kinds import fit_to_corpus
 
 OPTIONAL = {
     "scaling": {name: RotaryScaling(name) for name in ("linear", "llama3", "yarn")},
@@ -100,7 +101,9 @@ def read_experiment(
     said = f" Its variants: {', '.join(variants)}." if variants else ""
     given = TrainExperiment(**vars(asked), experiment=base)
     settings = {"default": given, "description": f"Train experiments/{name}.{said}"}
-    return parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    found = parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    options = [word.partition("=")[0].replace("_", "-") for word in words]
+    return found if "--vocabulary-size" in options else fit_to_corpus(found)
 
 
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:

@@ -50,11 +50,10 @@ class Corpus:
         if self.validation_tokens < 1:
             raise ValueError(f"validation_tokens must be at least 1, not {self.validation_tokens}")
 
-    def located(self, folders: Sequence[Path] = ()) -> "Corpus":
-        """The same, from whatever folder it is read; it is looked for in these `folders` too."""
-        tokenizer = locate(self.corpus_tokenizer, folders, in_data=False)  # or one of the hub
-        folder = locate(self.folder, folders)
-        return dataclasses.replace(self, folder=folder, corpus_tokenizer=tokenizer)
+    def located(self) -> "Corpus":
+        """The same, from whatever folder it is read."""
+        tokenizer = locate(self.corpus_tokenizer, in_data=False)  # or one of the hub
+        return dataclasses.replace(self, folder=locate(self.folder), corpus_tokenizer=tokenizer)
 
     def manifest(self) -> Manifest:
         """What is said of the files; their sizes are checked, their content is not.
@@ -70,7 +69,10 @@ class Corpus:
         except (OSError, ValueError):
             there = False
         if not there:
-            raise UserError(f"there is no folder {self.folder}: tlite prepare makes one")
+            raise UserError(
+                f"there is no folder {self.folder}: tlite prepare makes one; if it has moved, name "
+                "the folder that it is in now by TLITE_DATA=FOLDER"
+            )
         if not os.path.lexists(folder / NAME):
             manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer, None)
             if not (self.corpus_vocabulary or self.corpus_tokenizer):

@@ -4,10 +4,13 @@ A piece is a stretch of a text file or of JSON Lines, a row group of Parquet, so
 data set, or a shard of one on the hub. The pieces depend on the source alone, not on the number of
 processes. What is packed (.gz) can't be entered in the middle: it is one piece.
 
-A text file is one document. Its pieces begin every 8 MB, at the next line; there alone its tokens
-may be others than those of the whole text, by one or two.
+A text file is one document. Where it is cut, as a long document is, the white space at the end of
+a line goes to what follows: there tokenizers cut too, so the tokens are those of the whole.
 """
 
+import codecs
+import functools
+import io
 import itertools
 import os
 from collections.abc import Iterable, Iterator
@@ -16,23 +19,27 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tlite.data.files import find, kind_of
-from tlite.data.piece_readers import (
-    hub_set,
-    json_texts,
+from tlite.data.reading import open_file, pieces
+from tlite.data.tables import (
+    Side,
+    import_datasets,
+    is_saved,
+    json_object,
+    open_set,
     parquet_file,
-    parquet_texts,
-    saved_set,
-    set_texts,
-    text_blocks,
-    unpacked_size,
+    parquet_rows,
+    reading_set,
+    side_of,
 )
-from tlite.data.tables import Side, is_saved, side_of
 from tlite.errors import UserError
 
 SIZE = 2**23  # bytes of a piece
+BLOCK = 2**18  # bytes of a text that are read at a time, and characters that are encoded at once
+LONGEST_LINE = 2**28  # bytes of a line of JSON
 ROWS = 10_000  # of a piece of a saved set
+AT_ONCE = 64  # rows that are read at a time
 END = 2**62  # of a file whose size is not known
-LONGEST = 2**18  # characters that are encoded at once
+MARK = b"\xef\xbb\xbf"  # of the order of bytes, which some programs begin a file with
 KINDS = ("text", "json", "parquet")
 
 
@@ -67,6 +74,8 @@ class Piece:
     """Bytes, for the progress; 0 if they are not known."""
     side: Side | None = None
     """None: the hash of each document tells."""
+    begins: bool = True
+    """Of a text: the file, or its part for validation, begins with it."""
     ends: bool = True
     """Of a text: the file, which is one document, ends with it."""
 
@@ -75,8 +84,9 @@ class Fragment(NamedTuple):
     """A document, or a part of one that is too long to be encoded at once."""
 
     text: str
-    ends: bool
     side: Side
+    begins: bool
+    ends: bool
 
 
 def plan(source: Source, size: int = SIZE) -> list[Piece]:
@@ -92,13 +102,12 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
         )
     path = Path(source.name)
     if is_saved(path):
-        rows, bytes_of_all = saved_set(source.name, source.split, source.field)
-        found = _pieces("saved", source.name, rows, ROWS, bytes_of_all)
+        rows = _saved_set(source)
+        found = _pieces("saved", source.name, len(rows), ROWS, rows.data.nbytes)
     elif path.is_dir() or os.path.lexists(path) or _has_ending(source.name):
         found = _file_pieces(source, _files(path), size)
     else:
-        shards = hub_set(source.name, source.subset, source.split, source.field).num_shards
-        found = _pieces("hub", source.name, shards, 1, 0)
+        found = _pieces("hub", source.name, _hub_set(source).num_shards, 1, 0)
     if not found:
         raise UserError(f"{source.name} has no documents")
     return found
@@ -119,37 +128,32 @@ def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
         UserError: it is not what its name says; where there is one, the place is named.
     """
     if piece.kind == "text":
-        for block in text_blocks(Path(piece.name), piece.start, piece.stop):
-            yield Fragment(block, False, piece.side or "training")
+        side, begins = piece.side or "training", piece.begins
+        for block in _text_blocks(Path(piece.name), piece.start, piece.stop):
+            yield Fragment(block, side, begins, False)
+            begins = False
         if piece.ends:
-            yield Fragment("", True, piece.side or "training")
+            yield Fragment("", side, begins, True)
         return
-    if piece.kind == "json":
-        texts = json_texts(Path(piece.name), source.field, piece.start, piece.stop)
-    elif piece.kind == "parquet":
-        texts = parquet_texts(Path(piece.name), source.field, piece.start, piece.stop)
-    else:
-        subset = source.subset if piece.kind == "hub" else None
-        settings = piece.name, subset, source.split, source.field
-        texts = set_texts(*settings, piece.start, piece.stop)
-    yield from fragments(texts, source.validation_fraction)
+    read = {"json": _json_texts, "parquet": _parquet_texts}.get(piece.kind, _set_texts)
+    yield from fragments(read(source, piece), source.validation_fraction)
 
 
-def fragments(texts: Iterable[str], fraction: float, longest: int = LONGEST) -> Iterator[Fragment]:
-    """Documents on their sides, long ones cut where a line ends.
-
-    The white space goes to what follows, as the rules of GPT-2's kind join it to the next word: so
-    the tokens are those of the whole.
-    """
+def fragments(texts: Iterable[str], fraction: float, longest: int = 0) -> Iterator[Fragment]:
+    """Documents on their sides, long ones cut where a line ends."""
+    longest = longest or BLOCK
     for text in texts:
         side, begin = side_of(text, fraction), 0
         while len(text) - begin > longest:
             line_end = text.rfind("\n", begin, begin + longest)
             size = len(text[begin : max(line_end, begin)].rstrip()) or longest
-            yield Fragment(text[begin : begin + size], False, side)
+            yield Fragment(text[begin : begin + size], side, not begin, False)
             begin += size
         if text:
-            yield Fragment(text[begin:], True, side)
+            yield Fragment(text[begin:], side, not begin, True)
+
+
+# Which pieces there are
 
 
 def _has_ending(name: str) -> bool:
@@ -173,14 +177,13 @@ def _files(path: Path) -> list[Path]:
 
 
 def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
-    texts = [file for file in files if kind_of(file) == "text"]
-    sizes = {file: unpacked_size(file) for file in texts}
-    total = sum(sizes.values())
+    lengths = {file: _unpacked_size(file) for file in files if kind_of(file) == "text"}
+    total = sum(lengths.values())
     cut, found = total - round(total * source.validation_fraction), []
     for file in files:
         if (kind := kind_of(file)) == "text":
-            found += _text_pieces(file, sizes[file], cut, size)
-            cut -= sizes[file]
+            found += _text_pieces(file, lengths[file], cut, size)
+            cut -= lengths[file]
         elif kind == "json":
             length = file.stat().st_size
             if file.suffix == ".gz":
@@ -188,28 +191,9 @@ def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
             else:
                 found += _pieces("json", str(file), length, size, length)
         else:
-            groups = parquet_file(file, source.field).metadata.num_row_groups
+            groups = parquet_file(file, (source.field,)).metadata.num_row_groups
             found += _pieces("parquet", str(file), groups, 1, file.stat().st_size)
     return found
-
-
-def _text_pieces(file: Path, length: int, cut: int, size: int) -> list[Piece]:
-    """Those of a text file, of which the first `cut` bytes are for training."""
-    borders = {0, length} if file.suffix == ".gz" else {*range(0, length, size), length}
-    if 0 < cut < length:
-        borders.add(cut)
-    return [
-        Piece(
-            "text",
-            str(file),
-            start,
-            stop,
-            stop - start,
-            "training" if start < cut else "validation",
-            ends=stop == length,
-        )
-        for start, stop in itertools.pairwise(sorted(borders))
-    ]
 
 
 def _pieces(kind: Any, name: str, number: int, step: int, size: int) -> list[Piece]:
@@ -219,3 +203,152 @@ def _pieces(kind: Any, name: str, number: int, step: int, size: int) -> list[Pie
         Piece(kind, name, start, stop, size * (stop - start) // number)
         for start, stop in itertools.pairwise(borders)
     ]
+
+
+def _unpacked_size(path: Path) -> int:
+    """The bytes of a file; a packed one is read through for it."""
+    return sum(map(len, pieces(path))) if path.suffix == ".gz" else path.stat().st_size
+
+
+def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
+    """Those of a text file, of which the lines that begin in the first `cut` bytes are to train on.
+
+    They begin where a line ends, before its white space; but the part for validation at a line.
+    """
+    borders, part = {0, length}, 0 if cut <= 0 else length
+    with open_file(path) as file:
+        if 0 < cut < length:
+            part = _next_line(file, cut)
+            borders.add(part)
+        last = 0
+        for place in range(size, 0 if path.suffix == ".gz" else length, size):
+            if place > last and (last := _next_line(file, place)) != part:
+                borders.add(_before_space(file, last))
+    return [
+        Piece(
+            "text",
+            str(path),
+            start,
+            stop,
+            stop - start,
+            "training" if start < part else "validation",
+            begins=start in (0, part),
+            ends=stop == length,
+        )
+        for start, stop in itertools.pairwise(sorted(borders))
+    ]
+
+
+def _next_line(file: io.BufferedIOBase, start: int) -> int:
+    """Go to where the first line from `start` on begins."""
+    file.seek(max(start - 1, 0))
+    while start and (part := file.readline(BLOCK)) and not part.endswith(b"\n"):
+        pass
+    return file.tell()
+
+
+def _before_space(file: io.BufferedIOBase, end: int, most: int = 256) -> int:
+    """Where the white space begins that ends at a place; that place if it is longer than `most`."""
+    file.seek(max(end - most, 0))
+    text = file.read(min(most, end)).decode(errors="ignore")
+    return end - len(text[len(text.rstrip()) :].encode()) if text.strip() else end
+
+
+# What is in a piece
+
+
+def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
+    """A stretch of a text, some lines at a time; line ends become newlines.
+
+    Raises:
+        UserError: it is not UTF-8.
+    """
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), translate=True)
+    at, space = start, ""
+    try:
+        with open_file(path) as file:
+            file.seek(start)
+            while block := file.read(min(BLOCK, stop - at)):
+                block += file.readline(min(BLOCK, stop - at - len(block)))
+                text = space + decoder.decode(block if at else block.removeprefix(MARK))
+                at, space = at + len(block), text[len(text.rstrip()) :]
+                if text := text[: len(text) - len(space)]:
+                    yield text
+        if text := space + decoder.decode(b"", final=True):
+            yield text
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not UTF-8 text: after byte {at:,} it has {error.object[error.start]:#04x}"
+        ) from error
+
+
+def _json_texts(source: Source, piece: Piece) -> Iterator[str]:
+    """The texts of the JSON Lines that begin in a piece, but those that are null or empty."""
+    with open_file(Path(piece.name)) as file:
+        at = _next_line(file, piece.start)
+        while at < piece.stop and (line := file.readline(LONGEST_LINE)):
+            where = f"the line at byte {at:,} of {piece.name}"
+            if line := (line if at else line.removeprefix(MARK)).strip():
+                yield from _text_of(json_object(line, where), source.field, where)
+            at = file.tell()
+
+
+def _text_of(row: dict[str, Any], field: str, where: str) -> Iterator[str]:
+    """The text of a row, if it has one."""
+    if field not in row:
+        raise UserError(f"{where} has no field {field!r}: it has {', '.join(map(str, row))[:200]}")
+    text = row[field]
+    if text is not None and not isinstance(text, str):
+        raise UserError(f"{where} has no text under {field!r}, but a {type(text).__name__}")
+    if text:
+        yield text
+
+
+def _parquet_texts(source: Source, piece: Piece) -> Iterator[str]:
+    """The texts of some row groups."""
+    which = {"row_groups": [*range(piece.start, piece.stop)], "columns": [source.field]}
+    with parquet_file(Path(piece.name), (source.field,)) as file:
+        for row in parquet_rows(file, Path(piece.name), AT_ONCE, **which):
+            yield from _text_of(row, source.field, f"a row of {piece.name}")
+
+
+@functools.cache
+def _hub_set(source: Source) -> Any:
+    """A split of a set on the hub (or of a folder of its form), to be read shard by shard."""
+    with reading_set(source.name, source.split):
+        found = import_datasets().load_dataset(
+            source.name, source.subset or None, split=source.split, streaming=True
+        )
+        first = next(iter(found), {})
+    return _with_field(found, source, first) if first else found
+
+
+@functools.cache
+def _saved_set(source: Source) -> Any:
+    """A data set that `save_to_disk` has written, memory-mapped."""
+    with reading_set(source.name, source.split):
+        found = open_set(source.name, source.split)
+    return _with_field(found, source, found.column_names)
+
+
+def _with_field(found: Any, source: Source, names: Iterable[str]) -> Any:
+    if source.field not in names:
+        there = ", ".join(names)
+        raise UserError(f"{source.name} has no column {source.field!r}: it has {there}")
+    return found.select_columns([source.field])
+
+
+def _set_texts(source: Source, piece: Piece) -> Iterator[str]:
+    """The texts of some rows of a saved set, or of some shards of one on the hub."""
+    places = range(piece.start, piece.stop)
+    with reading_set(source.name, source.split):
+        if piece.kind == "saved":
+            parts = [_saved_set(source).select(places)]
+        else:
+            found = _hub_set(source)
+            parts = (found.shard(found.num_shards, index) for index in places)
+        for part in parts:
+            for batch in part.iter(AT_ONCE):
+                for text in batch[source.field]:
+                    row = {source.field: text}
+                    yield from _text_of(row, source.field, f"a row of {source.name}")

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tlite.data.reading import MEGABYTE, is_there, pieces
+from tlite.data.reading import is_there, pieces
 from tlite.errors import UserError
 from tlite.parallel.devices import cache_folder
-
-MAX_MEGABYTES = 100
 
 
 def data_folder() -> Path:
@@ -52,11 +50,11 @@ def find_or_download(name: str, url: str, sha256: str, folder: str = "") -> Path
     return path
 
 
-def download(url: str, path: Path, sha256: str, max_megabytes: int = MAX_MEGABYTES) -> None:
+def download(url: str, path: Path, sha256: str) -> None:
     """Fetch `url` to `path`; the file appears there only whole and with the right SHA-256.
 
     Raises:
-        UserError: no network, no space, or more or other content than expected.
+        UserError: no network, no space, or other content than expected.
     """
     temporary = None
     try:
@@ -69,18 +67,11 @@ def download(url: str, path: Path, sha256: str, max_megabytes: int = MAX_MEGABYT
             temporary = Path(file.name)
             length = response.headers.get("Content-Length") or ""
             length = int(length) if length.isdecimal() else None
-            task = progress.add_task(path.name, total=length)
-            digest, size = hashlib.sha256(), length or 0
-            while size <= max_megabytes * MEGABYTE and (chunk := response.read(1 << 16)):
+            task, digest = progress.add_task(path.name, total=length), hashlib.sha256()
+            while chunk := response.read(1 << 16):
                 file.write(chunk)
                 digest.update(chunk)
                 progress.advance(task, len(chunk))
-                size = max(size, file.tell())
-        if size > max_megabytes * MEGABYTE:
-            raise UserError(
-                f"{url} is larger than the {max_megabytes} megabytes that a download may be: look "
-                f"at it, and save it as {path} if it is what you want"
-            )
         if length and temporary.stat().st_size < length:
             raise ConnectionError("the connection broke off before the end")
         if digest.hexdigest() != sha256:

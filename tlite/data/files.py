@@ -1,15 +1,11 @@
-"""Which kind of file a name promises, and what is wrong with one that is not of that kind."""
+"""Which kind of file a name promises, and where a file of a name is."""
 
-import contextlib
-import csv
-import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tlite.data.download import data_folder
-from tlite.data.reading import MAX_MEGABYTES, is_there, read_lines
+from tlite.data.reading import is_there
 from tlite.errors import UserError
 
 KINDS = {
@@ -24,7 +20,7 @@ KINDS = {
 
 
 def kind_of(path: Path) -> str:
-    """The loader of `datasets` for a file, by its ending (before .gz).
+    """What a file holds, by its ending (before .gz).
 
     Raises:
         UserError: no kind of file has this ending.
@@ -44,40 +40,29 @@ def find(name: str) -> Path:
     for path in (Path(name), data_folder() / name):
         if is_there(path):
             return path
+    if os.path.isabs(name):
+        raise UserError(
+            f"there is no file {name}: if it has moved, name the folder that it is in now by "
+            "TLITE_DATA=FOLDER"
+        )
     raise UserError(
         f"there is no file {name}, neither here nor in the data folder {data_folder()} "
         f"(set TLITE_DATA to name another)"
     )
 
 
-def locate(name: str, folders: Sequence[Path] = (), *, in_data: bool = True) -> str:
+def locate(name: str, *, in_data: bool = True) -> str:
     """The absolute path of a file or folder of that name; the name itself where there is none.
 
-    It is looked for here, in these folders, and, unless `in_data` is False, in the data folder. Of
-    an absolute path that is not there its last parts are, the most of them first: a project, or
-    the data folder, may have moved.
+    It is looked for here and, unless `in_data` is False, in the data folder; there also what has
+    moved, which was found by its absolute path.
     """
-    path = Path(name)
-    data = [data_folder()] if in_data else []
-    ends = [Path(*path.parts[i:]) for i in range(1, len(path.parts))] if path.is_absolute() else []
-    places = [path] if ends else [folder / path for folder in (Path(), *folders, *data)]
-    places += [folder / end for end in ends for folder in (*folders, *data)]
-    with contextlib.suppress(ValueError):  # a NUL in it; what reads it says so
-        for place in places if name else ():
-            # A run's data is in none of the folders that the run itself lies in: runs/NAME, say.
-            if os.path.lexists(place) and Path(os.path.realpath(place)) not in folders:
-                return os.path.abspath(place)
-    return name
-
-
-def follow(name: str, before: str, after: str) -> str:
-    """Where a file is if it has moved together with another, from `before` to `after`."""
-    old, new = list(Path(before).parts), list(Path(after).parts)
-    while old and new and old[-1] == new[-1]:
-        del old[-1], new[-1]
-    path = Path(name)
-    moved = bool(old) and path.is_relative_to(Path(*old))
-    return str(Path(*new) / path.relative_to(Path(*old))) if moved else name
+    inside = os.path.basename(name) if os.path.isabs(name) else name
+    places = [Path(name), data_folder() / inside] if in_data else [Path(name)]
+    try:
+        return next((os.path.abspath(p) for p in places if name and os.path.lexists(p)), name)
+    except ValueError:  # a NUL in it; what reads it says so
+        return name
 
 
 def describe(hub: str, names: Iterable[str]) -> list[str]:
@@ -90,62 +75,3 @@ def describe(hub: str, names: Iterable[str]) -> list[str]:
         place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
         return [f"{place} ({name})" for name in names]
     return [os.path.realpath(find(name)) for name in names]
-
-
-def explain(
-    path: Path,
-    kind: str,
-    encoding: str,
-    error: Exception,
-    columns: tuple[str, ...] = (),
-    max_megabytes: int | None = MAX_MEGABYTES,
-) -> str:
-    """One sentence on why `datasets` could not read a file, with the line where there is one.
-
-    Args:
-        columns: the names of a table's columns, where its first line does not have them.
-    """
-    if kind in ("parquet", "arrow"):
-        return f"{path} is not a whole {kind.capitalize()} file"
-    lines = read_lines(path, encoding, max_megabytes or path.stat().st_size + 1)
-    if not any(map(str.strip, lines)):
-        return f"{path} is empty"
-    fault = None
-    if kind == "json":
-        faults = ((number, _fault_of_json(line)) for number, line in enumerate(lines, 1))
-        fault = next((f"JSON Lines: line {number} {what}" for number, what in faults if what), None)
-    if kind == "csv":
-        fault = _fault_of_table(lines, len(columns), tabs=".tsv" in path.suffixes)
-    if fault:
-        return f"{path} is not {fault}"
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"can't read {path} ({reason})"
-
-
-def _fault_of_json(line: str) -> str | None:
-    if not line.strip():
-        return None
-    try:
-        value: Any = json.loads(line)
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return "has half of a surrogate pair, which is no character"
-    except RecursionError:
-        return "is nested too deeply"
-    except ValueError:
-        value = None
-    return None if isinstance(value, dict) else "is not a JSON object"
-
-
-def _fault_of_table(lines: list[str], wanted: int, *, tabs: bool) -> str | None:
-    csv.field_size_limit(2**31 - 1)
-    dialect = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
-    rows = csv.reader(lines, **dialect)
-    start = end = 1
-    for row in rows:
-        wanted, start, end = wanted or len(row), end, rows.line_num + 1
-        if len(row) > wanted:
-            return f"a table: line {end - 1} has {len(row)} columns, not {wanted}"
-    if not tabs and "".join(lines[start - 1 :]).count('"') % 2:
-        return f"a table: the quotation mark in line {start} has no second one"
-    return None

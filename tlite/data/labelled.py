@@ -1,5 +1,6 @@
-"""Texts with labels, through Hugging Face `datasets`: files of your own, or a set on its hub."""
+"""Texts with labels: tables of your own, lines of a class and a text, or a set on the hub."""
 
+import contextlib
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -48,9 +49,9 @@ class LabelledText(TableData):
     """JSON Lines, CSV, TSV, Parquet or Arrow files, lines of "label text", or a set on the hub."""
 
     text_column: str = field(default="", metadata={"was": "text"})
-    """The column with the text; the one that looks like it unless given."""
+    """The column with the text; the one whose name is known unless given."""
     label_column: str = field(default="", metadata={"was": "label"})
-    """The column with the label; the one that looks like it unless given."""
+    """The column with the label; the one whose name is known unless given."""
     labels: Annotated[dict[str, str], PAIRS] = field(default_factory=dict)
     """The class that each value of the label column means, "" leaves its texts out; each is a class
     of its own unless given."""
@@ -69,16 +70,17 @@ class LabelledText(TableData):
             UserError: they can't be told; the option is named that does.
         """
         data = self.with_path()
-        if not data.training or (data.labels and data.text_column and data.label_column):
+        if not data.training:
             return data
         if data.hub or kind_of(find(data.training[0])) != "text":
-            data = data.with_columns()
-            rows, where = data.sample()
-            data.tell_guess(rows[0], where)
             given = tuple(filter(None, (data.text_column, data.label_column)))
-            need_columns(rows[0], given, where)
-            text = data.text_column or text_column(rows, where)
-            label = data.label_column or class_column(rows, text, where)
+            data = data.with_columns(given)
+            if data.labels and len(given) == 2:
+                return data
+            row, where = data.first_row()
+            need_columns(row, given, where)
+            text = data.text_column or text_column([*row], where, data.label_column)
+            label = data.label_column or class_column([*row], text, where)
             data = dataclasses.replace(data, text_column=text, label_column=label)
         if not data.labels:
             return data._with_classes()
@@ -93,7 +95,7 @@ class LabelledText(TableData):
 
     def _with_classes(self) -> "LabelledText":
         """The same with a class for each value that the training part has."""
-        names = names_of_classes(self.opened(), self.label_column)
+        names = names_of_classes(self.features(), self.label_column) if self.label_column else {}
         training, validation = (
             Counter(value for text, value in self._rows(part) if text.strip())
             for part in ("training", "validation")
@@ -134,6 +136,7 @@ class LabelledText(TableData):
         ids = {name: index for index, name in enumerate(self.classes)}
         number, strange, first = 0, 0, ""
         for number, (text, value) in enumerate(self._rows(part), 1):
+            value = value if value in self.labels else _as_before(value, self.labels)
             if value not in self.labels:
                 strange += 1
                 first = first or f"{value!r} in row {number}"
@@ -171,7 +174,7 @@ class LabelledText(TableData):
 
     def _rows_of(self, source: str, labelled: bool = True) -> Iterator[tuple[str, str]]:
         if not self.hub and kind_of(path := find(source)) == "text":
-            for line in read_lines(path, self.encoding, self.max_megabytes):
+            for line in read_lines(path, self.encoding):
                 value, _, text = line.partition(" ")
                 yield text, value
             return
@@ -194,8 +197,17 @@ class Pass:
 
 
 def _plain(value: object) -> str:
-    """As text; "" where there is none: null, or what pandas calls not a number."""
+    """As text; "" where there is none: null, or not a number."""
     return "" if value is None or value != value else str(value)
+
+
+def _as_before(value: str, labels: Iterable[str]) -> str:
+    """A value of a CSV as 0.2.0 spelled it, which took 01 for 1, 5 for 5.0 and true for True."""
+    spellings = [value.strip().capitalize()]
+    with contextlib.suppress(ValueError, OverflowError):
+        number = float(value)
+        spellings += [str(int(number)), str(number)]
+    return next((spelling for spelling in spellings if spelling in labels), value)
 
 
 def _short(names: list[str]) -> str:

@@ -5,6 +5,7 @@ there are more than 65,535 tokens, without any header. corpus.json says what els
 """
 
 import json
+import operator
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tlite.data.reading import is_there
+from tlite.data.reading import is_there, pieces
 from tlite.errors import UserError
 
 NAME = "corpus.json"
 FORMAT = "tlite corpus 1"
 BEGINNINGS = {"training": "train", "validation": "val"}
 TYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-MOST_TOKENS = 2**62
+KINDS = ("characters", "bytes", "pretrained")
 LLM_C = (20240520, 20240801)  # the first number of the header that llm.c writes, and modded-nanogpt
 
 
@@ -81,8 +82,17 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     content = {"format": FORMAT, **asdict(manifest)}
     if manifest.tokenizer:
         content["tokenizer"]["file"] = Path(content["tokenizer"].pop("path")).name
-    path = folder / NAME
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_file(folder / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a file that is there whole and on the disk, or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -92,12 +102,8 @@ def read_manifest(folder: Path) -> Manifest:
         UserError: it is missing, damaged, or speaks of other files than those that are there.
     """
     path = folder / NAME
-    if not is_there(path):
-        raise UserError(f"can't read {path}: No such file or directory")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
+        content = json.loads(b"".join(pieces(path)))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: it is not JSON") from error
     try:
@@ -116,54 +122,26 @@ def _manifest(folder: Path, content: Any) -> Manifest:
         raise ValueError("it is not a JSON object")
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
-    size = _number("vocabulary_size", content["vocabulary_size"], 1, 2**31)
-    if content["dtype"] != dtype_for(size):
-        raise ValueError(f"{size:,} tokens are not kept as {content['dtype']!r}")
-    end = content["end_id"]
+    size, end, source = (content[name] for name in ("vocabulary_size", "end_id", "source"))
+    if type(size) is not int or not 1 <= size <= 2**31 or content["dtype"] != dtype_for(size):
+        raise ValueError(f"{size!r:.40} tokens are not kept as {content['dtype']!r:.40}")
+    if end is not None and not 0 <= end < size:
+        raise ValueError(f"{end!r:.40} is none of {size:,} tokens")
+    if unknown := content["parts"].keys() - BEGINNINGS.keys():
+        raise ValueError(f"there is no part {min(unknown)!r}")
     parts = {}
     for name, part in content["parts"].items():
-        if name not in BEGINNINGS:
-            raise ValueError(f"there is no part {name!r}")
-        files = tuple(
-            TokenFile(
-                plain_name(f["name"]),
-                _number("tokens", f["tokens"], 0, MOST_TOKENS),
-                _text("sha256", f["sha256"]),
-            )
+        files = (  # their sizes must be those that are there: `check_files`
+            TokenFile(plain_name(f["name"]), operator.index(f["tokens"]), str(f["sha256"]))
             for f in part["files"]
         )
-        counts = (_optional(n, part[n], MOST_TOKENS) for n in ("documents", "bytes"))
-        parts[name] = PartFiles(files, *counts)
-    tokenizer = content["tokenizer"]
-    if tokenizer is not None:
-        kind, file = tokenizer["kind"], plain_name(tokenizer["file"])
-        if kind not in ("characters", "bytes", "pretrained"):
-            raise ValueError(f"there is no tokenizer of the kind {kind!r}")
-        sha256 = _text("sha256", tokenizer["sha256"])
-        if not sha256:
-            raise ValueError("the tokenizer has no SHA-256")
-        tokenizer = CorpusTokenizer(kind, str(folder / file), sha256)
-    source = content["source"]
-    if not isinstance(source, dict):
-        raise ValueError("its source is no table")
-    end = _optional("end_id", end, size - 1)
-    return Manifest(content["dtype"], size, parts, tokenizer, end, source)
-
-
-def _number(name: str, value: Any, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{name} can't be {value!r:.40}")
-    return value
-
-
-def _optional(name: str, value: Any, most: int) -> int | None:
-    return None if value is None else _number(name, value, 0, most)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name} can't be {value!r:.40}")
-    return value
+        parts[name] = PartFiles(tuple(files), part["documents"], part["bytes"])
+    if (tokenizer := content["tokenizer"]) is not None:
+        path, sha256 = str(folder / plain_name(tokenizer["file"])), tokenizer["sha256"]
+        if tokenizer["kind"] not in KINDS or not sha256:
+            raise ValueError("it lacks the kind of its tokenizer, or the SHA-256")
+        tokenizer = CorpusTokenizer(tokenizer["kind"], path, str(sha256))
+    return Manifest(content["dtype"], size, parts, tokenizer, end, source | {})
 
 
 def plain_name(name: Any) -> str:

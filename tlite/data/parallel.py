@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tlite.data.columns import pair_columns
+from tlite.data.columns import known_sides, pair_columns
 from tlite.data.files import KINDS, find
 from tlite.data.reading import read_lines
 from tlite.data.table_data import TableData
@@ -33,9 +33,9 @@ class ParallelText(TableData):
     validation_fraction: float = 0.05
     """Share of the training pairs that is kept for validation where no files are given."""
     source_column: str = field(default="", metadata={"was": "source"})
-    """The column with the sentence; the one that looks like it unless given."""
+    """The column with the sentence; of two the first, unless it is known or given."""
     target_column: str = field(default="", metadata={"was": "target"})
-    """The column with its translation; the one that looks like it unless given."""
+    """The column with its translation; of two the second, unless it is known or given."""
 
     def found(self) -> "ParallelText":
         """The same with the columns that its tables have; they are printed.
@@ -44,17 +44,19 @@ class ParallelText(TableData):
             UserError: they can't be told; the option is named that does.
         """
         data = self.with_path()
-        if not data.training or (data.source_column and data.target_column):
+        if not data.training or (not data.hub and _is_text(find(data.training[0]))):
             return data
-        if not data.hub and _is_text(find(data.training[0])):
+        given = tuple(filter(None, (data.source_column, data.target_column)))
+        data = data.with_columns(given)
+        if len(given) == 2:
             return data
-        data = data.with_columns()
-        rows, where = data.sample()
-        data.tell_guess(rows[0], where)
-        rows = [*map(_flat, rows)]
-        need_columns(rows[0], tuple(filter(None, (data.source_column, data.target_column))), where)
-        source, target = pair_columns(rows, data.source_column, data.target_column, where)
-        print(printable(f"source: {source!r}, target: {target!r}"), flush=True)
+        row, where = data.first_row()
+        names = [*_flat(row)]
+        need_columns(names, given, where)
+        source, target = pair_columns(names, data.source_column, data.target_column, where)
+        known = given or {source, target} == {*(known_sides(names) or ())}
+        how = "" if known else ", as of two columns the first is the source"
+        print(printable(f"source: {source!r}, target: {target!r}{how}"), flush=True)
         return dataclasses.replace(data, source_column=source, target_column=target)
 
     def pairs(self, part: Part) -> list[Pair]:
@@ -96,9 +98,7 @@ class ParallelText(TableData):
                 f"not {', '.join(names)}"
             )
         for source, target in zip(paths[::2], paths[1::2], strict=True):
-            sides = [
-                read_lines(path, self.encoding, self.max_megabytes) for path in (source, target)
-            ]
+            sides = [read_lines(path, self.encoding) for path in (source, target)]
             if len(sides[0]) != len(sides[1]):
                 raise UserError(
                     f"{source} has {len(sides[0]):,} lines, but {target} has {len(sides[1]):,}"

@@ -1,8 +1,9 @@
 """Token files from texts of any size: in constant memory, by several processes, resumable.
 
-All is written beside, in FOLDER.preparing, and FOLDER appears when it is whole. The same command
-goes on with what a kill has left behind; what comes out are the bytes that any number of processes
-would have made without it.
+All is written beside, in FOLDER.preparing: each piece of the source has its tokens in files of its
+own there, which are joined at last, and FOLDER appears when it is whole. After a kill the same
+command goes on with the pieces that are not there yet, and what comes out are the bytes that any
+number of processes would have made without it. While it is made it needs room for its tokens twice.
 """
 
 import contextlib
@@ -12,22 +13,30 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tlite.data.documents import SIZE, Piece, Source, plan, read_piece, source_files
 from tlite.data.manifest import (
+    BEGINNINGS,
     CorpusTokenizer,
     Manifest,
+    PartFiles,
+    TokenFile,
     dtype_for,
+    write_file,
     write_manifest,
 )
-from tlite.data.prepare_encoding import Coding, encode_piece
-from tlite.data.prepare_journal import Growing
-from tlite.data.prepare_processes import in_order
-from tlite.data.prepare_progress import PrepareProgress
+from tlite.data.prepare_encoding import (
+    Coding,
+    Totals,
+    encode_piece,
+    finished,
+    tokens_path,
+)
+from tlite.data.prepare_processes import PrepareProgress, by_processes
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
 from tlite.text.byte_level import ByteTokenizer
@@ -39,9 +48,7 @@ except ImportError:  # not on Windows
     fcntl = None
 
 SAMPLED_PIECES = 16  # that a tokenizer is learned from, at even distances
-
-REST = {"lock", "asked.json", "journal", "pieces", "tokenizer.json"}
-"""What is left of the work folder when the corpus has been moved out of it."""
+CHUNK = 2**20  # bytes that are joined at a time
 
 
 @dataclass(frozen=True)
@@ -77,34 +84,51 @@ def prepare(
     if shard_tokens < 0 or processes < 0:
         raise UserError("shard_tokens and processes must not be negative")
     work = folder.parent / f"{folder.name}.preparing"
-    if os.path.lexists(folder):
-        if work.is_dir() and {path.name for path in work.iterdir()} <= REST:
-            shutil.rmtree(work, ignore_errors=True)  # a kill has come after the corpus was whole
-        raise UserError(f"{folder} exists already: name another folder, or remove it")
+    _check_free(folder, work)
     pieces = plan(source, piece_size)
     asked = {
         "source": asdict(source),
         "files": source_files(pieces),
         "tokenizer": tokenizing.name,
-        "shard_tokens": shard_tokens,
         "piece_size": piece_size,
     }
     with disk_errors(work), _work_folder(work, asked):
-        inside = work / "corpus"
-        coding, tokenizer = _coding(work, inside, source, pieces, tokenizing)
-        growing = Growing(inside, work / "journal", coding.dtype, shard_tokens)
-        _encode(source, coding, pieces, growing, work / "pieces", processes or num_cores())
-        if source.validation_fraction and not growing.state.parts["validation"].tokens:
-            shutil.rmtree(work)
+        coding = _coding(work, source, pieces, tokenizing)
+        totals = _encode(source, coding, pieces, work / "pieces", processes or num_cores())
+        if source.validation_fraction and not totals["validation"].tokens:
+            shutil.rmtree(work)  # another fraction is another command
             raise UserError(
-                f"of {growing.state.parts['training'].documents:,} documents none is in the "
-                f"validation part of {source.validation_fraction:g}: raise --validation-fraction"
+                f"of {totals['training'].documents:,} documents none is in the validation part of "
+                f"{source.validation_fraction:g}: raise --validation-fraction"
             )
-        manifest = _manifest(inside, source, tokenizing, tokenizer, coding, growing)
-        write_manifest(inside, manifest)
-        os.rename(inside, folder)
-        shutil.rmtree(work, ignore_errors=True)
+        manifest = Manifest(
+            dtype_for(coding.vocabulary_size),
+            coding.vocabulary_size,
+            _join(work, len(pieces), coding.dtype.itemsize, shard_tokens, totals),
+            CorpusTokenizer(coding.kind, coding.path, coding.sha256),
+            coding.end_id,
+            asdict(source) | {"tokenizer": tokenizing.name},
+        )
+        write_manifest(work / "corpus", manifest)
+        _appear(work, folder)
     return manifest
+
+
+def _check_free(folder: Path, work: Path) -> None:
+    """Raises a `UserError` where the folder exists; what a kill has left after that goes."""
+    if os.path.lexists(folder):
+        if (work / "asked.json").exists() and not (work / "corpus").exists():
+            shutil.rmtree(work, ignore_errors=True)
+        raise UserError(f"{folder} exists already: name another folder, or remove it")
+
+
+def _appear(work: Path, folder: Path) -> None:
+    """Let the corpus appear, once all of it is on the disk."""
+    for path in (work / "corpus").iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    os.rename(work / "corpus", folder)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -129,56 +153,40 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
         if not before.exists():
             if {path.name for path in work.iterdir()} - {"lock", "asked.json.new"}:
                 raise UserError(f"{work} is in the way: it is not what tlite prepare has begun")
-        elif before.read_text(encoding="utf-8") != content:
-            if (work / "journal").exists():
+        elif not (work / "corpus").exists() or before.read_text(encoding="utf-8") != content:
+            if (work / "corpus").exists() and any((work / "pieces").glob("*.json")):
                 raise UserError(
                     f"{work} is what another command has begun, or its source has changed: remove "
                     "it to begin anew"
                 )
-            for path in (work / "corpus", work / "tokenizer.json"):  # nothing was finished
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        _write(before, content)
-        shutil.rmtree(work / "pieces", ignore_errors=True)
+            (work / "tokenizer.json").unlink(missing_ok=True)  # of what came to nothing, or is done
+            for name in ("pieces", "corpus"):
+                shutil.rmtree(work / name, ignore_errors=True)
+        write_file(before, content)
         for name in ("pieces", "corpus"):
             (work / name).mkdir(exist_ok=True)
         yield
 
 
-def _write(path: Path, content: str) -> None:
-    """Write a file that is there whole, or not at all."""
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(content, encoding="utf-8")
-    new.replace(path)
-
-
-def _coding(
-    work: Path, inside: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing
-) -> tuple[Coding, dict[str, Any]]:
-    """How to encode, and what the tokenizer is; made once, and kept for later tries."""
-    kept = work / "tokenizer.json"
+def _coding(work: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Coding:
+    """How to encode; made once, and kept for later tries."""
+    kept, inside = work / "tokenizer.json", work / "corpus"
     if not kept.exists():
         tokenizer = tokenizing.make(partial(texts_of, source, pieces))
         path = inside / tokenizer.file_name
         tokenizer.save(path)
-        size = max(len(tokenizer), getattr(tokenizer, "largest_id", 0) + 1)
-        about = {
-            "kind": kind_of_tokenizer(tokenizer),
-            "file": path.name,
-            "sha256": _sha256(path),
-            "vocabulary_size": size,
-            "end_id": getattr(tokenizer, "eos_id", None),
-        }
-        _write(kept, json.dumps(about))
-    about = json.loads(kept.read_text(encoding="utf-8"))
-    dtype = dtype_for(about["vocabulary_size"])
-    path = inside / about["file"]
-    return Coding(about["kind"], str(path.resolve()), dtype, about["end_id"]), about
-
-
-def kind_of_tokenizer(tokenizer: Any) -> str:
-    """The kind that the manifest calls it by."""
-    kinds = {CharTokenizer: "characters", ByteTokenizer: "bytes"}
-    return kinds.get(type(tokenizer), "pretrained")
+        made = Coding(
+            {CharTokenizer: "characters", ByteTokenizer: "bytes"}.get(
+                type(tokenizer), "pretrained"
+            ),
+            path.name,
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            max(len(tokenizer), getattr(tokenizer, "largest_id", 0) + 1),
+            getattr(tokenizer, "eos_id", None),
+        )
+        write_file(kept, json.dumps(asdict(made)))
+    coding = Coding(**json.loads(kept.read_text(encoding="utf-8")))
+    return replace(coding, path=str((inside / coding.path).resolve()))
 
 
 def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[str]:
@@ -203,52 +211,66 @@ def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[
 
 
 def _encode(
-    source: Source,
-    coding: Coding,
-    pieces: list[Piece],
-    growing: Growing,
-    folder: Path,
-    processes: int,
-) -> None:
-    """Encode the pieces that are not there yet, and put one behind the other."""
-    left = pieces[growing.state.pieces :]
-    work = partial(encode_piece, source, coding, folder.resolve())
-    done = growing.state.pieces
-    with PrepareProgress(pieces, done) as progress:
-        results = in_order(work, left, min(processes, max(len(left), 1)))
+    source: Source, coding: Coding, pieces: list[Piece], folder: Path, processes: int
+) -> dict[str, Totals]:
+    """Encode the pieces that are not there yet; the totals of each part."""
+    known = all(piece.size for piece in pieces)
+    sizes = [piece.size if known else 1 for piece in pieces]
+    width = coding.dtype.itemsize
+    left = [task for task in enumerate(pieces) if finished(folder, task[0], width) is None]
+    todo = sum(sizes[number] for number, _ in left)
+    encode = partial(encode_piece, source, coding, folder.resolve())
+    count = len(pieces) - len(left)
+    with PrepareProgress(sum(sizes), sum(sizes) - todo) as progress:
+        results = by_processes(encode, left, processes)
         try:
-            for piece, encoded in zip(left, results, strict=True):
-                growing.append(encoded)
-                progress.advance(piece.size, sum(encoded.bytes.values()))
+            for (number, _), text in results:
+                count += 1
+                progress.advance(sizes[number], text)
         except KeyboardInterrupt:
-            at = f"after {growing.state.pieces:,} of {len(pieces):,} pieces"
+            at = f"after {count:,} of {len(pieces):,} pieces"
             raise Interrupted(
                 f"interrupted {at}: the same command goes on from there", signal.SIGINT
             ) from None
         finally:
             results.close()
+    totals = {part: Totals() for part in BEGINNINGS}
+    for number in range(len(pieces)):
+        for part, of_piece in finished(folder, number, width).items():
+            whole = totals[part]
+            whole.tokens += of_piece.tokens
+            whole.documents += of_piece.documents
+            whole.bytes += of_piece.bytes
+    return totals
 
 
-def _manifest(
-    inside: Path,
-    source: Source,
-    tokenizing: Tokenizing,
-    tokenizer: dict[str, Any],
-    coding: Coding,
-    growing: Growing,
-) -> Manifest:
-    files = {part: list(growing.files(part)) for part in growing.state.parts}
-    sha256 = {name: _sha256(inside / name) for part in files.values() for name, _ in part}
-    return Manifest(
-        coding.dtype,
-        tokenizer["vocabulary_size"],
-        {part: growing.part(part, sha256) for part, found in files.items() if found},
-        CorpusTokenizer(coding.kind, str(inside / tokenizer["file"]), tokenizer["sha256"]),
-        coding.end_id,
-        asdict(source) | {"tokenizer": tokenizing.name},
-    )
+def _join(
+    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Totals]
+) -> dict[str, PartFiles]:
+    """Write the tokens of all pieces, one behind the other, to the files of each part."""
+    for path in (work / "corpus").glob("*.bin"):  # of a try that was killed
+        path.unlink()
+    parts = {}
+    for part, found in totals.items():
+        paths = (tokens_path(work / "pieces", number, part) for number in range(pieces))
+        chunks = (chunk for path in paths if path.exists() for chunk in _chunks(path))
+        files, left = [], next(chunks, b"")
+        while left:
+            shard = f"-{len(files):05d}" if shard_tokens else ""
+            name, size, digest = f"{BEGINNINGS[part]}{shard}.bin", 0, hashlib.sha256()
+            room = (shard_tokens or found.tokens) * width
+            with (work / "corpus" / name).open("wb") as file:
+                while chunk := left[: room - size]:
+                    file.write(chunk)
+                    digest.update(chunk)
+                    size, left = size + len(chunk), left[len(chunk) :] or next(chunks, b"")
+            files.append(TokenFile(name, size // width, digest.hexdigest()))
+        if files:
+            parts[part] = PartFiles(tuple(files), found.documents, found.bytes)
+    return parts
 
 
-def _sha256(path: Path) -> str:
+def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while chunk := file.read(CHUNK):
+            yield chunk

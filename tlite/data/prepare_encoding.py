@@ -1,20 +1,22 @@
 """One piece of a source as tokens in files of its own; what the processes of `prepare` do."""
 
+import contextlib
 import functools
-import tempfile
+import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tlite.data.documents import Fragment, Piece, Source, read_piece
-from tlite.data.manifest import BEGINNINGS, TYPES
-from tlite.errors import UserError, disk_errors, needs_extra
+from tlite.data.manifest import TYPES, dtype_for
+from tlite.errors import UserError, needs_extra
 
 AT_ONCE = 2**17  # characters that are encoded together
+BEFORE = "a"  # a letter stands for the text before a fragment
 
-Encode = Callable[[list[str]], Iterable[np.ndarray]]
+Encode = Callable[[list[Fragment]], Iterable[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -25,56 +27,81 @@ class Coding:
     """characters, bytes or pretrained."""
     path: str
     """The tokenizer's file."""
-    dtype: str
+    sha256: str
+    """Of that file."""
+    vocabulary_size: int
     end_id: int | None
     """Follows each document."""
 
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the token files."""
+        return TYPES[dtype_for(self.vocabulary_size)]
+
 
 @dataclass
-class Encoded:
-    """What a piece has come to, for each side."""
+class Totals:
+    """What the side of a piece, or a part, has come to."""
 
-    files: dict[str, str] = field(default_factory=dict)
-    tokens: dict[str, int] = field(default_factory=dict)
-    documents: dict[str, int] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    documents: int = 0
+    bytes: int = 0
 
 
-def encode_piece(source: Source, coding: Coding, folder: Path, piece: Piece) -> Encoded:
-    """Write the tokens of a piece to new files in `folder`, one for each side that it has.
+def encode_piece(source: Source, coding: Coding, folder: Path, task: tuple[int, Piece]) -> int:
+    """Write the tokens of each side of a piece, and at last its totals; returns the text's bytes.
+
+    Args:
+        task: the piece's number, by which its files in the folder are called, and the piece.
 
     Raises:
-        UserError: the piece can't be read or has a text that can't be encoded, or the disk is full.
+        UserError: the piece can't be read, or has a text that can't be encoded.
     """
-    encode, dtype = load_encoder(coding.kind, coding.path), TYPES[coding.dtype]
+    number, piece = task
+    encode, dtype = load_encoder(coding.kind, coding.path), coding.dtype
     end = b"" if coding.end_id is None else np.array(coding.end_id, dtype).tobytes()
-    done, files = Encoded(), {}
-    try:
+    totals: dict[str, Totals] = {}
+    files = {}
+    with contextlib.ExitStack() as opened:
         for group in grouped(read_piece(source, piece)):
-            rows = encode([fragment.text for fragment in group])
-            for fragment, ids in zip(group, rows, strict=True):
-                side = fragment.side
+            for (text, side, _, ends), ids in zip(group, encode(group), strict=True):
                 if side not in files:
-                    files[side] = _new_file(folder, BEGINNINGS[side])
-                    done.files[side] = files[side].name
-                    for count in (done.tokens, done.documents, done.bytes):
-                        count[side] = 0
-                last = end if fragment.ends else b""
-                with disk_errors(folder):
-                    files[side].write(ids.astype(dtype).tobytes() + last)
-                done.tokens[side] += len(ids) + len(last) // dtype.itemsize
-                done.documents[side] += fragment.ends
-                done.bytes[side] += len(fragment.text.encode())
-    finally:
-        for file in files.values():
-            with disk_errors(folder):
-                file.close()
-    return done
+                    path = tokens_path(folder, number, side)
+                    files[side], totals[side] = opened.enter_context(path.open("wb")), Totals()
+                last = end if ends else b""
+                files[side].write(ids.astype(dtype).tobytes() + last)
+                totals[side].tokens += len(ids) + len(last) // dtype.itemsize
+                totals[side].documents += ends
+                totals[side].bytes += len(text.encode())
+    content = json.dumps({side: asdict(total) for side, total in totals.items()})
+    new = _totals_path(folder, number).with_suffix(".new")
+    new.write_text(content, encoding="utf-8")
+    new.replace(_totals_path(folder, number))
+    return sum(total.bytes for total in totals.values())
 
 
-def _new_file(folder: Path, prefix: str):
-    with disk_errors(folder):
-        return tempfile.NamedTemporaryFile(dir=folder, prefix=f"{prefix}-", delete=False)
+def finished(folder: Path, number: int, width: int) -> dict[str, Totals] | None:
+    """The totals of a piece by side, if its tokens, of `width` bytes each, are there.
+
+    Nothing of a piece waits for the disk: after a loss of power the sizes tell what is missing.
+    """
+    try:
+        content = json.loads(_totals_path(folder, number).read_text(encoding="utf-8"))
+        totals = {side: Totals(**total) for side, total in content.items()}
+        sizes = {side: tokens_path(folder, number, side).stat().st_size for side in totals}
+    except (FileNotFoundError, ValueError):
+        return None
+    whole = all(size == totals[side].tokens * width for side, size in sizes.items())
+    return totals if whole else None
+
+
+def tokens_path(folder: Path, number: int, side: str) -> Path:
+    """Where the tokens of a side of a piece are."""
+    return folder / f"{number}.{side}"
+
+
+def _totals_path(folder: Path, number: int) -> Path:
+    return folder / f"{number}.json"
 
 
 def grouped(fragments: Iterable[Fragment], size: int = AT_ONCE) -> Iterator[list[Fragment]]:
@@ -92,21 +119,26 @@ def grouped(fragments: Iterable[Fragment], size: int = AT_ONCE) -> Iterator[list
 
 @functools.lru_cache(1)
 def load_encoder(kind: str, path: str) -> Encode:
-    """The function from texts to their ids that a tokenizer's file describes.
+    """The function from fragments to their ids that a tokenizer's file describes.
 
     No text has marks in it: "<|endoftext|>" typed in a document is encoded as it is spelled.
     """
     if kind == "bytes":
-        return lambda texts: (np.frombuffer(text.encode(), np.uint8) for text in texts)
+        return lambda group: (np.frombuffer(f.text.encode(), np.uint8) for f in group)
     if kind == "characters":
         from tlite.text.characters import CharTokenizer
 
         tokenizer = CharTokenizer.load(path)
-        return lambda texts: map(tokenizer.encode, texts)
+        return lambda group: (tokenizer.encode(fragment.text) for fragment in group)
     return _pretrained_encoder(path)
 
 
 def _pretrained_encoder(path: str) -> Encode:
+    """Some tokenizers begin each text with a mark of their own, Llama's with the "▁" of a word.
+
+    So a fragment that goes on with a document is encoded behind a letter, as the text before it has
+    one, and the letter's tokens are left out.
+    """
     with needs_extra("text"):
         from tokenizers import Tokenizer
     try:
@@ -117,11 +149,23 @@ def _pretrained_encoder(path: str) -> Encode:
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
 
-    def encode(texts: list[str]) -> Iterator[np.ndarray]:
+    def ids_of(texts: list[str]) -> list[list[int]]:
         try:
             found = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except Exception as error:
             raise UserError(f"the tokenizer can't encode a text: {error}") from error
-        return (np.array(encoding.ids, np.uint32) for encoding in found)
+        return [encoding.ids for encoding in found]
 
+    def encode(group: list[Fragment]) -> Iterator[np.ndarray]:
+        rows = ids_of([(BEFORE if known and not f.begins else "") + f.text for f in group])
+        for fragment, ids in zip(group, rows, strict=True):
+            if known and not fragment.begins:
+                joined = ids[: len(known)] != known  # in the middle of a word
+                ids = ids_of([fragment.text])[0] if joined else ids[len(known) :]
+            yield np.array(ids, np.uint32)
+
+    try:
+        known = ids_of([BEFORE])[0]
+    except UserError:
+        known = []
     return encode

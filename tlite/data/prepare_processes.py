@@ -1,45 +1,45 @@
-"""A function of many things by several processes, its results in the order of the things."""
+"""A function of many things by several processes, and how far they are."""
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
 
 Task, Result = TypeVar("Task"), TypeVar("Result")
-AHEAD = 16  # tasks for each process that may be under way or done before the first of them is
 
 
-def in_order(
-    function: Callable[[Task], Result], tasks: Iterable[Task], processes: int
-) -> Iterator[Result]:
-    """The results of a function, one after another; with one process none is started.
+def by_processes(
+    function: Callable[[Task], Result], tasks: Sequence[Task], processes: int
+) -> Iterator[tuple[Task, Result]]:
+    """Each task with its result, as they come; with one process none is started.
 
     The processes end with this one, however it ends.
 
     Raises:
         UserError: what the function raises, or a process was killed.
     """
-    if processes == 1:
-        yield from map(function, tasks)
+    if min(processes, len(tasks)) <= 1:
+        yield from ((task, function(task)) for task in tasks)
         return
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
     others = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(processes, context, _begin) as pool:
+    with ProcessPoolExecutor(min(processes, len(tasks)), context, _begin) as pool:
         try:
-            waiting: deque[Any] = deque()
-            for task in tasks:
-                waiting.append(pool.submit(function, task))
-                if len(waiting) > AHEAD * processes:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            under_way = {pool.submit(function, task): task for task in tasks}
+            for done in as_completed(under_way):
+                yield under_way[done], done.result()
         except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - others:
@@ -62,3 +62,45 @@ def _begin() -> None:
 def _end_with_parent() -> None:
     multiprocessing.parent_process().join()
     os._exit(1)
+
+
+class PrepareProgress:
+    """How far a preparation is: a bar on a terminal, elsewhere a line for each tenth.
+
+    Args:
+        total: the size of all that is to be done.
+        done: how much of it was done before.
+    """
+
+    def __init__(self, total: int, done: int):
+        self._total, self._done, self._text = total, done, 0
+        self._began, self._live = time.monotonic(), sys.stdout.isatty()
+        self._bar = Progress(
+            TextColumn("encoding"),
+            BarColumn(bar_width=20),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stdout),
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task("", completed=done, total=total, rate="")
+
+    def __enter__(self) -> "PrepareProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.stop()
+
+    def advance(self, size: int, text: int) -> None:
+        """So much more is done, in which so many bytes of text were."""
+        before, self._done = self._done, self._done + size
+        self._text += text
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        rate = f"{self._text / seconds / MEGABYTE:.1f} MB/s"
+        self._bar.update(self._task, completed=self._done, rate=rate)
+        tenths = 10 * self._done // self._total
+        if not self._live and tenths > 10 * before // self._total:
+            print(f"{tenths}0 %  {rate}", flush=True)

@@ -1,7 +1,9 @@
 """Files read whole: regular ones only, unpacked, up to a limit, and a sentence for each fault."""
 
+import codecs
+import contextlib
 import gzip
-import itertools
+import io
 import os
 import stat
 import sys
@@ -12,8 +14,8 @@ from pathlib import Path
 from tlite.errors import UserError
 
 MEGABYTE = 10**6
-MAX_MEGABYTES = 500
-RAISE = "raise max_megabytes (by --max-megabytes, or in a run's config.json) to read all of it"
+MAX_MEGABYTES = 2000  # of a file that is read into memory, unpacked
+MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of the order of bytes, which some programs begin with
 OTHERS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFCHR: "a device",
@@ -43,8 +45,9 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def pieces(path: Path) -> Iterator[bytes]:
-    """The content of a file, unpacked if its name ends in .gz, a megabyte at a time.
+@contextlib.contextmanager
+def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a regular file, unpacked if its name ends in .gz, with a sentence a fault.
 
     Raises:
         UserError: it is missing, can't be read, is no regular file, or not whole.
@@ -53,12 +56,22 @@ def pieces(path: Path) -> Iterator[bytes]:
         raise UserError(f"can't read {path}: No such file or directory")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while piece := file.read(MEGABYTE):
-                yield piece
+            yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file") from error
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}") from error
+
+
+def pieces(path: Path) -> Iterator[bytes]:
+    """The content of a file, unpacked if its name ends in .gz, a megabyte at a time.
+
+    Raises:
+        UserError: as `open_file`.
+    """
+    with open_file(path) as file:
+        while piece := file.read(MEGABYTE):
+            yield piece
 
 
 def standard_input() -> Iterator[bytes]:
@@ -76,98 +89,88 @@ def standard_input() -> Iterator[bytes]:
         raise UserError(f"can't read standard input: {error.strerror}") from error
 
 
-def limited(
-    parts: Iterable[bytes], name: object, max_megabytes: int, advice: str = RAISE
-) -> Iterator[bytes]:
-    """The parts of a text, up to a limit.
+def limited(parts: Iterable[bytes], name: object, advice: str) -> Iterator[bytes]:
+    """The parts of a text, up to the limit.
 
     Raises:
         UserError: there is more; it says how much was read, and the advice.
     """
-    if max_megabytes < 1:
-        raise UserError(f"max_megabytes must be at least 1, not {max_megabytes}")
     size = lines = 0
     for part in parts:
         size += len(part)
         lines += part.count(b"\n")
-        if size > max_megabytes * MEGABYTE:
+        if size > MAX_MEGABYTES * MEGABYTE:
             raise UserError(
-                f"{name} is larger than {max_megabytes:,} megabytes: {lines:,} lines were read so "
+                f"{name} is larger than {MAX_MEGABYTES:,} megabytes: {lines:,} lines were read so "
                 f"far; {advice}"
             )
         yield part
 
 
-def whole(
-    parts: Iterable[bytes], name: object, max_megabytes: int, advice: str = RAISE
-) -> bytearray:
-    """The parts of a text, up to a limit, as one."""
-    content = bytearray()
-    for part in limited(parts, name, max_megabytes, advice):
-        content += part
-    return content
-
-
-def decode(content: bytearray, name: object, encoding: str, advice: str = "") -> str:
-    """The text of bytes.
+def decoded(
+    parts: Iterable[bytes], name: object, encoding: str = "utf-8", advice: str = ""
+) -> Iterator[str]:
+    """The text of bytes, without a mark of their order.
 
     Raises:
         UserError: they are not in this encoding (the line is named), or there is none such.
     """
     try:
-        return content.decode(encoding)
+        decoder = codecs.getincrementaldecoder(encoding)()
+        line, begun = 1, False
+        for part, last in (*((part, False) for part in parts), (b"", True)):
+            text = decoder.decode(part, last)
+            line += text.count("\n")
+            yield text if begun else text.removeprefix(MARK)
+            begun = begun or bool(text)
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        line += error.object.count(b"\n", 0, error.start)
         raise UserError(
             f"{name} is not {encoding} text: line {line} has the byte "
-            f"{content[error.start]:#04x}{advice}"
+            f"{error.object[error.start]:#04x}{advice}"
         ) from error
-    except (LookupError, ValueError) as error:
+    except (LookupError, ValueError, TypeError) as error:
         raise UserError(f"there is no encoding {encoding!r}") from error
 
 
-def read_text(path: str | Path, max_megabytes: int = MAX_MEGABYTES) -> str:
+def read_text(path: str | Path) -> str:
     """A UTF-8 text file, unpacked if its name ends in .gz; line ends become newlines.
 
     Raises:
         UserError: it can't be read, is too large, or not UTF-8 (the line is named).
     """
     path = Path(path)
-    content = whole(pieces(path), path, max_megabytes)
-    text = decode(content, path, "utf-8").removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    parts = limited(pieces(path), path, "make a corpus of it, by tlite prepare")
+    return "".join(decoded(parts, path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_lines(
-    path: Path, encoding: str = "utf-8", max_megabytes: int = MAX_MEGABYTES
-) -> list[str]:
-    """The lines of a text file, unpacked if its name ends in .gz.
+def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -> Iterator[str]:
+    """The lines of a text file, unpacked if its name ends in .gz, as they come, with their ends.
+
+    They end at line feeds alone, and the last one may not.
 
     Raises:
         UserError: it can't be read, is too large, or not in this encoding (the line is named).
     """
-    content = whole(pieces(path), path, max_megabytes)
-    advice = "; name another with --encoding, latin-1 say"
-    return split_lines(decode(content, path, encoding, advice))
+    parts = pieces(path)
+    if not any_size:
+        parts = limited(parts, path, "read it in parts, or of Parquet")
+    line: list[str] = []
+    for text in decoded(parts, path, encoding, "; name another with --encoding, latin-1 say"):
+        *ends, rest = text.split("\n")
+        for end in ends:
+            yield "".join([*line, end, "\n"])
+            line = []
+        line.append(rest)
+    if rest := "".join(line):
+        yield rest
+
+
+def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
+    """The lines of a text file without their ends; raises as `text_lines`."""
+    return [split_lines(line)[0] for line in text_lines(path, encoding)]
 
 
 def split_lines(text: str) -> list[str]:
     """Lines end at line feeds alone, and the last one may."""
-    text = text.replace("\r\n", "\n").removesuffix("\n")
-    return text.split("\n") if text else []
-
-
-def check_file(path: Path, max_megabytes: int | None) -> None:
-    """Look at a file that others will read.
-
-    Raises:
-        UserError: it can't be read, is no regular file, or larger than this when it is unpacked.
-    """
-    content = pieces(path)
-    first = next(content, b"")
-    if max_megabytes is None:
-        return
-    if path.suffix != ".gz" and path.stat().st_size <= max_megabytes * MEGABYTE:
-        return
-    for _ in limited(itertools.chain([first], content), path, max_megabytes):
-        pass
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []

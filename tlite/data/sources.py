@@ -3,16 +3,15 @@
 import dataclasses
 import importlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from tlite.data import shakespeare
+from tlite.config import run_file, shipped_experiments
 from tlite.data.columns import text_column
 from tlite.data.download import data_folder, find_downloaded, find_or_download
-from tlite.data.files import KINDS, locate
-from tlite.data.reading import MAX_MEGABYTES, is_there, read_text
+from tlite.data.files import KINDS, find, locate
+from tlite.data.reading import is_there, read_text
 from tlite.data.table_data import TableData
 from tlite.data.tables import Part, is_saved, need_columns
 from tlite.errors import UserError
@@ -48,19 +47,19 @@ class TextFile:
     """A text file; a table (CSV, TSV, JSON Lines, Parquet), or a folder of `save_to_disk`."""
     validation_fraction: float = 0.05
     """The last part of the text, kept for validation."""
-    max_megabytes: int = MAX_MEGABYTES
-    """Size of the largest file that is read, unpacked."""
     text_column: str = ""
-    """Of a table: the column with the text; the one that looks like it unless given."""
+    """Of a table: the column with the text; the one whose name is known unless given."""
+
+    read_earlier = staticmethod(TableData.read_earlier)
 
     def reads(self, part: Part) -> list[str]:
         """The file that every part is read from."""
         there = is_saved(self.path) or is_there(Path(self.path))
         return [os.path.realpath(self.path)] if there else []
 
-    def located(self, folders: Sequence[Path] = ()) -> "TextFile":
-        """The same, from whatever folder it is read; it is looked for in these `folders` too."""
-        return dataclasses.replace(self, path=locate(self.path, folders))
+    def located(self) -> "TextFile":
+        """The same, from whatever folder it is read."""
+        return dataclasses.replace(self, path=locate(self.path))
 
     def found(self) -> "TextFile":
         """The same with the column of the texts, if it is a table; it is printed.
@@ -70,8 +69,8 @@ class TextFile:
         """
         if not self._is_table or self.text_column:
             return self
-        rows, where = self._table().sample()
-        column = text_column(rows, where)
+        row, where = self._table().first_row()
+        column = text_column([*row], where)
         print(printable(f"text: {column!r}"), flush=True)
         return dataclasses.replace(self, text_column=column)
 
@@ -79,7 +78,8 @@ class TextFile:
         if not self.path:
             raise UserError("no text given: name a file with --path")
         if not (self._is_table and self.text_column) and not is_saved(Path(self.path)):
-            return read_text(self.path, self.max_megabytes)  # runs of 0.1.0 read tables so, too
+            # Runs of 0.1.0 read tables so, too.
+            return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
         table, column = self._table(), self.text_column or "text"
         rows, where = table.table_rows(table.training[0])
         texts = []
@@ -96,8 +96,8 @@ class TextFile:
 
     def _table(self) -> TableData:
         """The table, of several splits the one to train on."""
-        table = TableData(path=self.path, max_megabytes=self.max_megabytes)
-        return table.with_path().with_columns()
+        table = TableData(path=self.path)
+        return table.with_path().with_columns([self.text_column] if self.text_column else [])
 
 
 class Download:
@@ -107,7 +107,7 @@ class Download:
         """The file that every part is read from, or the address that it comes from."""
         return [str(find_downloaded(self.file, self.folder) or self.url)]
 
-    def located(self, folders: Sequence[Path] = ()) -> "Download":
+    def located(self) -> "Download":
         """The same, from whatever folder it is read."""
         there = self.folder and find_downloaded(self.file, self.folder)
         folder = self.folder if there else os.path.abspath(data_folder())
@@ -135,7 +135,7 @@ class TinyShakespeare(Download):
 
 @dataclass(frozen=True)
 class Shakespeare(Download):
-    """All the plays: Project Gutenberg's complete works (#100), prepared by `prepare`."""
+    """All the plays: Project Gutenberg's complete works (#100), by `experiments/gutenberg.py`."""
 
     validation_fraction: float = 0.05
     """The last part of the text, kept for validation."""
@@ -148,8 +148,9 @@ class Shakespeare(Download):
 
     def load(self) -> str:
         path = find_or_download(self.file, self.url, self.sha256, self.folder)
+        parser = run_file(shipped_experiments() / "gutenberg.py", "tlite_gutenberg")
         try:
-            return shakespeare.prepare(read_text(path))
+            return parser.prepare(read_text(path))
         except ValueError as error:
             raise UserError(f"{path}: {error}") from error
 

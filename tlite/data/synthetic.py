@@ -8,29 +8,12 @@ from tlite.data.labelled import Example, Part
 from tlite.errors import UserError
 
 THINGS = [
-    "coffee",
-    "kettle",
-    "lamp",
-    "radio",
-    "tent",
-    "novel",
-    "album",
-    "jacket",
-    "keyboard",
-    "camera",
-]
+    "coffee", "kettle", "lamp", "radio", "tent", "novel", "album", "jacket", "keyboard", "camera",
+]  # fmt: skip
 PARTS = [
-    "price",
-    "design",
-    "sound",
-    "quality",
-    "handle",
-    "colour",
-    "delivery",
-    "manual",
-    "battery",
+    "price", "design", "sound", "quality", "handle", "colour", "delivery", "manual", "battery",
     "finish",
-]
+]  # fmt: skip
 FILLERS = (
     "i bought it in spring",
     "my sister has one too",

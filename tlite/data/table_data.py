@@ -1,33 +1,32 @@
 """What labelled texts and pairs of sentences have in common: tables, their parts and columns."""
 
 import dataclasses
-import io
-import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.data.columns import has_known_names, missing_names
-from tlite.data.files import KINDS, describe, find, follow, kind_of, locate
-from tlite.data.reading import MAX_MEGABYTES, pieces
+from tlite.data.columns import has_known_names
+from tlite.data.files import KINDS, describe, find, kind_of, locate
 from tlite.data.tables import (
     Part,
     check_fraction,
+    features_of,
     file_rows,
+    first_line,
     held_out,
     hub_rows,
     is_saved,
+    need_columns,
+    numbered,
     open_set,
-    open_table,
+    reading_set,
     side_of,
     splits_of,
 )
 from tlite.errors import UserError
 from tlite.terminal import printable
 
-SAMPLE = 1000  # rows that columns are found by
 NAMES = {  # of the splits of a set
     "training": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -50,7 +49,8 @@ class TableData:
     test: tuple[str, ...] = ()
     """Files that only `tlite evaluate --split test` reads."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of CSV or TSV files whose first line does not name them."""
+    """Names of the columns of CSV or TSV files whose first line is a row; it is one where no name
+    in it is known or given: then they are column 1, column 2, ..."""
     encoding: str = "utf-8"
     """How the text files are encoded."""
     validation_fraction: float = 0.1
@@ -58,33 +58,29 @@ class TableData:
     split_by: Literal["row", "text"] = "row"
     """Rows at even distances are kept, or those whose text's hash says so: then what stands there
     twice is on one side, and rows that are added move no others."""
-    max_megabytes: int = MAX_MEGABYTES
-    """Size of the largest file that is read, unpacked; any where it is streamed."""
     stream: ClassVar[bool] = False
+
+    @staticmethod
+    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a config of 0.2.0, which said how large a file may be."""
+        return {name: value for name, value in values.items() if name != "max_megabytes"}
 
     def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
         """The files, or the parts of a set on the hub, that a part is read from, and some more."""
         names = getattr(self, part) or (self.training if part == "validation" else ())
         return describe(self.hub, [*names, *more])
 
-    def located(self, folders: Sequence[Path] = ()) -> "TableData":
-        """The same, from whatever folder it is read: with the absolute paths of what is there.
-
-        Args:
-            folders: where it is looked for too.
-        """
+    def located(self) -> "TableData":
+        """The same, from whatever folder it is read: with the absolute paths of what is there."""
         if self.hub:  # a name on the hub may be that of something else in the data folder
-            return dataclasses.replace(self, hub=locate(self.hub, folders, in_data=False))
-        path = locate(self.path, folders)
+            return dataclasses.replace(self, hub=locate(self.hub, in_data=False))
+        path = locate(self.path)
         if path and os.path.isdir(path):  # the parts are its splits
             return dataclasses.replace(self, path=path)
-        parts = {name: tuple(locate(n, folders) for n in getattr(self, name)) for name in NAMES}
-        # The run knows its other parts again, but not the test part: no other file of that name.
-        if self.training and os.path.isabs(self.training[0]):
-            moved = self.training[0], parts["training"][0]
-            parts["test"] = tuple(
-                name if os.path.lexists(name) else follow(name, *moved) for name in self.test
-            )
+        parts = {name: tuple(map(locate, getattr(self, name))) for name in NAMES}
+        # A run knows its other parts again, but not the test part: no other file of that name.
+        if self.training and os.path.isabs(self.training[0]) and parts["training"] == self.training:
+            parts["test"] = tuple(n if os.path.isabs(n) else locate(n) for n in self.test)
         return dataclasses.replace(self, path=path, **parts)
 
     def with_path(self) -> "TableData":
@@ -132,51 +128,53 @@ class TableData:
             found[part] = tuple(path for path in paths if os.path.isfile(path))[:1]
         return found if found["training"] else {}
 
-    def with_columns(self) -> "TableData":
-        """The same, with names for the columns where the first table's first line has none."""
-        if self.columns or self.hub or not self.training:
-            return self
-        path = find(self.training[0])
-        if kind_of(path) != "csv":
-            return self
-        beginning = bytes(next(pieces(path), b""))[: 2**16]
-        text = beginning.decode(self.encoding, "replace").removeprefix("\ufeff")
-        lines = itertools.islice(io.StringIO(text, newline=""), SAMPLE)
-        return dataclasses.replace(self, columns=missing_names(lines, tabs=".tsv" in path.suffixes))
+    def with_columns(self, given: Sequence[str]) -> "TableData":
+        """The same, with names for the columns where the first table's first line is a row.
 
-    def sample(self) -> tuple[list[dict[str, Any]], str]:
-        """Rows from the beginning of the training part, and where they are.
+        It is where it has no name that is known or given; where nothing is given, that is printed.
 
         Raises:
-            UserError: there are none.
+            UserError: the table has none that are given.
+        """
+        if self.columns or self.hub or kind_of(path := find(self.training[0])) != "csv":
+            return self
+        names = first_line(path, self.encoding)
+        columns = tuple(map(numbered, range(1, 1 + len(names))))
+        if has_known_names(names) or {*given} & {*names} - {*columns}:
+            return self
+        need_columns({**dict.fromkeys(names), **dict.fromkeys(columns)}, given, str(path))
+        if not given:
+            told = f"{path}: no name of a column in its first line is known, so it is a row: "
+            cells = zip(columns, names, strict=True)
+            told += ", ".join(f"{column} {cell[:40]!r}" for column, cell in cells)
+            print(printable(told), flush=True)
+        return dataclasses.replace(self, columns=columns)
+
+    def first_row(self) -> tuple[dict[str, Any], str]:
+        """The first row of the training part, and where it is.
+
+        Raises:
+            UserError: there is none.
         """
         rows, where = self.table_rows(self.training[0])
-        if not (found := list(itertools.islice(rows, SAMPLE))):
+        if (row := next(rows, None)) is None:
             raise UserError("the training part has no rows")
-        return found, where
+        return row, where
 
-    def tell_guess(self, names: Iterable[str], where: str) -> None:
-        """Print that the first line is taken as the names of columns, where it may be a row."""
-        of_first_line = not (self.columns or self.hub) and kind_of(find(self.training[0])) == "csv"
-        if of_first_line and not has_known_names(names):
-            line = f"its first line, {', '.join(map(repr, names))}, is taken as the names of"
-            told = f"{where}: {line} its columns; if it is a row, name them with --columns"
-            print(printable(told), flush=True)
-
-    def opened(self) -> Callable[[], Any]:
-        """What opens the first of the training tables as `datasets` has it."""
+    def features(self) -> Any:
+        """What `datasets` knows of the columns of the first of the training tables; or None."""
         first = self.training[0]
-        if self.hub:
-            return lambda: open_set(self.hub, first, self.stream)
-        return lambda: open_table(find(first))
+        if not self.hub:
+            return features_of(find(first))
+        with reading_set(self.hub, first):
+            return open_set(self.hub, first, self.stream).features
 
     def table_rows(self, source: str) -> tuple[Iterator[dict[str, Any]], str]:
         """The rows of a table or split, and where they are, for messages."""
         if self.hub:
             return hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
         path = find(source)
-        limit = None if self.stream else self.max_megabytes
-        return file_rows(path, self.encoding, self.columns, limit), str(path)
+        return file_rows(path, self.encoding, self.columns, any_size=self.stream), str(path)
 
     def split(self, part: Part, rows: Iterable[Any], text: Callable[[Any], str]) -> Iterator[Any]:
         """Of the training rows those of the training or of the validation part."""

@@ -1,18 +1,18 @@
-"""Rows of tables, through Hugging Face `datasets`: files of your own, saved sets, or its hub."""
+"""Rows of tables, as dictionaries: files of your own in one pass, saved sets, or the hub's."""
 
+import contextlib
 import csv
-import glob
 import hashlib
+import itertools
+import json
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tlite.data.files import explain, kind_of
-from tlite.data.reading import check_file
+from tlite.data.files import kind_of
+from tlite.data.reading import is_there, open_file, text_lines
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
@@ -20,73 +20,209 @@ Part = Literal["training", "validation", "test"]
 Side = Literal["training", "validation"]
 Row = TypeVar("Row")
 SAVED = ("dataset_dict.json", "dataset_info.json")  # one of them is in what save_to_disk writes
+END = "\0"  # a line after the last one: a quotation mark that is open still takes it in
+SAMPLE = 1000  # rows of JSON Lines whose fields are a table's columns
 
 
 def file_rows(
-    path: Path, encoding: str, columns: tuple[str, ...] = (), max_megabytes: int | None = None
+    path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = (), *, any_size: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON Lines, CSV, TSV, Parquet or Arrow file.
+    """The rows of a JSON Lines, CSV, TSV, Parquet or Arrow file, one after another.
 
     Args:
-        columns: the names of a CSV's or TSV's columns, where its first line does not have them.
+        columns: the names of a CSV's or TSV's columns, where its first line is a row.
+        any_size: as it is not kept in memory.
 
     Raises:
         UserError: it is too large, or not what its ending says (the line is named where there is
             one).
     """
-    kind = kind_of(path)
-    check_file(path, max_megabytes if kind in ("csv", "json") else None)
+    if (kind := kind_of(path)) == "parquet":
+        yield from parquet_rows(parquet_file(path), path)
+    elif kind == "arrow":
+        with open_file(path) as file, _of_pyarrow(path):
+            for batch in _arrow(file)[1]:
+                yield from batch.to_pylist()
+    else:
+        lines = text_lines(path, encoding, any_size=any_size)
+        yield from _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
+
+
+def _csv_rows(
+    lines: Iterator[str], path: Path, columns: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    cells = _cells(lines, path)
+    names = columns or column_names(next(cells, (1, []))[1], path)
+    for number, row in cells:
+        if len(row) > len(names):
+            told = f"line {number} has {len(row)} columns, not {len(names)}"
+            raise UserError(f"{path} is not a table: {told}")
+        yield dict(itertools.zip_longest(names, row))
+
+
+def _cells(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of a CSV or TSV, and the line that it ends in; empty lines are none."""
+    of_row: list[str] = []  # its lines
+
+    def noted() -> Iterator[str]:
+        for line in itertools.chain(lines, [END]):
+            of_row.append(line)
+            yield line
+
+    tabs = ".tsv" in path.suffixes
+    csv.field_size_limit(2**31 - 1)  # for all of the process: a longer text is no fault anywhere
+    rows = csv.reader(noted(), **({"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}))
     try:
-        rows = _file(path, encoding, columns)
-        yield from _strict(rows) if kind == "csv" else rows
+        for row in rows:
+            text, start = "".join(of_row), rows.line_num + 1 - len(of_row)
+            of_row.clear()
+            if text == END:
+                return
+            if text.endswith(END):
+                told = f"the quotation mark in line {start} has no second one"
+                raise UserError(f"{path} is not a table: {told}")
+            if text.strip(" \r\n" if tabs else None):
+                yield rows.line_num, row
+    except csv.Error as error:
+        told = f"line {rows.line_num} has a carriage return within"
+        raise UserError(f"{path} is not a table: {told}") from error
+
+
+def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
+    """What the first line of a table calls its columns, by their numbers where it does not.
+
+    Raises:
+        UserError: there is none.
+    """
+    if not cells:
+        raise UserError(f"{path} is empty")
+    names: list[str] = []
+    for number, name in enumerate(cells, 1):
+        names.append(name if name and name not in names else numbered(number))
+    return tuple(names)
+
+
+def numbered(number: int) -> str:
+    """The name of a column that has none."""
+    return f"column {number}"
+
+
+def first_line(path: Path, encoding: str) -> tuple[str, ...]:
+    """The cells of the first line of a CSV or TSV, as names; raises as `file_rows`."""
+    return column_names(next(_cells(text_lines(path, encoding), path), (1, []))[1], path)
+
+
+def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
+    """Objects, a line each or all in a list; a field that one has is a column of all."""
+    rows = _objects(lines, path)
+    sample = list(itertools.islice(rows, SAMPLE))
+    if not sample:
+        raise UserError(f"{path} is empty")
+    names = dict.fromkeys(itertools.chain.from_iterable(sample))
+    for row in itertools.chain(sample, rows):
+        yield names | row
+
+
+def _objects(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        if number == 1 and line.lstrip().startswith("["):
+            whole = json_object(f'{{"rows": {line}{"".join(lines)}}}', f"{path}, a list,")
+            rows = whole["rows"] if isinstance(whole["rows"], list) else [None]
+            if not all(isinstance(row, dict) for row in rows):
+                raise UserError(f"{path} is not a list of JSON objects")
+            yield from rows
+        elif line.strip():
+            yield json_object(line, f"{path} is not JSON Lines: line {number}")
+
+
+@contextlib.contextmanager
+def _of_pyarrow(path: Path) -> Iterator[None]:
+    """Turn what `pyarrow` raises, whose errors are of these kinds, into a sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a whole {kind_of(path).capitalize()} file") from error
+
+
+def _arrow(file: Any) -> tuple[Any, Iterable[Any]]:
+    """The schema and the parts of an Arrow file, or of a stream such as `datasets` writes."""
+    with needs_extra("text"):
+        import pyarrow
+    try:
+        stream = pyarrow.ipc.open_stream(file)
+        return stream.schema, stream
+    except (OSError, ValueError):
+        file.seek(0)
+    whole = pyarrow.ipc.open_file(file)
+    return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
+
+
+def json_object(line: str | bytes, where: str) -> dict[str, Any]:
+    """The object that a line of JSON is.
+
+    Raises:
+        UserError: it is none; `where` begins the sentence.
+    """
+    try:
+        text = line.decode() if isinstance(line, bytes) else line
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where} has half of a surrogate pair, which is no character") from error
+    except RecursionError as error:
+        raise UserError(f"{where} is nested too deeply") from error
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is not a JSON object")
+    return value
+
+
+def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
+    """A Parquet file that has columns of these names, as `pyarrow` has it.
+
+    Raises:
+        UserError: it has them not, or is damaged.
+    """
+    with needs_extra("text"):
+        from pyarrow import parquet
+    is_there(path)
+    with _of_pyarrow(path):
+        file = parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
+    need_columns(file.schema_arrow.names, columns, str(path))
+    return file
+
+
+def parquet_rows(file: Any, path: Path, at_once: int = 1000, **which: Any) -> Iterator[dict]:
+    """The rows of a Parquet file, or `which` `iter_batches` is asked for, some read at a time."""
+    with _of_pyarrow(path):
+        for batch in file.iter_batches(at_once, **which):
+            yield from batch.to_pylist()
+
+
+@contextlib.contextmanager
+def reading_set(name: str, split: str) -> Iterator[None]:
+    """Turn what `datasets` raises into a sentence."""
+    try:
+        yield
     except UserError:
         raise
-    except Exception as error:  # pandas', pyarrow's, or the codec's
-        raise UserError(explain(path, kind, encoding, error, columns, max_megabytes)) from error
-
-
-def _strict(rows: Iterable[Row]) -> Iterator[Row]:
-    """Rows of a CSV; pandas only warns where it drops columns of a line that has too many."""
-    import pandas.errors
-
-    rows = iter(rows)
-    while True:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", category=pandas.errors.ParserWarning)
-            some = list(islice(rows, 100))
-        if not some:
-            return
-        yield from some
-
-
-def _file(path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = ()) -> Any:
-    kind, options = kind_of(path), {}
-    if kind in ("csv", "json"):
-        options["encoding"] = encoding
-    if kind == "csv":
-        options["keep_default_na"] = False  # a text may be the word null
-        options["index_col"] = False  # or a column too many would be taken for an index
-        if ".tsv" in path.suffixes:
-            options |= {"sep": "\t", "quoting": csv.QUOTE_NONE}
-        if columns:
-            options["column_names"] = list(columns)
-    # Streaming reads the file as it is, without a copy in the cache of `datasets`.
-    files = glob.escape(str(path))
-    return import_datasets().load_dataset(
-        kind, data_files=files, split="train", streaming=True, **options
-    )
+    except Exception as error:  # of the hub, the network, or a loader's own kind
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if isinstance(error, ConnectionError):
+            reason = "huggingface.co can't be reached"
+        elif isinstance(error, FileNotFoundError):
+            reason = "there is no such set, or it is not public"
+        raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
 
 
 def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
     """The rows of a split of a set on huggingface.co, of its folder here, or of a saved one."""
     if not os.path.isdir(name):
         print(printable(f"reading {split} of the set {name}"), flush=True)
-    try:
+    with reading_set(name, split):
         yield from open_set(name, split, stream)
-    except UserError:
-        raise
-    except Exception as error:  # of the hub, the network, or a loader's own kind
-        raise unreadable(name, split, error) from error
 
 
 def open_set(name: str, split: str, stream: bool = False) -> Any:
@@ -126,37 +262,25 @@ def splits_of(folder: str) -> list[str]:
         ) from error
 
 
-def names_of_classes(source: Callable[[], Any], column: str) -> dict[str, str]:
+def names_of_classes(features: Any, column: str) -> dict[str, str]:
     """The names that `datasets` knows of a column's numbers, {"0": "negative", ...}; or none."""
-    try:
-        feature = (source().features or {}).get(column)
-    except Exception:  # what is wrong is told where the rows are read
-        return {}
-    return {str(number): name for number, name in enumerate(getattr(feature, "names", []))}
+    names = getattr((features or {}).get(column), "names", [])
+    return {str(number): name for number, name in enumerate(names)}
 
 
-def open_table(path: Path) -> Any:
-    """A Parquet or Arrow file as `datasets` has it; of others nothing is known beside their rows.
-
-    Raises:
-        ValueError: it is another kind of file.
-    """
-    if kind_of(path) not in ("parquet", "arrow"):
-        raise ValueError(f"{path} says nothing of its columns")
-    return _file(path)
-
-
-def unreadable(name: str, split: str, error: Exception) -> UserError:
-    """In a sentence what the hub, the network or a loader has raised."""
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    if isinstance(error, ConnectionError):
-        reason = "huggingface.co can't be reached"
-    elif isinstance(error, FileNotFoundError):
-        reason = "there is no such set, or it is not public"
-    return UserError(f"can't read {split!r} of the set {name!r} ({reason})")
+def features_of(path: Path) -> Any:
+    """What `datasets` has written of the columns of a Parquet or Arrow file; None of others."""
+    if (kind := kind_of(path)) == "parquet":
+        schema = parquet_file(path).schema_arrow
+    elif kind == "arrow":
+        with open_file(path) as file, _of_pyarrow(path):
+            schema = _arrow(file)[0]
+    if kind not in ("parquet", "arrow") or b"huggingface" not in (schema.metadata or {}):
+        return None
+    return import_datasets().Features.from_arrow_schema(schema)
 
 
-def need_columns(row: dict, columns: tuple[str, ...], where: str) -> None:
+def need_columns(row: Iterable[str], columns: Iterable[str], where: str) -> None:
     """Raises a `UserError` that lists the columns there are, if one of these is not among them."""
     for column in columns:
         if column not in row:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite.data.labelled import LabelledText
-from tlite.data.reading import MAX_MEGABYTES, decode, pieces, whole
+from tlite.data.reading import decoded, limited, pieces
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import (
     ClassifierExperiment,
@@ -48,7 +48,7 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     if path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     model, tokenizer, _ = open_model(folder, GeneratorExperiment)
-    text = decode(whole(pieces(path), path, MAX_MEGABYTES, "score a part of it"), path, "utf-8")
+    text = "".join(decoded(limited(pieces(path), path, "score a part of it"), path))
     tokens, marked = tokenizer.encode(text, marks=False), tokenizer.encode(text)
     begun = tokenizer.bos_id is not None and marked[:1].tolist() == [tokenizer.bos_id]
     if len(tokens) < 2:

@@ -9,7 +9,9 @@ from pathlib import Path
 import jax
 
 from tlite.config import to_dict
+from tlite.data.corpus import Corpus
 from tlite.data.files import locate
+from tlite.data.manifest import NAME as MANIFEST
 from tlite.errors import UserError
 from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.parallel import processes
@@ -18,6 +20,7 @@ from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import check_member
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_read
 from tlite.recipes.translator import TranslatorRecipe
+from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, to_named
 from tlite.training.loop import host_copy, restore, selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
@@ -28,6 +31,7 @@ RECIPES = {
     kind.experiment_type: kind for kind in (GeneratorRecipe, ClassifierRecipe, TranslatorRecipe)
 }
 """The one table of them: its recipe has a kind's experiment, model and word."""
+MULTIPLE = 128  # of rows, which some devices multiply faster
 
 
 def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
@@ -73,7 +77,7 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     run = open_run(folder, Experiment)
     run = run if steps is None else with_steps(run, steps)
     kind = RECIPES[type(run.experiment)]
-    run = dataclasses.replace(run, experiment=locate_data(run.experiment, folder))
+    run = dataclasses.replace(run, experiment=locate_data(run.experiment))
     say_what_is_read(run.experiment)
     data = kind.load_data(run.experiment)
     then, now = run.data, kind.fingerprint(data)
@@ -124,25 +128,36 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
     return changed
 
 
-def locate_data(experiment: Experiment, folder: Path | None = None) -> Experiment:
-    """The experiment with absolute paths of what it reads.
-
-    Args:
-        folder: of its run. Around it is looked for what is not here: runs of before November 2026
-            have relative paths, and a project may have moved.
-    """
-    around = tuple(folder.resolve().parents) if folder else ()
+def locate_data(experiment: Experiment) -> Experiment:
+    """The experiment with absolute paths of what it reads."""
     changed = {}
     if hasattr(experiment.data, "located"):
-        changed["data"] = experiment.data.located(around)
+        changed["data"] = experiment.data.located()
     before = getattr(experiment, "pretraining", None)
     if isinstance(before, Pretraining) and not getattr(experiment.data, "hub", ""):
-        files = tuple(locate(name, around) for name in before.unlabelled)
-        changed["pretraining"] = dataclasses.replace(before, unlabelled=files)
+        changed["pretraining"] = dataclasses.replace(
+            before, unlabelled=tuple(map(locate, before.unlabelled))
+        )
     if isinstance(before, Pretrained):
-        place = locate(before.folder, around, in_data=False)
+        place = locate(before.folder, in_data=False)
         changed["pretraining"] = dataclasses.replace(before, folder=place)
     return dataclasses.replace(experiment, **changed)
+
+
+def fit_to_corpus(experiment: Experiment) -> Experiment:
+    """The experiment with as many rows in its embedding as its corpus has tokens, unless it has
+    these filled up to a multiple, as gpt2's 50,304 are of 50,257; what has changed is printed."""
+    if not isinstance(experiment.data, Corpus) or experiment.pretraining:
+        return experiment
+    data, model = experiment.data.located(), experiment.model
+    if not (Path(data.folder) / MANIFEST).is_file():
+        return experiment
+    tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
+    if not rows or 0 <= rows - tokens < MULTIPLE:
+        return experiment
+    told = f"the corpus has {tokens:,} tokens: the model has so many rows, not {rows:,}"
+    print(printable(f"{told} (--vocabulary-size says otherwise)"), flush=True)
+    return dataclasses.replace(experiment, model=dataclasses.replace(model, vocabulary_size=tokens))
 
 
 def with_steps(run: Run, steps: int) -> Run:

@@ -162,7 +162,10 @@ class Recipe(ABC):
         run, trainer, config = self.run, self.trainer, self.experiment.training
         trainer.check_fits()
         print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
-        print(f"{len(self.tokenizer):,} tokens in the vocabulary")
+        tokens = len(self.tokenizer)
+        rows = getattr(self.experiment.model, "vocabulary_size", tokens)
+        padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
+        print(f"{tokens:,} tokens in the vocabulary{padded}")
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
         print(
             f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"

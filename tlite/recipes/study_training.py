@@ -198,7 +198,7 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
     run = folder / variant.run
     if processes.of_first((run / "config.json").is_file):
         return open_recipe(run)
-    experiment = locate_data(variant.config(), run)
+    experiment = locate_data(variant.config())
     if preparing.data(experiment)[1] != variant.data:
         raise UserError(f"the data of {variant.name} has changed since {folder} was made")
     prepared = preparing(experiment)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.data.shakespeare import plays, prepare
+from experiments.gutenberg import plays, prepare
 
 OLD = """\
 THE TWO GARDENERS
