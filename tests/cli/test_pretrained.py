@@ -4,7 +4,6 @@ fine-tuned run started from."""
 import json
 import math
 import re
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +32,7 @@ from tlite.models import (
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
 from tlite.recipes.finetuning import taken_from
+from tlite.text import ByteTokenizer
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -209,7 +209,7 @@ def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert
 
 def test_a_long_text_loses_its_last_words_and_not_the_mark_at_its_end(tuned):
     _, tokenizer = library.load(tuned.run)
-    row = tokenizer.encode_batch(["it was a good film and so good"], 6)[0]
+    row = tokenizer.encode_texts(["it was a good film and so good"], 6)[0]
     assert row[0] == tokenizer.cls_id
     assert row[-1] == tokenizer.sep_id
 
@@ -316,5 +316,6 @@ def test_what_has_no_counterpart_is_refused_with_the_reason(train_without_report
 
 @pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])
 def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends(begin, end, first):
-    tokenizer = SimpleNamespace(bos_id=begin, eos_id=end)
+    tokenizer = ByteTokenizer()
+    tokenizer.bos_id, tokenizer.eos_id = begin, end
     assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]

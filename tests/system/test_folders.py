@@ -279,7 +279,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(edited):
     opened = load_pretrained(folder)[1]
     assert (opened.limit, opened.largest_id) == (50, 50)
     assert opened.encode("a b").tolist() == [0, 49]
-    for encode in (opened.encode, lambda text: opened.encode_batch(["a", text])):
+    for encode in (opened.encode, lambda text: opened.encode_texts(["a", text])):
         with pytest.raises(UserError, match="the token 'c' the id 50, but the model has 50 tokens"):
             encode("b c")
 

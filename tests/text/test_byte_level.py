@@ -78,7 +78,7 @@ def test_a_saved_tokenizer_is_the_same_again(tokenizer, tmp_path):
 def test_what_is_no_tokenizer_of_bytes_is_refused(content, tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
-    with pytest.raises(UserError, match="not a tokenizer of bytes"):
+    with pytest.raises(UserError, match="not a tokenizer that tlite has saved"):
         ByteTokenizer.load(path)
     with pytest.raises(UserError, match=r"can't read .*No such file"):
         ByteTokenizer.load(tmp_path / "other.json")

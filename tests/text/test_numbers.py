@@ -33,5 +33,5 @@ def test_saved_and_opened(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", '{"kind": "numbers"}', '{"size": []}'])
 def test_what_is_none_is_refused(content, tmp_path):
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(UserError, match="not a tokenizer of numbers"):
+    with pytest.raises(UserError, match="not a tokenizer that tlite has saved"):
         NumberTokenizer.load(tmp_path / "tokenizer.json")

@@ -220,7 +220,7 @@ class Translate(OfMember, Search):
     n_best: int = 1
     """The best so many translations of each text, with their scores."""
     format: Literal["text", "jsonl"] = "text"
-    """A translation a line (n-best: place, score and translation), or JSON Lines."""
+    """A translation a line (n-best: place, score, translation and text), or JSON Lines."""
 
     def __post_init__(self):
         if self.texts and self.input:

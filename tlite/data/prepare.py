@@ -30,8 +30,6 @@ from tlite.data.prepare_processes import in_order
 from tlite.data.prepare_progress import PrepareProgress
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
-from tlite.text.byte_level import ByteTokenizer
-from tlite.text.characters import CharTokenizer
 
 try:
     import fcntl
@@ -160,25 +158,19 @@ def _coding(
         tokenizer = tokenizing.make(partial(texts_of, source, pieces))
         path = inside / tokenizer.file_name
         tokenizer.save(path)
-        size = max(len(tokenizer), getattr(tokenizer, "largest_id", 0) + 1)
+        size = max(len(tokenizer), tokenizer.largest_id + 1)
         about = {
-            "kind": kind_of_tokenizer(tokenizer),
+            "kind": tokenizer.kind,
             "file": path.name,
             "sha256": _sha256(path),
             "vocabulary_size": size,
-            "end_id": getattr(tokenizer, "eos_id", None),
+            "end_id": tokenizer.eos_id,
         }
         _write(kept, json.dumps(about))
     about = json.loads(kept.read_text(encoding="utf-8"))
     dtype = dtype_for(about["vocabulary_size"])
     path = inside / about["file"]
     return Coding(about["kind"], str(path.resolve()), dtype, about["end_id"]), about
-
-
-def kind_of_tokenizer(tokenizer: Any) -> str:
-    """The kind that the manifest calls it by."""
-    kinds = {CharTokenizer: "characters", ByteTokenizer: "bytes"}
-    return kinds.get(type(tokenizer), "pretrained")
 
 
 def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tlite.pretrained.files import NAME, TYPES, write_arrays
 from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model, shapes_of
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.matching import best_family, differences, tied
-from tlite.pretrained.tokenizers import from_tlite
+from tlite.pretrained.tokenizers import PretrainedTokenizer
 
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
@@ -61,7 +61,8 @@ def save_pretrained(
     if labels:
         theirs["id2label"] = {str(index): label for index, label in enumerate(labels)}
         theirs["label2id"] = {label: index for index, label in enumerate(labels)}
-    tokenizer = None if tokenizer is None else from_tlite(tokenizer)
+    if tokenizer is not None:
+        tokenizer = PretrainedTokenizer(*tokenizer.to_hugging_face())
     theirs |= _marks(theirs, tokenizer)
     arrays = _filled(model, target)
     kept = original.kept if original and original.kind == kind else {}
@@ -95,8 +96,8 @@ def _marks(theirs: dict[str, Any], tokenizer) -> dict[str, Any]:
     """The marks that the tokenizer has and the config does not say."""
     if tokenizer is None:
         return {}
-    ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad")}
-    ids = {name: index for name, index in ids.items() if theirs.get(name) is None}
+    ids = zip(MARKS, (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id), strict=False)
+    ids = {name: index for name, index in ids if theirs.get(name) is None}
     if theirs.get("is_encoder_decoder") and theirs.get("decoder_start_token_id") is None:
         ids["decoder_start_token_id"] = tokenizer.bos_id
     return {name: index for name, index in ids.items() if index is not None}

@@ -9,9 +9,8 @@ from tlite.data import Pair
 from tlite.decoding.translate import check_search
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
-from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.options import Search
-from tlite.text import PairTokenizer
+from tlite.text import PairTokenizer, Tokenizer
 
 
 def with_search(
@@ -50,16 +49,13 @@ def encode_pairs(
 
 def encode_sources(
     experiment: TranslatorExperiment,
-    tokenizer: PairTokenizer | PretrainedTokenizer,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     places: Sequence[str] | None = None,
 ) -> list[np.ndarray]:
     """Tokens of each sentence and its end."""
     places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
-    if isinstance(tokenizer, PretrainedTokenizer):
-        sources = [tokenizer.encode(text) for text in texts]
-    else:
-        sources = tokenizer.encode_sources(texts)
+    sources = [np.asarray(ids, np.int32) for ids in tokenizer.encode_ids(texts)]
     return fit_context(experiment, sources, places, experiment.model.context)
 
 

@@ -18,9 +18,8 @@ from tlite.data.counters import places
 from tlite.data.manifest import PartFiles
 from tlite.errors import UserError
 from tlite.pretrained import PretrainedTokenizer
-from tlite.pretrained.tokenizer_files import open_tokenizer, same_pieces
-from tlite.recipes.tokens import Tokenizer, sizes_of
-from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
+from tlite.pretrained.tokenizer_files import open_tokenizer
+from tlite.text import NumberTokenizer, Tokenizer, load_tokenizer
 from tlite.training.feed import StreamedFeed
 
 SAMPLED = 1  # stream of the random numbers that an estimate is drawn with
@@ -65,7 +64,7 @@ class DataPart(ABC):
     def targets_per_byte(self) -> float | None:
         """Targets that a validation scores, for each byte of the text that they stand for."""
         _, targets, weights = self.scored()
-        sizes = sizes_of(self.tokenizer)
+        sizes = self.tokenizer.byte_sizes()
         if sizes is None or targets.max() >= len(sizes):
             size = self.bytes_without_sizes()
         else:
@@ -192,18 +191,18 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
         raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
     if of.kind == "pretrained":
         return open_tokenizer(of.path, of.sha256)[0]
-    tokenizer = {"characters": CharTokenizer, "bytes": ByteTokenizer}[of.kind].load(of.path)
+    tokenizer = load_tokenizer(of.path)
     digest = hashlib.sha256(Path(of.path).read_bytes()).hexdigest()
     if of.sha256 not in ("", digest):
         raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
     return tokenizer
 
 
-def check_same(tokenizer: Tokenizer, of_data: Tokenizer | None) -> None:
+def check_same(tokenizer: PretrainedTokenizer, of_data: Tokenizer | None) -> None:
     """Raises a `UserError` where a pre-trained model has another tokenizer than the corpus."""
-    if of_data is None or isinstance(of_data, NumberTokenizer):
+    if of_data is None or of_data.kind == "numbers":
         return
-    if not isinstance(of_data, PretrainedTokenizer) or not same_pieces(tokenizer, of_data):
+    if not tokenizer.has_pieces_of(of_data):
         raise UserError("the corpus has other tokens than the pre-trained model: prepare it anew")
 
 
@@ -216,7 +215,7 @@ def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     if not corpus.separate_documents:
         return None
     end = corpus.manifest().end_id
-    end = getattr(tokenizer, "eos_id", None) if end is None else end
+    end = tokenizer.eos_id if end is None else end
     if end is None:
         raise UserError(f"nothing says which token of {corpus.folder} ends a document")
     return end

@@ -1,6 +1,5 @@
 """What a token of a generator's text is: the tokenizer, and how much text its tokens stand for."""
 
-import json
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,11 +10,9 @@ from tlite.data.sources import split_text
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained.tokenizer_files import byte_sizes, encode_long, open_tokenizer, plain
-from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
-
-Tokenizer = CharTokenizer | ByteTokenizer | NumberTokenizer | PretrainedTokenizer
-KINDS = {"characters": CharTokenizer, "bytes": ByteTokenizer, "numbers": NumberTokenizer}
+from tlite.pretrained.tokenizer_files import open_tokenizer, plain
+from tlite.text import ByteTokenizer, CharTokenizer, Tokenizer, load_tokenizer
+from tlite.text.tokenizer import read_saved
 
 
 def make_tokenizer(
@@ -42,16 +39,9 @@ def saved_tokenizer(experiment: GeneratorExperiment, path: Path) -> Tokenizer:
     """The tokenizer that was saved with a run."""
     if experiment.pretraining:
         return PretrainedTokenizer.load(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError):
-        content = None
-    if isinstance(content, dict) and "model" in content:
+    if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
         return plain(PretrainedTokenizer.load(path))
-    kind = content.get("kind") if isinstance(content, dict) else None
-    return KINDS.get(str(kind), CharTokenizer).load(path)
+    return load_tokenizer(path)
 
 
 def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
@@ -60,9 +50,9 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
     Raises:
         UserError: they are not.
     """
-    needed = max(getattr(tokenizer, "largest_id", len(tokenizer) - 1) + 1, at_least)
+    needed = max(tokenizer.largest_id + 1, at_least)
     # More than there are, a multiple of 64 say, is faster on some devices.
-    more = size > needed and not isinstance(tokenizer, CharTokenizer)
+    more = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not more:
         raise UserError(
             f"the vocabulary size is {size}, but the text has {needed} tokens: leave it out"
@@ -70,16 +60,9 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
     return size or needed
 
 
-def unit_of(tokenizer: Tokenizer) -> str:
-    """What a token is called."""
-    units = {CharTokenizer: "character", ByteTokenizer: "byte"}
-    return units.get(type(tokenizer), "token")
-
-
 def end_ids(tokenizer: Tokenizer) -> list[int]:
     """The tokens that end a text."""
-    end = getattr(tokenizer, "eos_id", None)
-    return [] if end is None else [end]
+    return [] if tokenizer.eos_id is None else [tokenizer.eos_id]
 
 
 def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
@@ -102,13 +85,6 @@ def check_prompt(prompt: str) -> None:
         raise UserError("the prompt is empty: give at least one character to start from")
 
 
-def encode(tokenizer: Tokenizer, text: str) -> np.ndarray:
-    """The tokens of a text (N,), without marks around it."""
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return encode_long(tokenizer, text)
-    return tokenizer.encode(text)
-
-
 @lru_cache(maxsize=1)  # a run that starts asks for its sizes, and then for the tokens
 def encoded_parts(
     tokenizer: Tokenizer, text: str, validation_fraction: float, whole: bool
@@ -120,17 +96,7 @@ def encoded_parts(
             text, so that a part's bytes are known exactly.
     """
     if whole:
-        tokens = split_tokens(tokenizer.encode(text, marks=False), validation_fraction)
+        tokens = split_tokens(tokenizer.encode_long(text), validation_fraction)
         return tokens, tuple(tokenizer.decode(part) for part in tokens)
     texts = split_text(text, validation_fraction)
-    return tuple(encode(tokenizer, part) for part in texts), texts
-
-
-def sizes_of(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Bytes of text that each token stands for (V,), where that does not depend on the text."""
-    if isinstance(tokenizer, CharTokenizer):
-        sizes = [len(c.encode("utf-8", "surrogatepass")) for c in tokenizer.characters]
-        return np.array(sizes, np.int64)
-    if isinstance(tokenizer, ByteTokenizer):
-        return np.array([1] * 256 + [0], np.int64)
-    return byte_sizes(tokenizer) if isinstance(tokenizer, PretrainedTokenizer) else None
+    return tuple(tokenizer.encode_long(part) for part in texts), texts
