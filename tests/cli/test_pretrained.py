@@ -310,7 +310,7 @@ def test_what_has_no_counterpart_is_refused_with_the_reason(train_without_report
     run = train_without_report(
         f"demo {GPT2} --positions alibi --num-blocks 1 --steps 1 --evaluate-every 1"
     ).run
-    assert "no family of transformers" in fails(f"export {run} {tmp_path / 'out'}")
+    assert "gpt2 has no positions 'ALiBi'" in fails(f"export {run} {tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()
 
 

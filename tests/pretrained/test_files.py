@@ -43,7 +43,6 @@ def test_reads_what_the_library_writes(arrays, library, tmp_path):
         read = stored[name].read()
         assert (read.dtype, read.shape) == (arrays[name].dtype, arrays[name].shape)
         np.testing.assert_array_equal(read, arrays[name])
-        assert not read.flags.writeable or not read.size
     with pytest.raises(UserError, match="has mask as BOOL"):
         stored["mask"].read()
 
@@ -51,8 +50,7 @@ def test_reads_what_the_library_writes(arrays, library, tmp_path):
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 def test_the_library_reads_what_is_written(dtype, library, tmp_path):
     values = {"a": np.arange(6, dtype=np.float32).reshape(2, 3).T, "b": np.float32([1, 2, 3])}
-    shapes = {name: array.shape for name, array in values.items()}
-    write_arrays(tmp_path / FILE, shapes, dtype, values.get)
+    write_arrays(tmp_path / FILE, values, dtype)
     read = library.load_file(tmp_path / FILE)
     assert read.keys() == values.keys()
     for name, array in values.items():
@@ -151,8 +149,8 @@ def test_damaged_headers(content, tmp_path):
 
 def test_types_that_are_not_known_are_no_damage(tmp_path):
     header(tmp_path, {"a": entry(dtype="F4", shape=[16])})
-    with pytest.raises(UserError, match="has a as F4: arrays of type F4 can't be read"):
-        stored_arrays(tmp_path)
+    with pytest.raises(UserError, match="has a as F4: weights are read as F32, F16, BF16 only"):
+        stored_arrays(tmp_path)["a"].read()
 
 
 def test_named_pipes_are_not_waited_for(tmp_path):

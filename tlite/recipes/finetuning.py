@@ -109,6 +109,10 @@ def export(
         settings["labels"] = getattr(run.experiment.data, "classes", None)
         if getattr(run.experiment, "sentences", 0):
             raise UserError("a text's class is joined from sentences': transformers has no such")
+        source = getattr(run.experiment, "pretraining", None)
+        if isinstance(source, Pretrained) and not family:
+            classes = getattr(model.config, "num_classes", None)
+            settings["original"] = load_pretrained(source.folder, num_classes=classes)[2]
     with disk_errors(to):
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as place:
