@@ -69,6 +69,24 @@ def _check_file(path: Path) -> None:
         raise UserError(f"can't read {path}: it is not a file")
 
 
+def download(name: str, what: str, wanted: list[str], **settings: Any) -> Path:
+    """The folder in which the hub's client keeps files of this name.
+
+    Raises:
+        UserError: the hub can't be reached, or has no such.
+    """
+    with needs_extra("text"):
+        from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted, **settings))
+    except Exception as error:  # of the network, the hub, its cache: a dozen classes
+        reason = " ".join(str(error).split())[:150]
+        raise UserError(
+            f"there is no file or folder {name}, and the Hugging Face hub gave no {what} of this "
+            f"name ({type(error).__name__}: {reason})"
+        ) from error
+
+
 def stored_arrays(folder: Path) -> dict[str, Stored]:
     """Where the arrays of a folder are, by name: in model.safetensors or its shards.
 

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.errors import UserError, needs_extra
+from tlite.errors import UserError
 from tlite.models import BlocksConfig, make_model
 from tlite.models.parameters import parameter_names
 from tlite.pretrained.arrays import counterparts, to_ours
 from tlite.pretrained.configs import class_names, kind_of, labelled, read_config, says_tied
-from tlite.pretrained.files import TYPES, Stored, read_json, stored_arrays
+from tlite.pretrained.files import TYPES, Stored, download, read_json, stored_arrays
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
@@ -97,20 +97,9 @@ def local_folder(name: str | Path) -> Path:
         return Path(name)
     if not is_pretrained(name):
         raise UserError(f"there is no folder {name}")
-    with needs_extra("text"):
-        from huggingface_hub import snapshot_download
-    wanted = ["*.safetensors", "*.json", "*.txt", "*.model"]
-    try:
-        path = snapshot_download(
-            str(name), allow_patterns=wanted, ignore_patterns=["*/*", "consolidated*"]
-        )
-    except Exception as error:  # of the network, the hub, its cache: a dozen classes
-        reason = " ".join(str(error).split())[:150]
-        raise UserError(
-            f"there is no folder {name}, and the Hugging Face hub gave no model of this name "
-            f"({type(error).__name__}: {reason})"
-        ) from error
-    return Path(path)
+    # One copy of the weights, not those of other libraries in folders of their own.
+    only = {"ignore_patterns": ["*/*", "consolidated*"]}
+    return download(str(name), "model", ["*.safetensors", "*.json", "*.txt", "*.model"], **only)
 
 
 def load_pretrained(

@@ -4,7 +4,8 @@ import hashlib
 from pathlib import Path
 
 from tlite.data.reading import is_there
-from tlite.errors import UserError, needs_extra
+from tlite.errors import UserError
+from tlite.pretrained.files import download
 from tlite.pretrained.folders import HUB_NAME
 from tlite.pretrained.tokenizers import CONFIG, FILE, MAP, PretrainedTokenizer
 from tlite.text.byte_level import END
@@ -23,8 +24,7 @@ def open_tokenizer(name: str | Path, sha256: str = "") -> tuple[PretrainedTokeni
         UserError: there is none, it is damaged, or not the one of this SHA-256.
     """
     path = _find(str(name))
-    tokenizer = _other_file(path) if path.is_file() and path.name != FILE else None
-    tokenizer = tokenizer or PretrainedTokenizer.load(path)
+    tokenizer = PretrainedTokenizer.load(path)
     digest = _digest(path)
     if sha256 not in ("", digest):
         raise UserError(f"the tokenizer {name} has changed: its SHA-256 is {digest}, not {sha256}")
@@ -58,26 +58,7 @@ def _find(name: str) -> Path:
         or not (HUB_NAME.fullmatch(name) or path.name == name)
     ):
         raise UserError(f"there is no tokenizer {name!r}: name a tokenizer.json, or its folder")
-    with needs_extra("text"):
-        from huggingface_hub import snapshot_download
-    try:
-        return Path(snapshot_download(name, allow_patterns=[*FILES, CONFIG, MAP, "config.json"]))
-    except Exception as error:  # of the network, the hub, its cache: a dozen classes
-        reason = " ".join(str(error).split())[:150]
-        raise UserError(
-            f"there is no file or folder {name}, and the Hugging Face hub gave no tokenizer of "
-            f"this name ({type(error).__name__}: {reason})"
-        ) from error
-
-
-def _other_file(path: Path) -> PretrainedTokenizer:
-    """That of a tokenizer.json with another name."""
-    with needs_extra("text"):
-        from tokenizers import Tokenizer
-    try:
-        return PretrainedTokenizer(Tokenizer.from_file(str(path)), {})
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"{path} is not a tokenizer.json: {error}") from error
+    return download(name, "tokenizer", [*FILES, CONFIG, MAP, "config.json"])
 
 
 def _digest(path: Path) -> str:

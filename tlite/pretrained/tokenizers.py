@@ -54,7 +54,10 @@ class PretrainedTokenizer(Tokenizer):
         Raises:
             UserError: it is damaged, missing, or of a kind that has to be converted first.
         """
-        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        path = Path(path)
+        if path.is_file() and path.name != FILE:  # of another model's folder, for all we know
+            return cls(_read(path), {})
+        folder = path if path.is_dir() else path.parent
         tokenizer = _open(folder)
         found = [read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()]
         settings, marks = found[-1] if (folder / CONFIG).is_file() else {}, {}
@@ -287,6 +290,16 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
 
 
+def _read(path: Path):
+    """The `tokenizers.Tokenizer` of a tokenizer.json."""
+    with needs_extra("text"):
+        from tokenizers import Tokenizer
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise UserError(f"the tokenizer {path} is damaged: {error}") from error
+
+
 def _open(folder: Path):
     """The folder's tokenizer.json, or what its older files say."""
     with needs_extra("text"):
@@ -295,9 +308,9 @@ def _open(folder: Path):
     def file(name: str) -> str:
         return str(folder / name)
 
+    if (folder / FILE).is_file():
+        return _read(folder / FILE)
     try:
-        if (folder / FILE).is_file():
-            return Tokenizer.from_file(file(FILE))
         theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
         family = theirs.get("model_type")
         if family == "gpt2" and all((folder / f).is_file() for f in ("vocab.json", "merges.txt")):

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import needs_extra
-from tlite.text.tokenizer import HuggingFace, SavedAsJson, Tokenizer
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 END = "<|endoftext|>"  # GPT-2's mark between documents
 PART = 2**20  # characters of a part of a long text
 
 
-class ByteTokenizer(SavedAsJson, Tokenizer):
+class ByteTokenizer(Tokenizer):
     """One token for each byte of UTF-8, 0..255; 256 is the end of a text."""
 
     kind, unit = "bytes", "byte"

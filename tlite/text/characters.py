@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import needs_extra
-from tlite.text.tokenizer import HuggingFace, SavedAsJson, Tokenizer
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 
-class CharTokenizer(SavedAsJson, Tokenizer):
+class CharTokenizer(Tokenizer):
     """Characters to 0..V-1 in code-point order; the unknown symbol comes last.
 
     Args:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import UserError
-from tlite.text.tokenizer import SavedAsJson, Tokenizer
+from tlite.text.tokenizer import Tokenizer
 
 
-class NumberTokenizer(SavedAsJson, Tokenizer):
+class NumberTokenizer(Tokenizer):
     """A token is written as its number, with spaces between."""
 
     kind = "numbers"

@@ -8,13 +8,13 @@ import numpy as np
 from tlite.errors import needs_extra
 from tlite.text.padding import pad
 from tlite.text.subwords import SubwordTokenizer
-from tlite.text.tokenizer import HuggingFace, SavedAsJson, Tokenizer
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[START]", "[END]")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
 
 
-class PairTokenizer(SavedAsJson, Tokenizer):
+class PairTokenizer(Tokenizer):
     """A tokenizer of source sentences and one of targets, which may be the same.
 
     It encodes sources and decodes targets.

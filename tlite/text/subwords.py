@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import needs_extra
-from tlite.text.tokenizer import HuggingFace, SavedAsJson, Tokenizer
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 
-class SubwordTokenizer(SavedAsJson, Tokenizer):
+class SubwordTokenizer(Tokenizer):
     """Text to subwords and back. Made by `train` or `load`, which also reads WordPiece."""
 
     kind, file_name = "subwords", "subwords.json"

@@ -1,4 +1,4 @@
-"""What every tokenizer of tlite has, and how those of JSON are saved."""
+"""What every tokenizer of tlite has."""
 
 import json
 from abc import abstractmethod
@@ -57,19 +57,6 @@ class Tokenizer(Protocol):
     def piece_of(self, index: int | np.integer) -> str:
         """The piece of an id, as it is shown to a reader; "" if there is none."""
 
-    @abstractmethod
-    def save(self, path: str | Path) -> None:
-        """Write the tokenizer to a file."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, path: str | Path) -> "Tokenizer":
-        """What `save` wrote.
-
-        Raises:
-            UserError: the file can't be read, or has something else in it.
-        """
-
     @property
     def largest_id(self) -> int:
         """The largest id of a token; -1 if there is none."""
@@ -121,29 +108,31 @@ class Tokenizer(Protocol):
             "or subwords (of both languages together) instead"
         )
 
-
-class SavedAsJson:
-    """The files of a tokenizer that is a JSON value."""
-
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """What is saved."""
+        """What is saved, where that is JSON."""
+        raise NotImplementedError
 
     @classmethod
-    @abstractmethod
     def from_dict(cls, content: Any) -> "Tokenizer":
         """The inverse of `to_dict`.
 
         Raises:
-            ValueError, KeyError, TypeError: the content is none of it.
+            ValueError, LookupError, TypeError, AttributeError: the content is none of it.
         """
+        raise NotImplementedError
 
     def save(self, path: str | Path) -> None:
+        """Write the tokenizer to a file."""
         content = json.dumps(self.to_dict(), ensure_ascii=False)
         Path(path).write_text(content, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
+        """What `save` wrote.
+
+        Raises:
+            UserError: the file can't be read, or has something else in it.
+        """
         return read_saved(path, cls.from_dict)
 
 
