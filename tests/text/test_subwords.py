@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tlite.errors import UserError
 from tlite.text import PADDING, SubwordTokenizer
 
 TEXTS = [
@@ -173,26 +172,3 @@ def test_a_saved_tokenizer_comes_back(tmp_path, tokenizer):
         assert loaded.encode(text).tolist() == ids.tolist()
         assert loaded.decode(ids) == tokenizer.decode(ids)
         assert loaded.pieces(text) == tokenizer.pieces(text)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"3", b"\xff\xfe", b'{"model": 3}', b"text"]
-)
-def test_a_broken_file_is_a_user_error_that_names_it(tmp_path, content):
-    path = tmp_path / "subwords.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{path} is not a tokenizer"):
-        SubwordTokenizer.load(path)
-
-
-def test_half_a_file_is_a_user_error(tmp_path):
-    path = tmp_path / "subwords.json"
-    BPE.save(path)
-    path.write_text(path.read_text()[: path.stat().st_size // 2])
-    with pytest.raises(UserError, match="is not a tokenizer"):
-        SubwordTokenizer.load(path)
-
-
-def test_a_missing_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="missing"):
-        SubwordTokenizer.load(tmp_path / "missing.json")

@@ -73,3 +73,35 @@ def test_those_of_transformers_have_the_same_ids(kind):
 def test_without_counterpart(kind):
     with pytest.raises(UserError, match="Tokenizer has no counterpart in transformers"):
         EACH[kind].to_hugging_face()
+
+
+JSON = pytest.mark.parametrize("kind", ["characters", "bytes", "numbers", "subwords", "pairs"])
+DAMAGED = ["", "{", "[]", "3", "null", "text", "{}", '{"kind": []}', '{"source": {}}', "[" * 10**5]
+OF_OTHERS = [
+    '{"characters": "a", "unknown": ""}',
+    '{"kind": "numbers", "size": []}',
+    '{"model": 3}',
+]
+
+
+@JSON
+@pytest.mark.parametrize("content", [*DAMAGED, *OF_OTHERS, b"\xff\xfe"], ids=lambda c: str(c[:20]))
+def test_a_damaged_file_is_named(kind, content, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=f"{path} is not a tokenizer that tlite has saved"):
+        EACH[kind].load(path)
+
+
+@JSON
+def test_half_a_file_a_file_of_another_kind_and_none_are_told(kind, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    EACH[kind].save(path)
+    path.write_text(path.read_text()[:-2])
+    with pytest.raises(UserError, match="is not a tokenizer"):
+        EACH[kind].load(path)
+    EACH["pairs" if kind != "pairs" else "subwords"].save(path)
+    with pytest.raises(UserError, match="is not a tokenizer"):
+        EACH[kind].load(path)
+    with pytest.raises(UserError, match=r"can't read .*missing\.json: No such file"):
+        EACH[kind].load(tmp_path / "missing.json")
