@@ -4,6 +4,7 @@ fine-tuned run started from."""
 import json
 import math
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -205,6 +206,18 @@ def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert
     model, _ = library.load(tuned.run)
     assert isinstance(model.config, ClassifierConfig)
     assert model.config.context == 6
+
+
+def test_without_the_folder_that_it_came_from_a_run_needs_a_family(
+    works, fails, tuned, bert, tmp_path
+):
+    run = shutil.copytree(tuned.run, tmp_path / "run")
+    config = (run / "config.json").read_text().replace(str(bert), str(tmp_path / "gone"))
+    (run / "config.json").write_text(config)
+    message = fails(f"export {run} {tmp_path / 'out'}")
+    assert "there is no folder" in message
+    assert message.endswith("name a --family\n")
+    assert "as a bert model" in works(f"export {run} {tmp_path / 'out'} --family bert")
 
 
 def test_a_long_text_loses_its_last_words_and_not_the_mark_at_its_end(tuned):

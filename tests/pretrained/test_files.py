@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import sys
 import zipfile
 
 import ml_dtypes
@@ -151,6 +152,13 @@ def test_types_that_are_not_known_are_no_damage(tmp_path):
     header(tmp_path, {"a": entry(dtype="F4", shape=[16])})
     with pytest.raises(UserError, match="has a as F4: weights are read as F32, F16, BF16 only"):
         stored_arrays(tmp_path)["a"].read()
+
+
+def test_without_the_library(tmp_path, monkeypatch):
+    header(tmp_path, {"a": entry()})
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(UserError, match="needs the package safetensors"):
+        stored_arrays(tmp_path)
 
 
 def test_named_pipes_are_not_waited_for(tmp_path):

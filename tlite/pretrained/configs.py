@@ -1,7 +1,6 @@
 """config.json to a config of tlite, and back, as the tables of fields say."""
 
 import re
-import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -25,7 +24,6 @@ from tlite.pretrained.positions import (
     read_windows,
     write_rotary,
 )
-from tlite.terminal import printable
 
 CONFIGS = {
     "generator": GeneratorConfig,
@@ -111,11 +109,13 @@ def read_config(
         arrays: the names of its arrays.
 
     Raises:
-        UserError: a field is missing, unknown, or says what tlite doesn't have.
+        UserError: a field is missing, or says what tlite doesn't have.
         ValueError, TypeError, LookupError, AttributeError, ArithmeticError: it makes no sense.
     """
-    _check(theirs, family)
     fields = FIELDS[family]
+    for key, values in (FIXED | fields.fixed).items():
+        if key in theirs and theirs[key] not in values:
+            raise UserError(f"config.json says {key}: {theirs[key]!r}, which tlite doesn't have")
     ours = fields.constants | ({"pool": fields.pool} if kind == "classifier" else {})
     for names, targets, default in _rows(family):
         if names[0] not in theirs and default is ...:
@@ -143,24 +143,16 @@ def _rows(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
         yield theirs.split("+"), ours.split("+"), default[0] if default else ...
 
 
-def _check(theirs: dict[str, Any], family: str) -> None:
-    """No field says what tlite can't do; those that it doesn't know are told."""
+def unknown_fields(theirs: dict[str, Any], family: str) -> dict[str, Any]:
+    """The fields that tlite doesn't know, where they ask for anything."""
     fields = FIELDS[family]
-    fixed = FIXED | fields.fixed
-    known = {name for names, _, _ in _rows(family) for name in names} | set(fields.others.split())
+    known = {name for names, _, _ in _rows(family) for name in names}
+    known |= {*fields.others.split(), *FIXED, *fields.fixed}
     if isinstance(fields.constants["positions"], Rotary):
         known |= ROTARY_KEYS | {key for key, _ in BASES.get(family, {}).values()}
     if family in PATTERNS:
         known |= WINDOW_KEYS | {PATTERNS[family][0]}
-    unknown = []
-    for key, value in theirs.items():
-        if key in fixed and value not in fixed[key]:
-            raise UserError(f"config.json says {key}: {value!r}, which tlite doesn't have")
-        if key not in known | set(fixed) and not HARMLESS.fullmatch(key):
-            unknown.append(f"{key} ({value!r})")
-    if unknown:
-        told = f"warning: config.json has what tlite doesn't know: {', '.join(unknown)}: not heeded"
-        print(printable(told), file=sys.stderr)
+    return {k: v for k, v in theirs.items() if v and k not in known and not HARMLESS.fullmatch(k)}
 
 
 def _read_value(ours: str, value: Any) -> Any:

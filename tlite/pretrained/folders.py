@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +17,19 @@ from tlite.errors import UserError
 from tlite.models import BlocksConfig, make_model
 from tlite.models.parameters import parameter_names
 from tlite.pretrained.arrays import counterparts, to_ours
-from tlite.pretrained.configs import class_names, kind_of, labelled, read_config, says_tied
+from tlite.pretrained.configs import (
+    class_names,
+    kind_of,
+    labelled,
+    read_config,
+    says_tied,
+    unknown_fields,
+)
 from tlite.pretrained.files import TYPES, Stored, download, read_json, stored_arrays
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
+from tlite.terminal import printable
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 GENERATION = "generation_config.json"
@@ -131,6 +140,7 @@ def load_pretrained(
     with _understood(folder):
         config = _config(theirs, family, kind, stored, generation)
         abstract = abstract_model(config)
+    _tell_unknown(folder, unknown_fields(theirs, family))
     told = Pretrained(folder, family, kind, theirs, config, generation=generation)
     rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
     arrays, told = _read_all(told, stored, shapes_of(abstract), rng)
@@ -139,6 +149,13 @@ def load_pretrained(
     if tokenizer is not None:
         tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
     return model, tokenizer, replace(told, no_tokenizer=reason)
+
+
+def _tell_unknown(folder: Path, fields: dict[str, Any]) -> None:
+    if fields:
+        said = ", ".join(f"{name} ({value!r})" for name, value in fields.items())
+        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {said}"
+        print(printable(warning), file=sys.stderr)
 
 
 def _config(

@@ -56,21 +56,19 @@ def save_pretrained(
         UserError: the family does not have this model, or the folder can't be written to.
     """
     folder, kind = Path(folder), _kind(model)
-    original = original if original and original.kind == kind and not family else None
-    if original:
+    if original and original.kind == kind and not family:
         family = original.family
         theirs, target = _as_it_was(model.config, original)
     else:
         family, theirs, target = described(model.config, kind, family)
+        original = None
     theirs |= labelled(labels) if labels else {}
     if tokenizer is not None:
         tokenizer = PretrainedTokenizer(*tokenizer.to_hugging_face())
         theirs |= _marks(theirs, tokenizer)
     arrays, kept = _filled(model, target), original.kept if original else {}
     dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
-    theirs.pop("torch_dtype", None)
-    theirs["dtype" if original and "dtype" in original.fields else "torch_dtype"] = DTYPES[dtype]
-    _write_fields(folder, theirs, original)
+    _write_fields(folder, theirs, dtype, original)
     if tokenizer is not None:
         tokenizer.save(folder, model_max_length=model.config.context)
     write_arrays(folder / NAME, _theirs(family, kind, target, arrays, kept), dtype)
@@ -98,7 +96,11 @@ def _as_it_was(config: BlocksConfig, original: Pretrained) -> tuple[dict[str, An
     return theirs, target
 
 
-def _write_fields(folder: Path, theirs: dict[str, Any], original: Pretrained | None) -> None:
+def _write_fields(
+    folder: Path, theirs: dict[str, Any], dtype: str, original: Pretrained | None
+) -> None:
+    theirs.pop("torch_dtype", None)
+    theirs["dtype" if original and "dtype" in original.fields else "torch_dtype"] = DTYPES[dtype]
     generation = {name: theirs[name] for name in MARKS if theirs.get(name) is not None}
     generation |= original.generation if original else {}
     with disk_errors(folder / NAME):

@@ -7,10 +7,9 @@ from tlite.data.reading import is_there
 from tlite.errors import UserError
 from tlite.pretrained.files import download
 from tlite.pretrained.folders import HUB_NAME
-from tlite.pretrained.tokenizers import CONFIG, FILE, MAP, PretrainedTokenizer
+from tlite.pretrained.tokenizers import CONFIG, FILE, FILES, MAP, PretrainedTokenizer
 from tlite.text.byte_level import END
 
-FILES = FILE, "vocab.json", "merges.txt", "vocab.txt"  # what says the pieces, of those there are
 ENDS = END, "</s>", "<eos>", "<|end_of_text|>"  # marks that end a text, where nothing says which
 
 

@@ -1,6 +1,7 @@
 """The tokenizer of a Hugging Face folder, through the `tokenizers` library; and tlite's as one."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import read_json
 from tlite.text import PADDING, HuggingFace, Tokenizer, pad
-from tlite.text.byte_level import END, parts
+from tlite.text.byte_level import END, byte_pairs, parts
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+FILES = FILE, "vocab.json", "merges.txt", "vocab.txt"  # what says the pieces, of those there are
 ROLES = "pad", "bos", "eos", "unk", "mask", "cls", "sep"
 AT_ONCE = 16  # parts of a long text
 
@@ -59,22 +61,20 @@ class PretrainedTokenizer(Tokenizer):
             return cls(_read(path), {})
         folder = path if path.is_dir() else path.parent
         tokenizer = _open(folder)
-        found = [read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()]
-        settings, marks = found[-1] if (folder / CONFIG).is_file() else {}, {}
+        said = {f: read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()}
+        marks = {}
+        for content, role in itertools.product(said.values(), ROLES):
+            token = content.get(f"{role}_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            marks |= {role: token} if isinstance(token, str) else {}
+        config = folder / "config.json"
+        theirs = read_json(config) if config.is_file() else {}
         for role in ROLES:
-            for content in found:
-                token = content.get(f"{role}_token")
-                token = token.get("content") if isinstance(token, dict) else token
-                if isinstance(token, str):
-                    marks[role] = token
-        if (folder / "config.json").is_file():
-            theirs = read_json(folder / "config.json")
-            for role in ROLES:
-                index = theirs.get(f"{role}_token_id")
-                index = index[0] if isinstance(index, list) and index else index
-                if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
-                    marks[role] = tokenizer.id_to_token(index)
-        return cls(tokenizer, marks, settings)
+            index = theirs.get(f"{role}_token_id")
+            index = index[0] if isinstance(index, list) and index else index
+            if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
+                marks[role] = tokenizer.id_to_token(index)
+        return cls(tokenizer, marks, said.get(CONFIG))
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
@@ -198,10 +198,6 @@ class PretrainedTokenizer(Tokenizer):
     def to_hugging_face(self) -> HuggingFace:
         return HuggingFace(self._tokenizer, self.marks, self.settings)
 
-    def stream(self, prompt=()) -> "TextStream":
-        """Something that turns ids into text as they come, after those of a prompt."""
-        return TextStream(self._tokenizer, prompt)
-
     def save(self, path: str | Path, **changes) -> None:
         """tokenizer.json and tokenizer_config.json in a folder, or tokenizer.json at a path.
 
@@ -217,39 +213,6 @@ class PretrainedTokenizer(Tokenizer):
             (folder / FILE if path.is_dir() else path).write_text(text, encoding="utf-8")
             content = json.dumps(settings, indent=2, ensure_ascii=False)
             (folder / CONFIG).write_text(content, encoding="utf-8")
-
-
-class TextStream:
-    """Ids one after another as text, of which no piece ends within a character."""
-
-    def __init__(self, tokenizer, prompt=()):
-        from tokenizers.decoders import DecodeStream
-
-        self._tokenizer, self._stream = tokenizer, DecodeStream(skip_special_tokens=True)
-        self._ids, self._told = [], 0
-        self.push(prompt)  # what follows may begin with a space only because something is before it
-
-    def push(self, tokens) -> str:
-        """The text that is certain now; what is missing comes with later ids."""
-        text = ""
-        for token in np.asarray(tokens).reshape(-1).tolist():
-            self._ids.append(token)
-            piece = self._step(token)
-            self._told += len(piece)
-            text += piece
-        return text
-
-    def _step(self, token: int) -> str:
-        try:
-            return self._stream.step(self._tokenizer, token) or ""
-        except Exception:  # bytes that are no character have changed what was told before
-            self._stream = type(self._stream)(skip_special_tokens=True)
-            self._stream.step(self._tokenizer, token)
-            return self.finish()
-
-    def finish(self) -> str:
-        """What is left once no id follows."""
-        return self._tokenizer.decode(self._ids)[self._told :]
 
 
 @contextlib.contextmanager
@@ -273,11 +236,9 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
             the texts have no more.
     """
     with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from tokenizers import pre_tokenizers, trainers
 
-    content = Tokenizer(models.BPE())
-    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    content.decoder = decoders.ByteLevel()
+    content = byte_pairs()
     trainer = trainers.BpeTrainer(
         vocab_size=pieces,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -302,34 +263,15 @@ def _read(path: Path):
 
 def _open(folder: Path):
     """The folder's tokenizer.json, or what its older files say."""
-    with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
-    def file(name: str) -> str:
-        return str(folder / name)
-
     if (folder / FILE).is_file():
         return _read(folder / FILE)
+    theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    family = theirs.get("model_type")
     try:
-        theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-        family = theirs.get("model_type")
-        if family == "gpt2" and all((folder / f).is_file() for f in ("vocab.json", "merges.txt")):
-            tokenizer = Tokenizer(models.BPE.from_file(file("vocab.json"), file("merges.txt")))
-            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-            tokenizer.decoder = decoders.ByteLevel()
-            tokenizer.add_special_tokens(["<|endoftext|>"])
-            return tokenizer
+        if family == "gpt2" and all((folder / f).is_file() for f in FILES[1:3]):
+            return _of_gpt2(folder)
         if family in ("bert", "distilbert") and (folder / "vocab.txt").is_file():
-            settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-            lower = settings.get("do_lower_case", True)
-            tokenizer = Tokenizer(models.WordPiece.from_file(file("vocab.txt"), unk_token="[UNK]"))
-            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            tokenizer.decoder = decoders.WordPiece()
-            marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[SEP]", "[CLS]")]
-            tokenizer.post_processor = processors.BertProcessing(*marks)
-            tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-            return tokenizer
+            return _of_bert(folder)
     except UserError:
         raise
     except Exception as error:  # the library raises plain Exception
@@ -343,3 +285,28 @@ def _open(folder: Path):
         f"{folder} has no {FILE}: make one with transformers, "
         "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)"
     )
+
+
+def _of_gpt2(folder: Path):
+    with needs_extra("text"):
+        from tokenizers import models
+    vocabulary, merges = models.BPE.read_file(*(str(folder / f) for f in FILES[1:3]))
+    tokenizer = byte_pairs(vocab=vocabulary, merges=merges)
+    tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def _of_bert(folder: Path):
+    with needs_extra("text"):
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    pieces = models.WordPiece.read_file(str(folder / "vocab.txt"))
+    tokenizer = Tokenizer(models.WordPiece(vocab=pieces, unk_token="[UNK]"))
+    lowercase = settings.get("do_lower_case", True)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = processors.BertProcessing(*marks)
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return tokenizer

@@ -101,7 +101,7 @@ class ClassifierRecipe(Recipe):
             path = run.folder / IndexTokenizer.file_name
             if settings.has_ngrams:
                 ngrams = settings.word_ngrams, settings.character_ngrams
-                return NgramTokenizer.load_both(path, *ngrams, marks=settings.marks)
+                return NgramTokenizer.load(path, *ngrams, marks=settings.marks)
             return IndexTokenizer.load(path, marks=settings.marks)
         return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
 

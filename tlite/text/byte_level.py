@@ -1,9 +1,7 @@
 """Text as bytes, and as pieces of bytes: every text has tokens, and comes back as it was."""
 
-import codecs
 import re
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,16 +28,9 @@ class ByteTokenizer(Tokenizer):
 
     def decode(self, tokens) -> str:
         """The text of ids (T,), without marks; bytes that are no character become U+FFFD."""
-        return _bytes_of(tokens).decode("utf-8", "replace")
-
-    def stream(self, prompt=()) -> SimpleNamespace:
-        """Something that turns ids into text as they come; no piece ends within a character."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        decoder.decode(_bytes_of(prompt))
-        return SimpleNamespace(
-            push=lambda tokens: decoder.decode(_bytes_of(tokens)),
-            finish=lambda: decoder.decode(b"", final=True),
-        )
+        ids = np.asarray(tokens, np.int64).reshape(-1)
+        content = ids[(ids >= 0) & (ids < 256)].astype(np.uint8).tobytes()
+        return content.decode("utf-8", "replace")
 
     def piece_of(self, index: int | np.integer) -> str:
         """A byte as it is shown to a reader: the character that it alone is, or its number."""
@@ -54,12 +45,8 @@ class ByteTokenizer(Tokenizer):
 
     def to_hugging_face(self) -> HuggingFace:
         """Byte-pair encoding without merges: each byte is a token, with the id it had."""
-        with needs_extra("text"):
-            from tokenizers import Tokenizer, decoders, models, pre_tokenizers
         ids = {letter: index for index, letter in enumerate(_letters())}
-        content = Tokenizer(models.BPE(vocab=ids, merges=[]))
-        content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        content.decoder = decoders.ByteLevel()
+        content = byte_pairs(vocab=ids, merges=[])
         content.add_special_tokens([END])
         settings = {"clean_up_tokenization_spaces": False}
         return HuggingFace(content, {"bos": END, "eos": END}, settings)
@@ -72,6 +59,20 @@ class ByteTokenizer(Tokenizer):
         if content != cls().to_dict():
             raise ValueError("not a tokenizer of bytes")
         return cls()
+
+
+def byte_pairs(**pieces: Any):
+    """Byte-pair encoding of bytes, as GPT-2's: a `tokenizers.Tokenizer`.
+
+    Args:
+        pieces: those of `tokenizers.models.BPE`; without them they can be learned.
+    """
+    with needs_extra("text"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    content = Tokenizer(models.BPE(**pieces))
+    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    content.decoder = decoders.ByteLevel()
+    return content
 
 
 def parts(text: str, size: int = PART) -> Iterator[str]:
@@ -91,11 +92,6 @@ def parts(text: str, size: int = PART) -> Iterator[str]:
 
 
 LINE_END = re.compile(r"(?<=\S)\n")
-
-
-def _bytes_of(tokens) -> bytes:
-    ids = np.asarray(tokens, np.int64).reshape(-1)
-    return ids[(ids >= 0) & (ids < 256)].astype(np.uint8).tobytes()
 
 
 def _letters() -> Iterator[str]:

@@ -1,6 +1,5 @@
 """A tokenizer with one token for each character."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,10 +46,6 @@ class CharTokenizer(Tokenizer):
     def piece_of(self, index: int | np.integer) -> str:
         """The character of an id."""
         return self.characters[index]
-
-    def stream(self, prompt=()) -> SimpleNamespace:
-        """Something that turns ids into text as they come: no character takes more than one."""
-        return SimpleNamespace(push=self.decode, finish=str)
 
     def words(self, text: str) -> list[str]:
         """Its characters."""

@@ -1,6 +1,5 @@
 """Tokens whose text is not known, by their numbers."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,14 +36,6 @@ class NumberTokenizer(Tokenizer):
     def decode(self, tokens) -> str:
         """The numbers of the ids (T,)."""
         return " ".join(map(str, np.asarray(tokens).reshape(-1).tolist()))
-
-    def stream(self, prompt=()) -> SimpleNamespace:
-        """Something that turns ids into text as they come."""
-
-        def push(tokens) -> str:
-            return "".join(f" {token}" for token in np.asarray(tokens).reshape(-1).tolist())
-
-        return SimpleNamespace(push=push, finish=str)
 
     def piece_of(self, index: int | np.integer) -> str:
         return str(int(index))

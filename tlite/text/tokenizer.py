@@ -10,6 +10,7 @@ import numpy as np
 
 from tlite.errors import UserError
 from tlite.text.padding import PADDING, pad
+from tlite.text.stream import Stream
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class HuggingFace(NamedTuple):
 class Tokenizer(Protocol):
     """Text to ids and back. Where a tokenizer says nothing else, the defaults here hold.
 
-    `encode` and `decode` of an `IndexTokenizer` are of words. A generator's has `stream` too.
+    `encode` and `decode` of an `IndexTokenizer` are of words.
     """
 
     kind: ClassVar[str]
@@ -80,6 +81,10 @@ class Tokenizer(Protocol):
         """The pieces of a text as they are shown to a reader, cut as `encode_texts` does it."""
         (ids,) = self.encode_texts([text], max_length)
         return [self.piece_of(index) for index in ids if index >= 0]
+
+    def stream(self, prompt=()) -> Stream:
+        """Something that turns ids into text as they come, after those of a prompt."""
+        return Stream(self.decode, prompt)
 
     def words(self, text: str) -> list[str]:
         """What `unknown_in` tells of: the words of a text."""

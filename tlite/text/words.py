@@ -156,7 +156,5 @@ class IndexTokenizer(Tokenizer):
             return cls(lines[:-1] if lines[-1] == "" else lines, unknown, marks)
         except OSError as error:
             raise UserError(f"can't read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not a vocabulary: it is not UTF-8 text") from error
-        except ValueError as error:  # its words can't be a vocabulary
+        except ValueError as error:  # no UTF-8, or its words can't be a vocabulary
             raise UserError(f"{path} is not a vocabulary, one word a line: {error}") from error
