@@ -298,7 +298,7 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
     assert "is too short: it has 0 tokens" in fails(
         f"evaluate {exported} --path {tmp_path / 'empty.txt'}"
     )
-    assert "there is no folder no/such" in fails("generate no/such --prompt a")
+    assert "there is no file or folder no/such" in fails("generate no/such --prompt a")
 
 
 def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tuned, tmp_path):
