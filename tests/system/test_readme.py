@@ -83,7 +83,7 @@ class Home:
         (folder / "my_texts").mkdir()
         (folder / "my_texts" / "a.txt").write_text(SENTENCE * 4000)
         (folder / "my.txt").write_text(SENTENCE * 200)
-        rows = [f"{text}, number {i}" for i in range(60) for text in (GOOD, BAD)]
+        rows = [f"{text}, number {i}!" for i in range(60) for text in (GOOD, BAD)]
         rows = [f'"{row}",{5 if GOOD in row else 1}' for row in rows]
         (folder / "reviews.csv").write_text("\n".join(["review,stars", *rows]) + "\n")
         pairs = [f"A dog, number {i}, is running.\tHund {i} rennt." for i in range(200)]
