@@ -51,8 +51,6 @@ class Pretrained:
     """The type of its arrays: F32, F16 or BF16."""
     kept: dict[str, np.ndarray] = field(default_factory=dict)
     """Arrays that the model has no use for, and that are saved again with it."""
-    dropped: tuple[str, ...] = ()
-    """Names of arrays of another head, which are gone."""
     new: tuple[str, ...] = ()
     """Names of our arrays that the folder did not have, and that training has to fill."""
     generation: dict[str, Any] = field(default_factory=dict)
@@ -201,16 +199,15 @@ def _read_all(
         else:
             raise UserError(f"{folder} has no array {source}, which its config.json asks for")
     kept = [n for n in left if rng is None and re.fullmatch(LAYERS[family].kept, n)]
-    dropped = tuple(name for name in left if name not in kept)
-    if dropped and rng is None:
+    strange = [name for name in left if name not in kept]  # with a new head, those of the old one
+    if strange and rng is None:
         raise UserError(
-            f"{folder} has an array that a {family} {kind} has no place for: {dropped[0]}"
+            f"{folder} has an array that a {family} {kind} has no place for: {strange[0]}"
         )
     return [arrays[name] for name in shapes], replace(
         told,
         dtype=max(TYPES, key=types.count),
         kept={name: np.array(left[name].read(), np.float32) for name in kept},
-        dropped=dropped,
         new=tuple(new),
     )
 
