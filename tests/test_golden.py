@@ -48,7 +48,11 @@ def assert_losses(found, expected, tolerance=CLOSE):
 @pytest.mark.parametrize("name", [n for n, case in golden.CASES.items() if case.how != "killed"])
 def test_a_kept_run_writes_the_same(name, kept):
     found = [golden.said(line, run=kept[name]) for line in golden.CASES[name].ask]
-    assert found == EXPECTED[name]["said"]
+    expected = EXPECTED[name]["said"]
+    if name == "translator":  # of n-best lists each line names its source since
+        named = [f"{line}\ttwo red birds" for line in expected[1].splitlines()]
+        expected = [expected[0], "\n".join(named)]
+    assert found == expected
 
 
 @each_case

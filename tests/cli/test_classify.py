@@ -88,10 +88,19 @@ def test_texts_without_a_word_are_warned_of_and_predicted(tlite):
     assert [line["text"] for line in records(out)] == texts
 
 
+def test_words_that_are_not_known_and_texts_that_are_cut_are_told(tlite):
+    _, _, err = tlite(f"classify {{run}} 'a good zorp' 'blick, Zorp!' '{'good ' * 17}'")
+    assert err.splitlines() == [
+        "warning: 2 of 3 different words are unknown to the model: 'zorp', 'blick'",
+        "warning: 1 of 3 texts are longer than the model reads, and cut: the first is text 3",
+    ]
+    assert tlite("classify {run} 'good sound'")[2] == ""
+
+
 def test_an_empty_line_is_a_text_too(tlite):
-    code, out, err = tlite("classify {run} --format jsonl", b"good\n\nbad\n")
+    code, out, err = tlite("classify {run} --format jsonl", b"good\n\ngood\n")
     assert (code, err) == (0, "warning: text 2 has no word in it\n")
-    assert [line["text"] for line in records(out)] == ["good", "", "bad"]
+    assert [line["text"] for line in records(out)] == ["good", "", "good"]
 
 
 def test_a_model_classifies_where_its_data_is_not(works, said, copied):

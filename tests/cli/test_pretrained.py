@@ -4,7 +4,7 @@ fine-tuned run started from."""
 import json
 import math
 import re
-from types import SimpleNamespace
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ from tlite.models import (
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
 from tlite.recipes.finetuning import taken_from
+from tlite.text import ByteTokenizer
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -207,9 +208,21 @@ def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert
     assert model.config.context == 6
 
 
+def test_without_the_folder_that_it_came_from_a_run_needs_a_family(
+    works, fails, tuned, bert, tmp_path
+):
+    run = shutil.copytree(tuned.run, tmp_path / "run")
+    config = (run / "config.json").read_text().replace(str(bert), str(tmp_path / "gone"))
+    (run / "config.json").write_text(config)
+    message = fails(f"export {run} {tmp_path / 'out'}")
+    assert "there is no folder" in message
+    assert message.endswith("name a --family\n")
+    assert "as a bert model" in works(f"export {run} {tmp_path / 'out'} --family bert")
+
+
 def test_a_long_text_loses_its_last_words_and_not_the_mark_at_its_end(tuned):
     _, tokenizer = library.load(tuned.run)
-    row = tokenizer.encode_batch(["it was a good film and so good"], 6)[0]
+    row = tokenizer.encode_texts(["it was a good film and so good"], 6)[0]
     assert row[0] == tokenizer.cls_id
     assert row[-1] == tokenizer.sep_id
 
@@ -285,7 +298,7 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
     assert "is too short: it has 0 tokens" in fails(
         f"evaluate {exported} --path {tmp_path / 'empty.txt'}"
     )
-    assert "there is no folder no/such" in fails("generate no/such --prompt a")
+    assert "there is no file or folder no/such" in fails("generate no/such --prompt a")
 
 
 def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tuned, tmp_path):
@@ -310,11 +323,12 @@ def test_what_has_no_counterpart_is_refused_with_the_reason(train_without_report
     run = train_without_report(
         f"demo {GPT2} --positions alibi --num-blocks 1 --steps 1 --evaluate-every 1"
     ).run
-    assert "no family of transformers" in fails(f"export {run} {tmp_path / 'out'}")
+    assert "gpt2 has no positions 'ALiBi'" in fails(f"export {run} {tmp_path / 'out'}")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])
 def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends(begin, end, first):
-    tokenizer = SimpleNamespace(bos_id=begin, eos_id=end)
+    tokenizer = ByteTokenizer()
+    tokenizer.bos_id, tokenizer.eos_id = begin, end
     assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]

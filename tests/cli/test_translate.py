@@ -75,7 +75,7 @@ def test_the_lines_of_the_n_best_say_the_same_as_the_json_lines(works, said):
     lines = works(f"translate {{run}} {QUOTED} --n-best 3").splitlines()
     expected = records(said(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
     assert [line.split("\t") for line in lines] == [
-        [str(place), f"{found['score']:.4f}", found["translation"]]
+        [str(place), f"{found['score']:.4f}", found["translation"], record["text"]]
         for record in expected
         for place, found in enumerate(record["translations"], 1)
     ]
@@ -121,6 +121,16 @@ def test_truncation_cuts_what_is_too_long_and_leaves_the_rest(works):
     lines = works(f"translate {{run}} '{LONG}' 'd c b' --truncate").splitlines()
     assert len(lines) == 2
     assert lines[1] == works("translate {run} 'd c b'").removesuffix("\n")
+
+
+def test_what_is_not_read_is_told(tlite):
+    code, out, err = tlite(f"translate {{run}} 'a b' 'hello a' 'a \x1b[31m' '{LONG}' --truncate")
+    assert (code, len(out.splitlines())) == (0, 4)
+    assert err.splitlines() == [
+        "warning: 2 of 6 different words are unknown to the model: 'hello', '\\x1b[31m'",
+        "warning: 1 of 4 texts are longer than the model reads, and cut: the first is text 4",
+    ]
+    assert tlite("translate {run} 'a b'")[2] == ""
 
 
 def test_a_model_translates_where_its_data_is_not(works, copied):

@@ -8,16 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.errors import UserError
-from tlite.pretrained import learn_bpe, tokenizer_files
-from tlite.pretrained.tokenizer_files import (
-    byte_sizes,
-    encode_long,
-    from_bytes,
-    open_tokenizer,
-    plain,
-    same_pieces,
-)
-from tlite.pretrained.tokenizers import PretrainedTokenizer
+from tlite.pretrained import PretrainedTokenizer, learn_bpe
+from tlite.pretrained import tokenizers as of_folders
+from tlite.pretrained.tokenizer_files import open_tokenizer, plain
 from tlite.text import ByteTokenizer, byte_level
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -86,8 +79,8 @@ def open_tokenizer_after_a_change(folder):
         ("gpt2", "no file or folder gpt2, and the Hugging Face hub gave no tokenizer"),
         ("some/one", "the Hugging Face hub gave no tokenizer"),
         ("/dev/zero", "it is a device, not a file"),
-        ("damaged.json", "damaged.json is not a tokenizer.json"),
-        ("damaged", "tokenizer in damaged is damaged"),
+        ("damaged.json", "the tokenizer damaged.json is damaged"),
+        ("damaged", "tokenizer damaged/tokenizer.json is damaged"),
         ("empty", "has no tokenizer.json"),
         ("a\0b", "can't be the name of a file"),
     ],
@@ -112,28 +105,30 @@ def test_no_marks_are_put_around_a_text_and_typed_ones_are_letters():
 
 
 def test_tokenizers_are_the_same_where_their_pieces_are():
-    assert same_pieces(PIECES, learn_bpe([TEXT], 290))
-    assert not same_pieces(PIECES, learn_bpe([TEXT], 280))
+    assert PIECES.has_pieces_of(learn_bpe([TEXT], 290))
+    assert not PIECES.has_pieces_of(learn_bpe([TEXT], 280))
+    assert not PIECES.has_pieces_of(ByteTokenizer())
 
 
 @given(st.text(st.sampled_from("a \n.漢")))
 def test_a_long_text_is_encoded_in_parts_as_if_it_were_whole(text):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenizer_files, "parts", lambda text: byte_level.parts(text, 3))
-        assert encode_long(PIECES, text).tolist() == PIECES.encode(text).tolist()
-    assert encode_long(with_marks(), "a a").tolist() == [2, 2]
+        patch.setattr(of_folders, "parts", lambda text: byte_level.parts(text, 3))
+        assert PIECES.encode_long(text).tolist() == PIECES.encode(text).tolist()
+    assert with_marks().encode_long("a a").tolist() == [2, 2]
 
 
 @given(readable)
 def test_sizes_of_pieces_add_up_to_the_bytes_of_the_text(text):
-    assert byte_sizes(PIECES)[PIECES.encode(text)].sum() == len(text.encode())
-    assert byte_sizes(PIECES)[PIECES.eos_id] == 0
-    assert byte_sizes(with_marks()) is None
+    assert PIECES.byte_sizes()[PIECES.encode(text)].sum() == len(text.encode())
+    assert PIECES.byte_sizes()[PIECES.eos_id] == 0
+    assert with_marks().byte_sizes() is None
 
 
 @given(readable)
 def test_bytes_have_the_same_ids_for_transformers(text):
-    ours, theirs = ByteTokenizer(), from_bytes(ByteTokenizer())
+    ours = ByteTokenizer()
+    theirs = PretrainedTokenizer(*ours.to_hugging_face())
     np.testing.assert_array_equal(plain(theirs).encode(text), ours.encode(text))
     assert theirs.decode(ours.encode(text)) == text
     assert (len(theirs), theirs.eos_id) == (len(ours), ours.eos_id)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.tokenizers import TEXT, byte_level
 from tlite.errors import UserError
-from tlite.pretrained.tokenizers import PretrainedTokenizer, from_tlite
+from tlite.pretrained.tokenizers import PretrainedTokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -38,12 +38,12 @@ def test_vocabulary_of_bert(tmp_path):
 def test_truncation_keeps_the_last_mark(tmp_path):
     tokenizer = bert(tmp_path)
     texts = ["hello hello hello", "cafe"]
-    found = tokenizer.encode_batch(texts, 5)
+    found = tokenizer.encode_texts(texts, 5)
     np.testing.assert_array_equal(found, [[2, 5, 6, 5, 3], [2, 9, 3, -1, -1]])
-    assert tokenizer.encode_batch(texts).shape == (2, 8)
-    assert tokenizer.encode_batch(["hello hello"], 2).tolist() == [[2, 3]]
-    assert tokenizer.encode_batch(["hello"], 1).shape == (1, 1)
-    assert tokenizer.encode_batch([], 4).shape == (0, 4)
+    assert tokenizer.encode_texts(texts).shape == (2, 8)
+    assert tokenizer.encode_texts(["hello hello"], 2).tolist() == [[2, 3]]
+    assert tokenizer.encode_texts(["hello"], 1).shape == (1, 1)
+    assert tokenizer.encode_texts([], 4).shape == (0, 4)
 
 
 def test_vocabulary_and_merges_of_gpt2(tmp_path):
@@ -132,15 +132,15 @@ def test_what_has_no_token():
         with pytest.raises(UserError, match=says):
             tokenizer.encode(text)
         with pytest.raises(UserError, match=says):
-            tokenizer.encode_batch(["a", text])
+            tokenizer.encode_texts(["a", text])
 
 
 def test_an_empty_text():
     tokenizer = words({"a": 0})
     assert tokenizer.encode("").shape == (0,)
     assert tokenizer.encode("").dtype == np.int32
-    np.testing.assert_array_equal(tokenizer.encode_batch(["", ""]), [[-1], [-1]])
-    np.testing.assert_array_equal(tokenizer.encode_batch(["", "a"]), [[-1], [0]])
+    np.testing.assert_array_equal(tokenizer.encode_texts(["", ""]), [[-1], [-1]])
+    np.testing.assert_array_equal(tokenizer.encode_texts(["", "a"]), [[-1], [0]])
 
 
 def sentence_pieces():
@@ -180,8 +180,3 @@ def test_streams_of_sentence_pieces(ids, first):
 
 
 _PIECES = sentence_pieces()
-
-
-def test_without_counterpart():
-    with pytest.raises(UserError, match="object has no counterpart"):
-        from_tlite(object())

@@ -20,6 +20,7 @@ from tests.helpers.recipes import (
     train,
 )
 from tlite.data import Example
+from tlite.errors import UserError
 from tlite.experiment import Subwords, Words
 from tlite.models import Embedding
 from tlite.recipes import classifier, open_recipe, start
@@ -30,7 +31,7 @@ from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 
-SUBWORDS = {"bpe": Subwords("bpe", 80), "wordpiece": Subwords("wordpiece", 80)}
+SUBWORDS = Subwords(pieces=80)
 
 
 @pytest.fixture
@@ -116,13 +117,18 @@ def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), *SUBWORDS.values()], ids=str)
+@pytest.mark.parametrize("tokenizer", [Words(1), Words(1, marks=True), SUBWORDS], ids=str)
 def test_the_tokenizer_is_saved_with_the_run(make, tmp_path, tokenizer):
     run = start(make(tokenizer=tokenizer), tmp_path / "run")
     loaded = open_recipe(tmp_path / "run").tokenizer
     texts = [text for text, _ in TEXTS] + ["neu & unbekannt", ""]
     np.testing.assert_array_equal(loaded.encode_texts(texts), run.tokenizer.encode_texts(texts))
     assert len(loaded) == len(run.tokenizer)
+
+
+def test_wordpiece_is_not_learned(make, tmp_path):
+    with pytest.raises(UserError, match="WordPiece is read, not learned"):
+        start(make(tokenizer=Subwords("wordpiece")), tmp_path / "run")
 
 
 # Tokens
@@ -196,7 +202,7 @@ def trained(tmp_path_factory):
     model = dataclasses.replace(TRANSFORMER.model, dropout=0.0, embedding=Embedding(scale=False))
     experiments = {
         "words": LOGISTIC,
-        "bpe": dataclasses.replace(LOGISTIC, tokenizer=SUBWORDS["bpe"]),
+        "bpe": dataclasses.replace(LOGISTIC, tokenizer=SUBWORDS),
         "transformer": dataclasses.replace(TRANSFORMER, model=model, padding="unknown"),
         "sentences": dataclasses.replace(LOGISTIC, data=reviews, sentences=3),
     }

@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.recipes.tokens import (
-    encode,
     encoded_parts,
     end_ids,
     fit_vocabulary,
     make_tokenizer,
     prompt_tokens,
     saved_tokenizer,
-    sizes_of,
-    unit_of,
 )
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 
@@ -87,7 +84,7 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
 
 
 def test_units_and_ends():
-    assert list(map(unit_of, EACH.values())) == ["character", "byte", "token", "token"]
+    assert [of.unit for of in EACH.values()] == ["character", "byte", "token", "token"]
     assert list(map(end_ids, EACH.values())) == [[], [256], [LEARNED.eos_id], []]
 
 
@@ -114,8 +111,8 @@ def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
     assert "".join(texts) == text
     for part, of in zip(tokens, texts, strict=True):
         assert tokenizer.decode(part) == of
-        assert sizes_of(tokenizer)[part].sum() == len(of.encode())
-        np.testing.assert_array_equal(part, encode(tokenizer, of))
+        assert tokenizer.byte_sizes()[part].sum() == len(of.encode())
+        np.testing.assert_array_equal(part, tokenizer.encode(of))
 
 
 def test_characters_are_split_as_they_always_were():
@@ -127,4 +124,4 @@ def test_characters_are_split_as_they_always_were():
 
 
 def test_sizes_of_numbers_are_not_known():
-    assert sizes_of(EACH["numbers"]) is None
+    assert EACH["numbers"].byte_sizes() is None

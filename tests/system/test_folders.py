@@ -247,8 +247,16 @@ CLASSIFIER = "bert ForSequenceClassification"
         ("marian", {"classif_dropout": 0.0, "force_bos_token_to_be_generated": False}),
     ],
 )
-def test_harmless_fields(name, fields, edited):
+def test_harmless_fields(name, fields, edited, capsys):
     assert load_pretrained(edited(name, **fields))[2].config == loaded(name)[1].config
+    assert capsys.readouterr().err == ""
+
+
+def test_fields_that_are_not_known_are_told(edited, capsys):
+    """Not more: what they could change shows in the arrays, or in fields that are known."""
+    assert load_pretrained(edited("llama", clip_qkv=3.0))[2].config == loaded("llama")[1].config
+    said = "config.json says what tlite doesn't know: clip_qkv (3.0)\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 def test_labels(edited, tmp_path):
@@ -279,7 +287,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(edited):
     opened = load_pretrained(folder)[1]
     assert (opened.limit, opened.largest_id) == (50, 50)
     assert opened.encode("a b").tolist() == [0, 49]
-    for encode in (opened.encode, lambda text: opened.encode_batch(["a", text])):
+    for encode in (opened.encode, lambda text: opened.encode_texts(["a", text])):
         with pytest.raises(UserError, match="the token 'c' the id 50, but the model has 50 tokens"):
             encode("b c")
 
@@ -292,7 +300,6 @@ class TestStrict:
         [
             ("llama", {"model_type": "mamba"}, "no model of type 'mamba'"),
             ("llama", {"architectures": ["LlamaForTokenClassification"]}, "TokenClassification"),
-            ("llama", {"clip_qkv": 3.0}, "clip_qkv"),
             ("llama", {"hidden_act": "mish"}, "no activation 'mish'"),
             ("llama", {"hidden_size": ...}, "no hidden_size"),
             ("llama", {"hidden_size": 64}, "which its config.json asks for"),
@@ -392,8 +399,8 @@ class TestNewHead:
     def test_classifier_from_a_masked_model(self):
         key = jax.random.key(1)
         model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, rng=key)
-        assert info.new == ("head.kernel", "head.bias", "projection.kernel", "projection.bias")
-        assert "cls.predictions.bias" in info.dropped
+        assert info.new == ("projection.kernel", "projection.bias", "head.kernel", "head.bias")
+        assert not info.kept
         logits = called(model, batch()[0])
         assert logits.shape == (2, 5)
         assert 1e-3 < np.abs(logits).max() < 10

@@ -83,10 +83,10 @@ class Home:
         (folder / "my_texts").mkdir()
         (folder / "my_texts" / "a.txt").write_text(SENTENCE * 4000)
         (folder / "my.txt").write_text(SENTENCE * 200)
-        rows = [f"{text}, number {i}" for i in range(60) for text in (GOOD, BAD)]
+        rows = [f"{text}, number {i}!" for i in range(60) for text in (GOOD, BAD)]
         rows = [f'"{row}",{5 if GOOD in row else 1}' for row in rows]
         (folder / "reviews.csv").write_text("\n".join(["review,stars", *rows]) + "\n")
-        pairs = [f"the dog number {i} runs\tder Hund Nummer {i} rennt" for i in range(200)]
+        pairs = [f"A dog, number {i}, is running.\tHund {i} rennt." for i in range(200)]
         (folder / "pairs.tsv").write_text("\n".join(["english\tgerman", *pairs]) + "\n")
         (own,) = (block for block in BLOCKS if "# my_experiment.py" in block)
         (folder / "my_experiment.py").write_text(own)

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.errors import UserError
 from tlite.text import CharTokenizer
 
 readable = st.text(st.characters(codec="utf-8"))  # what a UTF-8 file can hold: astral too
@@ -53,27 +52,3 @@ def test_a_saved_tokenizer_comes_back(tmp_path_factory, text, unknown):
     tokenizer.save(path)
     loaded = CharTokenizer.load(path)
     assert (loaded.characters, loaded.unknown) == (tokenizer.characters, tokenizer.unknown)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b'{"characters": "ab',
-        b"\xff\xfe",
-        b"{}",
-        b"[]",
-        b"3",
-        b'{"characters": "ab", "unknown": ""}',
-    ],
-)
-def test_a_broken_file_is_a_user_error_that_names_it(tmp_path, content):
-    path = tmp_path / "tokenizer.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{path} is not a tokenizer"):
-        CharTokenizer.load(path)
-
-
-def test_a_missing_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="missing"):
-        CharTokenizer.load(tmp_path / "missing.json")

@@ -68,7 +68,7 @@ def test_what_is_saved_comes_back(tmp_path, marks):
     tokenizer = learned(marks=marks)
     path = tmp_path / NgramTokenizer.file_name
     tokenizer.save(path)
-    again = NgramTokenizer.load_both(path, 3, 4, marks=marks)
+    again = NgramTokenizer.load(path, 3, 4, marks=marks)
     assert again.ngrams == tokenizer.ngrams
     np.testing.assert_array_equal(again.encode_texts(TEXTS, 4), tokenizer.encode_texts(TEXTS, 4))
 
@@ -80,4 +80,4 @@ def test_a_file_without_its_ngrams_is_told(tmp_path, content):
     file = tmp_path / NgramTokenizer.ngrams_file
     file.unlink() if content is None else file.write_bytes(content)
     with pytest.raises(UserError, match=NgramTokenizer.ngrams_file):
-        NgramTokenizer.load_both(path, 3, 4)
+        NgramTokenizer.load(path, 3, 4)

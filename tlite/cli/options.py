@@ -311,7 +311,7 @@ class Translate(OfMember, Search):
     n_best: int = 1
     """The best so many translations of each text, with their scores."""
     format: Literal["text", "jsonl"] = "text"
-    """A translation a line (n-best: place, score and translation), or JSON Lines."""
+    """A translation a line (n-best: place, score, translation and text), or JSON Lines."""
 
     def __post_init__(self):
         if self.texts and self.input:
@@ -349,7 +349,8 @@ class Export(OfRun):
     to: Positional[Path]
     """The folder to make."""
     family: str | None = None
-    """gpt2, llama, bert, ...; the first that has this model unless given."""
+    """gpt2, llama, bert, marian, bart or t5; unless given, that of the folder the run started from,
+    or by its kind and positions."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
 

@@ -12,14 +12,16 @@ from tlite.data.reading import decoded, limited, pieces, split_lines, standard_i
 from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
-from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.classifier import encode_texts, probabilities
+from tlite.recipes.classifier import are_cut, encode_texts, probabilities
 from tlite.recipes.generator import write_sample
 from tlite.recipes.loading import open_model, warn_of_unheeded
 from tlite.recipes.tokens import check_prompt, end_ids, prompt_tokens
 from tlite.recipes.translator import encode_sources, with_search
-from tlite.terminal import reader_has_gone, show
+from tlite.terminal import printable, reader_has_gone, show
+from tlite.text import Tokenizer
 from tlite.training.runs import Run
+
+NAMED = 5  # unknown words
 
 
 def generate(options: Generate) -> None:
@@ -48,7 +50,7 @@ def generate(options: Generate) -> None:
             return
 
 
-def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
+def encode_prompt(tokenizer: Tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
     """Tokens of the prompt; without one the mark that texts begin with, or end."""
     if prompt is None:
         marks = tokenizer.bos_id, tokenizer.eos_id
@@ -56,8 +58,7 @@ def encode_prompt(tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:
             raise UserError("this model's texts begin with no mark: give a --prompt")
         return np.array([marks[1] if marks[0] is None else marks[0]], np.int32)
     check_prompt(prompt)
-    strange = tokenizer.unknown_in(prompt) if hasattr(tokenizer, "unknown_in") else []
-    if strange and not unknown:
+    if not unknown and (strange := tokenizer.unknown_in(prompt)):
         raise UserError(
             f"the model does not know {', '.join(map(repr, strange))} in the prompt: "
             f"leave out, or pass --unknown to read as the unknown symbol"
@@ -70,15 +71,17 @@ def classify(options: Classify) -> None:
     asked = options.run, ClassifierExperiment, options.checkpoint, options.member
     model, tokenizer, source = open_model(*asked)
     texts = list(options.texts) or read_input("classify")
-    if isinstance(tokenizer, PretrainedTokenizer):
-        tokens = tokenizer.encode_batch(texts)
-        if tokens.shape[1] > (context := model.config.context):
-            tokens = tokenizer.encode_batch(texts, context)
+    for number, text in enumerate(texts, 1):
+        if not tokenizer.words(text):
+            warn(f"text {number} has no word in it")
+    if isinstance(source, Run):
+        read = source.experiment, tokenizer, texts
+        tokens, cut = encode_texts(*read), are_cut(*read)
     else:
-        for number, text in enumerate(texts, 1):
-            if not (tokenizer.encode_texts([text]) >= 0).any():
-                print(f"warning: text {number} has no word in it", file=sys.stderr)
-        tokens = encode_texts(source.experiment, tokenizer, texts)
+        context = model.config.context
+        cut = [len(ids) > context for ids in tokenizer.encode_ids(texts)]
+        tokens = tokenizer.encode_texts(texts, context if any(cut) else None)
+    tell_unread(tokenizer, texts, cut)
     rows = probabilities(model, tokens)
     classes = source.experiment.data.classes if isinstance(source, Run) else source.labels
     if options.format == "jsonl":
@@ -114,6 +117,8 @@ def translate(options: Translate) -> None:
         if not text.strip():
             raise UserError(f"line {number} is empty: there is nothing to translate")
     sources = encode_sources(experiment, tokenizer, texts)
+    context = experiment.model.context
+    tell_unread(tokenizer, texts, [len(ids) > context for ids in tokenizer.encode_ids(texts)])
     settings = {"beam": experiment.beam, "length_penalty": experiment.length_penalty}
     settings["max_length"] = options.max_length
     for text, found in zip(texts, search_all(model, sources, **settings), strict=True):
@@ -127,7 +132,23 @@ def translate(options: Translate) -> None:
             show(chosen[0][0])
         else:
             for place, (translation, score) in enumerate(chosen, 1):
-                show(f"{place}\t{score:.4f}\t{translation}")
+                show(f"{place}\t{score:.4f}\t{translation}\t{text}")
+
+
+def tell_unread(tokenizer: Tokenizer, texts: list[str], cut: list[bool]) -> None:
+    """Say on standard error how many words are unknown, and how many texts were cut."""
+    whole = "\n".join(texts)
+    if unknown := tokenizer.unknown_in(whole):
+        shown = ", ".join(map(repr, unknown[:NAMED])) + ", ..." * (len(unknown) > NAMED)
+        number = len(set(tokenizer.words(whole)))
+        warn(f"{len(unknown)} of {number} different words are unknown to the model: {shown}")
+    if any(cut):
+        said = "texts are longer than the model reads, and cut: the first is text"
+        warn(f"{sum(cut)} of {len(texts)} {said} {cut.index(True) + 1}")
+
+
+def warn(text: str) -> None:
+    print(printable(f"warning: {text}"), file=sys.stderr)
 
 
 def read_input(purpose: str, path: Path | None = None) -> list[str]:

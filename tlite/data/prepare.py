@@ -39,8 +39,6 @@ from tlite.data.prepare_encoding import (
 from tlite.data.prepare_processes import PrepareProgress, by_processes
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
-from tlite.text.byte_level import ByteTokenizer
-from tlite.text.characters import CharTokenizer
 
 try:
     import fcntl
@@ -176,13 +174,11 @@ def _coding(work: Path, source: Source, pieces: list[Piece], tokenizing: Tokeniz
         path = inside / tokenizer.file_name
         tokenizer.save(path)
         made = Coding(
-            {CharTokenizer: "characters", ByteTokenizer: "bytes"}.get(
-                type(tokenizer), "pretrained"
-            ),
+            tokenizer.kind,
             path.name,
             hashlib.sha256(path.read_bytes()).hexdigest(),
-            max(len(tokenizer), getattr(tokenizer, "largest_id", 0) + 1),
-            getattr(tokenizer, "eos_id", None),
+            max(len(tokenizer), tokenizer.largest_id + 1),
+            tokenizer.eos_id,
         )
         write_file(kept, json.dumps(asdict(made)))
     coding = Coding(**json.loads(kept.read_text(encoding="utf-8")))

@@ -6,13 +6,11 @@ from itertools import islice
 
 import numpy as np
 
-from tlite.pretrained import PretrainedTokenizer
 from tlite.terminal import printable
-from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer
+from tlite.text import Tokenizer
 
 CARETS = {0x2400 + code: f"^{chr(code ^ 0x40)}" for code in range(0x20)} | {0x2421: "^?"}
 LONGEST = 12  # characters of a mark
-BROKEN = "\N{REPLACEMENT CHARACTER}"  # part of a character
 WORD = re.compile(r"[\s\u2581]\w{2,}|\w{3,}")
 
 
@@ -40,28 +38,21 @@ def visible(token: str) -> str:
     return plain(symbols(token))
 
 
-def mark_of(tokenizer, index: int | np.integer) -> str:
+def mark_of(tokenizer: Tokenizer, index: int | np.integer) -> str:
     """A token as a reader sees it: a character, or a piece with its space or joining marks."""
-    if isinstance(tokenizer, CharTokenizer):
-        return tokenizer.characters[index]
-    if not isinstance(tokenizer, PretrainedTokenizer):
-        return tokenizer.piece_of(index) or f"<{index}>"
-    # Pieces of bytes are written with letters of their own, which decoding takes back. Where it
-    # would take away a space (\u2581) or a join (##) as well, the piece is clearer.
-    piece, text = tokenizer.piece_of(index), tokenizer.decode([index])
-    hidden = not text.replace("\n", "").replace("\t", "").isprintable()  # control characters
-    keep = not text or BROKEN in text or hidden or piece.startswith(("\u2581", "##"))
-    mark = (piece or f"<{index}>") if keep else text
+    mark = tokenizer.piece_of(index) or f"<{index}>"
     return mark if len(mark) <= LONGEST else mark[: LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def chosen_tokens(tokenizer, shown: Iterable[int | np.integer], number: int) -> list[int]:
+def chosen_tokens(
+    tokenizer: Tokenizer, shown: Iterable[int | np.integer], number: int
+) -> list[int]:
     """Tokens for a picture: those of a text, then the first of the vocabulary, which are frequent.
 
     Of a vocabulary of pieces words come before single letters and marks, of bytes letters and
     digits before the rest.
     """
-    of_bytes, of_words = (isinstance(tokenizer, c) for c in (ByteTokenizer, IndexTokenizer))
+    of_bytes, of_words = (tokenizer.unit == unit for unit in ("byte", "word"))
 
     def is_word(token: int) -> bool:
         mark = mark_of(tokenizer, token)

@@ -2,9 +2,4 @@
 
 from tlite.pretrained.folders import Pretrained, is_pretrained, load_pretrained, local_folder
 from tlite.pretrained.saving import save_pretrained
-from tlite.pretrained.tokenizers import (
-    PretrainedTokenizer,
-    from_characters,
-    from_tlite,
-    learn_bpe,
-)
+from tlite.pretrained.tokenizers import PretrainedTokenizer, learn_bpe

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.layers import LAYERS, Table
 
 ENDINGS = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
 
@@ -18,22 +18,21 @@ def counterparts(family: str, kind: str, names: list[str]) -> dict[str, list[str
     layers, known, blocks = LAYERS[family], set(names), set()
     for name in names:
         blocks |= set(re.findall(r"(?<=\bblocks\.)\d+(?=\.)", name))
-    of_variants = (lines for part, lines in layers.variants.items() if part in " ".join(names))
-    found, places = {}, {}
-    for lines in (*of_variants, layers.heads.get(kind, ""), layers.table):
-        for ours, theirs in _expanded(lines, sorted(blocks, key=int)):
-            for name, place in _arrays(ours, theirs, known):
-                found.setdefault(name, place)
+    table = layers.table | layers.heads.get(kind, {})
+    for part, lines in layers.variants.items():
+        table |= lines if part in " ".join(names) else {}
+    expanded = _expanded(table, sorted(blocks, key=int))
+    found = {name: place for layer in expanded for name, place in _arrays(*layer, known)}
+    places: dict[str, list[str]] = {}
     order = {name: index for index, name in enumerate(found)}
     for name in sorted(names, key=lambda name: order.get(name, -1)):
         places.setdefault(found.get(name, ""), []).append(name)
     return places
 
 
-def _expanded(lines: str, blocks: list[str]) -> Iterator[tuple[str, str]]:
-    """The (ours, theirs) of each layer that the lines name, for every block."""
-    for line in filter(None, lines.splitlines()):
-        ours, theirs = line.split()
+def _expanded(table: Table, blocks: list[str]) -> Iterator[tuple[str, str]]:
+    """The (ours, theirs) of each layer that a table names, for every block."""
+    for ours, theirs in table.items():
         stem, _, joined = ours.rpartition(".")
         for block in blocks if "*" in ours else [""]:
             for layer in joined.split("+"):

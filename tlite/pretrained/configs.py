@@ -1,7 +1,7 @@
-"""config.json to a config of tlite, and back, as the tables of fields say; strict both ways."""
+"""config.json to a config of tlite, and back, as the tables of fields say."""
 
-import json
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from tlite.errors import UserError
@@ -23,7 +23,6 @@ from tlite.pretrained.positions import (
     read_rotary,
     read_windows,
     write_rotary,
-    write_windows,
 )
 
 CONFIGS = {
@@ -53,30 +52,26 @@ FIXED = {
     "tie_encoder_decoder": (False,),
     "quantization_config": (None,),
 }
-HARMLESS = """
-model_type architectures transformers_version torch_dtype dtype _name_or_path name_or_path
-use_cache initializer_range init_std return_dict output_attentions output_hidden_states
-output_past torchscript use_bfloat16 attn_implementation _attn_implementation
-gradient_checkpointing chunk_size_feed_forward is_encoder_decoder attention_dropout
-attention_probs_dropout_prob classifier_dropout encoder_layerdrop decoder_layerdrop
-task_specific_params finetuning_task problem_type id2label label2id num_labels _num_labels
-tie_word_embeddings tokenizer_class prefix bos_token_id eos_token_id pad_token_id sep_token_id
-cls_token_id mask_token_id unk_token_id decoder_start_token_id forced_bos_token_id
-forced_eos_token_id max_length min_length num_beams num_beam_groups do_sample early_stopping
-length_penalty diversity_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids
-suppress_tokens begin_suppress_tokens temperature top_k top_p typical_p repetition_penalty
-num_return_sequences output_scores return_dict_in_generate remove_invalid_values
-exponential_decay_length_penalty cross_attention_hidden_size unsloth_fixed _commit_hash
-summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout
-summary_last_dropout _attn_implementation_autoset transformers.js_config
-"""
-SPECIAL = {  # which `_special` understands
-    "modernbert": "classifier_activation classifier_bias classifier_pooling decoder_bias "
-    "local_attention layer_norm_eps",
-    "marian": "share_encoder_decoder_embeddings decoder_vocab_size",
-    "t5": "feed_forward_proj dense_act_fn is_gated_act scale_decoder_outputs",
-}
+HARMLESS = re.compile(
+    r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|use_(cache|bfloat16)"
+    r"|init\w*_(range|std)|return_dict.*|output_.*|torchscript|attn_implementation|unsloth_fixed"
+    r"|gradient_checkpointing|chunk_size_feed_forward|is_encoder_decoder|\w*dropout\w*"
+    r"|\w+_layerdrop|task_specific_params|finetuning_task|problem_type|\w*label\w*|summary_\w+"
+    r"|tie_word_embeddings|tokenizer_class|prefix|\w+_token_id|(min|max)_length|num_beam\w*"
+    r"|num_return_sequences|do_sample|early_stopping|\w+_penalty|\w*no_repeat_ngram_size"
+    r"|bad_words_ids|(begin_)?suppress_tokens|temperature|top_[kp]|typical_p"
+    r"|remove_invalid_values|cross_attention_hidden_size"
+)
+"""Fields of every family that say nothing about what a model computes."""
 
+FROM_SCRATCH = {
+    "generator": ("gpt2", "llama"),
+    "masked": ("bert",),
+    "classifier": ("bert",),
+    "encoder": ("bert",),
+    "seq2seq": ("marian", "bart", "t5"),
+}
+"""The families that are written without a folder that the model comes from."""
 
 UNTIED = "llama", "mistral", "qwen2", "qwen3"  # families with a head of its own unless told
 
@@ -114,13 +109,15 @@ def read_config(
         arrays: the names of its arrays.
 
     Raises:
-        UserError: a field is missing, unknown, or says what tlite doesn't have.
+        UserError: a field is missing, or says what tlite doesn't have.
         ValueError, TypeError, LookupError, AttributeError, ArithmeticError: it makes no sense.
     """
-    _check(theirs, family)
     fields = FIELDS[family]
+    for key, values in (FIXED | fields.fixed).items():
+        if key in theirs and theirs[key] not in values:
+            raise UserError(f"config.json says {key}: {theirs[key]!r}, which tlite doesn't have")
     ours = fields.constants | ({"pool": fields.pool} if kind == "classifier" else {})
-    for names, targets, default in _lines(family):
+    for names, targets, default in _rows(family):
         if names[0] not in theirs and default is ...:
             raise UserError(f"config.json of a {family} model has no {names[0]}")
         values = [theirs.get(name, default) for name in names]
@@ -131,7 +128,7 @@ def read_config(
         ours["positions"] = read_rotary(family, theirs)
     ours["attention.windows"] = read_windows(family, theirs)
     ours |= _special(theirs, family, kind, ours, own_head, arrays)
-    called = {target: names[0] for names, targets, _ in _lines(family) for target in targets}
+    called = {target: names[0] for names, targets, _ in _rows(family) for target in targets}
     config = with_fields(CONFIGS[kind](), ours, called)
     sizes = {"pad": "source_vocabulary_size", "start": "vocabulary_size", "end": "vocabulary_size"}
     for name, of in sizes.items() if kind == "seq2seq" else ():
@@ -141,29 +138,21 @@ def read_config(
     return config
 
 
-def _lines(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
-    for line in filter(None, FIELDS[family].table.splitlines()):
-        theirs, ours, *default = line.split(maxsplit=2)
-        yield theirs.split("+"), ours.split("+"), json.loads(default[0]) if default else ...
+def _rows(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
+    for theirs, ours, *default in FIELDS[family].table:
+        yield theirs.split("+"), ours.split("+"), default[0] if default else ...
 
 
-def _check(theirs: dict[str, Any], family: str) -> None:
-    """Every field of theirs is known, and says nothing that tlite can't do."""
+def unknown_fields(theirs: dict[str, Any], family: str) -> dict[str, Any]:
+    """The fields that tlite doesn't know, where they ask for anything."""
     fields = FIELDS[family]
-    fixed = FIXED | fields.fixed
-    known = (
-        set(HARMLESS.split()) | set(fields.others.split()) | set(SPECIAL.get(family, "").split())
-    )
-    known |= {name for names, _, _ in _lines(family) for name in names} | set(fixed)
+    known = {name for names, _, _ in _rows(family) for name in names}
+    known |= {*fields.others.split(), *FIXED, *fields.fixed}
     if isinstance(fields.constants["positions"], Rotary):
         known |= ROTARY_KEYS | {key for key, _ in BASES.get(family, {}).values()}
     if family in PATTERNS:
         known |= WINDOW_KEYS | {PATTERNS[family][0]}
-    for key, value in theirs.items():
-        if key not in known:
-            raise UserError(f"config.json has a field that tlite doesn't know: {key} ({value!r})")
-        if key in fixed and value not in fixed[key]:
-            raise UserError(f"config.json says {key}: {value!r}, which tlite doesn't have")
+    return {k: v for k, v in theirs.items() if v and k not in known and not HARMLESS.fullmatch(k)}
 
 
 def _read_value(ours: str, value: Any) -> Any:
@@ -275,59 +264,65 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
     ours = filled_in(config)
     # Else transformers takes those of the family's first model, whose vocabulary was another.
     written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
-    spelled = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}
-    spelled["gelu"] = FIELDS[family].gelu
-    activation = ours["feed_forward.activation"]
-    projection = "pool.projection" if kind == "classifier" else "projection"
-    of_projection = ours.get(f"{projection}.activation", "gelu_exact")
-    if not {activation, of_projection} <= set(spelled):
-        raise UserError(f"transformers has no activation {activation!r}")
-    for names, targets, _ in _lines(family):
+    for names, targets, _ in _rows(family):
         value = ours.get(targets[0])
         if targets[0] == "feed_forward.activation":
-            value = spelled[value]
-        elif targets[0] == "attention.scale":
-            value = round(value**-2, 6)
-            value = int(value) if value == int(value) else value
+            value = _spelled(value)
         elif isinstance(value, bool):
             value = any(ours[target] for target in targets)
         written |= dict.fromkeys(names, value)
-    written["model_type"] = family
-    written["architectures"] = [architecture(family, kind)]
-    if isinstance(FIELDS[family].constants["positions"], Rotary):
-        written |= write_rotary(family, config)
-    written |= write_windows(family, config)
+    written |= {"model_type": family, "architectures": [architecture(family, kind)]}
+    if family == "llama":
+        written |= write_rotary(config)
+    if family == "bert":
+        written["type_vocab_size"] = max(config.embedding.segments, 1)
     if kind == "generator":
         written["tie_word_embeddings"] = config.head.tied
     if kind == "classifier":
-        labels = {index: f"LABEL_{index}" for index in range(config.num_classes)}
-        written["id2label"] = {str(index): label for index, label in labels.items()}
-        written["label2id"] = {label: index for index, label in labels.items()}
-    if family == "roberta":
-        offset = ours.get("positions.offset") or 2
-        written |= {"pad_token_id": offset - 1, "max_position_embeddings": config.context + offset}
-    if family == "bert":
-        written["type_vocab_size"] = max(config.embedding.segments, 1)
-    if family == "modernbert" and kind in ("masked", "classifier"):
-        pooling = {name: theirs for theirs, name in POOLING.items()}
-        written["classifier_pooling"] = pooling.get(ours.get("pool.method"), "cls")
-        written["classifier_activation"] = spelled[of_projection]
-        written["classifier_bias"] = ours.get(f"{projection}.bias", False)
-        written["decoder_bias"] = ours["head_bias"]
+        written |= labelled(f"LABEL_{index}" for index in range(config.num_classes))
     if kind == "seq2seq":
-        written |= {"is_encoder_decoder": True, "decoder_start_token_id": config.symbols.start}
-        written["tie_word_embeddings"] = config.head.embeddings == "tied"
-        if config.symbols.first is not None:
-            written["forced_bos_token_id"] = config.symbols.first
+        written |= _write_seq2seq(family, config)
+    return written
+
+
+def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
+    """What no line of a table says of an encoder-decoder."""
+    written = {"is_encoder_decoder": True, "decoder_start_token_id": config.symbols.start}
+    written["tie_word_embeddings"] = config.head.embeddings == "tied"
+    if config.symbols.first is not None:
+        written["forced_bos_token_id"] = config.symbols.first
     if family == "marian":
         written["vocab_size"] = config.source_vocabulary_size
         written["decoder_vocab_size"] = config.vocabulary_size
         written["share_encoder_decoder_embeddings"] = config.head.embeddings != "separate"
     if family == "t5":
-        gated = ours["feed_forward.gated"]
-        short = "gelu" if gated and activation == "gelu" else spelled[activation]
-        written["feed_forward_proj"] = "gated-" * gated + short
-        written["dense_act_fn"] = spelled[activation]
-        written["is_gated_act"] = gated
+        activation, gated = config.feed_forward.activation, config.feed_forward.gated
+        short = "gelu" if gated and activation == "gelu" else _spelled(activation)
+        written |= {"feed_forward_proj": "gated-" * gated + short, "is_gated_act": gated}
+        written |= {"dense_act_fn": _spelled(activation)}
         written["scale_decoder_outputs"] = config.head.scale != 1
     return written
+
+
+def _spelled(activation: str) -> str:
+    """Their name of an activation."""
+    names = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}
+    if activation not in names:
+        raise UserError(f"transformers has no activation {activation!r}")
+    return names[activation]
+
+
+def context_field(family: str, config: BlocksConfig) -> dict[str, int]:
+    """The fields of theirs that say how long a text may be."""
+    offset = config.positions.offset if family == "roberta" else 0
+    named = (names for names, targets, _ in _rows(family) if targets == ["context"])
+    return dict.fromkeys(next(named), config.context + offset)
+
+
+def labelled(names: Iterable[str]) -> dict[str, Any]:
+    """The fields that name the classes of a classifier."""
+    by_index = dict(enumerate(names))
+    return {
+        "id2label": {str(index): name for index, name in by_index.items()},
+        "label2id": {name: index for index, name in by_index.items()},
+    }

@@ -1,6 +1,6 @@
 """Fields of config.json and of tlite's configs, side by side: one table a family, both ways.
 
-A line has a field of theirs, the path of one of ours, and what holds where theirs is left out
+A row has a field of theirs, the path of one of ours, and what holds where theirs is left out
 (without it the field must be there). Fields of theirs joined by + have to be the same; of ours
 joined by + all are set, and written is whether one of them is.
 """
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tlite.models import Learned, Pool, Projection, Relative, Rotary, Sinusoidal
+
+Row = tuple[str, str] | tuple[str, str, Any]
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Fields:
     """What the names of its architectures begin with."""
     endings: dict[str, tuple[str, ...]]
     """How they go on, for each kind of model; the first is written."""
-    table: str
+    table: tuple[Row, ...]
     constants: dict[str, Any] = field(default_factory=dict)
     """Parts and fields of ours that are the same for all its models."""
     pool: Pool | None = None
@@ -28,8 +30,6 @@ class Fields:
     """Fields of theirs of which only these values are known."""
     others: str = ""
     """Fields of theirs that say nothing about what is computed."""
-    gelu: str = "gelu_new"
-    """How it spells the tanh approximation."""
 
 
 _DECODER = {"generator": ("ForCausalLM", "LMHeadModel", "Model", "TextModel")}
@@ -38,27 +38,34 @@ _ENCODER = {
     "classifier": ("ForSequenceClassification",),
     "encoder": ("Model",),
 }
-_SIZES = """
-vocab_size               vocabulary_size
-hidden_size              width
-intermediate_size        feed_forward.hidden_width
-num_hidden_layers        num_blocks
-num_attention_heads      num_heads
-num_key_value_heads      attention.key_heads
-max_position_embeddings  context
-rms_norm_eps             norm.epsilon               1e-06
-"""
-_LLAMA = f"""{_SIZES}
-head_dim    attention.head_width     null
-hidden_act  feed_forward.activation  "silu"
-"""
-_GEMMA = f"""{_SIZES}
-head_dim                 attention.head_width
-hidden_activation        feed_forward.activation              "gelu_pytorch_tanh"
-attention_bias           attention.input_bias+attention.bias  false
-query_pre_attn_scalar    attention.scale                      256
-final_logit_softcapping  head.softcap                         null
-"""
+_SIZES = (
+    ("vocab_size", "vocabulary_size"),
+    ("hidden_size", "width"),
+    ("intermediate_size", "feed_forward.hidden_width"),
+    ("num_hidden_layers", "num_blocks"),
+    ("num_attention_heads", "num_heads"),
+)
+_DECODER_SIZES = (
+    *_SIZES,
+    ("max_position_embeddings", "context"),
+    ("rms_norm_eps", "norm.epsilon", 1e-6),
+)
+_BIASES = ("attention_bias", "attention.input_bias+attention.bias", False)
+_MISTRAL = (
+    *_DECODER_SIZES,
+    ("num_key_value_heads", "attention.key_heads"),
+    ("head_dim", "attention.head_width", None),
+    ("hidden_act", "feed_forward.activation", "silu"),
+)
+_GEMMA = (
+    *_DECODER_SIZES,
+    ("num_key_value_heads", "attention.key_heads"),
+    ("head_dim", "attention.head_width"),
+    ("hidden_activation", "feed_forward.activation", "gelu_pytorch_tanh"),
+    _BIASES,
+    ("query_pre_attn_scalar", "attention.scale", 256),
+    ("final_logit_softcapping", "head.softcap", None),
+)
 _LLAMA_IS = {
     "norm.method": "rms", "block.pre_norm": True, "positions": Rotary(), "dropout": 0.0,
     "feed_forward.gated": True, "bias": False,
@@ -66,58 +73,54 @@ _LLAMA_IS = {
 _GEMMA_IS = _LLAMA_IS | {
     "norm.offset": 1.0, "block.output_norms": True, "embedding.scale": True,
 }  # fmt: skip
-_BERT = """
-vocab_size               vocabulary_size
-hidden_size              width
-intermediate_size        feed_forward.hidden_width
-num_hidden_layers        num_blocks
-num_attention_heads      num_heads
-hidden_act               feed_forward.activation    "gelu"
-max_position_embeddings  context                    512
-type_vocab_size          embedding.segments         2
-layer_norm_eps           norm.epsilon               1e-12
-hidden_dropout_prob      dropout                    0.1
-"""
+_BERT = (
+    *_SIZES,
+    ("hidden_act", "feed_forward.activation", "gelu"),
+    ("max_position_embeddings", "context", 512),
+    ("type_vocab_size", "embedding.segments", 2),
+    ("layer_norm_eps", "norm.epsilon", 1e-12),
+    ("hidden_dropout_prob", "dropout", 0.1),
+)
 _BERT_IS = {"positions": Learned(), "embedding.norm": True, "attention.input_bias": True}
 _FIRST = Pool("first", Projection("tanh", norm=False))
-_BART = """
-vocab_size                                       vocabulary_size+source_vocabulary_size
-d_model                                          width
-encoder_layers                                   num_blocks
-decoder_layers                                   decoder_blocks
-encoder_attention_heads+decoder_attention_heads  num_heads
-encoder_ffn_dim+decoder_ffn_dim                  feed_forward.hidden_width
-max_position_embeddings                          context
-activation_function                              feed_forward.activation                 "gelu"
-scale_embedding                                  embedding.scale                         false
-dropout                                          dropout                                 0.1
-activation_dropout                               feed_forward.dropout                    0.0
-pad_token_id                                     symbols.pad
-decoder_start_token_id                           symbols.start
-eos_token_id                                     symbols.end                             null
-"""
-_BART_IS = {"attention.input_bias": True}
+_BART = (
+    ("vocab_size", "vocabulary_size+source_vocabulary_size"),
+    ("d_model", "width"),
+    ("encoder_layers", "num_blocks"),
+    ("decoder_layers", "decoder_blocks"),
+    ("encoder_attention_heads+decoder_attention_heads", "num_heads"),
+    ("encoder_ffn_dim+decoder_ffn_dim", "feed_forward.hidden_width"),
+    ("max_position_embeddings", "context"),
+    ("activation_function", "feed_forward.activation", "gelu"),
+    ("scale_embedding", "embedding.scale", False),
+    ("dropout", "dropout", 0.1),
+    ("activation_dropout", "feed_forward.dropout", 0.0),
+    ("pad_token_id", "symbols.pad"),
+    ("decoder_start_token_id", "symbols.start"),
+    ("eos_token_id", "symbols.end", None),
+)
 _OLD_BART = {
     "normalize_before": (False,),
     "add_final_layer_norm": (False,),
     "add_bias_logits": (False,),
 }
+_BART_OTHERS = "num_hidden_layers extra_pos_embeddings force_bos_token_to_be_generated"
 
 FIELDS = {
     "gpt2": Fields(
         "GPT2",
         {"generator": ("LMHeadModel", "Model")},
-        """
-vocab_size           vocabulary_size
-n_positions          context                    1024
-n_embd               width
-n_head               num_heads
-n_layer              num_blocks
-n_inner              feed_forward.hidden_width  null
-activation_function  feed_forward.activation    "gelu_new"
-layer_norm_epsilon   norm.epsilon               1e-05
-resid_pdrop          dropout                    0.1
-""",
+        (
+            ("vocab_size", "vocabulary_size"),
+            ("n_positions", "context", 1024),
+            ("n_embd", "width"),
+            ("n_head", "num_heads"),
+            ("n_layer", "num_blocks"),
+            ("n_inner", "feed_forward.hidden_width", None),
+            ("activation_function", "feed_forward.activation", "gelu_new"),
+            ("layer_norm_epsilon", "norm.epsilon", 1e-5),
+            ("resid_pdrop", "dropout", 0.1),
+        ),
         {
             "block.pre_norm": True,
             "positions": Learned(),
@@ -131,41 +134,45 @@ resid_pdrop          dropout                    0.1
     "llama": Fields(
         "Llama",
         _DECODER,
-        _LLAMA.replace("key_heads", "key_heads  null")
-        + """
-attention_bias  attention.input_bias+attention.bias  false
-mlp_bias        feed_forward.bias                    false
-""",
+        (
+            *_DECODER_SIZES,
+            ("num_key_value_heads", "attention.key_heads", None),
+            ("head_dim", "attention.head_width", None),
+            ("hidden_act", "feed_forward.activation", "silu"),
+            _BIASES,
+            ("mlp_bias", "feed_forward.bias", False),
+        ),
         _LLAMA_IS,
         fixed={"rope_interleaved": (False,)},
         others="pretraining_tp is_llama_config",
     ),
-    "mistral": Fields("Mistral", _DECODER, _LLAMA, _LLAMA_IS),
+    "mistral": Fields("Mistral", _DECODER, _MISTRAL, _LLAMA_IS),
     "qwen2": Fields(
         "Qwen2",
         _DECODER,
-        _LLAMA,
+        _MISTRAL,
         _LLAMA_IS | {"attention.input_bias": True},
         fixed={"use_mrope": (False,)},
     ),
     "qwen3": Fields(
         "Qwen3",
         _DECODER,
-        f"""{_SIZES}
-head_dim        attention.head_width
-hidden_act      feed_forward.activation              "silu"
-attention_bias  attention.input_bias+attention.bias  false
-""",
+        (
+            *_DECODER_SIZES,
+            ("num_key_value_heads", "attention.key_heads"),
+            ("head_dim", "attention.head_width"),
+            ("hidden_act", "feed_forward.activation", "silu"),
+            _BIASES,
+        ),
         _LLAMA_IS | {"attention.query_key_norm": True},
     ),
     "gemma2": Fields(
         "Gemma2",
         _DECODER,
-        _GEMMA + "attn_logit_softcapping  attention.softcap  null",
+        (*_GEMMA, ("attn_logit_softcapping", "attention.softcap", None)),
         _GEMMA_IS,
         fixed={"use_bidirectional_attention": (None, False)},
         others="hidden_act cache_implementation sliding_window_size",
-        gelu="gelu_pytorch_tanh",
     ),
     "gemma3_text": Fields(
         "Gemma3",
@@ -174,7 +181,6 @@ attention_bias  attention.input_bias+attention.bias  false
         _GEMMA_IS | {"attention.query_key_norm": True},
         fixed={"use_bidirectional_attention": (None, False), "attn_logit_softcapping": (None,)},
         others="hidden_act cache_implementation",
-        gelu="gelu_pytorch_tanh",
     ),
     "bert": Fields(
         "Bert",
@@ -189,37 +195,33 @@ attention_bias  attention.input_bias+attention.bias  false
     "distilbert": Fields(
         "DistilBert",
         _ENCODER,
-        """
-vocab_size               vocabulary_size
-dim                      width
-hidden_dim               feed_forward.hidden_width
-n_layers                 num_blocks
-n_heads                  num_heads
-activation               feed_forward.activation    "gelu"
-max_position_embeddings  context                    512
-dropout                  dropout                    0.1
-""",
+        (
+            ("vocab_size", "vocabulary_size"),
+            ("dim", "width"),
+            ("hidden_dim", "feed_forward.hidden_width"),
+            ("n_layers", "num_blocks"),
+            ("n_heads", "num_heads"),
+            ("activation", "feed_forward.activation", "gelu"),
+            ("max_position_embeddings", "context", 512),
+            ("dropout", "dropout", 0.1),
+        ),
         _BERT_IS | {"norm.epsilon": 1e-12},
         Pool("first", Projection("relu", norm=False)),
-        others="qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_",
+        others="sinusoidal_pos_embds tie_weights_",
     ),
     "modernbert": Fields(
         "ModernBert",
         _ENCODER,
-        """
-vocab_size               vocabulary_size
-hidden_size              width
-intermediate_size        feed_forward.hidden_width
-num_hidden_layers        num_blocks
-num_attention_heads      num_heads
-hidden_activation        feed_forward.activation              "gelu"
-max_position_embeddings  context
-norm_eps                 norm.epsilon                         1e-05
-norm_bias                norm.bias                            false
-attention_bias           attention.input_bias+attention.bias  false
-mlp_bias                 feed_forward.bias                    false
-mlp_dropout              feed_forward.dropout                 0.0
-""",
+        (
+            *_SIZES,
+            ("hidden_activation", "feed_forward.activation", "gelu"),
+            ("max_position_embeddings", "context"),
+            ("norm_eps", "norm.epsilon", 1e-5),
+            ("norm_bias", "norm.bias", False),
+            _BIASES,
+            ("mlp_bias", "feed_forward.bias", False),
+            ("mlp_dropout", "feed_forward.dropout", 0.0),
+        ),
         {
             "block.pre_norm": True,
             "block.first_norm": False,
@@ -231,46 +233,46 @@ mlp_dropout              feed_forward.dropout                 0.0
         },
         Pool("first", Projection()),
         fixed={"position_embedding_type": ("absolute", "sans_pos")},
-        others="initializer_cutoff_factor embedding_dropout sparse_prediction reference_compile "
-        "sparse_pred_ignore_index deterministic_flash_attn repad_logits_with_grad",
+        others="classifier_activation classifier_bias classifier_pooling decoder_bias "
+        "local_attention layer_norm_eps initializer_cutoff_factor sparse_prediction "
+        "reference_compile sparse_pred_ignore_index deterministic_flash_attn "
+        "repad_logits_with_grad",
     ),
     "marian": Fields(
         "Marian",
         {"seq2seq": ("MTModel", "Model")},
         _BART,
-        _BART_IS | {"positions": Sinusoidal(split=True)},
+        {"attention.input_bias": True, "positions": Sinusoidal(split=True)},
         fixed=_OLD_BART | {"static_position_embeddings": (True,), "normalize_embedding": (False,)},
-        others="num_hidden_layers extra_pos_embeddings classif_dropout "
-        "force_bos_token_to_be_generated",
+        others=f"{_BART_OTHERS} share_encoder_decoder_embeddings decoder_vocab_size",
     ),
     "bart": Fields(
         "Bart",
         {"seq2seq": ("ForConditionalGeneration", "Model")},
         _BART,
-        _BART_IS | {"positions": Learned(offset=2), "embedding.norm": True},
+        {"attention.input_bias": True, "positions": Learned(offset=2), "embedding.norm": True},
         fixed=_OLD_BART | {"static_position_embeddings": (False,), "normalize_embedding": (True,)},
-        others="num_hidden_layers extra_pos_embeddings classif_dropout "
-        "force_bos_token_to_be_generated",
+        others=_BART_OTHERS,
     ),
     "t5": Fields(
         "T5",
         {"seq2seq": ("ForConditionalGeneration", "WithLMHeadModel")},
-        """
-vocab_size                       vocabulary_size+source_vocabulary_size
-d_model                          width
-d_kv                             attention.head_width                    64
-d_ff                             feed_forward.hidden_width
-num_layers                       num_blocks
-num_decoder_layers               decoder_blocks                          null
-num_heads                        num_heads
-n_positions                      context                                 512
-relative_attention_num_buckets   positions.buckets                       32
-relative_attention_max_distance  positions.distance                      128
-layer_norm_epsilon               norm.epsilon                            1e-06
-dropout_rate                     dropout                                 0.1
-pad_token_id                     symbols.pad                             0
-eos_token_id                     symbols.end                             1
-""",
+        (
+            ("vocab_size", "vocabulary_size+source_vocabulary_size"),
+            ("d_model", "width"),
+            ("d_kv", "attention.head_width", 64),
+            ("d_ff", "feed_forward.hidden_width"),
+            ("num_layers", "num_blocks"),
+            ("num_decoder_layers", "decoder_blocks", None),
+            ("num_heads", "num_heads"),
+            ("n_positions", "context", 512),
+            ("relative_attention_num_buckets", "positions.buckets", 32),
+            ("relative_attention_max_distance", "positions.distance", 128),
+            ("layer_norm_epsilon", "norm.epsilon", 1e-6),
+            ("dropout_rate", "dropout", 0.1),
+            ("pad_token_id", "symbols.pad", 0),
+            ("eos_token_id", "symbols.end", 1),
+        ),
         {
             "norm.method": "rms",
             "block.pre_norm": True,
@@ -279,6 +281,7 @@ eos_token_id                     symbols.end                             1
             "bias": False,
             "embedding.scale": False,
         },
-        others="initializer_factor",
+        others="feed_forward_proj dense_act_fn is_gated_act scale_decoder_outputs "
+        "initializer_factor",
     ),
 }

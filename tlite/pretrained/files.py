@@ -1,13 +1,8 @@
-"""The arrays of a Hugging Face folder: read where they lie, one at a time, and written.
+"""The files of a Hugging Face folder: JSON, and arrays in safetensors, in which nothing can run."""
 
-A safetensors file is the length of its header in eight bytes (little-endian), the header in JSON,
-{name: {"dtype": ..., "shape": [...], "data_offsets": [begin, end]}}, and the data without a gap
-(github.com/huggingface/safetensors, "Format"). Nothing in it can be executed.
-"""
-
+import contextlib
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tlite.errors import UserError, disk_errors
+from tlite.errors import UserError, needs_extra
 
 NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
-LONGEST_HEADER = 100_000_000  # bytes; that of the format's own library
 TYPES = {
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
-# Of other types there are only buffers, which nobody reads; but their bytes are counted too.
-BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2,
-    "F16": 2,
-    "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8, "C64": 8,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,11 +29,9 @@ class Stored:
     dtype: str
     """As the format names it: "BF16"."""
     shape: tuple[int, ...]
-    begin: int
-    """Its first byte in the file."""
 
     def read(self) -> np.ndarray:
-        """The array, memory-mapped and read-only.
+        """The array.
 
         Raises:
             UserError: it is not of a type that weights have.
@@ -55,9 +41,8 @@ class Stored:
                 f"{self.path} has {self.name} as {self.dtype}: weights are read as "
                 f"{', '.join(TYPES)} only, so save the model in one of these types"
             )
-        if not math.prod(self.shape):
-            return np.zeros(self.shape, TYPES[self.dtype])
-        return np.memmap(self.path, TYPES[self.dtype], "r", self.begin, self.shape)
+        with _opened(self.path) as file:
+            return file.get_tensor(self.name)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -82,6 +67,24 @@ def _check_file(path: Path) -> None:
     """Refuse what is no file: to open a named pipe is to wait for a writer."""
     if path.exists() and not path.is_file():
         raise UserError(f"can't read {path}: it is not a file")
+
+
+def download(name: str, what: str, wanted: list[str], **settings: Any) -> Path:
+    """The folder in which the hub's client keeps files of this name.
+
+    Raises:
+        UserError: the hub can't be reached, or has no such.
+    """
+    with needs_extra("text"):
+        from huggingface_hub import snapshot_download
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted, **settings))
+    except Exception as error:  # of the network, the hub, its cache: a dozen classes
+        reason = " ".join(str(error).split())[:150]
+        raise UserError(
+            f"there is no file or folder {name}, and the Hugging Face hub gave no {what} of this "
+            f"name ({type(error).__name__}: {reason})"
+        ) from error
 
 
 def stored_arrays(folder: Path) -> dict[str, Stored]:
@@ -118,62 +121,37 @@ def _sharded(folder: Path) -> dict[str, Stored]:
 
 
 def _entries(path: Path) -> dict[str, Stored]:
-    """What the header of a file says, once it is certain that the file's bytes agree with it."""
+    with _opened(path) as file:
+        slices = {name: file.get_slice(name) for name in file.offset_keys()}
+        return {n: Stored(path, n, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, of which the library has checked that its header describes its bytes."""
+    with needs_extra("text"):
+        from safetensors import SafetensorError, safe_open
     _check_file(path)
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, LONGEST_HEADER):
-                raise ValueError("its header is cut off")
-            header = json.loads(file.read(length))
-        stored = [_entry(path, n, e, 8 + length) for n, e in header.items() if n != "__metadata__"]
+        with safe_open(path, "np") as file:
+            yield file
     except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {error or 'its header is no JSON'}") from error
-    at = 8 + length
-    for entry in sorted(stored, key=lambda entry: (entry.begin, math.prod(entry.shape))):
-        if entry.begin != at:
-            raise UserError(f"{path} is damaged: {entry.name} does not begin where it has to")
-        at += math.prod(entry.shape) * BYTES[entry.dtype]
-    if at != size:
-        raise UserError(f"{path} is damaged: it has {size} bytes, its header speaks of {at}")
-    return {entry.name: entry for entry in stored}
+        raise UserError(f"can't read {path}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
 
 
-def _entry(path: Path, name: str, entry: dict, start: int) -> Stored:
-    dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in [*shape, begin, end]):
-        raise ValueError(f"{name} has no sensible shape or place")
-    if isinstance(dtype, str) and dtype not in BYTES:
-        raise UserError(f"{path} has {name} as {dtype}: arrays of type {dtype} can't be read")
-    if end - begin != math.prod(shape) * BYTES[dtype]:
-        raise ValueError(f"{name} has another size than its shape says")
-    return Stored(path, name, dtype, tuple(shape), start + begin)
-
-
-def write_arrays(
-    path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    dtype: str,
-    array: Callable[[str], np.ndarray],
-) -> None:
-    """A safetensors file with `array(name)` for each name, each made when its turn comes.
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], dtype: str) -> None:
+    """A safetensors file of arrays, all of one type.
 
     Raises:
         UserError: the disk is full, or can't be written to.
     """
-    header, at = {"__metadata__": {"format": "pt"}}, 0  # which transformers asks for
-    for name, shape in shapes.items():
-        end = at + math.prod(shape) * BYTES[dtype]
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, end]}
-        at = end
-    content = json.dumps(header, separators=(",", ":")).encode()
-    content += b" " * (-len(content) % 8)  # so that the data is aligned
-    with disk_errors(path), path.open("wb") as file:
-        file.write(len(content).to_bytes(8, "little") + content)
-        for name, shape in shapes.items():
-            values = np.ascontiguousarray(array(name)).astype(TYPES[dtype], copy=False)
-            assert values.shape == tuple(shape), name
-            file.write(values.reshape(-1).view(np.uint8).data)
+    with needs_extra("text"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import save_file
+    rows = {name: np.asarray(array, TYPES[dtype], order="C") for name, array in arrays.items()}
+    try:
+        save_file(rows, path, {"format": "pt"})  # which transformers asks for
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"can't write {path}: {error}") from error

@@ -3,8 +3,9 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.errors import UserError, needs_extra
+from tlite.errors import UserError
 from tlite.models import BlocksConfig, make_model
 from tlite.models.parameters import parameter_names
 from tlite.pretrained.arrays import counterparts, to_ours
-from tlite.pretrained.configs import class_names, kind_of, read_config, says_tied
-from tlite.pretrained.files import TYPES, Stored, read_json, stored_arrays
+from tlite.pretrained.configs import (
+    class_names,
+    kind_of,
+    labelled,
+    read_config,
+    says_tied,
+    unknown_fields,
+)
+from tlite.pretrained.files import TYPES, Stored, download, read_json, stored_arrays
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
+from tlite.terminal import printable
 
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 GENERATION = "generation_config.json"
@@ -38,12 +47,10 @@ class Pretrained:
     fields: dict[str, Any]
     """Its config.json."""
     config: BlocksConfig
-    dtype: str
+    dtype: str = "F32"
     """The type of its arrays: F32, F16 or BF16."""
     kept: dict[str, np.ndarray] = field(default_factory=dict)
     """Arrays that the model has no use for, and that are saved again with it."""
-    dropped: tuple[str, ...] = ()
-    """Names of arrays of another head, which are gone."""
     new: tuple[str, ...] = ()
     """Names of our arrays that the folder did not have, and that training has to fill."""
     generation: dict[str, Any] = field(default_factory=dict)
@@ -97,20 +104,9 @@ def local_folder(name: str | Path) -> Path:
         return Path(name)
     if not is_pretrained(name):
         raise UserError(f"there is no folder {name}")
-    with needs_extra("text"):
-        from huggingface_hub import snapshot_download
-    wanted = ["*.safetensors", "*.json", "*.txt", "*.model"]
-    try:
-        path = snapshot_download(
-            str(name), allow_patterns=wanted, ignore_patterns=["*/*", "consolidated*"]
-        )
-    except Exception as error:  # of the network, the hub, its cache: a dozen classes
-        reason = " ".join(str(error).split())[:150]
-        raise UserError(
-            f"there is no folder {name}, and the Hugging Face hub gave no model of this name "
-            f"({type(error).__name__}: {reason})"
-        ) from error
-    return Path(path)
+    # One copy of the weights, not those of other libraries in folders of their own.
+    only = {"ignore_patterns": ["*/*", "consolidated*"]}
+    return download(str(name), "model", ["*.safetensors", "*.json", "*.txt", "*.model"], **only)
 
 
 def load_pretrained(
@@ -120,11 +116,12 @@ def load_pretrained(
 
     Args:
         num_classes: take an encoder as a classifier of so many classes, with a new head: kernels
-            drawn from N(0, 0.02^2) with `key`, and zeros. What the folder has for the layer
+            drawn from N(0, 0.02^2) with `rng`, and zeros. What the folder has for the layer
             before the head (BERT's pooler) is taken.
 
     Raises:
-        UserError: a field or an array is unknown or missing, or a file is damaged.
+        UserError: an array is unknown or missing, a field says what tlite doesn't have, or a file
+            is damaged.
     """
     folder = local_folder(name)
     theirs = read_json(folder / "config.json")
@@ -133,61 +130,85 @@ def load_pretrained(
     if num_classes is not None:
         if "classifier" not in LAYERS[family].heads:
             raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
-        kind, names = "classifier", {str(i): f"LABEL_{i}" for i in range(num_classes)}
-        theirs |= {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
+        kind, theirs = "classifier", theirs | labelled(f"LABEL_{i}" for i in range(num_classes))
         for other in ("num_labels", "problem_type"):  # which speak of another head
             theirs.pop(other, None)
     stored = _canonical(folder, family, theirs)
-    types = [of.dtype for of in stored.values()]
-    own_head = "lm_head.weight" in stored
     generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
-    first = (theirs | generation).get("forced_bos_token_id")
     with _understood(folder):
-        config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
-        if kind == "seq2seq" and first is not None:
-            if type(first) is not int or not 0 <= first < config.vocabulary_size:
-                raise ValueError(f"forced_bos_token_id can't be {first!r}")
-            config = with_fields(config, {"symbols.first": first})
+        config = _config(theirs, family, kind, stored, generation)
         abstract = abstract_model(config)
-    shapes = shapes_of(abstract)
-    arrays, new = {}, []
+    _tell_unknown(folder, unknown_fields(theirs, family))
+    told = Pretrained(folder, family, kind, theirs, config, generation=generation)
+    rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
+    arrays, told = _read_all(told, stored, shapes_of(abstract), rng)
+    model = jax.tree.unflatten(jax.tree.structure(abstract), arrays)
+    tokenizer, reason = _tokenizer(folder)
+    if tokenizer is not None:
+        tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
+    return model, tokenizer, replace(told, no_tokenizer=reason)
+
+
+def _tell_unknown(folder: Path, fields: dict[str, Any]) -> None:
+    if fields:
+        said = ", ".join(f"{name} ({value!r})" for name, value in fields.items())
+        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {said}"
+        print(printable(warning), file=sys.stderr)
+
+
+def _config(
+    theirs: dict[str, Any],
+    family: str,
+    kind: str,
+    stored: dict[str, Stored],
+    generation: dict[str, Any],
+) -> BlocksConfig:
+    own_head = "lm_head.weight" in stored
+    config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
+    first = (theirs | generation).get("forced_bos_token_id")
+    if kind != "seq2seq" or first is None:
+        return config
+    if type(first) is not int or not 0 <= first < config.vocabulary_size:
+        raise ValueError(f"forced_bos_token_id can't be {first!r}")
+    return with_fields(config, {"symbols.first": first})
+
+
+def _read_all(
+    told: Pretrained,
+    stored: dict[str, Stored],
+    shapes: dict[str, tuple[int, ...]],
+    rng: jax.Array | None,
+) -> tuple[list[jax.Array], Pretrained]:
+    """Our arrays in the order of `shapes`, and what is told of those that are left.
+
+    Args:
+        rng: draws a new head; without it the folder's is taken, and nothing may be left.
+    """
+    folder, family, kind = told.folder, told.family, told.kind
+    types = [of.dtype for of in stored.values()]
+    arrays: dict[str, jax.Array] = {}
+    left, new = dict(stored), []
     for source, names in counterparts(family, kind, list(shapes)).items():
         of = {name: shapes[name] for name in names}
-        may_be_new = num_classes is not None and all(map(NEW_HEAD.fullmatch, names))
-        if source in stored and not (may_be_new and names[0].startswith("head.")):
-            arrays |= _read(folder, family, source, stored.pop(source), of, config)
+        may_be_new = rng is not None and all(map(NEW_HEAD.fullmatch, names))
+        if source in left and not (may_be_new and names[0].startswith("head.")):
+            arrays |= _read(told, source, left.pop(source), of)
         elif may_be_new:
-            rng = jax.random.key(0) if rng is None else rng
             arrays |= {name: _fresh(name, shape, rng) for name, shape in of.items()}
             new += names
         else:
             raise UserError(f"{folder} has no array {source}, which its config.json asks for")
-    kept = {} if num_classes is not None else _kept(family, stored)
-    dropped = [name for name in stored if name not in kept]
-    if dropped and num_classes is None:
+    kept = [n for n in left if rng is None and re.fullmatch(LAYERS[family].kept, n)]
+    strange = [name for name in left if name not in kept]  # with a new head, those of the old one
+    if strange and rng is None:
         raise UserError(
-            f"{folder} has an array that a {family} {kind} has no place for: {dropped[0]}"
+            f"{folder} has an array that a {family} {kind} has no place for: {strange[0]}"
         )
-    model = jax.tree.unflatten(jax.tree.structure(abstract), [arrays[name] for name in shapes])
-    tokenizer, reason = _tokenizer(folder)
-    if tokenizer is not None:
-        tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
-    return (
-        model,
-        tokenizer,
-        Pretrained(
-            folder,
-            family,
-            kind,
-            theirs,
-            config,
-            dtype=max(TYPES, key=types.count),
-            kept=kept,
-            dropped=tuple(dropped),
-            new=tuple(new),
-            generation=generation,
-            no_tokenizer=reason,
-        ),
+    return [arrays[name] for name in shapes], replace(
+        told,
+        dtype=max(TYPES, key=types.count),
+        kept={name: np.array(left[name].read(), np.float32) for name in kept},
+        new=tuple(new),
     )
 
 
@@ -239,17 +260,18 @@ def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, S
 def _same(a: Stored, b: Stored) -> bool:
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
-    a, b = a.read(), b.read()
-    return all(np.array_equal(a[i : i + 1024], b[i : i + 1024]) for i in range(0, len(a), 1024))
+    return np.array_equal(a.read(), b.read())
 
 
-def _read(folder, family, source, stored: Stored, shapes, config) -> dict[str, jax.Array]:
+def _read(
+    told: Pretrained, source: str, stored: Stored, shapes: dict[str, tuple[int, ...]]
+) -> dict[str, jax.Array]:
     """Our arrays, in float32, of one of theirs."""
     try:
-        parts = to_ours(family, source, stored.read(), shapes, config.width_of_heads)
+        parts = to_ours(told.family, source, stored.read(), shapes, told.config.width_of_heads)
     except ValueError as error:
         raise UserError(
-            f"{folder} has {stored.name} of {error}, which its config.json asks for"
+            f"{told.folder} has {stored.name} of {error}, which its config.json asks for"
         ) from error
     return {
         name: jnp.asarray(np.array(part, np.float32, order="C")) for name, part in parts.items()
@@ -260,11 +282,6 @@ def _fresh(name: str, shape: tuple[int, ...], rng: jax.Array) -> jax.Array:
     if name.endswith("kernel"):
         return 0.02 * jax.random.normal(jax.random.fold_in(rng, len(name)), shape)
     return jnp.ones(shape) if name.endswith("scale") else jnp.zeros(shape)
-
-
-def _kept(family: str, stored: dict[str, Stored]) -> dict[str, np.ndarray]:
-    names = [name for name in stored if re.fullmatch(LAYERS[family].kept, name)]
-    return {name: np.array(stored[name].read(), np.float32) for name in names}
 
 
 def _tokenizer(folder: Path) -> tuple[PretrainedTokenizer | None, str]:

@@ -1,13 +1,12 @@
-"""Which family of transformers has a model of tlite's."""
+"""Which family of transformers has a model of tlite's, and what config.json then says."""
 
 import math
 from typing import Any
 
 from tlite.config import is_own
 from tlite.errors import UserError
-from tlite.models import BlocksConfig, ClassifierConfig, Learned, Sinusoidal
-from tlite.pretrained.configs import read_config, write_config
-from tlite.pretrained.fields import FIELDS
+from tlite.models import BlocksConfig, ClassifierConfig, Learned, Relative, Rotary, Sinusoidal
+from tlite.pretrained.configs import FROM_SCRATCH, read_config, write_config
 from tlite.pretrained.paths import filled_in, flat
 
 # Fields of ours that change training only, or how the same is computed; and one that others say.
@@ -44,33 +43,54 @@ def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
     return [name for name in names if not same(ours[name], theirs[name])]
 
 
-def best_family(
+def natural_family(kind: str, config: BlocksConfig) -> str:
+    """The family that a model of tlite's is written as: of each kind one, by its positions."""
+    if kind == "generator":
+        return "llama" if isinstance(config.positions, Rotary) else "gpt2"
+    if kind == "seq2seq":
+        return {Learned: "bart", Relative: "t5"}.get(type(config.positions), "marian")
+    return "bert"
+
+
+def described(
     config: BlocksConfig, kind: str, family: str | None = None
 ) -> tuple[str, dict[str, Any], BlocksConfig]:
-    """A family that has this model: its name, the fields of config.json, and our config of these.
+    """The family, the fields of config.json, and our config of these.
 
     Raises:
-        UserError: no family has it, or not the one that was asked for.
+        UserError: the family does not have this model.
     """
     if own := [n for n, part in flat(config).items() if callable(part) or is_own(part)]:
         raise UserError(f"a model with a part of your own ({own[0]}) has no counterpart")
-    named = [name for name, fields in FIELDS.items() if kind in fields.endings]
-    if family and family not in named:
-        raise UserError(f"{family} has no {kind}: choose one of {', '.join(named)}")
-    tries = []
-    for name in [family] if family else named:
-        try:
-            written = write_config(name, kind, config)
-            arrays = {"final_logits_bias"}
-            back = read_config(written, name, kind, own_head=not tied(config), arrays=arrays)
-        except (UserError, ValueError, TypeError) as error:
-            tries.append((99, f"{name}: {error}"))
-            continue
-        if not (wrong := differences(config, back)):
-            return name, written, back
-        says = ", ".join(f"{field} {filled_in(config)[field]!r}" for field in wrong)
-        tries.append((len(wrong), f"{name} has no {says}"))
-    raise UserError(f"no family of transformers has this {kind}: {min(tries)[1]}")
+    family = family or natural_family(kind, config)
+    if family not in FROM_SCRATCH.get(kind, ()):
+        known = ", ".join(FROM_SCRATCH[kind])
+        raise UserError(f"a {kind} is not written as {family}: choose one of {known}")
+    try:
+        fields = write_config(family, kind, config)
+        back = read_again(fields, family, kind, config)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"the model has no counterpart in {family}: {error}") from error
+    return family, fields, back
+
+
+def read_again(
+    fields: dict[str, Any], family: str, kind: str, config: BlocksConfig, bias: bool = True
+) -> BlocksConfig:
+    """Our config of fields that describe one of ours.
+
+    Args:
+        bias: whether the head of an encoder-decoder has one.
+
+    Raises:
+        UserError: they don't describe it.
+    """
+    arrays = {"final_logits_bias"} if bias else ()
+    back = read_config(fields, family, kind, own_head=not tied(config), arrays=arrays)
+    if wrong := differences(config, back):
+        says = ", ".join(f"{name} {filled_in(config)[name]!r}" for name in wrong)
+        raise UserError(f"the model has no counterpart in transformers: {family} has no {says}")
+    return back
 
 
 def tied(config: BlocksConfig) -> bool:

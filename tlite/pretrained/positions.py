@@ -111,12 +111,10 @@ def _yarn_factors(parameters: dict[str, Any], context: int) -> None:
         parameters["attention_factor"] = (scales[0] * factor + 1) / (scales[1] * factor + 1)
 
 
-def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
-    """The inverse, in the spelling of version 4, which 5 reads too."""
+def write_rotary(config: BlocksConfig) -> dict[str, Any]:
+    """The inverse for Llama's, in the spelling of version 4, which 5 reads too."""
     rotary = config.positions if isinstance(config.positions, Rotary) else Rotary()
-    bases = {FULL: rotary.base, SLIDING: rotary.local_base or rotary.base}
-    keys = BASES.get(family, {FULL: ("rope_theta", None)})
-    written = {key: bases[kind] for kind, (key, _) in keys.items()}
+    written: dict[str, Any] = {"rope_theta": rotary.base}
     if (scaling := rotary.scaling) is not None:
         fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.method].items()}
         fields = {key: value for key, value in fields.items() if value is not None}
@@ -154,24 +152,3 @@ def shortest(windows: tuple[int, ...]) -> tuple[int, ...]:
         if all(window == windows[i % period] for i, window in enumerate(windows)):
             return windows[:period]
     return windows
-
-
-def write_windows(family: str, config: BlocksConfig) -> dict[str, Any]:
-    """The inverse. Of windows of several sizes the longest is written, so they are not the same."""
-    if family not in PATTERNS:
-        return {}
-    windows = config.windows
-    longest = max(windows, default=0)
-    key, _, pattern = PATTERNS[family]
-    if family == "mistral":
-        return {"sliding_window": longest or None}
-    written = {"layer_types": [SLIDING if window else FULL for window in windows]}
-    if key:  # which older versions read
-        for number in range(1, len(windows) + 1):
-            if all(pattern(block, number) == (w > 0) for block, w in enumerate(windows)):
-                written[key] = number
-    if family == "modernbert":
-        return written | {"local_attention": 2 * (longest - 1) if longest else 128}
-    if family.startswith("qwen"):
-        written["use_sliding_window"] = longest > 0
-    return written | {"sliding_window": longest or DEFAULT_WINDOW}

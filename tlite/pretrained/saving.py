@@ -11,12 +11,19 @@ from tlite.errors import UserError, disk_errors
 from tlite.models import MODELS, BlocksConfig, Sinusoidal
 from tlite.models.parameters import parameter_names
 from tlite.pretrained.arrays import counterparts, to_theirs
-from tlite.pretrained.configs import CONFIGS, architecture, says_tied
+from tlite.pretrained.configs import (
+    CONFIGS,
+    architecture,
+    context_field,
+    labelled,
+    says_tied,
+)
 from tlite.pretrained.files import NAME, TYPES, write_arrays
 from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model, shapes_of
 from tlite.pretrained.layers import LAYERS
-from tlite.pretrained.matching import best_family, differences, tied
-from tlite.pretrained.tokenizers import from_tlite
+from tlite.pretrained.matching import described, differences, read_again, tied
+from tlite.pretrained.tokenizers import PretrainedTokenizer
+from tlite.text import Tokenizer
 
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
@@ -25,7 +32,7 @@ MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 def save_pretrained(
     folder: str | Path,
     model,
-    tokenizer=None,
+    tokenizer: Tokenizer | None = None,
     *,
     family: str | None = None,
     original: Pretrained | None = None,
@@ -38,34 +45,60 @@ def save_pretrained(
 
     Args:
         tokenizer: of a folder, or tlite's own.
-        family: "gpt2", "llama", ...; the first that has the model unless given.
-        original: what `load_pretrained` said of the folder that the model comes from; then what
-            has not changed is written as it was, in 16 bits too if no bit is lost by that.
+        family: "gpt2", "llama", "bert", "marian", "bart" or "t5"; by the kind of the model and its
+            positions unless given.
+        original: what `load_pretrained` said of the folder that the model comes from; then all is
+            written as it was, but for a context that is shorter, and in 16 bits too if no bit is
+            lost by that.
         labels: the names of a classifier's classes.
 
     Raises:
-        UserError: no family has this model, or the folder can't be written to.
+        UserError: the family does not have this model, or the folder can't be written to.
     """
-    folder, config = Path(folder), model.config
-    kind = _kind(model)
-    if original and original.kind == kind and not family and not _changed(config, original):
-        family, theirs, target = original.family, dict(original.fields), config
-        theirs["architectures"] = [architecture(family, kind)]
-        # Of T5 the arrays say it: the field says how logits are scaled.
-        has_head = kind not in ("encoder", "classifier") and family != "t5"
-        if has_head and says_tied(theirs, family) != tied(config):
-            theirs["tie_word_embeddings"] = tied(config)
+    folder, kind = Path(folder), _kind(model)
+    if original and original.kind == kind and not family:
+        family = original.family
+        theirs, target = _as_it_was(model.config, original)
     else:
-        hint = original.family if original and not family else family
-        family, theirs, target = best_family(config, kind, hint)
-    if labels:
-        theirs["id2label"] = {str(index): label for index, label in enumerate(labels)}
-        theirs["label2id"] = {label: index for index, label in enumerate(labels)}
-    tokenizer = None if tokenizer is None else from_tlite(tokenizer)
-    theirs |= _marks(theirs, tokenizer)
-    arrays = _filled(model, target)
-    kept = original.kept if original and original.kind == kind else {}
+        family, theirs, target = described(model.config, kind, family)
+        original = None
+    theirs |= labelled(labels) if labels else {}
+    if tokenizer is not None:
+        tokenizer = PretrainedTokenizer(*tokenizer.to_hugging_face())
+        theirs |= _marks(theirs, tokenizer)
+    arrays, kept = _filled(model, target), original.kept if original else {}
     dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
+    _write_fields(folder, theirs, dtype, original)
+    if tokenizer is not None:
+        tokenizer.save(folder, model_max_length=model.config.context)
+    write_arrays(folder / NAME, _theirs(family, kind, target, arrays, kept), dtype)
+    return family
+
+
+def _as_it_was(config: BlocksConfig, original: Pretrained) -> tuple[dict[str, Any], BlocksConfig]:
+    """The fields of the folder that a model comes from, with its context; and our config of them.
+
+    Raises:
+        UserError: the model has been changed in something else.
+    """
+    family, kind, theirs = original.family, original.kind, dict(original.fields)
+    theirs["architectures"] = [architecture(family, kind)]
+    if config.context != original.config.context:
+        theirs |= context_field(family, config)
+    # Of T5 the arrays say it: the field says how logits are scaled.
+    has_head = kind not in ("encoder", "classifier") and family != "t5"
+    if has_head and says_tied(theirs, family) != tied(config):
+        theirs["tie_word_embeddings"] = tied(config)
+    bias = kind != "seq2seq" or bool(original.config.head.bias)
+    target = read_again(theirs, family, kind, config, bias)
+    if changed := differences(target, config):
+        raise UserError(f"{changed[0]} is no longer what {original.folder} has: name a family")
+    return theirs, target
+
+
+def _write_fields(
+    folder: Path, theirs: dict[str, Any], dtype: str, original: Pretrained | None
+) -> None:
     theirs.pop("torch_dtype", None)
     theirs["dtype" if original and "dtype" in original.fields else "torch_dtype"] = DTYPES[dtype]
     generation = {name: theirs[name] for name in MARKS if theirs.get(name) is not None}
@@ -74,10 +107,6 @@ def save_pretrained(
         folder.mkdir(parents=True, exist_ok=True)
         for file, content in (("config.json", theirs), (GENERATION, generation)):
             (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if tokenizer is not None:
-        tokenizer.save(folder, model_max_length=config.context)
-    _write(folder / NAME, family, kind, target, arrays, dtype, kept)
-    return family
 
 
 def _kind(model) -> str:
@@ -87,16 +116,10 @@ def _kind(model) -> str:
     raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
 
-def _changed(config: BlocksConfig, original: Pretrained) -> bool:
-    return bool(differences(config, original.config) or differences(original.config, config))
-
-
 def _marks(theirs: dict[str, Any], tokenizer) -> dict[str, Any]:
     """The marks that the tokenizer has and the config does not say."""
-    if tokenizer is None:
-        return {}
-    ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad")}
-    ids = {name: index for name, index in ids.items() if theirs.get(name) is None}
+    ids = zip(MARKS, (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id), strict=False)
+    ids = {name: index for name, index in ids if theirs.get(name) is None}
     if theirs.get("is_encoder_decoder") and theirs.get("decoder_start_token_id") is None:
         ids["decoder_start_token_id"] = tokenizer.bos_id
     return {name: index for name, index in ids.items() if index is not None}
@@ -151,33 +174,28 @@ def _fits(arrays: dict[str, Any], dtype: str) -> bool:
     return all(np.array_equal(v, v.astype(TYPES[dtype]).astype(np.float32)) for v in values)
 
 
-def _write(path: Path, family: str, kind: str, config, arrays, dtype: str, kept) -> None:
+def _theirs(
+    family: str, kind: str, config: BlocksConfig, arrays: dict[str, Any], kept: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """The arrays of a folder, those that only training used among them."""
     places = counterparts(family, kind, list(arrays))
     if names := places.get(""):
         raise UserError(f"the array {names[0]} has no counterpart in a {family} model")
-    heads = {line.split()[1] for line in LAYERS[family].heads.get(kind, "").splitlines() if line}
+    heads = set(LAYERS[family].heads.get(kind, {}).values())
 
     def full(name: str) -> str:
         stem = name.rpartition(".")[0]
         of_head = name in heads or stem in heads or name.startswith("cls.")
         return name if of_head or kind == "encoder" else LAYERS[family].prefix + name
 
-    def array(name: str, empty: bool = False) -> np.ndarray:
-        if name in kept:
-            return kept[name]
-        take = _empty if empty else np.asarray
-        ours = {of: take(arrays[of]) for of in places[name]}
-        return to_theirs(family, name, ours, config.width_of_heads)
-
-    by_name = {full(name): name for name in (*places, *kept)}
+    found = {full(name): array for name, array in kept.items()}
+    for name, names in places.items():
+        if name not in kept:
+            ours = {of: np.asarray(arrays[of]) for of in names}
+            found[full(name)] = to_theirs(family, name, ours, config.width_of_heads)
     if family in ("marian", "bart") and config.head.embeddings == "shared":
         # Where the head is not tied, transformers ties the embeddings of the two sides neither.
+        shared = found[full("shared.weight")]
         sides = ("encoder", "decoder")
-        by_name |= {full(f"{side}.embed_tokens.weight"): "shared.weight" for side in sides}
-    shapes = {name: array(of, empty=True).shape for name, of in by_name.items()}
-    write_arrays(path, shapes, dtype, lambda name: array(by_name[name]))
-
-
-def _empty(array) -> np.ndarray:
-    """An array of the same shape, without memory."""
-    return np.broadcast_to(np.float32(0), array.shape)
+        found |= {full(f"{side}.embed_tokens.weight"): shared for side in sides}
+    return found

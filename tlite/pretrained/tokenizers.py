@@ -1,6 +1,7 @@
 """The tokenizer of a Hugging Face folder, through the `tokenizers` library; and tlite's as one."""
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,17 +11,16 @@ import numpy as np
 
 from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import read_json
-from tlite.text.byte_level import END, ByteTokenizer, parts
-from tlite.text.characters import CharTokenizer
-from tlite.text.padding import PADDING, pad
-from tlite.text.pairs import END_ID, PairTokenizer
-from tlite.text.subwords import SubwordTokenizer
+from tlite.text import PADDING, HuggingFace, Tokenizer, pad
+from tlite.text.byte_level import END, byte_pairs, parts
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
+FILES = FILE, "vocab.json", "merges.txt", "vocab.txt"  # what says the pieces, of those there are
 ROLES = "pad", "bos", "eos", "unk", "mask", "cls", "sep"
+AT_ONCE = 16  # parts of a long text
 
 
-class PretrainedTokenizer:
+class PretrainedTokenizer(Tokenizer):
     """Text to tokens and back, with the marks that a model was trained with.
 
     Args:
@@ -29,7 +29,7 @@ class PretrainedTokenizer:
         settings: what tokenizer_config.json says besides.
     """
 
-    file_name = FILE
+    kind = "pretrained"
     limit: int = 2**31
     """Above all ids that may be given: the rows of the embedding, where it is known."""
     pad_id: int | None
@@ -56,24 +56,25 @@ class PretrainedTokenizer:
         Raises:
             UserError: it is damaged, missing, or of a kind that has to be converted first.
         """
-        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        path = Path(path)
+        if path.is_file() and path.name != FILE:  # of another model's folder, for all we know
+            return cls(_read(path), {})
+        folder = path if path.is_dir() else path.parent
         tokenizer = _open(folder)
-        found = [read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()]
-        settings, marks = found[-1] if (folder / CONFIG).is_file() else {}, {}
+        said = {f: read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()}
+        marks = {}
+        for content, role in itertools.product(said.values(), ROLES):
+            token = content.get(f"{role}_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            marks |= {role: token} if isinstance(token, str) else {}
+        config = folder / "config.json"
+        theirs = read_json(config) if config.is_file() else {}
         for role in ROLES:
-            for content in found:
-                token = content.get(f"{role}_token")
-                token = token.get("content") if isinstance(token, dict) else token
-                if isinstance(token, str):
-                    marks[role] = token
-        if (folder / "config.json").is_file():
-            theirs = read_json(folder / "config.json")
-            for role in ROLES:
-                index = theirs.get(f"{role}_token_id")
-                index = index[0] if isinstance(index, list) and index else index
-                if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
-                    marks[role] = tokenizer.id_to_token(index)
-        return cls(tokenizer, marks, settings)
+            index = theirs.get(f"{role}_token_id")
+            index = index[0] if isinstance(index, list) and index else index
+            if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
+                marks[role] = tokenizer.id_to_token(index)
+        return cls(tokenizer, marks, said.get(CONFIG))
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
@@ -82,6 +83,11 @@ class PretrainedTokenizer:
     def largest_id(self) -> int:
         """The largest id of a token; -1 if there is none."""
         return max(self._tokenizer.get_vocab().values(), default=-1)
+
+    @property
+    def unknown_id(self) -> int | None:
+        """That of the unknown token, where it is not the mark between texts."""
+        return None if self.unk_id == self.eos_id else self.unk_id
 
     def encode(self, text: str, marks: bool = True) -> np.ndarray:
         """Ids (T,) int32, with the marks that belong at its beginning and end unless told.
@@ -93,8 +99,33 @@ class PretrainedTokenizer:
             encoding = self._tokenizer.encode(text, add_special_tokens=marks)
         return np.array(self._checked(encoding), np.int32)
 
-    def encode_batch(self, texts: Iterable[str], length: int | None = None) -> np.ndarray:
-        """The ids of each text, (B, length) or as long as the longest; past its end -1.
+    def encode_long(self, text: str) -> np.ndarray:
+        """Ids (N,) of a text that may have hundreds of megabytes, without marks.
+
+        A text is cut into parts where GPT-2's rule cuts it too, which are encoded side by side;
+        with another rule than its it is encoded as a whole.
+        """
+        from tokenizers import pre_tokenizers
+
+        rule = self._tokenizer.pre_tokenizer
+        theirs = isinstance(rule, pre_tokenizers.ByteLevel) and self._tokenizer.normalizer is None
+        if not theirs or rule.add_prefix_space or not rule.use_regex:
+            return self.encode(text, marks=False)
+        rows, left = [], list(parts(text))[::-1]
+        while left:
+            some = [left.pop() for _ in range(min(AT_ONCE, len(left)))]
+            found = self._tokenizer.encode_batch_fast(some, add_special_tokens=False)
+            rows += [np.array(encoding.ids, np.int32) for encoding in found]
+        return np.concatenate(rows)
+
+    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text with its marks, as many as there are."""
+        return [ids for ids, _ in self._encode_all(texts)]
+
+    def encode_texts(
+        self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
+    ) -> np.ndarray:
+        """The ids of each text, (B, max_length) or as long as the longest; past its end `pad_id`.
 
         A text that is too long loses its last pieces, not the marks after them. Of texts without
         any token there is one column, of padding.
@@ -103,17 +134,20 @@ class PretrainedTokenizer:
             UserError: a part of a text has no token, or one that is not below `limit`.
         """
         rows = []
+        for ids, special in self._encode_all(texts):
+            if max_length is not None and len(ids) > max_length:
+                last = next((i for i, mark in enumerate(reversed(special)) if not mark), 0)
+                ids = ids[: max(max_length - last, 0)] + ids[len(ids) - last :]
+            rows.append(ids)
+        if max_length is None and rows and not any(rows):
+            max_length = 1
+        return pad(rows, max_length, pad_id)
+
+    def _encode_all(self, texts: Iterable[str]) -> list[tuple[list[int], list[int]]]:
+        """The ids of each text, and which of them are marks."""
         with _encoding():
             encodings = self._tokenizer.encode_batch(list(texts))
-        for encoding in encodings:
-            ids, special = self._checked(encoding), encoding.special_tokens_mask
-            if length is not None and len(ids) > length:
-                last = next((i for i, mark in enumerate(reversed(special)) if not mark), 0)
-                ids = ids[: max(length - last, 0)] + ids[len(ids) - last :]
-            rows.append(ids)
-        if length is None and rows and not any(rows):
-            length = 1
-        return pad(rows, length, PADDING)
+        return [(self._checked(of), of.special_tokens_mask) for of in encodings]
 
     def _checked(self, encoding) -> list[int]:
         """Its ids. Of an id past the embedding's table the vector would be NaN."""
@@ -130,12 +164,39 @@ class PretrainedTokenizer:
         return self._tokenizer.decode([t for t in np.asarray(tokens).tolist() if t >= 0])
 
     def piece_of(self, index: int | np.integer) -> str:
-        """The piece of an id, as it is shown to a reader."""
-        return self._tokenizer.id_to_token(int(index)) or ""
+        """The piece of an id, as it is shown to a reader.
 
-    def stream(self, prompt=()) -> "TextStream":
-        """Something that turns ids into text as they come, after those of a prompt."""
-        return TextStream(self._tokenizer, prompt)
+        Pieces of bytes are written with letters of their own, which decoding takes back. Where it
+        would take away a space (\u2581) or a join (##) as well, the piece is clearer.
+        """
+        piece, text = self._tokenizer.id_to_token(int(index)) or "", self.decode([index])
+        hidden = not text.replace("\n", "").replace("\t", "").isprintable()  # control characters
+        broken = "\N{REPLACEMENT CHARACTER}" in text  # part of a character
+        keep = not text or broken or hidden or piece.startswith(("\u2581", "##"))
+        return piece if keep else text
+
+    def byte_sizes(self) -> np.ndarray | None:
+        """Bytes of text that each token stands for (V,), of a tokenizer of bytes; else None."""
+        from tokenizers import decoders
+
+        if not isinstance(self._tokenizer.decoder, decoders.ByteLevel):
+            return None
+        marks = self._tokenizer.get_added_tokens_decoder()
+        sizes = np.zeros(self.largest_id + 1, np.int64)
+        for piece, index in self._tokenizer.get_vocab().items():  # each letter of one is a byte
+            mark = marks.get(index)
+            sizes[index] = (
+                len(piece) if mark is None else 0 if mark.special else len(piece.encode())
+            )
+        return sizes
+
+    def has_pieces_of(self, other: Tokenizer) -> bool:
+        """Whether each id stands for the same piece in both."""
+        of_library = isinstance(other, PretrainedTokenizer)
+        return of_library and self._tokenizer.get_vocab() == other._tokenizer.get_vocab()
+
+    def to_hugging_face(self) -> HuggingFace:
+        return HuggingFace(self._tokenizer, self.marks, self.settings)
 
     def save(self, path: str | Path, **changes) -> None:
         """tokenizer.json and tokenizer_config.json in a folder, or tokenizer.json at a path.
@@ -152,39 +213,6 @@ class PretrainedTokenizer:
             (folder / FILE if path.is_dir() else path).write_text(text, encoding="utf-8")
             content = json.dumps(settings, indent=2, ensure_ascii=False)
             (folder / CONFIG).write_text(content, encoding="utf-8")
-
-
-class TextStream:
-    """Ids one after another as text, of which no piece ends within a character."""
-
-    def __init__(self, tokenizer, prompt=()):
-        from tokenizers.decoders import DecodeStream
-
-        self._tokenizer, self._stream = tokenizer, DecodeStream(skip_special_tokens=True)
-        self._ids, self._told = [], 0
-        self.push(prompt)  # what follows may begin with a space only because something is before it
-
-    def push(self, tokens) -> str:
-        """The text that is certain now; what is missing comes with later ids."""
-        text = ""
-        for token in np.asarray(tokens).reshape(-1).tolist():
-            self._ids.append(token)
-            piece = self._step(token)
-            self._told += len(piece)
-            text += piece
-        return text
-
-    def _step(self, token: int) -> str:
-        try:
-            return self._stream.step(self._tokenizer, token) or ""
-        except Exception:  # bytes that are no character have changed what was told before
-            self._stream = type(self._stream)(skip_special_tokens=True)
-            self._stream.step(self._tokenizer, token)
-            return self.finish()
-
-    def finish(self) -> str:
-        """What is left once no id follows."""
-        return self._tokenizer.decode(self._ids)[self._told :]
 
 
 @contextlib.contextmanager
@@ -208,11 +236,9 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
             the texts have no more.
     """
     with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from tokenizers import pre_tokenizers, trainers
 
-    content = Tokenizer(models.BPE())
-    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    content.decoder = decoders.ByteLevel()
+    content = byte_pairs()
     trainer = trainers.BpeTrainer(
         vocab_size=pieces,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -225,80 +251,27 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
 
 
-def from_tlite(tokenizer) -> PretrainedTokenizer:
-    """A tokenizer of tlite's as one that `transformers.AutoTokenizer` opens, with the same ids.
-
-    Raises:
-        UserError: there is no such.
-    """
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return tokenizer
-    if isinstance(tokenizer, CharTokenizer):
-        return from_characters(tokenizer)
-    if isinstance(tokenizer, ByteTokenizer):
-        from tlite.pretrained.tokenizer_files import from_bytes  # it imports this file
-
-        return from_bytes(tokenizer)
+def _read(path: Path):
+    """The `tokenizers.Tokenizer` of a tokenizer.json."""
     with needs_extra("text"):
-        from tokenizers import Tokenizer, processors
-    if isinstance(tokenizer, PairTokenizer) and tokenizer.joint:
-        content = Tokenizer.from_str(json.dumps(tokenizer.source.to_dict()))
-        end = content.id_to_token(END_ID)
-        content.post_processor = processors.TemplateProcessing(
-            single=f"$A {end}", special_tokens=[(end, END_ID)]
-        )
-        marks = {"pad": "[PAD]", "unk": "[UNK]", "bos": "[START]", "eos": end}
-        return PretrainedTokenizer(content, marks)
-    if isinstance(tokenizer, SubwordTokenizer):
-        content = Tokenizer.from_str(json.dumps(tokenizer.to_dict()))
-        return PretrainedTokenizer(content, {"unk": "[UNK]", "pad": "[UNK]"})
-    raise UserError(
-        f"a {type(tokenizer).__name__} has no counterpart in transformers: train with characters "
-        "or subwords (of both languages together) instead"
-    )
-
-
-def from_characters(tokenizer: CharTokenizer) -> PretrainedTokenizer:
-    """Byte-pair encoding without merges: each character is a token, with the id it had."""
-    with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models
-    ids = {character: index for index, character in enumerate(tokenizer.characters)}
-    content = Tokenizer(models.BPE(vocab=ids, merges=[], unk_token=tokenizer.unknown))
-    content.decoder = decoders.Fuse()
-    settings = {"clean_up_tokenization_spaces": False}
-    return PretrainedTokenizer(content, {"unk": tokenizer.unknown}, settings)
+        from tokenizers import Tokenizer
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise UserError(f"the tokenizer {path} is damaged: {error}") from error
 
 
 def _open(folder: Path):
     """The folder's tokenizer.json, or what its older files say."""
-    with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-
-    def file(name: str) -> str:
-        return str(folder / name)
-
+    if (folder / FILE).is_file():
+        return _read(folder / FILE)
+    theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    family = theirs.get("model_type")
     try:
-        if (folder / FILE).is_file():
-            return Tokenizer.from_file(file(FILE))
-        theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-        family = theirs.get("model_type")
-        if family == "gpt2" and all((folder / f).is_file() for f in ("vocab.json", "merges.txt")):
-            tokenizer = Tokenizer(models.BPE.from_file(file("vocab.json"), file("merges.txt")))
-            tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-            tokenizer.decoder = decoders.ByteLevel()
-            tokenizer.add_special_tokens(["<|endoftext|>"])
-            return tokenizer
+        if family == "gpt2" and all((folder / f).is_file() for f in FILES[1:3]):
+            return _of_gpt2(folder)
         if family in ("bert", "distilbert") and (folder / "vocab.txt").is_file():
-            settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-            lower = settings.get("do_lower_case", True)
-            tokenizer = Tokenizer(models.WordPiece.from_file(file("vocab.txt"), unk_token="[UNK]"))
-            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            tokenizer.decoder = decoders.WordPiece()
-            marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[SEP]", "[CLS]")]
-            tokenizer.post_processor = processors.BertProcessing(*marks)
-            tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-            return tokenizer
+            return _of_bert(folder)
     except UserError:
         raise
     except Exception as error:  # the library raises plain Exception
@@ -312,3 +285,28 @@ def _open(folder: Path):
         f"{folder} has no {FILE}: make one with transformers, "
         "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)"
     )
+
+
+def _of_gpt2(folder: Path):
+    with needs_extra("text"):
+        from tokenizers import models
+    vocabulary, merges = models.BPE.read_file(*(str(folder / f) for f in FILES[1:3]))
+    tokenizer = byte_pairs(vocab=vocabulary, merges=merges)
+    tokenizer.add_special_tokens([END])
+    return tokenizer
+
+
+def _of_bert(folder: Path):
+    with needs_extra("text"):
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+    settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    pieces = models.WordPiece.read_file(str(folder / "vocab.txt"))
+    tokenizer = Tokenizer(models.WordPiece(vocab=pieces, unk_token="[UNK]"))
+    lowercase = settings.get("do_lower_case", True)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = processors.BertProcessing(*marks)
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return tokenizer

@@ -29,7 +29,14 @@ from tlite.recipes.loading import check_member
 from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
 from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
-from tlite.text import PADDING, IndexTokenizer, NgramTokenizer, SubwordTokenizer, sentences
+from tlite.text import (
+    PADDING,
+    IndexTokenizer,
+    NgramTokenizer,
+    SubwordTokenizer,
+    Tokenizer,
+    sentences,
+)
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
 from tlite.training.loop import validate
@@ -77,14 +84,15 @@ class ClassifierRecipe(Recipe):
             except ValueError as error:
                 raise UserError(str(error)) from error
         else:
-            kind, pieces = experiment.tokenizer.algorithm, experiment.tokenizer.pieces
-            tokenizer = SubwordTokenizer.train(texts, kind, pieces)
+            if experiment.tokenizer.algorithm != "bpe":
+                raise UserError("WordPiece is read, not learned: take --algorithm bpe")
+            tokenizer = SubwordTokenizer.train(texts, experiment.tokenizer.pieces)
         sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
         sizes |= rows_of_ngrams(experiment, tokenizer)
         return with_sizes(experiment, sizes, "data"), tokenizer
 
     @classmethod
-    def load_tokenizer(cls, run: Run) -> IndexTokenizer | SubwordTokenizer | PretrainedTokenizer:
+    def load_tokenizer(cls, run: Run) -> Tokenizer:
         settings = run.experiment.tokenizer
         if isinstance(run.experiment.pretraining, Pretrained):
             return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
@@ -92,7 +100,7 @@ class ClassifierRecipe(Recipe):
             path = run.folder / IndexTokenizer.file_name
             if settings.has_ngrams:
                 ngrams = settings.word_ngrams, settings.character_ngrams
-                return NgramTokenizer.load_both(path, *ngrams, marks=settings.marks)
+                return NgramTokenizer.load(path, *ngrams, marks=settings.marks)
             return IndexTokenizer.load(path, marks=settings.marks)
         return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
 
@@ -260,9 +268,8 @@ def encode_examples(
 def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
     """Tokens (N, T); of sentences (N, S, T)."""
     length = experiment.model.context
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return tokenizer.encode_batch(texts, length)
-    pad_id = PADDING if experiment.padding == "mask" else tokenizer.unknown_id
+    masked = experiment.padding == "mask" or isinstance(experiment.pretraining, Pretrained)
+    pad_id = PADDING if masked else tokenizer.unknown_id
     if not experiment.sentences:
         return tokenizer.encode_texts(texts, length, pad_id)
     split = [sentences(text)[: experiment.sentences] for text in texts]
@@ -272,6 +279,16 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
     for row, start, end in zip(rows, places, places[1:], strict=False):
         row[: end - start] = tokens[start:end]
     return rows
+
+
+def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[str]) -> list[bool]:
+    """Which of the texts are longer than the model reads."""
+    context, most = experiment.model.context, experiment.sentences
+    split = [sentences(text) if most else [text] for text in texts]
+    return [
+        len(parts) > max(most, 1) or any(len(ids) > context for ids in tokenizer.encode_ids(parts))
+        for parts in split
+    ]
 
 
 def probabilities(model, tokens: np.ndarray) -> np.ndarray:

@@ -109,6 +109,9 @@ def export(
         settings["labels"] = getattr(run.experiment.data, "classes", None)
         if getattr(run.experiment, "sentences", 0):
             raise UserError("a text's class is joined from sentences': transformers has no such")
+        source = getattr(run.experiment, "pretraining", None)
+        if isinstance(source, Pretrained) and not family:
+            settings["original"] = _origin(source, model)
     with disk_errors(to):
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as place:
@@ -116,6 +119,15 @@ def export(
             family = save_pretrained(beside, model, tokenizer, **settings)
             beside.rename(to)
     return family
+
+
+def _origin(source: Pretrained, model):
+    """What the folder says that a run has started from."""
+    try:
+        classes = getattr(model.config, "num_classes", None)
+        return load_pretrained(source.folder, num_classes=classes)[2]
+    except UserError as error:
+        raise UserError(f"{error}; without what the run started from name a --family") from error
 
 
 def taken_from(

@@ -23,7 +23,6 @@ from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.recipes.tokens import (
     TextPart,
-    Tokenizer,
     check_same,
     encoded_parts,
     end_ids,
@@ -34,10 +33,9 @@ from tlite.recipes.tokens import (
     prompt_tokens,
     saved_tokenizer,
     tokenizer_of,
-    unit_of,
 )
 from tlite.terminal import show
-from tlite.text import CharTokenizer
+from tlite.text import Tokenizer
 from tlite.training import Trainer, TrainState, generator_task
 from tlite.training.loop import means_of, validate
 from tlite.training.metrics import summarise
@@ -93,7 +91,7 @@ class GeneratorRecipe(Recipe):
             if len(part) < model.context + 1:
                 raise UserError(
                     f"the text is too short: its {name} part has {len(part)} "
-                    f"{unit_of(tokenizer)}s, and a context of {model.context} needs at least "
+                    f"{tokenizer.unit}s, and a context of {model.context} needs at least "
                     f"{model.context + 1}"
                 )
         return experiment, tokenizer
@@ -113,7 +111,7 @@ class GeneratorRecipe(Recipe):
 
     @classmethod
     def load_tokenizer(cls, run: Run) -> Tokenizer:
-        return saved_tokenizer(run.experiment, run.folder / CharTokenizer.file_name)
+        return saved_tokenizer(run.experiment, run.folder / Tokenizer.file_name)
 
     @classmethod
     def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
@@ -162,7 +160,7 @@ class GeneratorRecipe(Recipe):
     @property
     def unit(self) -> str:
         """What a token is called."""
-        return unit_of(self.tokenizer)
+        return self.tokenizer.unit
 
     @property
     def scored(self) -> tuple[int, str]:

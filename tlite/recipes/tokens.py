@@ -1,7 +1,6 @@
 """What a generator reads: its tokenizer, and the parts of a text or of a corpus on disk."""
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
@@ -21,21 +20,13 @@ from tlite.data.sources import split_text
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained.tokenizer_files import (
-    byte_sizes,
-    encode_long,
-    open_tokenizer,
-    plain,
-    same_pieces,
-)
-from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
+from tlite.pretrained.tokenizer_files import open_tokenizer, plain
+from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
+from tlite.text.tokenizer import read_saved
 from tlite.training.feed import StreamedFeed
 
 SAMPLED = 1  # stream of the random numbers that an estimate is drawn with
 SHOWN = 2**16  # tokens of a corpus that pictures are drawn of
-
-Tokenizer = CharTokenizer | ByteTokenizer | NumberTokenizer | PretrainedTokenizer
-KINDS = {"characters": CharTokenizer, "bytes": ByteTokenizer, "numbers": NumberTokenizer}
 
 # Inputs, targets and weights.
 Windows = tuple[Int[np.ndarray, "N T"], Int[np.ndarray, "N T"], Float[np.ndarray, "N T"]]
@@ -65,16 +56,9 @@ def saved_tokenizer(experiment: GeneratorExperiment, path: Path) -> Tokenizer:
     """The tokenizer that was saved with a run."""
     if experiment.pretraining:
         return PretrainedTokenizer.load(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError):
-        content = None
-    if isinstance(content, dict) and "model" in content:
+    if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
         return plain(PretrainedTokenizer.load(path))
-    kind = content.get("kind") if isinstance(content, dict) else None
-    return KINDS.get(str(kind), CharTokenizer).load(path)
+    return load_tokenizer(path)
 
 
 def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
@@ -83,9 +67,9 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
     Raises:
         UserError: they are not.
     """
-    needed = max(getattr(tokenizer, "largest_id", len(tokenizer) - 1) + 1, at_least)
+    needed = max(tokenizer.largest_id + 1, at_least)
     # More than there are, a multiple of 64 say, is faster on some devices.
-    more = size > needed and not isinstance(tokenizer, CharTokenizer)
+    more = size > needed and tokenizer.unit != "character"
     if size not in (0, needed) and not more:
         raise UserError(
             f"the vocabulary size is {size}, but the text has {needed} tokens: leave it out"
@@ -93,16 +77,9 @@ def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
     return size or needed
 
 
-def unit_of(tokenizer: Tokenizer) -> str:
-    """What a token is called."""
-    units = {CharTokenizer: "character", ByteTokenizer: "byte"}
-    return units.get(type(tokenizer), "token")
-
-
 def end_ids(tokenizer: Tokenizer) -> list[int]:
     """The tokens that end a text."""
-    end = getattr(tokenizer, "eos_id", None)
-    return [] if end is None else [end]
+    return [] if tokenizer.eos_id is None else [tokenizer.eos_id]
 
 
 def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
@@ -125,13 +102,6 @@ def check_prompt(prompt: str) -> None:
         raise UserError("the prompt is empty: give at least one character to start from")
 
 
-def encode(tokenizer: Tokenizer, text: str) -> np.ndarray:
-    """The tokens of a text (N,), without marks around it."""
-    if isinstance(tokenizer, PretrainedTokenizer):
-        return encode_long(tokenizer, text)
-    return tokenizer.encode(text)
-
-
 @lru_cache(maxsize=1)  # a run that starts asks for its sizes, and then for the tokens
 def encoded_parts(
     tokenizer: Tokenizer, text: str, validation_fraction: float, whole: bool
@@ -143,20 +113,10 @@ def encoded_parts(
             text, so that a part's bytes are known exactly.
     """
     if whole:
-        tokens = split_tokens(tokenizer.encode(text, marks=False), validation_fraction)
+        tokens = split_tokens(tokenizer.encode_long(text), validation_fraction)
         return tokens, tuple(tokenizer.decode(part) for part in tokens)
     texts = split_text(text, validation_fraction)
-    return tuple(encode(tokenizer, part) for part in texts), texts
-
-
-def sizes_of(tokenizer: Tokenizer) -> np.ndarray | None:
-    """Bytes of text that each token stands for (V,), where that does not depend on the text."""
-    if isinstance(tokenizer, CharTokenizer):
-        sizes = [len(c.encode("utf-8", "surrogatepass")) for c in tokenizer.characters]
-        return np.array(sizes, np.int64)
-    if isinstance(tokenizer, ByteTokenizer):
-        return np.array([1] * 256 + [0], np.int64)
-    return byte_sizes(tokenizer) if isinstance(tokenizer, PretrainedTokenizer) else None
+    return tuple(tokenizer.encode_long(part) for part in texts), texts
 
 
 @dataclass(eq=False)
@@ -198,7 +158,7 @@ class TextPart:
     def targets_per_byte(self) -> float | None:
         """Targets that a validation scores, for each byte of the text that they stand for."""
         _, targets, weights = self.scored()
-        sizes = sizes_of(self.tokenizer)
+        sizes = self.tokenizer.byte_sizes()
         if sizes is None or targets.max() >= len(sizes):
             size = self.bytes_without_sizes()
         else:
@@ -293,18 +253,18 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
         raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
     if of.kind == "pretrained":
         return open_tokenizer(of.path, of.sha256)[0]
-    tokenizer = {"characters": CharTokenizer, "bytes": ByteTokenizer}[of.kind].load(of.path)
+    tokenizer = load_tokenizer(of.path)
     digest = hashlib.sha256(Path(of.path).read_bytes()).hexdigest()
     if of.sha256 not in ("", digest):
         raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
     return tokenizer
 
 
-def check_same(tokenizer: Tokenizer, of_data: Tokenizer | None) -> None:
+def check_same(tokenizer: PretrainedTokenizer, of_data: Tokenizer | None) -> None:
     """Raises a `UserError` where a pre-trained model has another tokenizer than the corpus."""
-    if of_data is None or isinstance(of_data, NumberTokenizer):
+    if of_data is None or of_data.kind == "numbers":
         return
-    if not isinstance(of_data, PretrainedTokenizer) or not same_pieces(tokenizer, of_data):
+    if not tokenizer.has_pieces_of(of_data):
         raise UserError("the corpus has other tokens than the pre-trained model: prepare it anew")
 
 
@@ -317,7 +277,7 @@ def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     if not corpus.separate_documents:
         return None
     end = corpus.manifest().end_id
-    end = getattr(tokenizer, "eos_id", None) if end is None else end
+    end = tokenizer.eos_id if end is None else end
     if end is None:
         raise UserError(f"nothing says which token of {corpus.folder} ends a document")
     return end

@@ -15,11 +15,10 @@ from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import TransformerSeq2Seq
-from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
 from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
-from tlite.text import PairTokenizer
+from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.bleu import bleu, exact_match
 from tlite.text.pairs import PAD_ID, START_ID
 from tlite.training import Trainer
@@ -290,16 +289,13 @@ def encode_pairs(
 
 def encode_sources(
     experiment: TranslatorExperiment,
-    tokenizer: PairTokenizer | PretrainedTokenizer,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     places: Sequence[str] | None = None,
 ) -> list[np.ndarray]:
     """Tokens of each sentence and its end."""
     places = places or [f"line {number}" for number in range(1, len(texts) + 1)]
-    if isinstance(tokenizer, PretrainedTokenizer):
-        sources = [tokenizer.encode(text) for text in texts]
-    else:
-        sources = tokenizer.encode_sources(texts)
+    sources = [np.asarray(ids, np.int32) for ids in tokenizer.encode_ids(texts)]
     return fit_context(experiment, sources, places, experiment.model.context)
 
 

@@ -111,7 +111,8 @@ def draw_encoder(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> 
 def draw_masked(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
     """What a masked model fills in for each token alone, and for some of them together."""
     draw_encoder(page, model, tokenizer, tokens)
-    special = {getattr(tokenizer, f"{role}_id") for role in ("cls", "sep", "bos", "eos", "mask")}
+    special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
+    special |= {tokenizer.bos_id, tokenizer.eos_id}
     places = np.flatnonzero([token not in special for token in tokens])
     if tokenizer.mask_id is None or not len(places):
         return

@@ -73,7 +73,7 @@ def first_tokens(tokenizer, text: str, length: int) -> np.ndarray:
     if len(whole) <= length:
         return whole
     print(f"looking at {length} of {len(whole)} tokens")
-    return tokenizer.encode_batch([text], length)[0]
+    return tokenizer.encode_texts([text], length)[0]
 
 
 def draw_generator(page: Page, model, tokenizer, tokens: np.ndarray) -> None:

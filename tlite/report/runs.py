@@ -15,16 +15,15 @@ from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import every_window
 from tlite.errors import UserError
 from tlite.pictures import Picture
-from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import open_checkpoints
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.tokens import encode, end_ids, prompt_tokens
+from tlite.recipes.tokens import end_ids, prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe, encode_sources
 from tlite.report import models, parts
 from tlite.report.page import PAGE, Page, new_page
-from tlite.text import CharTokenizer, NgramTokenizer
+from tlite.text import NgramTokenizer
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
 from tlite.training.optimizer import learning_rates
 
@@ -120,12 +119,12 @@ def draw_generator_run(
     run: GeneratorRecipe, model, page: Page, text: str | None, *, parameters, member: int
 ) -> None:
     tokenizer, length = run.tokenizer, min(parts.SHOWN, model.config.context)
-    tokens = encode(tokenizer, text := text or lively_text(run, length))
+    if text and (strange := tokenizer.unknown_in(text[:length])):
+        raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
+    tokens = tokenizer.encode_long(text or lively_text(run, length))
     if len(tokens) > length:
         print(f"looking at the first {length} of {len(tokens)} tokens")
         tokens = tokens[:length]
-    if isinstance(tokenizer, CharTokenizer) and (strange := tokenizer.unknown_in(text[:length])):
-        raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
     prompt = prompt_tokens(tokenizer, run.experiment.prompt)
     models.tell_continued(page, model, tokenizer, prompt, end_ids(tokenizer), SAMPLED)
     with open_checkpoints(run.run) as checkpoints:
@@ -201,11 +200,7 @@ def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, lis
     tokenizer, context = run.tokenizer, run.experiment.model.context
     (tokens,) = encode_texts(run.experiment, tokenizer, [text])
     length = int((tokens[:context] >= 0).sum())
-    if isinstance(tokenizer, PretrainedTokenizer):
-        pieces = parts.marks_of(tokenizer, tokens[:length])
-    else:
-        pieces = tokenizer.pieces(text)[:length]
-    if not pieces:
+    if not (pieces := tokenizer.pieces(text, context)[:length]):
         raise UserError("the text to look at has no word in it")
     return tokens if isinstance(tokenizer, NgramTokenizer) else tokens[:length], pieces
 

@@ -1,24 +1,22 @@
 """Text as bytes, and as pieces of bytes: every text has tokens, and comes back as it was."""
 
-import codecs
-import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from tlite.errors import UserError
+from tlite.errors import needs_extra
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 END = "<|endoftext|>"  # GPT-2's mark between documents
 PART = 2**20  # characters of a part of a long text
 
 
-class ByteTokenizer:
+class ByteTokenizer(Tokenizer):
     """One token for each byte of UTF-8, 0..255; 256 is the end of a text."""
 
-    file_name = "tokenizer.json"
+    kind, unit = "bytes", "byte"
     bos_id = eos_id = 256
 
     def __len__(self) -> int:
@@ -30,16 +28,9 @@ class ByteTokenizer:
 
     def decode(self, tokens) -> str:
         """The text of ids (T,), without marks; bytes that are no character become U+FFFD."""
-        return _bytes_of(tokens).decode("utf-8", "replace")
-
-    def stream(self, prompt=()) -> SimpleNamespace:
-        """Something that turns ids into text as they come; no piece ends within a character."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        decoder.decode(_bytes_of(prompt))
-        return SimpleNamespace(
-            push=lambda tokens: decoder.decode(_bytes_of(tokens)),
-            finish=lambda: decoder.decode(b"", final=True),
-        )
+        ids = np.asarray(tokens, np.int64).reshape(-1)
+        content = ids[(ids >= 0) & (ids < 256)].astype(np.uint8).tobytes()
+        return content.decode("utf-8", "replace")
 
     def piece_of(self, index: int | np.integer) -> str:
         """A byte as it is shown to a reader: the character that it alone is, or its number."""
@@ -48,24 +39,40 @@ class ByteTokenizer:
         seen = index < 128 and (chr(index).isprintable() or chr(index) in "\t\n")
         return chr(index) if seen else f"<0x{int(index):02X}>"
 
-    def unknown_in(self, text: str) -> list[str]:
-        """The characters that the tokenizer doesn't know: there are none."""
-        return []
+    def byte_sizes(self) -> np.ndarray:
+        """One, and none for the end of a text (257,)."""
+        return np.array([1] * 256 + [0], np.int64)
 
-    def save(self, path: str | Path) -> None:
-        Path(path).write_text(json.dumps({"kind": "bytes"}), encoding="utf-8")
+    def to_hugging_face(self) -> HuggingFace:
+        """Byte-pair encoding without merges: each byte is a token, with the id it had."""
+        ids = {letter: index for index, letter in enumerate(_letters())}
+        content = byte_pairs(vocab=ids, merges=[])
+        content.add_special_tokens([END])
+        settings = {"clean_up_tokenization_spaces": False}
+        return HuggingFace(content, {"bos": END, "eos": END}, settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
 
     @classmethod
-    def load(cls, path: str | Path) -> "ByteTokenizer":
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"can't read {path}: {error.strerror}") from error
-        except (ValueError, RecursionError):
-            content = None
-        if content != {"kind": "bytes"}:
-            raise UserError(f"{path} is not a tokenizer of bytes that tlite has saved")
+    def from_dict(cls, content: Any) -> "ByteTokenizer":
+        if content != cls().to_dict():
+            raise ValueError("not a tokenizer of bytes")
         return cls()
+
+
+def byte_pairs(**pieces: Any):
+    """Byte-pair encoding of bytes, as GPT-2's: a `tokenizers.Tokenizer`.
+
+    Args:
+        pieces: those of `tokenizers.models.BPE`; without them they can be learned.
+    """
+    with needs_extra("text"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    content = Tokenizer(models.BPE(**pieces))
+    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    content.decoder = decoders.ByteLevel()
+    return content
 
 
 def parts(text: str, size: int = PART) -> Iterator[str]:
@@ -87,6 +94,9 @@ def parts(text: str, size: int = PART) -> Iterator[str]:
 LINE_END = re.compile(r"(?<=\S)\n")
 
 
-def _bytes_of(tokens) -> bytes:
-    ids = np.asarray(tokens, np.int64).reshape(-1)
-    return ids[(ids >= 0) & (ids < 256)].astype(np.uint8).tobytes()
+def _letters() -> Iterator[str]:
+    """The letter that stands for each byte in GPT-2's files: itself if it can be seen."""
+    others = iter(range(256, 512))
+    for byte in range(256):
+        seen = 33 <= byte <= 126 or 161 <= byte <= 172 or 174 <= byte <= 255
+        yield chr(byte if seen else next(others))

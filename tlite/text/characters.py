@@ -1,15 +1,14 @@
 """A tokenizer with one token for each character."""
 
-import json
-from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from tlite.errors import UserError
+from tlite.errors import needs_extra
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 
-class CharTokenizer:
+class CharTokenizer(Tokenizer):
     """Characters to 0..V-1 in code-point order; the unknown symbol comes last.
 
     Args:
@@ -17,7 +16,7 @@ class CharTokenizer:
         unknown: one character that stands for every other one.
     """
 
-    file_name = "tokenizer.json"
+    kind, unit = "characters", "character"
 
     def __init__(self, characters: str, unknown: str = "\N{REPLACEMENT CHARACTER}"):
         if len(unknown) != 1:
@@ -44,31 +43,36 @@ class CharTokenizer:
         """The characters of the ids (T,)."""
         return "".join(self.characters[t] for t in np.asarray(tokens).tolist())
 
-    def stream(self, prompt=()) -> SimpleNamespace:
-        """Something that turns ids into text as they come: no character takes more than one."""
-        return SimpleNamespace(push=self.decode, finish=str)
+    def piece_of(self, index: int | np.integer) -> str:
+        """The character of an id."""
+        return self.characters[index]
 
-    def unknown_in(self, text: str) -> list[str]:
-        """The characters of a text that the tokenizer doesn't know, each once, in order."""
-        return [c for c in dict.fromkeys(text) if c not in self.characters[:-1]]
+    def words(self, text: str) -> list[str]:
+        """Its characters."""
+        return list(text)
 
-    def save(self, path: str | Path) -> None:
-        content = {
-            "kind": "characters",
-            "characters": self.characters[:-1],
-            "unknown": self.unknown,
-        }
-        Path(path).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    def byte_sizes(self) -> np.ndarray:
+        """Bytes of UTF-8 of each character (V,)."""
+        sizes = [len(c.encode("utf-8", "surrogatepass")) for c in self.characters]
+        return np.array(sizes, np.int64)
+
+    def to_hugging_face(self) -> HuggingFace:
+        """Byte-pair encoding without merges: each character is a token, with the id it had."""
+        with needs_extra("text"):
+            from tokenizers import Tokenizer, decoders, models
+        ids = {character: index for index, character in enumerate(self.characters)}
+        content = Tokenizer(models.BPE(vocab=ids, merges=[], unk_token=self.unknown))
+        content.decoder = decoders.Fuse()
+        settings = {"clean_up_tokenization_spaces": False}
+        return HuggingFace(content, {"unk": self.unknown}, settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        known = self.characters[:-1]
+        return {"kind": self.kind, "characters": known, "unknown": self.unknown}
 
     @classmethod
-    def load(cls, path: str | Path) -> "CharTokenizer":
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(content["characters"], content["unknown"])
-        except OSError as error:
-            raise UserError(f"can't read {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
+    def from_dict(cls, content: Any) -> "CharTokenizer":
+        return cls(content["characters"], content["unknown"])
 
 
 def _code_points(text: str) -> np.ndarray:

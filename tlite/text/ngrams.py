@@ -123,7 +123,7 @@ class NgramTokenizer(IndexTokenizer):
         Path(path).with_name(self.ngrams_file).write_text(lines, encoding="utf-8")
 
     @classmethod
-    def load_both(
+    def load(
         cls, path: str | Path, most_words: int, most_characters: int, *, marks: bool = False
     ) -> "NgramTokenizer":
         """What `save` wrote."""

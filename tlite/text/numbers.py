@@ -1,18 +1,17 @@
 """Tokens whose text is not known, by their numbers."""
 
-import json
-from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from tlite.errors import UserError
+from tlite.text.tokenizer import Tokenizer
 
 
-class NumberTokenizer:
+class NumberTokenizer(Tokenizer):
     """A token is written as its number, with spaces between."""
 
-    file_name = "tokenizer.json"
+    kind = "numbers"
 
     def __init__(self, size: int):
         self.size = size
@@ -38,32 +37,14 @@ class NumberTokenizer:
         """The numbers of the ids (T,)."""
         return " ".join(map(str, np.asarray(tokens).reshape(-1).tolist()))
 
-    def stream(self, prompt=()) -> SimpleNamespace:
-        """Something that turns ids into text as they come."""
-
-        def push(tokens) -> str:
-            return "".join(f" {token}" for token in np.asarray(tokens).reshape(-1).tolist())
-
-        return SimpleNamespace(push=push, finish=str)
-
     def piece_of(self, index: int | np.integer) -> str:
         return str(int(index))
 
-    def unknown_in(self, text: str) -> list[str]:
-        return []
-
-    def save(self, path: str | Path) -> None:
-        content = {"kind": "numbers", "size": self.size}
-        Path(path).write_text(json.dumps(content), encoding="utf-8")
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "size": self.size}
 
     @classmethod
-    def load(cls, path: str | Path) -> "NumberTokenizer":
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-            if content["kind"] == "numbers" and type(content["size"]) is int:
-                return cls(content["size"])
-        except OSError as error:
-            raise UserError(f"can't read {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        raise UserError(f"{path} is not a tokenizer of numbers that tlite has saved")
+    def from_dict(cls, content: Any) -> "NumberTokenizer":
+        if content["kind"] != cls.kind or type(content["size"]) is not int:
+            raise ValueError("not a tokenizer of numbers")
+        return cls(content["size"])

@@ -1,23 +1,27 @@
 """Subwords for both sides of a translation, learned together or apart."""
 
-import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tlite.errors import UserError
+from tlite.errors import needs_extra
 from tlite.text.padding import pad
 from tlite.text.subwords import SubwordTokenizer
+from tlite.text.tokenizer import HuggingFace, Tokenizer
 
 SPECIALS = ("[PAD]", "[UNK]", "[START]", "[END]")
-PAD_ID, _, START_ID, END_ID = range(4)
+PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
 
 
-class PairTokenizer:
-    """A tokenizer of source sentences and one of targets, which may be the same."""
+class PairTokenizer(Tokenizer):
+    """A tokenizer of source sentences and one of targets, which may be the same.
 
-    file_name = "subwords.json"
+    It encodes sources and decodes targets.
+    """
+
+    kind, file_name = "pairs", "subwords.json"
+    unknown_id = UNKNOWN_ID
 
     def __init__(self, source: SubwordTokenizer, target: SubwordTokenizer):
         self.source, self.target = source, target
@@ -39,9 +43,9 @@ class PairTokenizer:
         """
         settings = {"vocabulary_size": pieces, "lowercase": lowercase, "specials": SPECIALS}
         if joint:
-            tokenizer = SubwordTokenizer.train([*sources, *targets], "bpe", **settings)
+            tokenizer = SubwordTokenizer.train([*sources, *targets], **settings)
             return cls(tokenizer, tokenizer)
-        return cls(*(SubwordTokenizer.train(t, "bpe", **settings) for t in (sources, targets)))
+        return cls(*(SubwordTokenizer.train(t, **settings) for t in (sources, targets)))
 
     @property
     def joint(self) -> bool:
@@ -50,12 +54,18 @@ class PairTokenizer:
     def __len__(self) -> int:
         return len(self.target)
 
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (T,) of a source: its pieces and [END]."""
+        return self.encode_sources([text])[0]
+
     def encode_sources(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """For each sentence its pieces and [END]."""
+        """For each source its pieces and [END]."""
         return [np.r_[ids, END_ID].astype(np.int32) for ids in self.source.encode_ids(texts)]
 
+    encode_ids = encode_sources
+
     def encode_targets(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """For each sentence [START], its pieces and [END]."""
+        """For each target [START], its pieces and [END]."""
         return [
             np.r_[START_ID, ids, END_ID].astype(np.int32) for ids in self.target.encode_ids(texts)
         ]
@@ -66,23 +76,36 @@ class PairTokenizer:
         ends = np.flatnonzero(ids == END_ID)
         return self.target.decode(ids[: ends[0]] if len(ends) else ids)
 
-    def save(self, path: str | Path) -> None:
-        sides = {"source": self.source.to_dict()}
+    def piece_of(self, index: int | np.integer) -> str:
+        """The piece of a target's id."""
+        return self.target.piece_of(index)
+
+    def pieces(self, text: str, max_length: int | None = None) -> list[str]:
+        """The pieces of a source."""
+        return self.source.pieces(text, max_length)
+
+    def to_hugging_face(self) -> HuggingFace:
+        """The subwords of both sides, with [END] after each text."""
         if not self.joint:
-            sides["target"] = self.target.to_dict()
-        Path(path).write_text(json.dumps(sides, ensure_ascii=False), encoding="utf-8")
+            return super().to_hugging_face()
+        with needs_extra("text"):
+            from tokenizers import processors
+        content = self.source.to_hugging_face().content
+        content.post_processor = processors.TemplateProcessing(
+            single="$A [END]", special_tokens=[("[END]", END_ID)]
+        )
+        roles = {"pad": PAD_ID, "unk": UNKNOWN_ID, "bos": START_ID, "eos": END_ID}
+        return HuggingFace(content, {role: SPECIALS[index] for role, index in roles.items()}, {})
+
+    def to_dict(self) -> dict[str, Any]:
+        sides = {"source": self.source.to_dict()}
+        return sides if self.joint else sides | {"target": self.target.to_dict()}
 
     @classmethod
-    def load(cls, path: str | Path) -> "PairTokenizer":
-        try:
-            sides = json.loads(Path(path).read_text(encoding="utf-8"))
-            source = SubwordTokenizer.from_dict(sides["source"])
-            joint = "target" not in sides
-            return cls(source, source if joint else SubwordTokenizer.from_dict(sides["target"]))
-        except OSError as error:
-            raise UserError(f"can't read {path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
+    def from_dict(cls, content: Any) -> "PairTokenizer":
+        source = SubwordTokenizer.from_dict(content["source"])
+        joint = "target" not in content
+        return cls(source, source if joint else SubwordTokenizer.from_dict(content["target"]))
 
 
 def pad_tokens(rows: Sequence[np.ndarray], length: int | None = None) -> np.ndarray:

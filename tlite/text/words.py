@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tlite.errors import UserError
-from tlite.text.padding import PADDING, pad
+from tlite.text.padding import pad
+from tlite.text.tokenizer import Tokenizer
 
 WORD = re.compile(r"\w\w+\b")
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
@@ -64,7 +65,7 @@ def select_vocabulary(
     return sorted(chosen, key=lambda word: (-frequencies[word], word))
 
 
-class IndexTokenizer:
+class IndexTokenizer(Tokenizer):
     """Words to their places in a vocabulary, everything else to the unknown word.
 
     Args:
@@ -76,7 +77,7 @@ class IndexTokenizer:
         ValueError: a word occurs twice, is empty, or has a line end in it.
     """
 
-    file_name = "vocabulary.txt"
+    kind, file_name, unit = "words", "vocabulary.txt", "word"
 
     def __init__(self, vocabulary: Sequence[str], unknown: str = "[UNK]", marks: bool = False):
         vocabulary = list(vocabulary)
@@ -113,13 +114,10 @@ class IndexTokenizer:
             return np.array(encoded[0], np.int32)
         return pad(encoded, max_length, self.unknown_id if pad_id is None else pad_id)
 
-    def encode_texts(
-        self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
-    ) -> np.ndarray:
-        """The words of each text as ids (B, T); what is past a text's end is `pad_id`."""
+    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text's words, as many as there are."""
         get, unknown = self._ids.get, self.unknown_id
-        rows = ([get(word, unknown) for word in self.pieces(text)[:max_length]] for text in texts)
-        return pad(rows, max_length, pad_id)
+        return [[get(word, unknown) for word in self.words(text)] for text in texts]
 
     def decode(self, tokens):
         """The inverse of `encode`: a word, a list of words, or a list of lists.
@@ -137,9 +135,13 @@ class IndexTokenizer:
         """The word of an id."""
         return self.vocabulary[int(index)]
 
-    def pieces(self, text: str) -> list[str]:
-        """What `encode_texts` looks up, as it is shown to a reader: the text's words."""
+    def words(self, text: str) -> list[str]:
+        """The words that are looked up."""
         return words(text, self.marks)
+
+    def pieces(self, text: str, max_length: int | None = None) -> list[str]:
+        """The text's words, known or not."""
+        return self.words(text)[:max_length]
 
     def save(self, path: str | Path) -> None:
         """A text file with one word a line."""
@@ -154,7 +156,5 @@ class IndexTokenizer:
             return cls(lines[:-1] if lines[-1] == "" else lines, unknown, marks)
         except OSError as error:
             raise UserError(f"can't read {path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not a vocabulary: it is not UTF-8 text") from error
-        except ValueError as error:  # its words can't be a vocabulary
+        except ValueError as error:  # no UTF-8, or its words can't be a vocabulary
             raise UserError(f"{path} is not a vocabulary, one word a line: {error}") from error

@@ -1,0 +1,155 @@
+"""What every tokenizer of tlite has."""
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from tlite.errors import UserError
+from tlite.text.padding import PADDING, pad
+from tlite.text.stream import Stream
+
+T = TypeVar("T")
+
+
+class HuggingFace(NamedTuple):
+    """What transformers needs to know of a tokenizer."""
+
+    content: Any
+    """A `tokenizers.Tokenizer`."""
+    marks: dict[str, str]
+    """The tokens of the roles pad, bos, eos, unk, mask, cls and sep."""
+    settings: dict[str, Any]
+    """What tokenizer_config.json says besides."""
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to ids and back. Where a tokenizer says nothing else, the defaults here hold.
+
+    `encode` and `decode` of an `IndexTokenizer` are of words.
+    """
+
+    kind: ClassVar[str]
+    """What saved files call it."""
+    file_name: ClassVar[str] = "tokenizer.json"
+    unit: ClassVar[str] = "token"
+    """What a token is called."""
+    bos_id: int | None = None
+    eos_id: int | None = None
+    unknown_id: int | None = None
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many tokens there are."""
+
+    @abstractmethod
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (T,) of a text, int32."""
+
+    @abstractmethod
+    def decode(self, tokens) -> str:
+        """The text of ids (T,), without marks and padding."""
+
+    @abstractmethod
+    def piece_of(self, index: int | np.integer) -> str:
+        """The piece of an id, as it is shown to a reader; "" if there is none."""
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id of a token; -1 if there is none."""
+        return len(self) - 1
+
+    def encode_long(self, text: str) -> np.ndarray:
+        """The ids (N,) of a text that may have hundreds of megabytes, without marks around it."""
+        return self.encode(text)
+
+    def encode_ids(self, texts: Iterable[str]) -> Sequence[Sequence[int] | np.ndarray]:
+        """The ids of each text, as many as there are."""
+        return [self.encode(text) for text in texts]
+
+    def encode_texts(
+        self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
+    ) -> np.ndarray:
+        """The ids of each text (B, T), cut to `max_length`; past a text's end is `pad_id`."""
+        return pad([ids[:max_length] for ids in self.encode_ids(texts)], max_length, pad_id)
+
+    def pieces(self, text: str, max_length: int | None = None) -> list[str]:
+        """The pieces of a text as they are shown to a reader, cut as `encode_texts` does it."""
+        (ids,) = self.encode_texts([text], max_length)
+        return [self.piece_of(index) for index in ids if index >= 0]
+
+    def stream(self, prompt=()) -> Stream:
+        """Something that turns ids into text as they come, after those of a prompt."""
+        return Stream(self.decode, prompt)
+
+    def words(self, text: str) -> list[str]:
+        """What `unknown_in` tells of: the words of a text."""
+        return text.split()
+
+    def unknown_in(self, text: str) -> list[str]:
+        """The words of a text that have the unknown token, each once, in order."""
+        words = list(dict.fromkeys(self.words(text)))
+        if self.unknown_id is None or not words:
+            return []
+        rows = zip(words, self.encode_ids(words), strict=True)
+        return [word for word, ids in rows if self.unknown_id in ids]
+
+    def byte_sizes(self) -> np.ndarray | None:
+        """Bytes of text that each token stands for (V,), where that does not depend on the text."""
+        return None
+
+    def to_hugging_face(self) -> HuggingFace:
+        """The tokenizer as one of transformers, with the same ids.
+
+        Raises:
+            UserError: there is no such.
+        """
+        raise UserError(
+            f"a {type(self).__name__} has no counterpart in transformers: train with characters "
+            "or subwords (of both languages together) instead"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is saved, where that is JSON."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_dict(cls, content: Any) -> "Tokenizer":
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError, LookupError, TypeError, AttributeError: the content is none of it.
+        """
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> None:
+        """Write the tokenizer to a file."""
+        content = json.dumps(self.to_dict(), ensure_ascii=False)
+        Path(path).write_text(content, encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Tokenizer":
+        """What `save` wrote.
+
+        Raises:
+            UserError: the file can't be read, or has something else in it.
+        """
+        return read_saved(path, cls.from_dict)
+
+
+def read_saved(path: str | Path, make: Callable[[Any], T]) -> T:
+    """What `make` makes of the JSON in a tokenizer's file.
+
+    Raises:
+        UserError: the file can't be read, or has something else in it.
+    """
+    try:
+        return make(json.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
