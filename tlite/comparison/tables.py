@@ -38,7 +38,12 @@ def result_table(results: Results) -> Table:
     first, measure = results.rows[0], results.measure
     alone = len(results.rows) == 1
     reference = first.label if len(first.label) <= SHORT else "the first"
-    header = ["", measure.title, *([] if alone else [f"minus {reference}, 95 %"]), "seeds"]
+    deviation = " ± SD" if any(row.spread is not None for row in results.rows) else ""
+    several = len(results.intervals) > 1
+    header = ["", measure.title + deviation]
+    header += [] if alone else [f"minus {reference}, 95 %"]
+    header += ["p (Holm)"] if several else []
+    header += ["seeds"]
     header += ["best step", "steps", "parameters", "FLOPs a seed", "tokens/s", "minutes"]
     places = decimals([row.spread for row in results.rows])
     places_of_differences = decimals([row.difference.half_width for row in results.intervals])
@@ -46,6 +51,7 @@ def result_table(results: Results) -> Table:
     for row in results.rows:
         cells = [row.label, _value_cell(row, places)]
         cells += [] if alone else [_difference_cell(row, places_of_differences)]
+        cells += [_p_cell(row)] if several else []
         rows.append([*cells, *_other_cells(row)])
     return Table(header, rows)
 
@@ -60,6 +66,11 @@ def _difference_cell(row: Row, places: int) -> str:
         return ABSENT
     half = "" if found.half_width is None else f" ± {found.half_width:.{places}f}"
     return f"{found.mean:+.{places}f}{half}".replace("-", "\N{MINUS SIGN}")
+
+
+def _p_cell(row: Row) -> str:
+    p = row.difference.corrected if row.difference else None
+    return ABSENT if p is None else f"{p:.2g}" if p >= 1e-4 else "<0.0001"
 
 
 def _other_cells(row: Row) -> list[str]:
@@ -180,7 +191,11 @@ def _row(results: Results, index: int, row: Row) -> dict[str, Any]:
         "low": None if half is None else found.mean - half,
         "high": None if half is None else found.mean + half,
         "method": found.method if half is not None else None,
+        "half_width_of_seeds": found.parts[0] if found else None,
+        "half_width_of_examples": found.parts[1] if found else None,
+        "p_by_holm": found.corrected if found else None,
         "seeds_compared": min(found.seeds) if found else None,
+        "examples_compared": found.examples if found else None,
         "seeds_needed": found.needed if found and not found.shown else None,
         "values": {str(seed): value for seed, value in row.values.items()},
         "failed": course.log.failed,

@@ -23,6 +23,7 @@ from tlite.recipes.data import locate_data, say_what_is_read
 from tlite.recipes.loading import read_parameters
 from tlite.recipes.options import Evaluate
 from tlite.training import Trainer, TrainState
+from tlite.training.examples import save_examples
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.precision import choose_products
@@ -210,6 +211,7 @@ class Recipe(ABC):
             starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
                 fit(trainer, run.folder, batches, *starts, profile=profile)
+            self.save_examples(batches)
         except Interrupted as stop:
             going_on = command("train", "--resume", resumable(run.metrics))
             stop.args = (f"{stop}; go on: {going_on}",)
@@ -218,6 +220,13 @@ class Recipe(ABC):
             print(told)
         if report:
             self.report(batches)
+
+    def save_examples(self, batches: Any) -> None:
+        """Keep what the best checkpoint's validation finds of each example, for `compare`."""
+        parameters, step = self.parameters()
+        sums = self.trainer.evaluate_each(parameters, batches)
+        if processes.is_first():
+            save_examples(self.run.folder, step, sums)
 
     def _own_parts(self) -> str:
         """Which attention the model has, and which functions and parts of the user's."""

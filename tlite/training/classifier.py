@@ -54,8 +54,11 @@ def classifier_task(
     def evaluate(model, batch):
         tokens, labels, weights = batch
         logits = class_logits(model, tokens)
-        loss, count = F.cross_entropy(logits, labels, weights)
-        return {"loss": loss, "accuracy": F.accuracy(logits, labels, weights)[0], "count": count}
+        return {
+            "loss": weights * F.token_cross_entropy(logits, labels),
+            "accuracy": weights * (logits.argmax(-1) == labels),
+            "count": weights,
+        }
 
     return Task(init or (lambda rng: make_model(config, rng=rng)), draw, loss, evaluate)
 

@@ -37,13 +37,13 @@ def generator_task(
         }
 
     def evaluate(model, batch):
-        """Sums by position in the context, (T,) each."""
+        """By window and position in the context, (B, T) each."""
         inputs, targets, weights = batch
         logits = run(model, inputs)
         return {
-            "loss": (weights * F.token_cross_entropy(logits, targets)).sum(0),
-            "accuracy": (weights * (logits.argmax(-1) == targets)).sum(0),
-            "count": weights.sum(0),
+            "loss": weights * F.token_cross_entropy(logits, targets),
+            "accuracy": weights * (logits.argmax(-1) == targets),
+            "count": weights,
         }
 
     return Task(

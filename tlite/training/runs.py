@@ -1,4 +1,5 @@
-"""A run is a folder: config.json, tokenizer, metrics.jsonl, checkpoints/, samples/, plots/."""
+"""A run is a folder: config.json, tokenizer, metrics.jsonl, examples.npz, checkpoints/, samples/,
+plots/."""
 
 import datetime
 import errno
@@ -142,9 +143,14 @@ def rewrite_config(run: Run) -> None:
 
 def replace_json(path: Path, content: dict) -> None:
     """Let a file hold this, whenever a kill comes: what it held before, or all of this."""
+    replace_file(path, json.dumps(content, indent=2).encode())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """As `replace_json`, of any content."""
     temporary = path.with_name(f".{path.name}.new")
-    with disk_errors(path), temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=2))
+    with disk_errors(path), temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
         temporary.replace(path)

@@ -40,7 +40,7 @@ class Task(NamedTuple):
     loss: Callable[..., dict[str, tuple[Array, Array]]]
     """model, batch, a key for each example -> {"loss": (sum, count), ...}"""
     evaluate: Callable[[Any, Any], PyTree[Array]]
-    """model, batch -> sums over the batch"""
+    """model, batch -> sums of each example: arrays whose first axis is B"""
     perplexity: bool = False
     """Whether exp(loss) says something: the loss is a mean over tokens."""
     buckets: Buckets | None = None

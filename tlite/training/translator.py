@@ -88,8 +88,11 @@ def translator_task(
         source, target = batch
         logits, expected = model(source, target[:, :-1]), target[:, 1:]
         weights = (expected != config.symbols.pad).astype(logits.dtype)
-        loss, count = F.cross_entropy(logits, expected, weights)
-        return {"loss": loss, "accuracy": F.accuracy(logits, expected, weights)[0], "count": count}
+        return {
+            "loss": (weights * F.token_cross_entropy(logits, expected)).sum(1),
+            "accuracy": (weights * (logits.argmax(-1) == expected)).sum(1),
+            "count": weights.sum(1),
+        }
 
     return Task(
         init=lambda rng: TransformerSeq2Seq(config, rng=rng),
