@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tlite.comparison.study import is_study, read_study
-from tlite.config import from_dict, to_dict
+from tlite.config import from_dict, of_today, to_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
@@ -143,9 +143,7 @@ def with_defaults(kind: Any, values: Any) -> Any:
         kind = next((k for k in get_args(kind) if getattr(k, "__name__", "") == named), None)
     if not dataclasses.is_dataclass(kind) or not isinstance(values, dict):
         return values
-    if hasattr(kind, "read_earlier"):
-        inner = {name: value for name, value in values.items() if name != "kind"}
-        values = {"kind": kind.__name__} | kind.read_earlier(inner)
+    values = {"kind": kind.__name__} | of_today(kind, values)
     hints, result = get_type_hints(kind), dict(values)
     for field in dataclasses.fields(kind):
         if field.name in values:
