@@ -69,6 +69,22 @@ def test_other_contexts_are_cut_at_the_same_places_of_the_text():
     assert blocks(small[0], small[0], "loss", of_a_text=True).run.shape == (2, 7)
 
 
+def test_other_tokens_are_cut_at_the_same_places_of_the_text_by_bytes():
+    """Of 1 to 3 bytes, and of single ones; the first token of each is not predicted."""
+    rng, runs = np.random.default_rng(5), []
+    of_bytes = 1 + rng.random(6403) + np.sin(np.arange(6403) / 300)
+    for sizes, number in ((np.ones(6403, int), 6400), (np.tile([3, 1, 2], 1067), 3192)):
+        nats = np.add.reduceat(of_bytes[: sizes.sum()], sizes.cumsum() - sizes)
+        of_windows = (a[1 : number + 1].reshape(1, -1, 8).sum(-1) for a in (nats, 1.0 * sizes))
+        sums = dict(zip(("loss", "bytes"), of_windows, strict=True))
+        runs.append(Examples(1, np.full(number // 8, 8.0), sums))
+    found = blocks(*runs, "bits_per_byte", of_a_text=True)
+    for run, table in zip(runs, found[:2], strict=True):
+        bits = run.sums["loss"].sum() / np.log(2) / run.sums["bytes"].sum()
+        assert table.mean() == pytest.approx(bits)
+    assert np.corrcoef(found.run[0], found.reference[0])[0, 1] > 0.98
+
+
 def test_what_is_not_the_same_has_no_table():
     rng = np.random.default_rng(4)
     one, other = examples(rng, [4.0, 5, 6, 7]), examples(rng, [4.0, 5, 6, 8])

@@ -102,16 +102,12 @@ def test_of_several_holms_correction_decides(tmp_path):
     assert found.verdicts[0].startswith("b and a: no difference that 5 seeds can show (0.021 ± ")
     assert "worse, p 0.082 by Holm)" in found.verdicts[0]
     assert found.notes[0].startswith("p is Holm's, of 3 differences")
-    table = result_table(found)
-    assert [row[table.header.index("p (Holm)")] for row in table.rows][:3] == [
-        "–",
-        "0.082",
-        "0.082",
-    ]
+    header, *rows = result_table(found).cells
+    assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
     assert alone.rows[1].difference.shown
     assert alone.notes == []
-    assert "p (Holm)" not in result_table(alone).header
+    assert "p (Holm)" not in result_table(alone).cells[0]
 
 
 def of_examples(tmp_path, experiment, own, runs=2, seeds=5, examples=400, by=0.0, later=0):
@@ -228,18 +224,31 @@ def test_an_interval_without_a_width_is_no_proof(tmp_path):
     assert "would show" not in on_average
 
 
-def test_what_has_failed_is_told(tmp_path):
+def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
+    """It is worse than what has not failed, and no missing value."""
     study = tmp_path / "s"
     fake_run(study / "base", FIVE, BASE)
     final = np.where(np.arange(5) == 3, np.nan, BASE)
     fake_run(study / "high", varied(FIVE, learning_rate=1.0), final)
-    fake_study(study, {"base": "base", "high": "high"}, ["higher"])
+    fake_run(study / "large", FIVE, BASE - 0.1)
+    variants = {"base": "base", "high": "high", "large": "large"}
+    fake_study(study, variants, ["higher"], {"large": "no memory"})
     found = find_results(find_entries([study]))
     assert found.notes == [
         "higher failed: it was not finite",
-        "high has failed: its training loss is not finite at step 1",
+        "high has failed: the training loss of seed 3 is not finite at step 1",
+        "large has failed: no memory",
     ]
-    assert found.verdicts == ["high and base can't be compared yet: high has no value"]
+    assert found.verdicts == [
+        "high is worse than base: high has failed, 1 of its 5 seeds",
+        "large is worse than base: large has failed",
+    ]
+    assert [row[1] for row in result_table(found).cells[2:]] == ["failed", "failed"]
+    turned = find_results(find_entries([study / "high", study / "base", study / "high"]))
+    assert turned.verdicts == [
+        "base is better than high: high has failed, 1 of its 5 seeds",
+        "high (2) and high have both failed",
+    ]
 
 
 def test_a_measure_that_a_run_lacks_is_told(tmp_path):

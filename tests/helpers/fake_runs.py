@@ -90,10 +90,11 @@ def fake_run(
     return folder
 
 
-def fake_study(folder: Path, variants: dict, failed=()) -> Path:
-    """A study of variants (name: run); those that failed have not got so far as a run."""
+def fake_study(folder: Path, variants: dict, failed=(), later=None) -> Path:
+    """A study of variants (name: run); those that failed have not got so far as a run, but for
+    what failed `later` (name: why)."""
     common = {"experiment": {}, "data": {}, "parameters": 1}
-    why = dict.fromkeys(failed, "it was not finite")
+    why = dict.fromkeys(failed, "it was not finite") | (later or {})
     runs = variants | {name: name for name in failed}
     listed = [
         {"name": name, "run": run, "failed": why.get(name)} | common for name, run in runs.items()

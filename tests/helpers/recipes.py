@@ -162,10 +162,13 @@ def assert_has_examples(run) -> None:
     found, step = read_examples(run.run.folder), run.parameters("best")[1]
     assert found.step == step
     lines = {line["step"]: line for line in read_metrics(run.run.metrics) if "accuracy" in line}
-    for name, sums in found.sums.items():
-        means = lines[step].get(f"{name}_members", [lines[step][name]])
-        np.testing.assert_allclose(sums.sum(1) / found.count.sum(), means, rtol=1e-5)
-    assert set(found.sums) == {"loss", "accuracy"}
+    totals = {name: sums.sum(1) for name, sums in found.sums.items()}
+    means = {name: totals[name] / found.count.sum() for name in ("loss", "accuracy")}
+    if "bytes" in totals:
+        means["bits_per_byte"] = totals["loss"] / np.log(2) / totals["bytes"]
+    for name, values in means.items():
+        right = lines[step].get(f"{name}_members", [lines[step][name]])
+        np.testing.assert_allclose(values, right, rtol=1e-5)
 
 
 def complaint(action, *arguments, **settings) -> str:

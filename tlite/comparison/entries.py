@@ -1,6 +1,7 @@
 """What is compared: runs, and the variants of studies, each with the seeds it has.
 
-Nothing of a run is executed, and no data is read: config.json and metrics.jsonl say it all.
+Nothing of a run is executed, and no data is read: config.json, metrics.jsonl and examples.npz say
+it all.
 """
 
 import dataclasses
@@ -34,6 +35,8 @@ class Entry:
     training: TrainingConfig
     content: dict[str, Any]
     """All of config.json."""
+    failed: str = ""
+    """Why, where a study says that it has."""
 
     @property
     def seeds(self) -> range:
@@ -46,7 +49,7 @@ class Found:
 
     entries: list[Entry]
     missing: list[str]
-    """A sentence for each variant that has failed, or has not begun."""
+    """A sentence for each variant that has not begun, or has failed before."""
 
 
 def find_entries(folders: Sequence[Path]) -> Found:
@@ -69,12 +72,13 @@ def _of_study(folder: Path) -> Found:
     entries, missing = [], []
     for variant in read_study(folder).variants:
         run = folder / variant.run
-        if variant.failed is not None:
+        if (run / "config.json").is_file():
+            entry = _of_run(run, variant.name)
+            entries.append(dataclasses.replace(entry, failed=variant.failed or ""))
+        elif variant.failed is not None:
             missing.append(f"{variant.name} failed: {variant.failed}")
-        elif not (run / "config.json").is_file():
-            missing.append(f"{variant.name} has not begun")
         else:
-            entries.append(_of_run(run, variant.name))
+            missing.append(f"{variant.name} has not begun")
     return Found(entries, missing)
 
 

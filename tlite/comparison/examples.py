@@ -30,22 +30,27 @@ def blocks(run: Examples, reference: Examples, measure: str, *, of_a_text: bool)
     Args:
         of_a_text: N windows of one text make sqrt(N) blocks (Flegal and Jones 2010, "Batch means
             and spectral variance estimators in Markov chain Monte Carlo"). Those of runs with
-            different contexts are divided at the same places of the text.
+            different contexts or tokens are divided at the same places of the text.
     """
-    both = run, reference
-    if any(measure not in one.sums for one in both):
+    both = [_sums_and_counts(one, measure) for one in (run, reference)]
+    (mine, here), (theirs, there) = both
+    windows = min(len(here), len(there))
+    if mine is None or theirs is None or windows < 2:
         return None
     if not of_a_text:
-        if not np.array_equal(run.count, reference.count):
-            return None
-        tables = (ratio_by_example(one.sums[measure], one.count) for one in both)
-        return Blocks(*tables, 1.0) if len(run.count) > 1 else None
-    windows = min(len(run.count), len(reference.count))
-    number = max(math.isqrt(windows), min(windows, FEW))
-    if number < 2 or run.count.sum() != reference.count.sum():
+        same = np.array_equal(here, there)
+        return Blocks(*(ratio_by_example(*one) for one in both), 1.0) if same else None
+    if not np.isclose(here.sum(), there.sum(), rtol=0.01):  # but for what comes before the first
         return None
-    tables = (_in_blocks(one.sums[measure], one.count, number) for one in both)
-    return Blocks(*tables, len(run.count) / number)
+    number = max(math.isqrt(windows), min(windows, FEW))
+    return Blocks(*(_in_blocks(*one, number) for one in both), len(here) / number)
+
+
+def _sums_and_counts(one: Examples, measure: str) -> tuple[np.ndarray | None, np.ndarray]:
+    """What the measure is the ratio of; bits per byte are nats / log 2 over bytes."""
+    if measure == "bits_per_byte" and "bytes" in one.sums:
+        return one.sums["loss"] / math.log(2), one.sums["bytes"][0]
+    return one.sums.get(measure), one.count
 
 
 def _in_blocks(
@@ -64,7 +69,7 @@ def ratio_by_example(
     """What each example has to do with R_s = sum_n L_sn / sum_n c_n, the mean of which it is.
 
     d_sn = R_s + (L_sn - R_s c_n) / c, with the mean c of counts c_n: the ratio of two means, made
-    linear (Cochran 1977, "Sampling techniques", section 6.3).
+    linear (Cochran 1977, "Sampling techniques", chapter 6).
     """
     sums, count = np.asarray(sums, float), np.asarray(count, float)
     ratio = sums.sum(-1, keepdims=True) / count.sum()

@@ -9,51 +9,11 @@ import numpy as np
 
 from tlite.comparison.comparable import Measure, common_measure, warnings
 from tlite.comparison.configs import differing_fields
-from tlite.comparison.cost import Cost, cost
-from tlite.comparison.courses import Course, read_log
 from tlite.comparison.entries import Found
-from tlite.comparison.examples import Blocks, blocks
+from tlite.comparison.examples import blocks
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
-from tlite.comparison.statistics import Difference, difference, holm, spread
-from tlite.training.examples import Examples, read_examples
-
-
-@dataclass(frozen=True)
-class Row:
-    """An entry and what was found of it; numbers of the measure as they are told (`scale`)."""
-
-    course: Course
-    cost: Cost
-    values: dict[int, float]
-    """By seed at the best step."""
-    difference: Difference | None
-    """From the first entry, which has none itself."""
-    blocks: Blocks | None = None
-    """What both have found of each example, where it is known."""
-
-    @property
-    def label(self) -> str:
-        return self.course.entry.label
-
-    @property
-    def mean(self) -> float | None:
-        return float(np.mean([*self.values.values()])) if self.values else None
-
-    @property
-    def spread(self) -> float | None:
-        return spread(np.array([*self.values.values()]))
-
-    @property
-    def flops(self) -> float | None:
-        """Of one model, up to the last step."""
-        of_step = self.cost.flops_per_step
-        return None if of_step is None else of_step * self.course.step
-
-    @property
-    def minutes(self) -> float | None:
-        """Of training, up to the last step."""
-        found = self.course.minutes(self.cost.tokens_per_step)
-        return float(found[-1]) if len(found) else None
+from tlite.comparison.rows import Row, read_row
+from tlite.comparison.statistics import CONFIDENCE, difference, holm
 
 
 @dataclass(frozen=True)
@@ -68,7 +28,7 @@ class Results:
     @property
     def verdicts(self) -> list[str]:
         """A sentence for each row but the first."""
-        return [_verdict(row, self.rows[0], self.measure) for row in self.rows[1:]]
+        return [_verdict(row, self.rows[0]) for row in self.rows[1:]]
 
     @property
     def intervals(self) -> list[Row]:
@@ -85,13 +45,11 @@ def find_results(found: Found) -> Results:
     """
     entries = found.entries
     measure = common_measure(entries)
-    logs = [read_log(entry.folder / "metrics.jsonl", entry.training.seeds) for entry in entries]
-    courses = [Course(*each, measure.name) for each in zip(entries, logs, strict=True)]
-    rows = _rows(courses, measure)
+    rows = [read_row(entry, measure) for entry in entries]
+    rows = [rows[0], *corrected([_compared(row, rows[0]) for row in rows[1:]])]
     notes = [*found.missing, *(note for row in rows for note in _state(row)), *warnings(entries)]
-    if (
-        number := sum(row.difference is not None and row.difference.p is not None for row in rows)
-    ) > 1:
+    tested = [row for row in rows if row.difference and row.difference.corrected is not None]
+    if (number := len(tested)) > 1:
         notes.append(
             f"p is Holm's, of {number} differences: where one is below 0.05, at most one study in "
             "20 takes any for a difference that is none"
@@ -99,80 +57,81 @@ def find_results(found: Found) -> Results:
     return Results(rows, measure, differing_fields(entries), notes)
 
 
-def _rows(courses: Sequence[Course], measure: Measure) -> list[Row]:
-    """With Holm's correction of several differences."""
-    values = [_scaled(course, measure) for course in courses]
-    examples = [_examples(course) for course in courses]
-    rows = []
-    for course, of_one, each in zip(courses, values, examples, strict=True):
-        found = both = None
-        if rows:
-            if each and examples[0]:
-                of_a_text = course.entry.experiment["kind"] == GENERATOR
-                both = blocks(each, examples[0], measure.name, of_a_text=of_a_text)
-            tables = tuple(measure.scale * table for table in both[:2]) if both else None
-            found = difference(of_one, values[0], tables)
-        rows.append(Row(course, cost(course.entry), of_one, found, both))
-    tested = [i for i, row in enumerate(rows) if row.difference and row.difference.p is not None]
-    corrected = holm([rows[i].difference.p for i in tested])
-    for i, p in zip(tested, corrected, strict=True):
-        found = dataclasses.replace(rows[i].difference, corrected=p)
-        rows[i] = dataclasses.replace(rows[i], difference=found)
-    return rows
+def _compared(row: Row, first: Row) -> Row:
+    """With its difference from the first row, by examples where both have kept them."""
+    here, there, found, tables = row.examples, first.examples, None, None
+    if here and there:
+        of_a_text = row.entry.experiment["kind"] == GENERATOR
+        found = blocks(here, there, row.measure.name, of_a_text=of_a_text)
+    if found:
+        tables = row.measure.scale * found.run, row.measure.scale * found.reference
+    by = difference(row.values, first.values, tables)
+    return dataclasses.replace(row, difference=by, blocks=found)
 
 
-def _examples(course: Course) -> Examples | None:
-    """What was found of each example at the best step of all of an entry's seeds."""
-    found = read_examples(course.entry.folder)
-    if found is None or found.step != course.best_step:
-        return None
-    seeds = course.entry.training.seeds
-    return found if all(len(sums) == seeds for sums in found.sums.values()) else None
+def corrected(rows: Sequence[Row]) -> list[Row]:
+    """With Holm's p of all the differences that have one."""
+    tested = [row for row in rows if row.difference and row.difference.p is not None]
+    p = holm([row.difference.p for row in tested])
+    by_label = dict(zip((row.label for row in tested), p, strict=True))
 
+    def with_p(row: Row) -> Row:
+        found = dataclasses.replace(row.difference, corrected=by_label[row.label])
+        return dataclasses.replace(row, difference=found)
 
-def _scaled(course: Course, measure: Measure) -> dict[int, float]:
-    return {seed: measure.scale * value for seed, value in course.best.items()}
+    return [with_p(row) if row.label in by_label else row for row in rows]
 
 
 def _state(row: Row) -> list[str]:
     """Where an entry has failed, and how far it is where it has not ended."""
-    course = row.course
-    if (step := course.log.failed) is not None:
-        return [f"{row.label} has failed: its training loss is not finite at step {step:,}"]
-    if not course.finished:
-        state = f"{row.label} is at step {course.step:,} of {course.entry.training.steps:,}"
+    if row.failed:
+        return [f"{row.label} has failed: {row.failed}"]
+    if not row.finished:
+        state = f"{row.label} is at step {row.step:,} of {row.entry.training.steps:,}"
         return [state if row.values else f"{state}, and has no validation yet"]
     if not row.values:
-        return [f"{row.label} has no {course.measure.replace('_', ' ')} in its validations"]
+        return [f"{row.label} has no {row.measure.name.replace('_', ' ')} in its validations"]
     return []
 
 
-def _verdict(row: Row, first: Row, measure: Measure) -> str:
+def _verdict(row: Row, first: Row) -> str:
     """One plain sentence on a row and the first."""
-    label, other, found = row.label, first.label, row.difference
+    label, other, found, unit = row.label, first.label, row.difference, row.measure.unit
+    if row.failed or first.failed:
+        return _of_failures(row, first)
     if found is None:
         lacking = label if first.values else other
         return f"{label} and {other} can't be compared yet: {lacking} has no value"
+    seeds = "1 seed" if found.seeds[0] == 1 else f"{found.seeds[0]} seeds"
     if found.same:
-        return f"{label} and {other}: the same numbers, {counted(found.seeds[0], 'seed')}"
+        return f"{label} and {other}: the same numbers, {seeds}"
     half = found.half_width
     size, half_told = with_error(abs(found.mean), half)
-    word = "better" if measure.better(found.mean) else "worse"
+    word = "better" if row.measure.better(found.mean) else "worse"
     if half is None:
-        return f"{label} is {size} {measure.unit} {word} than {other} {_of_one_seed(row)}"
-    if found.p is None and found.mean:
-        each = counted(found.seeds[0], "seed")
-        return (
-            f"{label} is {size} {measure.unit} {word} than {other} with each of {each}: no interval"
-        )
-    interval = f"{size} ± {half_told} ({_parts(row)}) {measure.unit}"
+        return f"{label} is {size} {unit} {word} than {other} {_of_one_seed(row)}"
+    if not half and found.mean:
+        return f"{label} is {size} {unit} {word} than {other} with each of {seeds}: no interval"
+    interval = f"{size} ± {half_told} ({_parts(row)}) {unit}"
+    welch = "" if found.method == "paired" else "; not of the same seeds: Welch's interval"
     if found.shown:
-        return f"{label} is {interval} {word} than {other}, {_numbers(row)}{_welch(found)}"
+        return f"{label} is {interval} {word} than {other}, {_numbers(row)}{welch}"
     nothing = f"{label} and {other}: no difference that {_numbers(row)} can show"
     if not found.mean:
-        return f"{nothing} ({interval}){_welch(found)}"
-    holm = f", p {found.corrected:.2g} by Holm" if found.p < 0.05 else ""
-    return f"{nothing} ({interval} {word}{holm}); {_needed(row)}{_welch(found)}"
+        return f"{nothing} ({interval}){welch}"
+    alone = found.p < 1 - CONFIDENCE
+    told = f", p {found.corrected:.2g} by Holm" if alone else ""
+    return f"{nothing} ({interval} {word}{told}); {_needed(row)}{welch}"
+
+
+def _of_failures(row: Row, first: Row) -> str:
+    """A variant that fails is no missing value: it is the worse one."""
+    if row.failed and first.failed:
+        return f"{row.label} and {first.label} have both failed"
+    which, failed = ("worse", row) if row.failed else ("better", first)
+    seeds = len(failed.diverged[1]) if failed.diverged else 0
+    of = f", {seeds} of its {failed.entry.training.seeds} seeds" if seeds else ""
+    return f"{row.label} is {which} than {first.label}: {failed.label} has failed{of}"
 
 
 def _of_one_seed(row: Row) -> str:
@@ -185,8 +144,8 @@ def _of_one_seed(row: Row) -> str:
 
 
 def example_name(row: Row) -> str:
-    """What the validation's examples are called."""
-    kind = row.course.entry.experiment["kind"]
+    """What the validation's examples are called; all of a generator's are one text."""
+    kind = row.entry.experiment["kind"]
     return {GENERATOR: "text", TRANSLATOR: "pairs"}.get(kind, "texts")
 
 
@@ -209,13 +168,9 @@ def _numbers(row: Row) -> str:
     return f"{seeds}, {found.examples:,} blocks of {row.blocks.size:,.0f} windows"
 
 
-def _welch(found: Difference) -> str:
-    return "" if found.method == "paired" else "; not of the same seeds: Welch's interval"
-
-
 def _needed(row: Row) -> str:
     """How many seeds, or examples, would show as large a difference."""
-    found = row.difference
+    found, of_a_text = row.difference, example_name(row) == "text"
     small = np.format_float_positional(abs(found.mean), 2, fractional=False, trim="-")
     if not found.examples:
         wanted = "more than 1,000" if found.needed is None else f"about {found.needed:,}"
@@ -224,13 +179,8 @@ def _needed(row: Row) -> str:
         return f"about {found.needed:,} seeds would show {small}"
     if found.examples_needed is None:
         return f"neither more seeds nor more {example_name(row)} alone would show {small}"
-    name = "windows" if example_name(row) == "text" else example_name(row)
-    return f"about {found.examples_needed * row.blocks.size:,.0f} {name} would show {small}"
-
-
-def counted(number: int, what: str) -> str:
-    """ "1 seed", "5 seeds"."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    number = found.examples_needed * row.blocks.size
+    return f"about {number:,.0f} {'windows' if of_a_text else example_name(row)} would show {small}"
 
 
 def with_error(value: float, error: float | None) -> tuple[str, str]:

@@ -52,7 +52,7 @@ def variance(*sides: Float[np.ndarray, "*studies _ N"]) -> Variance:
     """Of the sum of the sides' means over S seeds and N examples, for new ones of both.
 
     Of a side d, with the mean squares of a two-way layout (Scheffé 1959, "The analysis of
-    variance", section 7.4),
+    variance", chapter 7),
 
         MS_seeds = N sum_s (d_s. - d..)^2 / (S - 1),
         MS_examples = S sum_n (d_.n - d..)^2 / (N - 1),
@@ -182,7 +182,7 @@ def difference(
     if not run or not reference:
         return None
     common, numbers = sorted(run.keys() & reference.keys()), (len(run), len(reference))
-    mine, theirs = (np.array([*values.values()]) for values in (run, reference))
+    mine, theirs = (np.array([*values.values()], float) for values in (run, reference))
     one, other = tables or (mine[:, None], theirs[:, None])
     examples = one.shape[1] if tables else 0
     if len(common) < (1 if 1 in numbers else max(2, sum(numbers) / 4)):

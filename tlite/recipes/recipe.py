@@ -204,6 +204,9 @@ class Recipe(ABC):
             f"{trainer.mesh.size} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
         )
+        settings = getattr(self.experiment, "pretraining", None)
+        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
+            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
         if told := few_scored(*self.scored):
             print(told)
         batches = self.validation()
@@ -224,9 +227,13 @@ class Recipe(ABC):
     def save_examples(self, batches: Any) -> None:
         """Keep what the best checkpoint's validation finds of each example, for `compare`."""
         parameters, step = self.parameters()
-        sums = self.trainer.evaluate_each(parameters, batches)
+        sums = self.sums_by_example(parameters, batches)
         if processes.is_first():
             save_examples(self.run.folder, step, sums)
+
+    def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+        """What a validation finds of each example, by member (M, E)."""
+        return self.trainer.evaluate_each(parameters, batches)
 
     def _own_parts(self) -> str:
         """Which attention the model has, and which functions and parts of the user's."""
