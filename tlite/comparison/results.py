@@ -153,7 +153,8 @@ def _parts(row: Row) -> str:
     """What an interval is over."""
     if not row.difference.examples:
         return "over seeds, on these texts"
-    seeds, examples = (with_error(0.0, part)[1] for part in row.difference.parts)
+    places = decimals([row.difference.half_width])
+    seeds, examples = (f"{part:.{places}f}" for part in row.difference.parts)
     return f"seeds {seeds}, {example_name(row)} {examples}"
 
 

@@ -47,8 +47,8 @@ class Row:
         if self.diverged is None:
             return self.entry.failed
         step, seeds = self.diverged
-        which = ", ".join(map(str, seeds))
-        return f"the training loss of seed {which} is not finite at step {step:,}"
+        which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        return f"the training loss of {which} is not finite at step {step:,}"
 
     @property
     def step(self) -> int:
