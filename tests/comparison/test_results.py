@@ -240,15 +240,15 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
         "large has failed: no memory",
     ]
     assert found.verdicts == [
-        "high is worse than base: high has failed, 1 of its 5 seeds",
-        "large is worse than base: large has failed",
+        "high is worse than base: it has failed, 1 of its 5 seeds",
+        "large is worse than base: it has failed",
     ]
     assert [row[1] for row in result_table(found).cells[2:]] == ["failed", "failed"]
-    turned = find_results(find_entries([study / "high", study / "base", study / "high"]))
-    assert turned.verdicts == [
-        "base is better than high: high has failed, 1 of its 5 seeds",
-        "high (2) and high have both failed",
-    ]
+    turned = find_results(find_entries([study / "high", study / "base", study / "large"]))
+    assert turned.verdicts[0] == found.verdicts[0]
+    assert turned.verdicts[1].startswith("large is 0.1000 nats better than base")
+    both = find_results(find_entries([study / "high", study / "high"]))
+    assert both.verdicts == ["high (2) and high have both failed"]
 
 
 def test_a_measure_that_a_run_lacks_is_told(tmp_path):

@@ -35,7 +35,7 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
             caption += "standard deviation, a dot at the best step"
             found[f"curves-{what}.png"] = caption, _png(figure)
     if results.intervals:
-        caption = f"difference from {results.rows[0].label} with its 95 % interval"
+        caption = f"difference from {results.reference.label} with its 95 % interval"
         found["differences.png"] = caption, _png(plot_differences(results))
     return found
 
@@ -120,7 +120,7 @@ def plot_differences(results: Results) -> Figure:
     axes.set_yticks(range(len(rows)), [plain(clipped(row.label, LEGEND)) for row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     side = "left" if results.measure.lower else "right"
-    first = plain(clipped(results.rows[0].label, LEGEND))
+    first = plain(clipped(results.reference.label, LEGEND))
     axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
     return figure

@@ -26,9 +26,15 @@ class Results:
     """What has failed, what is not finished, what to keep in mind."""
 
     @property
+    def reference(self) -> Row:
+        """What the others are compared with: the first that has not failed."""
+        return reference_of(self.rows)
+
+    @property
     def verdicts(self) -> list[str]:
-        """A sentence for each row but the first."""
-        return [_verdict(row, self.rows[0]) for row in self.rows[1:]]
+        """A sentence for each row but the reference."""
+        reference = self.reference
+        return [_verdict(row, reference) for row in self.rows if row is not reference]
 
     @property
     def intervals(self) -> list[Row]:
@@ -46,7 +52,8 @@ def find_results(found: Found) -> Results:
     entries = found.entries
     measure = common_measure(entries)
     rows = [read_row(entry, measure) for entry in entries]
-    rows = [rows[0], *corrected([_compared(row, rows[0]) for row in rows[1:]])]
+    reference = reference_of(rows)
+    rows = corrected([row if row is reference else _compared(row, reference) for row in rows])
     notes = [*found.missing, *(note for row in rows for note in _state(row)), *warnings(entries)]
     tested = [row for row in rows if row.difference and row.difference.corrected is not None]
     if (number := len(tested)) > 1:
@@ -57,29 +64,31 @@ def find_results(found: Found) -> Results:
     return Results(rows, measure, differing_fields(entries), notes)
 
 
-def _compared(row: Row, first: Row) -> Row:
-    """With its difference from the first row, by examples where both have kept them."""
-    here, there, found, tables = row.examples, first.examples, None, None
+def reference_of(rows: Sequence[Row]) -> Row:
+    """The first that has not failed; the first where all have."""
+    return next((row for row in rows if not row.failed), rows[0])
+
+
+def _compared(row: Row, reference: Row) -> Row:
+    """With its difference from the reference, by examples where both have kept them."""
+    here, there, found, tables = row.examples, reference.examples, None, None
     if here and there:
         of_a_text = row.entry.experiment["kind"] == GENERATOR
         found = blocks(here, there, row.measure.name, of_a_text=of_a_text)
     if found:
         tables = row.measure.scale * found.run, row.measure.scale * found.reference
-    by = difference(row.values, first.values, tables)
+    by = difference(row.values, reference.values, tables)
     return dataclasses.replace(row, difference=by, blocks=found)
 
 
 def corrected(rows: Sequence[Row]) -> list[Row]:
     """With Holm's p of all the differences that have one."""
-    tested = [row for row in rows if row.difference and row.difference.p is not None]
-    p = holm([row.difference.p for row in tested])
-    by_label = dict(zip((row.label for row in tested), p, strict=True))
-
-    def with_p(row: Row) -> Row:
-        found = dataclasses.replace(row.difference, corrected=by_label[row.label])
-        return dataclasses.replace(row, difference=found)
-
-    return [with_p(row) if row.label in by_label else row for row in rows]
+    found = [*rows]
+    tested = [i for i, row in enumerate(rows) if row.difference and row.difference.p is not None]
+    for index, p in zip(tested, holm([rows[i].difference.p for i in tested]), strict=True):
+        by = dataclasses.replace(rows[index].difference, corrected=p)
+        found[index] = dataclasses.replace(rows[index], difference=by)
+    return found
 
 
 def _state(row: Row) -> list[str]:
@@ -94,13 +103,17 @@ def _state(row: Row) -> list[str]:
     return []
 
 
-def _verdict(row: Row, first: Row) -> str:
-    """One plain sentence on a row and the first."""
-    label, other, found, unit = row.label, first.label, row.difference, row.measure.unit
-    if row.failed or first.failed:
-        return _of_failures(row, first)
+def _verdict(row: Row, reference: Row) -> str:
+    """One plain sentence on a row and the reference."""
+    label, other, found, unit = row.label, reference.label, row.difference, row.measure.unit
+    if reference.failed:
+        return f"{label} and {other} have both failed"
+    if row.failed:  # no value is missing: it is the worse one
+        seeds = len(row.diverged[1]) if row.diverged else 0
+        of = f", {seeds} of its {row.entry.training.seeds} seeds" if seeds else ""
+        return f"{label} is worse than {other}: it has failed{of}"
     if found is None:
-        lacking = label if first.values else other
+        lacking = label if reference.values else other
         return f"{label} and {other} can't be compared yet: {lacking} has no value"
     seeds = "1 seed" if found.seeds[0] == 1 else f"{found.seeds[0]} seeds"
     if found.same:
@@ -122,16 +135,6 @@ def _verdict(row: Row, first: Row) -> str:
     alone = found.p < 1 - CONFIDENCE
     told = f", p {found.corrected:.2g} by Holm" if alone else ""
     return f"{nothing} ({interval} {word}{told}); {_needed(row)}{welch}"
-
-
-def _of_failures(row: Row, first: Row) -> str:
-    """A variant that fails is no missing value: it is the worse one."""
-    if row.failed and first.failed:
-        return f"{row.label} and {first.label} have both failed"
-    which, failed = ("worse", row) if row.failed else ("better", first)
-    seeds = len(failed.diverged[1]) if failed.diverged else 0
-    of = f", {seeds} of its {failed.entry.training.seeds} seeds" if seeds else ""
-    return f"{row.label} is {which} than {first.label}: {failed.label} has failed{of}"
 
 
 def _of_one_seed(row: Row) -> str:

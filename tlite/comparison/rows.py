@@ -33,7 +33,7 @@ class Row:
     diverged: tuple[int, list[int]] | None
     """The step at which a training loss was not finite, and of which seeds: that ends a run."""
     difference: Difference | None = None
-    """From the first row, which has none itself."""
+    """From the reference, which has none itself."""
     blocks: Blocks | None = None
     """What both have found of each example, where it is known."""
 

@@ -116,7 +116,7 @@ def _shown(results: Results, records: Sequence[dict[str, Any]]) -> list[dict[str
     """What people read of each record, by the column's title."""
     spreads = [record["standard_deviation"] for record in records]
     value = results.measure.title + (" ± SD" if any(s is not None for s in spreads) else "")
-    first = records[0]["entry"]
+    first = results.reference.label
     minus = f"minus {first if len(first) <= SHORT else 'the first'}, 95 %"
     left_out = {minus} if len(records) == 1 else set()
     left_out |= {"p (Holm)"} if len(results.intervals) < 2 else set()
