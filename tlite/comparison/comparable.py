@@ -141,7 +141,7 @@ def warnings(entries: Sequence[Entry]) -> list[str]:
         found.append("the tokenizers differ: losses are in bits per byte of the text")
     if changed := _made_otherwise(entries):
         found.append(f"they were not made with the same {', '.join(changed)}")
-    if pretrained := [entry for entry in entries if is_pretrained(entry.experiment)]:
+    if pretrained := [entry for entry in entries if has_pretraining(entry.experiment)]:
         found.append("what came before training, of pre-trained models say, is not counted")
         if one := [entry.label for entry in pretrained if entry.training.seeds > 1]:
             found.append(
@@ -151,7 +151,7 @@ def warnings(entries: Sequence[Entry]) -> list[str]:
     return found
 
 
-def is_pretrained(experiment: Mapping[str, Any]) -> bool:
+def has_pretraining(experiment: Mapping[str, Any]) -> bool:
     """Whether it starts from a model that was trained before, its own or another's."""
     settings = experiment.get("pretraining")
     return bool(settings) and settings.get("pretraining_steps") != 0

@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 from tlite import functional as F
 from tlite.data import draw_windows, every_window
 from tlite.models import GeneratorConfig, TransformerGenerator
-from tlite.training.step import Task
+from tlite.training.step import Task, scores
 
 
 def generator_task(
@@ -39,12 +39,7 @@ def generator_task(
     def evaluate(model, batch):
         """By window and position in the context, (B, T) each."""
         inputs, targets, weights = batch
-        logits = run(model, inputs)
-        return {
-            "loss": weights * F.token_cross_entropy(logits, targets),
-            "accuracy": weights * (logits.argmax(-1) == targets),
-            "count": weights,
-        }
+        return scores(run(model, inputs), targets, weights)
 
     return Task(
         init=lambda rng: TransformerGenerator(config, rng=rng),

@@ -11,7 +11,7 @@ from jaxtyping import Int
 from tlite import functional as F
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 from tlite.text.pairs import pad_tokens
-from tlite.training.step import Buckets, Task
+from tlite.training.step import Buckets, Task, scores
 
 
 class Bucket(NamedTuple):
@@ -88,11 +88,7 @@ def translator_task(
         source, target = batch
         logits, expected = model(source, target[:, :-1]), target[:, 1:]
         weights = (expected != config.symbols.pad).astype(logits.dtype)
-        return {
-            "loss": (weights * F.token_cross_entropy(logits, expected)).sum(1),
-            "accuracy": (weights * (logits.argmax(-1) == expected)).sum(1),
-            "count": weights.sum(1),
-        }
+        return {n: a.sum(1) for n, a in scores(logits, expected, weights).items()}
 
     return Task(
         init=lambda rng: TransformerSeq2Seq(config, rng=rng),
