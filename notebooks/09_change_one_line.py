@@ -209,7 +209,8 @@ side_by_side = dataclasses.replace(mine, block=Parallel())
 # same numbers and sees the same batches, so their losses on the held-out text are compared in
 # pairs: what a lucky seed is worth is in both and falls out. `difference` is what `tlite compare`
 # uses. With the mean $d$ of the $n$ differences and their standard deviation $s$ it gives
-# $d \pm t\, s / \sqrt n$, and $t$ (2.78 for $n = 5$) makes it a 95 % interval.
+# $d \pm t\, s / \sqrt n$, and $t$ (2.78 for $n = 5$) makes it a 95 % interval: for other seeds, on
+# this very text (`tlite compare`, where runs have kept what they find of each window: of others).
 
 # %%
 variants = {

@@ -88,17 +88,24 @@ def _is_own(values: Any) -> bool:
 
 
 def _filled(kind: type, values: dict[str, Any]):
-    hints = get_type_hints(kind)
-    earlier = {f.metadata["was"]: f.name for f in dataclasses.fields(kind) if "was" in f.metadata}
-    given = {earlier.get(name, name): value for name, value in values.items() if name != "kind"}
-    if hasattr(kind, "read_earlier"):
-        given = kind.read_earlier(given)
+    hints, given = get_type_hints(kind), of_today(kind, values)
     if unknown := given.keys() - {f.name for f in dataclasses.fields(kind)}:
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
     if missing := required - given.keys():
         raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
     return kind(**{name: _field(name, hints[name], value) for name, value in given.items()})
+
+
+def of_today(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Fields that `to_dict` wrote, of earlier versions too, as they are named today.
+
+    Raises:
+        ValueError: one says what there is no more.
+    """
+    earlier = {f.metadata["was"]: f.name for f in dataclasses.fields(kind) if "was" in f.metadata}
+    given = {earlier.get(name, name): value for name, value in values.items() if name != "kind"}
+    return kind.read_earlier(given) if hasattr(kind, "read_earlier") else given
 
 
 def _field(name: str, kind, value: Any):

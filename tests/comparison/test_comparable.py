@@ -11,6 +11,7 @@ from tlite.comparison.entries import find_entries
 from tlite.data import LabelledText, TextFile
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
+from tlite.experiment import Pretraining
 
 
 def entries(tmp_path, *runs):
@@ -130,6 +131,18 @@ def test_another_context_of_a_generator_is_warned_of(tmp_path):
     assert common_measure(runs)
     (told,) = warnings(runs)
     assert "the contexts differ" in told
+
+
+def test_one_pretrained_model_under_several_seeds_is_one_draw(tmp_path):
+    first = replace(CLASSIFIER, pretraining=Pretraining())
+    none = replace(CLASSIFIER, pretraining=Pretraining(pretraining_steps=0))
+    runs = entries(
+        tmp_path, (CLASSIFIER, {}), (first, {}), (none, {}), (varied(first, seeds=1), {})
+    )
+    assert warnings(runs) == [
+        "what came before training, of pre-trained models say, is not counted",
+        "one pre-trained model is under all seeds of r1: what another would do is in no interval",
+    ]
 
 
 def test_what_was_made_with_other_sources_is_warned_of(tmp_path):

@@ -48,7 +48,7 @@ def test_everything_is_written_and_a_rerun_replaces_it(runs, tmp_path, capsys):
     to = tmp_path / "to" / "there"
     compare(runs, to)
     told = capsys.readouterr().out
-    assert "b is 0.110 ± 0.025 nats better than a, 3 seeds" in told
+    assert "b is 0.110 ± 0.025 (over seeds, on these texts) nats better than a, 3 seeds" in told
     assert f"written into {to}: " in told
     assert listed(to) == WRITTEN
     (to / "mine.txt").write_text("kept")
@@ -75,8 +75,9 @@ def test_runs_have_a_new_folder_each_time_a_study_its_own(runs, tmp_path, capsys
     study = fake_study(tmp_path, {"base": "a", "rms": "b"})
     capsys.readouterr()
     compare([study])
+    told = capsys.readouterr().out
     assert listed(study / "comparison") == WRITTEN
-    assert "rms is 0.110 ± 0.025 nats better than base, 3 seeds" in capsys.readouterr().out
+    assert "rms is 0.110 ± 0.025 (over seeds, on these texts) nats better than base" in told
     compare([study, runs[1]], tmp_path / "both")
     assert "b is 0.110" in capsys.readouterr().out
 

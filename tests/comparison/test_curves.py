@@ -9,15 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
-from tlite.comparison.curves import (
-    draw,
-    flops,
-    look_of,
-    minutes,
-    plot_curves,
-    plot_differences,
-    tokens,
-)
+from tlite.comparison.curves import draw, look_of, plot_curves, plot_differences, spent
 from tlite.comparison.entries import find_entries
 from tlite.comparison.results import find_results
 from tlite.models import LogisticConfig
@@ -40,7 +32,7 @@ def two(tmp_path_factory):
 
 
 def test_lines_and_bands_are_at_the_validations(two):
-    figure = plot_curves(two, "step", lambda row: row.course.validated[0])
+    figure = plot_curves(two, "steps")
     (axes,) = figure.axes
     curves = [line for line in axes.lines if len(line.get_xdata()) > 1]
     assert [line.get_xdata().tolist() for line in curves] == [[10, 20, 30, 40], [10, 20, 30]]
@@ -70,9 +62,9 @@ def test_every_picture_is_drawn_and_no_name_is_read_as_a_formula(two):
 def test_tokens_flops_and_minutes_rise_with_the_steps(two):
     row = two.rows[0]
     of_steps = np.array([1, 2, 3, 4]) / 4
-    np.testing.assert_allclose(tokens(row), 1280 * of_steps)
-    np.testing.assert_allclose(flops(row), row.flops * of_steps)
-    np.testing.assert_allclose(minutes(row), row.minutes * of_steps)
+    whole = {"tokens": 1280, "flops": row.flops, "minutes": row.minutes[-1]}
+    for what, number in whole.items():
+        np.testing.assert_allclose(spent(row, what), number * of_steps)
 
 
 def test_what_is_not_known_is_not_drawn(tmp_path):
@@ -103,7 +95,7 @@ def test_thirty_runs_are_drawn(tmp_path):
     one = varied(GENERATOR, seeds=2, steps=10)
     runs = [(f"run {i}", one, [1 + 0.01 * i, 1.1 + 0.01 * i], None) for i in range(30)]
     found = results(tmp_path, *runs)
-    figure = plot_curves(found, "step", lambda row: row.course.validated[0])
+    figure = plot_curves(found, "steps")
     (legend,) = figure.legends
     assert len(legend.get_texts()) == 30
     figure.canvas.draw()

@@ -14,11 +14,13 @@ from tests.helpers.fake_runs import (
     fake_study,
     varied,
 )
+from tlite.comparison.configs import differing_fields
 from tlite.comparison.entries import find_entries, with_defaults
 from tlite.config import to_dict
+from tlite.data import LabelledText
 from tlite.errors import UserError
 from tlite.experiment import Experiment, Pretraining, TokenizerFile
-from tlite.models import Rotary
+from tlite.models import LogisticConfig, Rotary
 
 
 def entries(*folders):
@@ -118,6 +120,21 @@ def test_a_run_of_an_earlier_version_is_one_of_today(tmp_path):
     (entry,) = entries(of_earlier(tmp_path / "r"))
     model = {"norm": "rms", "block": "pre_norm", "positions": Rotary(500.0)}
     assert entry.experiment == json.loads(json.dumps(to_dict(varied(GENERATOR, model))))
+
+
+def test_fields_that_had_another_name_do_not_differ(tmp_path):
+    """As version 0.1.0 wrote them."""
+    data = LabelledText(training=("a",), labels={"1": "bad", "5": "good"}, text_column="review")
+    experiment = dataclasses.replace(
+        CLASSIFIER, data=data, model=LogisticConfig(11, 2, bigrams=60000)
+    )
+    runs = [fake_run(tmp_path / name, experiment) for name in ("old", "new")]
+    content = json.loads((runs[0] / "config.json").read_text())
+    for part, was, name in (("model", "pairs", "bigrams"), ("data", "text", "text_column")):
+        fields = content["experiment"][part]
+        fields[was] = fields.pop(name)
+    (runs[0] / "config.json").write_text(json.dumps(content))
+    assert differing_fields(entries(*runs)) == {}
 
 
 def test_what_is_gone_is_told(tmp_path):

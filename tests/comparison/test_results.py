@@ -1,11 +1,15 @@
 """The sentences: better or worse, by how much, how sure, and what is to be kept in mind."""
 
+import re
+
 import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
 from tlite.comparison.entries import find_entries
 from tlite.comparison.results import decimals, find_results, with_error
+from tlite.comparison.tables import result_table
+from tlite.training.examples import save_examples
 
 FIVE = varied(GENERATOR, seeds=5)
 BASE = np.array([1.50, 1.60, 1.55, 1.58, 1.52])
@@ -25,19 +29,19 @@ def verdict(tmp_path, experiment, reference, run, other=None):
 
 def test_a_better_run(tmp_path):
     told = verdict(tmp_path, FIVE, BASE, BASE - 0.03 + 0.1 * NOISE)
-    assert told == "b is 0.0300 ± 0.0020 nats better than a, 5 seeds"
+    assert told == "b is 0.0300 ± 0.0020 (over seeds, on these texts) nats better than a, 5 seeds"
 
 
 def test_a_worse_run(tmp_path):
     told = verdict(tmp_path, FIVE, BASE, BASE + 0.05 + NOISE)
-    assert told == "b is 0.050 ± 0.020 nats worse than a, 5 seeds"
+    assert told == "b is 0.050 ± 0.020 (over seeds, on these texts) nats worse than a, 5 seeds"
 
 
 def test_no_difference(tmp_path):
     told = verdict(tmp_path, FIVE, BASE, BASE - 0.005 + NOISE)
     assert told == (
-        "b and a: no difference that 5 seeds can show (0.005 ± 0.020 nats better); "
-        "about 81 would show 0.005"
+        "b and a: no difference that 5 seeds can show (0.005 ± 0.020 (over seeds, on these texts) "
+        "nats better); about 81 would show 0.005"
     )
 
 
@@ -55,19 +59,17 @@ def test_equal_runs_have_the_same_numbers(tmp_path):
 def test_more_is_better_of_accuracy_and_it_is_told_in_points(tmp_path):
     experiment = varied(CLASSIFIER, seeds=5)
     told = verdict(tmp_path, experiment, BASE - 1, BASE - 0.95 + NOISE)
-    assert told == "b is 5.0 ± 2.0 points better than a, 5 seeds"
+    assert told == "b is 5.0 ± 2.0 (over seeds, on these texts) points better than a, 5 seeds"
 
 
 def test_other_seeds_are_compared_by_welch(tmp_path):
     later = varied(FIVE, seed=10, seeds=3)
     told = verdict(tmp_path, FIVE, BASE, BASE[:3] + 0.2, later)
     assert told.startswith("b is 0.200 ± 0.0")
-    assert told.endswith(
-        "nats worse than a, 3 and 5 seeds, which are not the same: by Welch's interval"
-    )
+    assert told.endswith("worse than a, 3 and 5 seeds; not of the same seeds: Welch's interval")
     told = verdict(tmp_path / "near", FIVE, BASE, BASE[:3] + 0.01, later)
     assert told.startswith("b and a: no difference that 3 and 5 seeds can show")
-    assert "by Welch's interval" in told
+    assert "Welch's interval" in told
 
 
 def test_one_seed_wants_two(tmp_path):
@@ -89,12 +91,100 @@ def test_only_the_seeds_of_both_are_compared_and_all_are_in_the_mean(tmp_path):
     assert found.rows[1].difference.mean == pytest.approx(0.1 + NOISE[:3].mean())
 
 
-def test_several_intervals_are_said_to_be_by_themselves(tmp_path):
-    runs = [(name, FIVE, BASE + shift) for name, shift in [("a", 0), ("b", 0.1), ("c", 0.2)]]
-    assert results(tmp_path, *runs).notes == [
-        "each interval is a 95 % one by itself: that all 2 hold is less sure"
+def test_of_several_holms_correction_decides(tmp_path):
+    """What one comparison would show is not shown among three, and the table says so."""
+    runs = [("a", FIVE, BASE)]
+    runs += [(name, FIVE, BASE + 0.021 + NOISE * sign) for name, sign in [("b", 1), ("c", -1)]]
+    runs += [("far", FIVE, BASE + 0.2 + NOISE)]
+    found = results(tmp_path, *runs)
+    assert [row.difference.p < 0.05 for row in found.rows[1:]] == [True, True, True]
+    assert [row.difference.shown for row in found.rows[1:]] == [False, False, True]
+    assert found.verdicts[0].startswith("b and a: no difference that 5 seeds can show (0.021 ± ")
+    assert "worse, p 0.082 by Holm)" in found.verdicts[0]
+    assert found.notes[0].startswith("p is Holm's, of 3 differences")
+    header, *rows = result_table(found).cells
+    assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
+    alone = results(tmp_path / "two", *runs[:2])
+    assert alone.rows[1].difference.shown
+    assert alone.notes == []
+    assert "p (Holm)" not in result_table(alone).cells[0]
+
+
+def of_examples(tmp_path, experiment, own, runs=2, seeds=5, examples=400, by=0.0, later=0):
+    """Results of runs that find the same texts hard, each `own` more."""
+    rng = np.random.default_rng(0)
+    hard, folders = rng.standard_normal(examples), []
+    for index in range(runs):
+        of_text = hard + own * rng.standard_normal(examples) + by * index
+        of_all = 3 + of_text + 0.01 * rng.standard_normal((seeds, examples))
+        of_all += 0.005 * rng.standard_normal((seeds, 1))
+        one = varied(experiment, seeds=seeds, seed=later * index)
+        folders.append(fake_run(tmp_path / "ab"[index], one, examples=of_all))
+    return find_results(find_entries(folders))
+
+
+def test_intervals_are_for_new_texts_where_each_is_known(tmp_path):
+    found = of_examples(tmp_path, CLASSIFIER, 0.5, by=0.3)
+    whole, parts = found.rows[1].difference.half_width, found.rows[1].difference.parts
+    assert parts[0] < parts[1] < whole
+    told = found.verdicts[0]
+    assert re.fullmatch(
+        r"b is 30\.\d ± 7\.\d \(seeds 0\.\d+, texts 6\.\d\) points better than a, "
+        r"5 seeds, 400 texts",
+        told,
+    )
+
+
+def test_no_difference_on_new_texts_and_how_many_would_show_it(tmp_path):
+    """What five seeds show on these texts other texts need not."""
+    found = of_examples(tmp_path, CLASSIFIER, 0.5, by=0.04)
+    seeds, texts = found.rows[1].difference.parts
+    assert seeds < abs(found.rows[1].difference.mean) < texts
+    assert found.verdicts[0].startswith("b and a: no difference that 5 seeds, 400 texts can show (")
+    assert re.search(r"; about \d,\d{3} texts would show \d", found.verdicts[0])
+
+
+def test_windows_of_a_text_are_told_in_blocks(tmp_path):
+    found = of_examples(tmp_path, GENERATOR, 0.1, by=0.5, later=20)
+    assert re.search(
+        r"\(seeds 0\.\d+, text 0\.\d+\) nats worse than a, 5 and 5 seeds, 20 blocks of 20 windows; "
+        "not of the same seeds: Welch's interval$",
+        found.verdicts[0],
+    )
+
+
+def test_of_one_seed_texts_are_told_and_seeds_are_not_known(tmp_path):
+    found = of_examples(tmp_path, CLASSIFIER, 0.5, seeds=1, by=0.3)
+    assert found.rows[1].difference.half_width is None
+    assert re.search(
+        r"with the one seed that both have: two seeds of each are needed for an interval "
+        r"\(on new texts ± 7\.\d, with these seeds\)$",
+        found.verdicts[0],
+    )
+
+
+@pytest.mark.parametrize("why", ["other step", "other seeds", "damaged", "other examples"])
+def test_examples_of_something_else_are_not_taken(tmp_path, why):
+    experiment = varied(CLASSIFIER, seeds=2)
+    rng = np.random.default_rng(0)
+    runs = [
+        fake_run(tmp_path / name, experiment, examples=rng.random((2, 50))) for name in ("a", "b")
     ]
-    assert results(tmp_path / "two", *runs[:2]).notes == []
+    found = find_results(find_entries(runs)).rows[1].difference
+    assert found.examples == 50
+    sums = {"accuracy": rng.random((2, 50)), "count": np.ones((2, 50))}
+    if why == "damaged":
+        content = (runs[1] / "examples.npz").read_bytes()
+        (runs[1] / "examples.npz").write_bytes(content[:900] + b"?" * 20 + content[920:])
+    else:
+        number = 60 if why == "other examples" else 50
+        members = 3 if why == "other seeds" else 2
+        sums = {"accuracy": rng.random((members, number)), "count": np.ones((members, number))}
+        save_examples(runs[1], 30 if why == "other step" else 40, sums)
+    again = find_results(find_entries(runs))
+    assert again.rows[1].difference.examples == 0
+    assert "over seeds, on these texts" in again.verdicts[0]
+    assert again.rows[1].difference.mean == found.mean
 
 
 def test_one_run_alone_is_told_without_a_comparison(tmp_path):
@@ -134,18 +224,31 @@ def test_an_interval_without_a_width_is_no_proof(tmp_path):
     assert "would show" not in on_average
 
 
-def test_what_has_failed_is_told(tmp_path):
+def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
+    """It is worse than what has not failed, and no missing value."""
     study = tmp_path / "s"
     fake_run(study / "base", FIVE, BASE)
     final = np.where(np.arange(5) == 3, np.nan, BASE)
     fake_run(study / "high", varied(FIVE, learning_rate=1.0), final)
-    fake_study(study, {"base": "base", "high": "high"}, ["higher"])
+    fake_run(study / "large", FIVE, BASE - 0.1)
+    variants = {"base": "base", "high": "high", "large": "large"}
+    fake_study(study, variants, ["higher"], {"large": "no memory"})
     found = find_results(find_entries([study]))
     assert found.notes == [
         "higher failed: it was not finite",
-        "high has failed: its training loss is not finite at step 1",
+        "high has failed: the training loss of seed 3 is not finite at step 1",
+        "large has failed: no memory",
     ]
-    assert found.verdicts == ["high and base can't be compared yet: high has no value"]
+    assert found.verdicts == [
+        "high is worse than base: it has failed, 1 of its 5 seeds",
+        "large is worse than base: it has failed",
+    ]
+    assert [row[1] for row in result_table(found).cells[2:]] == ["failed", "failed"]
+    turned = find_results(find_entries([study / "high", study / "base", study / "large"]))
+    assert turned.verdicts[0] == found.verdicts[0]
+    assert turned.verdicts[1].startswith("large is 0.1000 nats better than base")
+    both = find_results(find_entries([study / "high", study / "high"]))
+    assert both.verdicts == ["high (2) and high have both failed"]
 
 
 def test_a_measure_that_a_run_lacks_is_told(tmp_path):

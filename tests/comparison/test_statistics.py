@@ -1,4 +1,4 @@
-"""Known cases: the same runs, a planted difference, how often intervals cover, how many seeds."""
+"""Known cases: the same runs, a planted difference, how often intervals cover, what it takes."""
 
 import numpy as np
 import pytest
@@ -7,83 +7,147 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tlite.comparison.statistics import (
-    MOST_SEEDS,
+    EXAMPLES,
+    SEEDS,
+    Difference,
     difference,
-    paired,
+    holm,
+    number_needed,
     quantile,
-    seeds_needed,
     spread,
-    welch,
+    variance,
 )
 
-STUDIES, SEEDS, PLANTED = 2000, 5, -0.01
+STUDIES, PLANTED = 600, -0.01
 NUMBERS = st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8)
+OVER = {"seeds": (0.03, 0.0), "texts": (0.0, 0.5), "both": (0.03, 0.5)}
 
 
 def by_seed(values, first=0):
     return dict(enumerate(map(float, values), first))
 
 
-@pytest.fixture(scope="module")
-def studies():
-    """(2, N, M): reference and run; what a seed decides is in both, and most of the spread."""
-    rng = np.random.default_rng(0)
-    of_seed = 1 + rng.normal(0, 0.05, (STUDIES, SEEDS))
-    noise = rng.normal(0, 0.01, (2, STUDIES, SEEDS))
-    return of_seed + noise + np.array([0.0, PLANTED])[:, None, None]
+def coverage(tables, found):
+    """The share of studies (K, S, N) whose interval holds the planted difference."""
+    return np.mean(np.abs(tables.mean((-2, -1)) - PLANTED) <= found.half_width)
 
 
-def coverage(intervals):
-    """The share of (mean, half width) that the planted difference lies in."""
-    return np.mean([abs(mean - PLANTED) <= half_width for mean, half_width in intervals])
+def drawn(rng, of_seed, of_text, seeds, texts, studies=STUDIES):
+    """Differences (K, S, N): each is a seed's, a text's and their own."""
+    own = 0.3 * rng.standard_normal((studies, seeds, texts), np.float32)
+    of_seeds = of_seed * rng.standard_normal((studies, seeds, 1))
+    return PLANTED + of_seeds + of_text * rng.standard_normal((studies, 1, texts)) + own
 
 
-def test_the_interval_covers_the_difference_in_95_of_100_studies(studies):
-    found = [paired(run, reference) for reference, run in zip(*studies, strict=True)]
-    assert 0.93 <= coverage((d.mean, d.half_width) for d in found) <= 0.97
+@pytest.mark.parametrize("texts", [200, 2000])
+@pytest.mark.parametrize("seeds", [5, 10])
+@pytest.mark.parametrize("over", OVER)
+def test_the_interval_covers_the_difference_in_95_of_100_studies(over, seeds, texts):
+    """With new seeds and texts in each; one of seeds alone holds only where texts say nothing."""
+    tables = drawn(np.random.default_rng(0), *OVER[over], seeds, texts)
+    assert 0.92 <= coverage(tables, variance(tables)) <= 0.98
+    of_seeds = coverage(tables, variance(tables.mean(-1, keepdims=True)))
+    assert (of_seeds >= 0.92) == (over == "seeds")
 
 
-def test_a_wrong_interval_would_not(studies):
-    """Without pairing it is far too wide, and with z for t too narrow."""
-    pairs = list(zip(*studies, strict=True))
-    unpaired = [welch(run, reference) for reference, run in pairs]
-    assert coverage((d.mean, d.half_width) for d in unpaired) > 0.99
-    z = stats.norm.ppf(0.975) / np.sqrt(SEEDS)
-    narrow = [((b - a).mean(), z * (b - a).std(ddof=1)) for a, b in pairs]
-    assert coverage(narrow) < 0.9
+def right(rng, seeds, hard, wanders):
+    """Whether classifiers have each text right (K, S, N), the texts of a model as hard as told."""
+    studies, _, texts = hard.shape
+    of_seed = 0.03 * rng.standard_normal((studies, seeds, 1))
+    own = wanders * rng.standard_normal((studies, seeds, texts))
+    return (hard + of_seed + own > 0).astype(np.float32)
 
 
-def test_two_groups_are_covered_too():
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("shared", [True, False])
+def test_classifiers_that_disagree_on_texts_are_covered(seeds, shared):
+    """Two models that are equal on average, and find other texts hard."""
     rng = np.random.default_rng(1)
-    groups = rng.normal(0, 0.03, (STUDIES, 3)) + PLANTED, rng.normal(0, 0.01, (STUDIES, 6))
-    found = [welch(run, reference) for run, reference in zip(*groups, strict=True)]
-    assert 0.93 <= coverage((d.mean, d.half_width) for d in found) <= 0.97
+    own = rng.standard_normal((2, STUDIES, 1, 400))
+    hard = 0.5 + (rng.standard_normal((STUDIES, 1, 400)) + 0.5 * own) / np.sqrt(1.25)
+    run, reference = (right(rng, seeds, of_model, 0.3) for of_model in hard)
+    found = variance(run - reference) if shared else variance(run, -reference)
+    means = (run - reference).mean((-2, -1))
+    assert 0.92 <= np.mean(np.abs(means) <= found.half_width) <= 0.98
+    of_seeds = variance(*(side.mean(-1, keepdims=True) for side in (run, -reference)))
+    assert np.mean(np.abs(means) <= of_seeds.half_width) < 0.92
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_seeds_alone_make_no_difference_in_95_of_100_studies_on_new_texts(shared):
+    """One model twice: under the same seeds with other noise, or under other seeds."""
+    rng, shown = np.random.default_rng(2), 0
+    for _ in range(400):
+        hard = 0.5 + rng.standard_normal((1, 1, 300))
+        sides = [right(rng, 5, hard, 0.5)[0] for _ in range(2)]
+        values = by_seed(sides[0].mean(-1)), by_seed(sides[1].mean(-1), 0 if shared else 9)
+        found = difference(*values, tuple(sides))
+        assert found.method == ("paired" if shared else "welch")
+        shown += found.shown
+    assert 0.02 <= shown / 400 <= 0.08
+
+
+def test_without_examples_it_is_students_or_welchs():
+    rng = np.random.default_rng(3)
+    tables = PLANTED + 0.01 * rng.standard_normal((2000, 5, 1))
+    assert 0.93 <= coverage(tables, variance(tables)) <= 0.97
+    z = stats.norm.ppf(0.975) / quantile(4)
+    assert np.mean(np.abs(tables.mean((1, 2)) - PLANTED) <= z * variance(tables).half_width) < 0.9
+    rng = np.random.default_rng(1)
+    run = PLANTED + rng.normal(0, 0.03, (2000, 3, 1))
+    reference = rng.normal(0, 0.01, (2000, 6, 1))
+    means = run.mean((1, 2)) - reference.mean((1, 2))
+    found = variance(run, -reference)
+    assert 0.93 <= np.mean(np.abs(means - PLANTED) <= found.half_width) <= 0.97
+
+
+def test_one_part_alone_is_never_below_zero_nor_above_the_whole():
+    tables = drawn(np.random.default_rng(4), 0.0, 0.0, 3, 20)
+    found = variance(tables)
+    assert (found.whole >= np.maximum(found.seeds, found.examples)).all()
+    assert (found.freedom >= 2).all()
+    same_for_all = np.zeros((3, 1)) + np.linspace(0, 1, 7)
+    only_texts = variance(same_for_all)
+    assert only_texts.seeds == pytest.approx(0)
+    assert only_texts.half_width == pytest.approx(
+        quantile(6) * same_for_all[0].std(ddof=1) / 7**0.5
+    )
 
 
 @given(NUMBERS, NUMBERS)
 def test_paired_is_scipys(one, other):
     number = min(len(one), len(other))
-    run, reference = np.array(one[:number]), np.array(other[:number])
-    found = paired(run, reference)
-    if found.deviation < 1e-9:  # scipy divides by it
+    run, reference = one[:number], other[:number]
+    found = difference(by_seed(run), by_seed(reference))
+    if not found.half_width:  # scipy divides by it
         return
     test = stats.ttest_rel(run, reference)
     low, high = test.confidence_interval(0.95)
     np.testing.assert_allclose([found.mean, found.half_width], [(low + high) / 2, (high - low) / 2])
+    assert found.p == pytest.approx(test.pvalue)
     assert found.shown == (test.pvalue < 0.05)
 
 
 @pytest.mark.filterwarnings("ignore:Precision loss")
 @given(NUMBERS, NUMBERS)
 def test_welch_is_scipys(one, other):
-    run, reference = np.array(one), np.array(other)
-    found = welch(run, reference)
-    if found.deviation < 1e-9:
+    found = difference(by_seed(one), by_seed(other, first=100))
+    if not found.half_width:
         return
-    test = stats.ttest_ind(run, reference, equal_var=False)
+    test = stats.ttest_ind(one, other, equal_var=False)
     low, high = test.confidence_interval(0.95)
     np.testing.assert_allclose(found.mean - found.half_width, low, atol=1e-9)
     np.testing.assert_allclose(found.mean + found.half_width, high, atol=1e-9)
+    assert found.p == pytest.approx(test.pvalue)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_his_steps_do(p):
+    rejected, left = set(), sorted(range(len(p)), key=lambda i: p[i])
+    while left and p[left[0]] * len(left) < 0.05:
+        rejected.add(left.pop(0))
+    assert {i for i, value in enumerate(holm(p)) if value < 0.05} == rejected
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
 
 
 def test_equal_runs_are_the_same():
@@ -102,19 +166,21 @@ def test_a_planted_difference_is_found_and_another_noise_is_not():
     assert not difference(by_seed(reference + noise), by_seed(reference)).shown
 
 
-def test_only_seeds_that_both_have_are_paired():
+def test_where_both_have_most_of_the_seeds_these_are_paired():
     run, reference = by_seed([1.0, 1.2, 5.0]), by_seed([7.0, 1.1, 1.3, 5.2], first=-1)
     found = difference(run, reference)
-    shared = paired(np.array([1.0, 1.2, 5.0]), np.array([1.1, 1.3, 5.2]))
-    assert found == shared
-    assert found.seeds == (3, 3)
+    assert found == difference(run, by_seed([1.1, 1.3, 5.2]))
+    assert (found.seeds, found.method) == ((3, 3), "paired")
 
 
-def test_without_common_seeds_it_is_welchs():
-    run, reference = by_seed([1.0, 1.2]), by_seed([1.1, 1.3, 1.4], first=10)
+def test_two_shared_seeds_of_ten_do_not_discard_sixteen_others():
+    rng = np.random.default_rng(5)
+    run, reference = (by_seed(0.01 * rng.standard_normal(10), first) for first in (0, 8))
     found = difference(run, reference)
-    assert found == welch(np.array([*run.values()]), np.array([*reference.values()]))
-    assert found.method == "welch"
+    assert (found.seeds, found.method) == ((10, 10), "welch")
+    assert found.half_width < 0.02
+    both = np.array([run[8] - reference[8], run[9] - reference[9]])
+    assert quantile(1) * both.std(ddof=1) / 2**0.5 > 2 * found.half_width
 
 
 @pytest.mark.parametrize(
@@ -132,6 +198,25 @@ def test_one_seed_has_no_interval(run, reference, method):
     assert not found.shown
     assert found.method == method
     assert found.mean < 0
+    assert found.parts == (None, None)
+
+
+def test_of_one_seed_the_part_of_texts_is_known():
+    rng = np.random.default_rng(6)
+    one, other = rng.standard_normal((2, 1, 50))
+    found = difference({0: one.mean()}, {0: other.mean()}, (one, other))
+    assert found.half_width is None
+    (interval,) = stats.ttest_1samp(one[0] - other[0], 0).confidence_interval()[1:]
+    assert found.mean + found.parts[1] == pytest.approx(interval)
+
+
+def test_tables_are_paired_by_seed():
+    rng = np.random.default_rng(7)
+    one, other = rng.standard_normal((4, 30)), rng.standard_normal((3, 30))
+    found = difference(by_seed(one.mean(1)), by_seed(other.mean(1), first=1), (one, other))
+    expected = variance(one[1:] - other)
+    assert found.half_width == pytest.approx(expected.half_width)
+    assert (found.seeds, found.examples) == ((3, 3), 30)
 
 
 def test_nothing_is_no_difference():
@@ -140,38 +225,51 @@ def test_nothing_is_no_difference():
 
 
 def test_groups_without_spread_have_a_width_of_0():
-    found = welch(np.ones(2), np.zeros(3))
+    found = difference(by_seed([1, 1]), by_seed([0, 0, 0], first=5))
     assert (found.mean, found.half_width, found.shown) == (1, 0, False)
 
 
 @pytest.mark.parametrize(("mean", "deviation"), [(0.01, 0.01), (0.02, 0.01), (0.005, 0.01)])
 def test_so_many_seeds_show_a_difference_in_80_of_100_studies(mean, deviation):
     """By simulation: with two fewer the power is below 0.8, with two more above."""
-    rng, number = np.random.default_rng(3), seeds_needed(mean, deviation)
+    rng, number = np.random.default_rng(3), number_needed(mean, deviation**2)
 
     def power(seeds):
-        drawn = rng.normal(mean, deviation, (10_000, seeds))
-        half = quantile(seeds - 1) * drawn.std(1, ddof=1) / np.sqrt(seeds)
-        return np.mean(np.abs(drawn.mean(1)) > half)
+        drawn = rng.normal(mean, deviation, (10_000, seeds, 1))
+        return np.mean(np.abs(drawn.mean((1, 2))) > variance(drawn).half_width)
 
     assert power(number - 2) < 0.8 < power(number + 2)
 
 
 def test_seeds_of_two_groups_show_a_difference_in_80_of_100_studies():
-    deviation = np.hypot(0.01, 0.02)
-    number = seeds_needed(0.02, deviation, groups=2)
     rng = np.random.default_rng(4)
-    run = rng.normal(0.02, 0.01, (1000, number))
-    reference = rng.normal(0, 0.02, (1000, number))
-    shown = [welch(a, b).shown for a, b in zip(run, reference, strict=True)]
-    assert 0.75 < np.mean(shown) < 0.87
+    number = number_needed(0.02, 0.01**2 + 0.02**2, groups=2)
+    run = rng.normal(0.02, 0.01, (1000, number, 1))
+    reference = rng.normal(0, 0.02, (1000, number, 1))
+    means = run.mean((1, 2)) - reference.mean((1, 2))
+    assert 0.75 < np.mean(np.abs(means) > variance(run, -reference).half_width) < 0.87
+
+
+@pytest.mark.parametrize("what", ["seeds", "texts"])
+def test_so_many_seeds_or_texts_show_it_where_both_vary(what):
+    """Advised by a large study, tried in many with so many of one and as many of the other."""
+    rng, of_seed, of_text = np.random.default_rng(8), 0.03, 0.3
+    mean = 0.045
+    (table,) = drawn(rng, of_seed, of_text, 40, 600, studies=1)
+    found = Difference(mean, variance(table), (40, 40), examples=600)
+    number = found.needed if what == "seeds" else found.examples_needed
+    size = (number, 600) if what == "seeds" else (40, number)
+    tables = drawn(rng, of_seed, of_text, *size) - PLANTED + mean
+    shown = np.abs(tables.mean((1, 2))) > variance(tables).half_width
+    assert 0.7 < shown.mean() < 0.9
 
 
 def test_more_seeds_than_anyone_has_are_not_counted():
-    assert seeds_needed(0.0, 0.01) is None
-    assert seeds_needed(1e-9, 0.01) is None
-    assert 0.8 * MOST_SEEDS < seeds_needed(0.09, 1.0) <= MOST_SEEDS
-    assert seeds_needed(1.0, 0.0) == 2
+    assert number_needed(0.0, 1e-4) is None
+    assert number_needed(1e-9, 1e-4) is None
+    assert 0.8 * SEEDS[-1] < number_needed(0.09, 1.0) <= SEEDS[-1]
+    assert number_needed(1.0, 0.0) == 2
+    assert number_needed(0.1, 1.0, EXAMPLES, fixed=0.01, fixed_freedom=4) is None
 
 
 def test_the_spread_of_one_is_not_known():

@@ -11,6 +11,7 @@ from tlite.data import BuiltinText, CopyTask, SyntheticReviews
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
 from tlite.training import TrainingConfig
+from tlite.training.examples import save_examples
 from tlite.training.metrics import summarise
 
 TRAINING = TrainingConfig(steps=40, batch_size=4, evaluate_every=10, seeds=3)
@@ -48,13 +49,22 @@ def varied(experiment, model=(), **training):
 
 
 def fake_run(
-    folder: Path, experiment=GENERATOR, final=None, *, data=None, tokens="t", until=None, others=()
+    folder: Path,
+    experiment=GENERATOR,
+    final=None,
+    *,
+    data=None,
+    tokens="t",
+    until=None,
+    others=(),
+    examples=None,
 ) -> Path:
     """A run whose measure goes to `final` (M,) at its last step, or stopped at `until`.
 
     Args:
         tokens: what stands for the tokenizer's SHA-256.
         others: names of further measures with the same numbers.
+        examples: what the measure is of each example (M, N), in place of `final`.
     """
     folder.mkdir(parents=True)
     content = {
@@ -65,6 +75,10 @@ def fake_run(
     }
     (folder / "config.json").write_text(json.dumps(content))
     training = experiment.training
+    if examples is not None:
+        final = examples.mean(1)
+        sums = {training.select: examples, "count": np.ones_like(examples)}
+        save_examples(folder, training.steps, sums)
     if final is None:
         final = np.linspace(1.0, 1.1, training.seeds)
     lines = [
@@ -76,10 +90,11 @@ def fake_run(
     return folder
 
 
-def fake_study(folder: Path, variants: dict, failed=()) -> Path:
-    """A study of variants (name: run); those that failed have not got so far as a run."""
+def fake_study(folder: Path, variants: dict, failed=(), later=None) -> Path:
+    """A study of variants (name: run); those that failed have not got so far as a run, but for
+    what failed `later` (name: why)."""
     common = {"experiment": {}, "data": {}, "parameters": 1}
-    why = dict.fromkeys(failed, "it was not finite")
+    why = dict.fromkeys(failed, "it was not finite") | (later or {})
     runs = variants | {name: name for name in failed}
     listed = [
         {"name": name, "run": run, "failed": why.get(name)} | common for name, run in runs.items()

@@ -17,6 +17,7 @@ from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2
 from tlite.recipes import ClassifierRecipe, open_recipe, start
 from tlite.training import Trainer, TrainingConfig, TrainState
 from tlite.training.checkpoints import Checkpoints
+from tlite.training.examples import read_examples
 from tlite.training.loop import restore
 from tlite.training.metrics import read_metrics
 
@@ -152,6 +153,23 @@ def assert_same_state(run: ClassifierRecipe, other: ClassifierRecipe) -> None:
     for a, b in zip(*map(jax.tree.leaves, states), strict=True):
         np.testing.assert_array_equal(a, b)
     assert losses[0] == losses[1]
+    ours, theirs = (read_examples(one.run.folder) for one in (run, other))
+    assert ours.step == theirs.step
+    np.testing.assert_array_equal(ours.sums["loss"], theirs.sums["loss"])
+
+
+def assert_has_examples(run) -> None:
+    """What is kept of each example has the means of the best checkpoint's validation, by member."""
+    found, step = read_examples(run.run.folder), run.parameters("best")[1]
+    assert found.step == step
+    lines = {line["step"]: line for line in read_metrics(run.run.metrics) if "accuracy" in line}
+    totals = {name: sums.sum(1) for name, sums in found.sums.items()}
+    means = {name: totals[name] / found.count.sum() for name in ("loss", "accuracy")}
+    if "bytes" in totals:
+        means["bits_per_byte"] = totals["loss"] / np.log(2) / totals["bytes"]
+    for name, values in means.items():
+        right = lines[step].get(f"{name}_members", [lines[step][name]])
+        np.testing.assert_allclose(values, right, rtol=1e-5)
 
 
 def complaint(action, *arguments, **settings) -> str:

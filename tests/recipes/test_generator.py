@@ -13,6 +13,7 @@ import pytest
 
 from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tests.helpers.recipes import (
+    assert_has_examples,
     assert_same_state,
     complaint,
     interrupt,
@@ -117,6 +118,7 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, of_text, capsys):
     bits = total_nats(run, tokens) / math.log(2) / (len(validation.encode()) - first)
     line = read_metrics(run.run.metrics)[-1]
     assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
+    assert_has_examples(run)
     open_recipe(run.run.folder).evaluate(checkpoint="last")
     told = re.search(r", ([\d.]+) bits per byte,", capsys.readouterr().out)
     assert float(told[1]) == pytest.approx(bits, abs=1e-4)

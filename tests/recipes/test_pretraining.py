@@ -108,13 +108,16 @@ def test_the_generator_is_one_and_has_the_classifiers_first_seed():
 
 @pytest.mark.parametrize("in_pretraining", [True, False])
 def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that_was_not(
-    uninterrupted, tmp_path, in_pretraining
+    uninterrupted, tmp_path, in_pretraining, capsys
 ):
     folder = tmp_path / "run"
     run = start_like(uninterrupted, folder)
     with pytest.MonkeyPatch.context() as patch:
         interrupt(patch, 3, in_pretraining)
         assert stopped(run.train).endswith(f"tlite train --resume {folder}")
+    assert (
+        "one pre-trained model is under all 2 seeds: it is a single draw" in capsys.readouterr().out
+    )
     assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
     if in_pretraining:
         assert "no checkpoint yet" in complaint(run.parameters, "best")

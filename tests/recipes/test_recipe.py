@@ -15,6 +15,7 @@ from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
     TRANSFORMER,
+    assert_has_examples,
     assert_same_state,
     complaint,
     interrupt,
@@ -152,6 +153,7 @@ def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, s
     scores = {line["step"]: line[select] for line in lines}
     best = max(scores.values()) if select == "accuracy" else min(scores.values())
     assert scores[run.parameters("best")[1]] == best
+    assert_has_examples(run)
 
 
 # The data

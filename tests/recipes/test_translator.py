@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.recipes import (
     TRANSLATOR,
+    assert_has_examples,
     assert_same_state,
     complaint,
     interrupt,
@@ -116,6 +117,7 @@ def test_a_batch_smaller_than_a_sentence_is_refused(tmp_path):
 
 
 def test_training_lowers_the_loss_and_validates_with_bleu(trained):
+    assert_has_examples(trained)
     lines = [line for line in read_metrics(trained.run.metrics) if line["split"] == "validation"]
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert lines[-1]["loss"] < lines[0]["loss"]

@@ -87,6 +87,7 @@ def assert_same_run(folder: Path, other: Path) -> None:
     steps = [line["step"] for line in lines[0] if line["split"] == "training"]
     assert steps == list(range(1, STEPS + 1))
     assert lines[0] == lines[1]
+    assert (folder / "examples.npz").read_bytes() == (other / "examples.npz").read_bytes()
 
 
 @pytest.fixture(scope="module")

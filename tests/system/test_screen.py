@@ -18,6 +18,10 @@ ADDED = ("  tlite follow RUN --to tensorboard ", "yelp  ")
 
 NEW_EXPERIMENTS = ", yelp:"
 """What the names of experiments end in, and did not yet."""
+SAID_MORE = {
+    "tlite compare runs/one runs/two": r" ± SD| \(on new text ± [\d.]+, with these seeds\)"
+}
+"""What is inside of lines that was not there yet; as it widens columns, spaces do not count."""
 
 ADVICE = "If it is meant: say so in CHANGELOG.md, and name the line in this test."
 
@@ -35,6 +39,9 @@ def test_a_command_prints_what_it_has_printed(printed, command):
     if words := TOLD_BY_TYRO.get(command):
         assert re.search(".*".join(map(re.escape, words)), now, re.DOTALL)
         before, now = (re.sub("(?m)^stderr:.*\n", "", text) for text in (before, now))
+    if more := SAID_MORE.get(command):
+        assert re.search(more, now)
+        before, now = (re.sub(f"{more}| +", "", text) for text in (before, now))
     if not screen.are_near(now, before):
         lines = (text.splitlines(keepends=True) for text in (before, now))
         changes = "".join(difflib.unified_diff(*lines, "before", "now"))

@@ -11,6 +11,7 @@ from tests.helpers.launching import EXPERIMENT, Launched, assert_close, launched
 from tlite.comparison.study import read_study
 from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
+from tlite.training.examples import read_examples
 
 pytest_plugins = "tests.helpers.several"
 
@@ -30,6 +31,15 @@ def test_a_model_divided_over_processes_is_trained_as_a_whole_one(several, toget
     for split in ("training", "validation"):
         ours, theirs = (losses_of(recipe, split) for recipe in (divided, together))
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert_same_examples(divided, together)
+
+
+def assert_same_examples(recipe, other):
+    """What the first process has kept of each example is what one alone would."""
+    ours, theirs = (read_examples(one.run.folder) for one in (recipe, other))
+    assert ours.step == theirs.step
+    np.testing.assert_array_equal(ours.count, theirs.count)
+    np.testing.assert_allclose(ours.sums["loss"], theirs.sums["loss"], atol=1e-4)
 
 
 @pytest.mark.parametrize("member", [0, 3])
@@ -59,6 +69,7 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind):
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
+    assert_same_examples(ours, right)
 
 
 def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, together, tmp_path):

@@ -97,6 +97,23 @@ def test_a_seed_alone_trains_as_among_five():
     assert len({row.tobytes() for row in together[0]}) == 5
 
 
+@pytest.mark.parametrize("several", [{}, SEVERAL])
+def test_each_example_is_found_alone_and_adds_up_on_any_devices(several):
+    """In its place, whatever device scored it; by the program that validates."""
+    found = []
+    for number in (1, 4):
+        trainer = make_trainer(number, **several)
+        parameters = begin(trainer, make_trainer(**several)).parameters
+        batches = validation_batches(TOKENS, MODEL.context, 8, 4)
+        each = trainer.evaluate_each(parameters, batches)
+        for name, sums in trainer.evaluate(parameters, batches).items():
+            np.testing.assert_allclose(each[name].sum(1), sums.sum(1), rtol=1e-5)
+        np.testing.assert_array_equal(each["count"][0], np.ravel(batches[2].sum(-1)))
+        found.append(each["loss"])
+    np.testing.assert_allclose(*found, atol=1e-5)
+    assert np.unique(found[0]).size > found[0].size // 2
+
+
 def test_everything_is_compiled_once():
     trainer = make_trainer(4)
     members = begin(trainer)

@@ -1,6 +1,6 @@
 """Whether entries can be compared, and by what: the same data, the same validation, one measure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,9 +141,20 @@ def warnings(entries: Sequence[Entry]) -> list[str]:
         found.append("the tokenizers differ: losses are in bits per byte of the text")
     if changed := _made_otherwise(entries):
         found.append(f"they were not made with the same {', '.join(changed)}")
-    if any(entry.experiment.get("pretraining") for entry in entries):
+    if pretrained := [entry for entry in entries if has_pretraining(entry.experiment)]:
         found.append("what came before training, of pre-trained models say, is not counted")
+        if one := [entry.label for entry in pretrained if entry.training.seeds > 1]:
+            found.append(
+                f"one pre-trained model is under all seeds of {', '.join(one)}: what another would "
+                "do is in no interval"
+            )
     return found
+
+
+def has_pretraining(experiment: Mapping[str, Any]) -> bool:
+    """Whether it starts from a model that was trained before, its own or another's."""
+    settings = experiment.get("pretraining")
+    return bool(settings) and settings.get("pretraining_steps") != 0
 
 
 def _made_otherwise(entries: Sequence[Entry]) -> list[str]:

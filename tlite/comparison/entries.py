@@ -1,6 +1,7 @@
 """What is compared: runs, and the variants of studies, each with the seeds it has.
 
-Nothing of a run is executed, and no data is read: config.json and metrics.jsonl say it all.
+Nothing of a run is executed, and no data is read: config.json, metrics.jsonl and examples.npz say
+it all.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from tlite.comparison.study import is_study, read_study
-from tlite.config import from_dict, to_dict
+from tlite.config import from_dict, of_today, to_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
 from tlite.pretrained import is_pretrained
@@ -34,6 +35,8 @@ class Entry:
     training: TrainingConfig
     content: dict[str, Any]
     """All of config.json."""
+    failed: str = ""
+    """Why, where a study says that it has."""
 
     @property
     def seeds(self) -> range:
@@ -46,7 +49,7 @@ class Found:
 
     entries: list[Entry]
     missing: list[str]
-    """A sentence for each variant that has failed, or has not begun."""
+    """A sentence for each variant that has not begun, or has failed before."""
 
 
 def find_entries(folders: Sequence[Path]) -> Found:
@@ -69,12 +72,13 @@ def _of_study(folder: Path) -> Found:
     entries, missing = [], []
     for variant in read_study(folder).variants:
         run = folder / variant.run
-        if variant.failed is not None:
+        if (run / "config.json").is_file():
+            entry = _of_run(run, variant.name)
+            entries.append(dataclasses.replace(entry, failed=variant.failed or ""))
+        elif variant.failed is not None:
             missing.append(f"{variant.name} failed: {variant.failed}")
-        elif not (run / "config.json").is_file():
-            missing.append(f"{variant.name} has not begun")
         else:
-            entries.append(_of_run(run, variant.name))
+            missing.append(f"{variant.name} has not begun")
     return Found(entries, missing)
 
 
@@ -143,9 +147,7 @@ def with_defaults(kind: Any, values: Any) -> Any:
         kind = next((k for k in get_args(kind) if getattr(k, "__name__", "") == named), None)
     if not dataclasses.is_dataclass(kind) or not isinstance(values, dict):
         return values
-    if hasattr(kind, "read_earlier"):
-        inner = {name: value for name, value in values.items() if name != "kind"}
-        values = {"kind": kind.__name__} | kind.read_earlier(inner)
+    values = {"kind": kind.__name__} | of_today(kind, values)
     hints, result = get_type_hints(kind), dict(values)
     for field in dataclasses.fields(kind):
         if field.name in values:

@@ -55,8 +55,9 @@ def _list(sentences: Sequence[str], kind: str) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in table.header)
-    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in table.rows)
+    header, *rows = table.cells
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{cells}</tr>" for cells in rows)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 

@@ -6,20 +6,54 @@ import io
 import json
 import re
 import unicodedata
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from tlite.comparison.configs import ABSENT
-from tlite.comparison.results import Results, Row, decimals
+from tlite.comparison.results import Results, decimals
+from tlite.comparison.rows import Row
 
 SHORT = 16  # letters of a name that a column is headed with
 WIDEST = 48  # letters of a cell, on a terminal and in Markdown
 
 
-@dataclass(frozen=True)
-class Table:
-    header: list[str]
-    rows: list[list[str]]
+class Table(NamedTuple):
+    """What people read, and programs."""
+
+    cells: list[list[str]]
+    """The header first."""
+    records: Sequence[dict[str, Any]] = ()
+    """Each row's numbers as they are, by name."""
+
+    def as_text(self) -> str:
+        """Aligned, for a terminal: the first column to the left, the others to the right."""
+        rows = [[clipped(cell) for cell in row] for row in self.cells]
+        widths = [max(map(_places, column)) for column in zip(*rows, strict=True)]
+        lines = []
+        for first, *cells in rows:
+            line = first + " " * (widths[0] - _places(first))
+            for cell, width in zip(cells, widths[1:], strict=True):
+                line += " " * (2 + width - _places(cell)) + cell
+            lines.append(line.rstrip())
+        return "\n".join(lines)
+
+    def as_markdown(self) -> str:
+        header, *rows = self.cells
+        lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
+        return "\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines)
+
+    def as_csv(self) -> str:
+        """A line for each record; of what has parts those of the config."""
+        file = io.StringIO()
+        lines = [
+            {name: value for name, value in record.items() if not isinstance(value, dict)}
+            | {f"config.{name}": value for name, value in record["config"].items()}
+            for record in self.records
+        ]
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        return file.getvalue()
 
 
 def field_table(results: Results) -> Table | None:
@@ -27,72 +61,130 @@ def field_table(results: Results) -> Table | None:
     fields, labels = results.fields, [row.label for row in results.rows]
     if not fields:
         return None
+    cells = [("differs", *fields), *zip(labels, *fields.values(), strict=True)]
     if len(fields) > len(labels):
-        return Table(["differs", *labels], [[name, *texts] for name, texts in fields.items()])
-    columns = zip(labels, *fields.values(), strict=True)
-    return Table(["differs", *fields], [list(cells) for cells in columns])
+        cells = zip(*cells, strict=True)
+    return Table([list(row) for row in cells])
 
 
 def result_table(results: Results) -> Table:
-    """A row for each entry."""
-    first, measure = results.rows[0], results.measure
-    alone = len(results.rows) == 1
-    reference = first.label if len(first.label) <= SHORT else "the first"
-    header = ["", measure.title, *([] if alone else [f"minus {reference}, 95 %"]), "seeds"]
-    header += ["best step", "steps", "parameters", "FLOPs a seed", "tokens/s", "minutes"]
-    places = decimals([row.spread for row in results.rows])
-    places_of_differences = decimals([row.difference.half_width for row in results.intervals])
+    """All of the numbers, a row for each entry."""
+    records = [_record(row) for row in results.rows]
+    for index, record in enumerate(records):
+        record["config"] = {name: texts[index] for name, texts in results.fields.items()}
+    rows = _shown(results, records)
+    return Table([[*rows[0]], *([*row.values()] for row in rows)], records)
+
+
+def _record(row: Row) -> dict[str, Any]:
+    """What is known of a row, as names and numbers."""
+    found, half = row.difference, row.difference and row.difference.half_width
+    of_seeds, of_examples = found.parts if found else (None, None)
+    steps, values = row.curve
+    return {
+        "entry": row.label,
+        "run": str(row.entry.folder),
+        "parameters": row.cost.parameters,
+        "flops": row.flops,
+        "tokens_per_second": row.tokens_per_second,
+        "minutes": float(row.minutes[-1]) if len(row.minutes) else None,
+        "step": row.step,
+        "steps": row.entry.training.steps,
+        "finished": row.finished,
+        "best_step": row.best_step,
+        "seeds": len(row.values),
+        "mean": row.mean,
+        "standard_deviation": row.spread,
+        "difference": found.mean if found else None,
+        "half_width": half,
+        "half_width_of_seeds": of_seeds,
+        "half_width_of_examples": of_examples,
+        "low": None if half is None else found.mean - half,
+        "high": None if half is None else found.mean + half,
+        "p_by_holm": found.corrected if found else None,
+        "method": None if half is None else found.method,
+        "seeds_compared": min(found.seeds) if found else None,
+        "examples_compared": found.examples if found else None,
+        "seeds_needed": found.needed if found and not found.shown else None,
+        "failed": row.diverged and row.diverged[0],
+        "values": {str(seed): value for seed, value in row.values.items()},
+        "curve": {"steps": steps.tolist(), "values": values.tolist()},
+    }
+
+
+def _shown(results: Results, records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """What people read of each record, by the column's title."""
+    spreads = [record["standard_deviation"] for record in records]
+    value = results.measure.title + (" ± SD" if any(s is not None for s in spreads) else "")
+    first = results.reference.label
+    minus = f"minus {first if len(first) <= SHORT else 'the first'}, 95 %"
+    left_out = {minus} if len(records) == 1 else set()
+    left_out |= {"p (Holm)"} if len(results.intervals) < 2 else set()
+    places = decimals(spreads), decimals([record["half_width"] for record in records])
     rows = []
-    for row in results.rows:
-        cells = [row.label, _value_cell(row, places)]
-        cells += [] if alone else [_difference_cell(row, places_of_differences)]
-        rows.append([*cells, *_other_cells(row)])
-    return Table(header, rows)
+    for row, r in zip(results.rows, records, strict=True):
+        mean = _with_half(r["mean"], spreads[len(rows)], f".{places[0]}f")
+        difference = _with_half(r["difference"], r["half_width"], f"+.{places[1]}f")
+        of = "" if r["finished"] else f" of {r['steps']:,}"
+        told = {
+            "": r["entry"],
+            value: "failed" if row.failed else mean,
+            minus: difference.replace("-", "\N{MINUS SIGN}"),
+            "p (Holm)": _told(r["p_by_holm"], ".2g"),
+            "seeds": str(r["seeds"]),
+            "best step": _told(r["best_step"], ","),
+            "steps": f"{r['step']:,}{of}",
+            "parameters": _told(r["parameters"], ","),
+            "FLOPs a seed": _told(r["flops"], ".3g").replace("e+", "e"),
+            "tokens/s": _told(r["tokens_per_second"], ",.0f"),
+            "minutes": _told(r["minutes"], ".1f" if (r["minutes"] or 0) >= 10 else ".2f"),
+        }
+        rows.append({title: text for title, text in told.items() if title not in left_out})
+    return rows
 
 
-def _value_cell(row: Row, places: int) -> str:
-    value = ABSENT if row.mean is None else f"{row.mean:.{places}f}"
-    return value + ("" if row.spread is None else f" ± {row.spread:.{places}f}")
+def _told(value: float | int | None, style: str) -> str:
+    return ABSENT if value is None else f"{value:{style}}"
 
 
-def _difference_cell(row: Row, places: int) -> str:
-    if (found := row.difference) is None:
-        return ABSENT
-    half = "" if found.half_width is None else f" ± {found.half_width:.{places}f}"
-    return f"{found.mean:+.{places}f}{half}".replace("-", "\N{MINUS SIGN}")
-
-
-def _other_cells(row: Row) -> list[str]:
-    course, steps = row.course, row.course.entry.training.steps
-    rate, minutes = course.tokens_per_second, row.minutes
-    return [
-        str(len(row.values)),
-        ABSENT if course.best_step is None else f"{course.best_step:,}",
-        f"{course.step:,}" + ("" if course.finished else f" of {steps:,}"),
-        ABSENT if row.cost.parameters is None else f"{row.cost.parameters:,}",
-        ABSENT if row.flops is None else f"{row.flops:.3g}".replace("e+", "e"),
-        ABSENT if rate is None else f"{rate:,.0f}",
-        ABSENT if minutes is None else f"{minutes:.{1 if minutes >= 10 else 2}f}",
-    ]
+def _with_half(value: float | None, half: float | None, style: str) -> str:
+    return _told(value, style) + ("" if half is None else f" ± {half:{style.lstrip('+')}}")
 
 
 def as_text(results: Results) -> str:
     """For a terminal."""
-    parts = [_aligned(table) for table in (field_table(results), result_table(results)) if table]
+    tables = field_table(results), result_table(results)
+    parts = [table.as_text() for table in tables if table]
     parts += ["\n".join(results.verdicts), "\n".join(f"note: {n}" for n in results.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _aligned(table: Table) -> str:
-    rows = [[clipped(cell) for cell in row] for row in (table.header, *table.rows)]
-    widths = [max(map(_places, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *cells in rows:
-        line = first + " " * (widths[0] - _places(first))
-        for cell, width in zip(cells, widths[1:], strict=True):
-            line += " " * (2 + width - _places(cell)) + cell
-        lines.append(line.rstrip())
-    return "\n".join(lines)
+def as_markdown(results: Results) -> str:
+    """Two tables and a list of sentences."""
+    tables = field_table(results), result_table(results)
+    parts = [table.as_markdown() for table in tables if table]
+    sentences = [*results.verdicts, *(f"Note: {note}" for note in results.notes)]
+    if sentences:
+        parts.append("\n".join(f"- {_in_markdown(sentence)}" for sentence in sentences))
+    return "\n\n".join(parts) + "\n"
+
+
+def as_csv(results: Results) -> str:
+    """A line for each entry."""
+    return result_table(results).as_csv()
+
+
+def as_json(results: Results) -> str:
+    """All there is: also the measure of each seed, and the sentences."""
+    content = {
+        "measure": results.measure.name,
+        "unit": results.measure.unit,
+        "lower_is_better": results.measure.lower,
+        "entries": result_table(results).records,
+        "sentences": results.verdicts,
+        "notes": results.notes,
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def _places(text: str) -> int:
@@ -107,89 +199,7 @@ def clipped(text: str, most: int = WIDEST) -> str:
     return text if len(text) <= most else f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
 
 
-def as_markdown(results: Results) -> str:
-    """Two tables and a list of sentences."""
-    parts = [_markdown(table) for table in (field_table(results), result_table(results)) if table]
-    sentences = [*results.verdicts, *(f"Note: {note}" for note in results.notes)]
-    if sentences:
-        parts.append("\n".join(f"- {_in_markdown(sentence)}" for sentence in sentences))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown(table: Table) -> str:
-    lines = [table.header, ["---", *("---:" for _ in table.header[1:])], *table.rows]
-    return "\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines)
-
-
 def _in_markdown(text: str) -> str:
     """Text that is read as text: no cell ends, no tag begins, no emphasis."""
     text = html.escape(re.sub(r"\s+", " ", text), quote=False)
     return re.sub(r"([\\|*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-
-
-def as_csv(results: Results) -> str:
-    """A line for each entry, numbers as they are."""
-    file = io.StringIO()
-    rows = [
-        {name: value for name, value in row.items() if not isinstance(value, dict)}
-        | {f"config.{name}": value for name, value in row["config"].items()}
-        for row in rows_of(results)
-    ]
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
-
-
-def as_json(results: Results) -> str:
-    """All there is: also the measure of each seed, and the sentences."""
-    content = {
-        "measure": results.measure.name,
-        "unit": results.measure.unit,
-        "lower_is_better": results.measure.lower,
-        "entries": rows_of(results),
-        "sentences": results.verdicts,
-        "notes": results.notes,
-    }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def rows_of(results: Results) -> list[dict[str, Any]]:
-    """Each row as names and numbers; of the difference the whole interval."""
-    return [_row(results, index, row) for index, row in enumerate(results.rows)]
-
-
-def _row(results: Results, index: int, row: Row) -> dict[str, Any]:
-    course, found = row.course, row.difference
-    half = found.half_width if found else None
-    return {
-        "entry": row.label,
-        "run": str(course.entry.folder),
-        "parameters": row.cost.parameters,
-        "flops": row.flops,
-        "tokens_per_second": course.tokens_per_second,
-        "minutes": row.minutes,
-        "step": course.step,
-        "steps": course.entry.training.steps,
-        "finished": course.finished,
-        "best_step": course.best_step,
-        "seeds": len(row.values),
-        "mean": row.mean,
-        "standard_deviation": row.spread,
-        "difference": found.mean if found else None,
-        "low": None if half is None else found.mean - half,
-        "high": None if half is None else found.mean + half,
-        "method": found.method if half is not None else None,
-        "seeds_compared": min(found.seeds) if found else None,
-        "seeds_needed": found.needed if found and not found.shown else None,
-        "values": {str(seed): value for seed, value in row.values.items()},
-        "failed": course.log.failed,
-        "curve": _curve(row),
-        "config": {name: texts[index] for name, texts in results.fields.items()},
-    }
-
-
-def _curve(row: Row) -> dict[str, list]:
-    """At each validation the measure of every seed."""
-    steps, values = row.course.validated
-    return {"steps": steps.tolist(), "values": (values.astype(float)).tolist()}

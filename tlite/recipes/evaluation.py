@@ -40,8 +40,10 @@ def ensemble_means(trainer: Trainer, parameters: dict, batches: Any) -> dict[str
     """
 
     def evaluate(ensemble, batches):
-        sums = jax.lax.map(lambda batch: trainer.task.evaluate(ensemble, batch), batches)
-        return jax.tree.map(lambda a: a.sum(0), sums)
+        def of_batch(batch):
+            return jax.tree.map(lambda a: a.sum(0), trainer.task.evaluate(ensemble, batch))
+
+        return jax.tree.map(lambda a: a.sum(0), jax.lax.map(of_batch, batches))
 
     examples, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
     mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))

@@ -171,6 +171,15 @@ class GeneratorRecipe(Recipe):
         ratio = self.parts[split].targets_per_byte
         return {"bits_per_byte": means["loss"] * ratio / math.log(2)} if ratio else {}
 
+    def sums_by_example(self, parameters: dict, batches) -> dict[str, np.ndarray]:
+        """Also the bytes of text that each window's targets stand for, where tokens say it."""
+        sums, sizes = super().sums_by_example(parameters, batches), self.tokenizer.byte_sizes()
+        targets, weights = (np.asarray(a) for a in batches[1:])
+        if sizes is None or targets.max() >= len(sizes):
+            return sums
+        size = (sizes[targets] * weights).sum(-1).ravel()
+        return sums | {"bytes": np.broadcast_to(size, sums["count"].shape)}
+
     def start_members(self) -> TrainState:
         if (settings := self.experiment.pretraining) is None:
             return self.trainer.init()

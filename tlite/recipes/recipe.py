@@ -23,6 +23,7 @@ from tlite.recipes.evaluation import few_scored, overfitted
 from tlite.recipes.loading import read_parameters
 from tlite.terminal import printable
 from tlite.training import Trainer, TrainState
+from tlite.training.examples import save_examples
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import Run
@@ -173,6 +174,9 @@ class Recipe(ABC):
             f"{trainer.mesh.size} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
         )
+        settings = getattr(self.experiment, "pretraining", None)
+        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
+            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
         if told := few_scored(*self.scored):
             print(told)
         batches = self.validation()
@@ -180,6 +184,7 @@ class Recipe(ABC):
             starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
                 fit(trainer, run.folder, batches, *starts, profile=profile)
+            self.save_examples(batches)
         except Interrupted as stop:
             going_on = command("train", "--resume", resumable(run.metrics))
             stop.args = (f"{stop}; go on: {going_on}",)
@@ -188,6 +193,17 @@ class Recipe(ABC):
             print(told)
         if report:
             self.report(batches)
+
+    def save_examples(self, batches: Any) -> None:
+        """Keep what the best checkpoint's validation finds of each example, for `compare`."""
+        parameters, step = self.parameters()
+        sums = self.sums_by_example(parameters, batches)
+        if processes.is_first():
+            save_examples(self.run.folder, step, sums)
+
+    def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+        """What a validation finds of each example, by member (M, E)."""
+        return self.trainer.evaluate_each(parameters, batches)
 
     def _own_parts(self) -> str:
         """Which attention the model has, and which functions and parts of the user's."""

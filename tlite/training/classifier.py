@@ -12,7 +12,7 @@ from tlite.models import (
     TransformerClassifier,
     make_model,
 )
-from tlite.training.step import Task
+from tlite.training.step import Task, scores
 
 
 def classifier_task(
@@ -53,9 +53,7 @@ def classifier_task(
 
     def evaluate(model, batch):
         tokens, labels, weights = batch
-        logits = class_logits(model, tokens)
-        loss, count = F.cross_entropy(logits, labels, weights)
-        return {"loss": loss, "accuracy": F.accuracy(logits, labels, weights)[0], "count": count}
+        return scores(class_logits(model, tokens), labels, weights)
 
     return Task(init or (lambda rng: make_model(config, rng=rng)), draw, loss, evaluate)
 

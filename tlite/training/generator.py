@@ -8,7 +8,7 @@ from jaxtyping import Array, Int
 from tlite import functional as F
 from tlite.data import draw_windows, every_window
 from tlite.models import GeneratorConfig, TransformerGenerator
-from tlite.training.step import Task
+from tlite.training.step import Task, scores
 
 
 def generator_task(
@@ -37,14 +37,9 @@ def generator_task(
         }
 
     def evaluate(model, batch):
-        """Sums by position in the context, (T,) each."""
+        """By window and position in the context, (B, T) each."""
         inputs, targets, weights = batch
-        logits = run(model, inputs)
-        return {
-            "loss": (weights * F.token_cross_entropy(logits, targets)).sum(0),
-            "accuracy": (weights * (logits.argmax(-1) == targets)).sum(0),
-            "count": weights.sum(0),
-        }
+        return scores(run(model, inputs), targets, weights)
 
     return Task(
         init=lambda rng: TransformerGenerator(config, rng=rng),

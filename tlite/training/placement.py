@@ -137,6 +137,10 @@ class Replicated:
         summed = [next(small if leaf.size < WHOLE_BELOW else large) for leaf in leaves]
         return jax.tree.unflatten(structure, summed)
 
+    def gathered(self, rows: PyTree) -> PyTree:
+        """What every shard has found of its rows (N, B / shards), as of whole batches (N, B)."""
+        return jax.lax.all_gather(rows, "data", axis=1, tiled=True)
+
 
 @dataclass(frozen=True)
 class Sharded:
@@ -166,6 +170,8 @@ class Sharded:
 
     def total(self, sums: PyTree) -> PyTree:
         return sums
+
+    gathered = total
 
     def _put(self, a, spec: PartitionSpec):
         return jax.lax.with_sharding_constraint(a, NamedSharding(self.mesh, spec))

@@ -1,10 +1,11 @@
 """A run is a folder, and nothing in it is executed when it is loaded.
 
 config.json and the tokenizer's file rebuild the model. metrics.jsonl has a line for each step and
-validation, samples/ and plots/ what they say. checkpoints/ holds the best and the last two, or
-`--keep` more; resuming moves a damaged one to checkpoints/damaged-<step> and deletes none. Where
-asked for: tensorboard/ or wandb/ (`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard
-and Perfetto), inspection/ (`tlite inspect`).
+validation, examples.npz what the best checkpoint finds of each example, samples/ and plots/ what
+they say. checkpoints/ holds the best and the last two, or `--keep` more; resuming moves a damaged
+one to checkpoints/damaged-<step> and deletes none. Where asked for: tensorboard/ or wandb/
+(`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard and Perfetto), inspection/
+(`tlite inspect`).
 
 Which there are, and how far they have come, is read from their small files alone: JAX is not
 imported, no experiment is made, and what is damaged is listed as that.
@@ -317,9 +318,14 @@ def rewrite_config(run: Run) -> None:
 
 def replace_json(path: Path, content: dict) -> None:
     """Let a file hold this, whenever a kill comes: what it held before, or all of this."""
+    replace_file(path, json.dumps(content, indent=2).encode())
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """As `replace_json`, of any content."""
     temporary = path.with_name(f".{path.name}.new")
-    with disk_errors(path), temporary.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(content, indent=2))
+    with disk_errors(path), temporary.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
         temporary.replace(path)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
+from tlite import functional as F
 from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
@@ -40,13 +41,24 @@ class Task(NamedTuple):
     loss: Callable[..., dict[str, tuple[Array, Array]]]
     """model, batch, a key for each example -> {"loss": (sum, count), ...}"""
     evaluate: Callable[[Any, Any], PyTree[Array]]
-    """model, batch -> sums over the batch"""
+    """model, batch -> sums of each example: arrays whose first axis is B"""
     perplexity: bool = False
     """Whether exp(loss) says something: the loss is a mean over tokens."""
     buckets: Buckets | None = None
     """Takes the place of `draw` where batches have different shapes."""
     of_stream: Callable[[Any], Any] = lambda rows: rows
     """A batch of what is streamed, where data does not lie on the devices."""
+
+
+def scores(
+    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], weights: Float[Array, "*batch"]
+) -> dict[str, Float[Array, "*batch"]]:
+    """What a validation adds up of each target, times its weight; `count` is the weight."""
+    return {
+        "loss": weights * F.token_cross_entropy(logits, targets),
+        "accuracy": weights * (logits.argmax(-1) == targets),
+        "count": weights,
+    }
 
 
 class TrainState(NamedTuple):

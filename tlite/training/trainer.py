@@ -181,6 +181,16 @@ class Trainer:
 
         B must be a multiple of `num_shards`.
         """
+        return self._evaluated(parameters, batches)[0]
+
+    def evaluate_each(
+        self, parameters: dict[str, Float[Array, "M ..."]], batches: Any
+    ) -> dict[str, Float[np.ndarray, "M E"]]:
+        """What `evaluate` sums up, of each example alone, and by the same program."""
+        each = self._evaluated(parameters, batches)[1]
+        return jax.tree.map(lambda a: a.reshape(len(a), -1), each)
+
+    def _evaluated(self, parameters: dict, batches: Any) -> tuple[PyTree, PyTree]:
         with out_of_memory("a batch of the evaluation"), self._context():
             batches = put(batches, self.mesh, PartitionSpec(None, BATCH_AXES))
             return jax.device_get(self._evaluate(parameters, batches))
@@ -267,8 +277,14 @@ class Trainer:
 
         def evaluate(parameters, batches):
             model = self._to_model(placed.model(parameters))
-            sums = jax.lax.map(lambda batch: self.task.evaluate(model, placed.rows(batch)), batches)
-            return placed.total(jax.tree.map(lambda a: a.sum(0), sums))
+
+            def of_batch(batch):
+                sums = self.task.evaluate(model, placed.rows(batch))
+                each = jax.tree.map(lambda a: a.reshape(len(a), -1).sum(1), sums)
+                return jax.tree.map(lambda a: a.sum(0), sums), each
+
+            sums, each = jax.lax.map(of_batch, batches)
+            return placed.total(jax.tree.map(lambda a: a.sum(0), sums)), placed.gathered(each)
 
         return over_members(evaluate)(parameters, batches)
 

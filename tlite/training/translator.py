@@ -11,7 +11,7 @@ from jaxtyping import Int
 from tlite import functional as F
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 from tlite.text.pairs import pad_tokens
-from tlite.training.step import Buckets, Task
+from tlite.training.step import Buckets, Task, scores
 
 
 class Bucket(NamedTuple):
@@ -88,8 +88,7 @@ def translator_task(
         source, target = batch
         logits, expected = model(source, target[:, :-1]), target[:, 1:]
         weights = (expected != config.symbols.pad).astype(logits.dtype)
-        loss, count = F.cross_entropy(logits, expected, weights)
-        return {"loss": loss, "accuracy": F.accuracy(logits, expected, weights)[0], "count": count}
+        return {n: a.sum(1) for n, a in scores(logits, expected, weights).items()}
 
     return Task(
         init=lambda rng: TransformerSeq2Seq(config, rng=rng),
