@@ -35,6 +35,7 @@ SETTINGS = {
 for name, value in SETTINGS.items():
     jax.config.update(name, value)
     os.environ[name.upper()] = str(value)
+jax.devices()  # starts JAX with the four: a command in a test would set the number of cores first
 # Programs are long lists of small objects, few of them ever garbage: look for it more rarely.
 gc.set_threshold(50_000, 20, 50)
 
