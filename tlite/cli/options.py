@@ -363,6 +363,9 @@ class Inspect(OfRun):
     of a Hugging Face folder two sentences."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
+    to: Path | None = None
+    """The folder for them; the run's own inspection/ unless given, or of a Hugging Face folder one
+    of its name in ./inspection."""
 
 
 @dataclass(frozen=True)
