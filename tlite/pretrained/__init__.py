@@ -8,3 +8,5 @@ from tlite.pretrained.tokenizers import (
     from_tlite,
     learn_bpe,
 )
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -8,3 +8,5 @@ from tlite.text.padding import PADDING, pad
 from tlite.text.pairs import PairTokenizer
 from tlite.text.subwords import SubwordTokenizer
 from tlite.text.words import IndexTokenizer, select_vocabulary, sentences, simplify, words
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
