@@ -54,8 +54,7 @@ def fit(
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
     adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
     call of the program `profile` steps are profiled, or as many as are between two validations,
-    into the folder's `profile`. `later` steps of other runs come after it, for the estimate of the
-    time that it prints.
+    into the folder's `profile`. `later` steps of other runs are to come: an estimate counts them.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -80,9 +79,7 @@ def fit(
     ):
         given = validation, tokens_per_example, measure, profile, later
         loop = Loop(trainer, metrics, checkpoints, *given)
-        members, step = loop.resume(start)
-        found = lambda: regular_scores(config, iterate_metrics(path, "validation"))  # noqa: E731
-        scores = processes.of_first(found)
+        members, step, scores = loop.resume(start)
         members, step, signal = loop.train(interrupt, members, step, scores)
         checkpoints.wait()
         processes.of_first(lambda: None)  # it has renamed the last checkpoint: all may read it
@@ -111,13 +108,21 @@ class Loop:
     warm: bool = False
     """Whether there has been a call."""
 
-    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
-        """The members and the step where a run stands, with all put right that a kill has left."""
+    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int, list[float]]:
+        """The members and the step where a run stands, with all put right that a kill has left.
+
+        And the scores of its validations that count.
+        """
         members, step = restore(self.trainer, self.checkpoints, start=start)
         if self.checkpoints.steps():
             self.checkpoints.set_aside_damaged(step)
         self.metrics.cut_after(step)
-        return members, step
+        path = self.checkpoints.folder.parent / "metrics.jsonl"
+
+        def found() -> list[float]:
+            return regular_scores(self.trainer.config, iterate_metrics(path, "validation"))
+
+        return members, step, processes.of_first(found)
 
     def train(
         self, interrupt: "Interrupt", members: TrainState, step: int, scores: list[float]
