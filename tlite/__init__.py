@@ -33,6 +33,7 @@ FOLDERS = (
     "pictures", "pretrained", "recipes", "report", "text", "training",
 )  # fmt: skip
 FUNCTIONS = {"load": "tlite.recipes.loading", "load_experiment": "tlite.cli.experiment_files"}
+__all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 
 
 def __getattr__(name: str):
@@ -59,4 +60,4 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *FOLDERS, *FUNCTIONS, "__version__"})
+    return sorted({*globals(), *__all__})

@@ -47,7 +47,7 @@ MISTAKES = {
     "evaluate {run} --sampled -1": "sampled.*-1",
     "generate {run} --prompt ''": "prompt is empty",
     "generate {run} --prompt 'The Öl§'": "'Ö', '§'.*--unknown",
-    "generate {run} --temperature 0": "temperature.*positive.*greedily",
+    "generate {run} --temperature -1": "temperature.*positive.*greedily",
     "generate {run} --top-p 2": "top-p.*2.0",
     "generate {run} --tokens 0": "at least 1, not 0",
     "generate {run} --samples 3000000000": "samples.*at most 2,147,483,648.*not 3,000,000,000",
@@ -214,6 +214,11 @@ def test_as_many_characters_as_wanted_follow_the_prompt(works, tokens):
 def test_greedy_text_does_not_depend_on_the_seed(works):
     line = "generate {run} --greedy --tokens 20 --seed "
     assert works(line + "1") == works(line + "2")
+
+
+def test_temperature_0_is_greedy(works):
+    line = "generate {run} --tokens 20 "
+    assert works(line + "--temperature 0") == works(line + "--greedy")
 
 
 def test_each_member_writes_a_text_of_its_own(works):

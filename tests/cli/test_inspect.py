@@ -3,6 +3,7 @@ tests/system/test_inspect_run.py.)"""
 
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -62,13 +63,27 @@ def pretrained(tmp_path_factory):
     return folder
 
 
-def test_a_folder_of_transformers_is_looked_at_too(works, pretrained):
+def test_a_folder_of_transformers_is_looked_at_too_and_stays_as_it_is(works, pretrained, tmp_path):
+    before = sorted(pretrained.rglob("*"))
     out = works("inspect {pretrained} --text 'ab ba'", pretrained=pretrained)
-    folder = pretrained / "inspection"
-    number = len(list(folder.glob("*.png")))
+    assert sorted(pretrained.rglob("*")) == before
+    folder = Path("inspection", "gpt2")
+    number = len(list((tmp_path / folder).glob("*.png")))
     assert number > 10
     page = folder / "index.html"
     assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
+
+
+def test_the_place_of_the_pictures_can_be_told_where_nothing_is_lost(works, fails, trained):
+    Path("mine").mkdir()
+    for _ in range(2):
+        assert works("inspect {run} --to mine").endswith("mine/index.html\n")
+    for name in ("notes.txt", "cat.png"):
+        other = Path(name).with_suffix("")
+        other.mkdir()
+        (other / name).touch()
+        assert f"{other} has files that are no page's" in fails(f"inspect {{run}} --to {other}")
+        assert [*other.iterdir()] == [other / name]
 
 
 @pytest.mark.parametrize(

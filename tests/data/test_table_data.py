@@ -51,6 +51,11 @@ def test_a_table_is_read_and_told(capsys):
     assert out[1].startswith(f"training texts of each class: neg: {negative}, pos: ")
 
 
+def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do():
+    data = LabelledText(path=table("a.csv", TEXTS[:2] * 30), split_by="text").found()
+    assert "--validation-fraction, or a file of its own" in complaint(data.examples, "validation")
+
+
 def test_what_was_found_is_kept_and_found_again_without_looking(capsys):
     data = LabelledText(path=table("a.csv")).found()
     capsys.readouterr()

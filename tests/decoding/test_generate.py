@@ -273,8 +273,9 @@ def test_one_compilation_serves_all_prompts_and_temperatures(model, rooms):
     assert len(rooms) == compiled
 
 
-def test_one_token_to_choose_from_is_greedy(model):
-    np.testing.assert_array_equal(draw(model, top_k=1), draw(model, greedy=True))
+@pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 0.0}], ids=str)
+def test_one_token_to_choose_from_and_temperature_0_are_greedy(model, settings):
+    np.testing.assert_array_equal(draw(model, **settings), draw(model, greedy=True))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ def test_one_token_to_choose_from_is_greedy(model):
         ({"slide": 0}, "1 to 6"),
         ({"slide": CONTEXT + 1}, "1 to 6"),
         ({"num_tokens": 0}, "at least 1, not 0"),
-        ({"temperature": 0.0}, "temperature .* positive"),
+        ({"temperature": -1.0}, "temperature .* positive"),
         ({"top_k": 0}, "top-k"),
         ({"top_p": 2.0}, "top-p"),
     ],

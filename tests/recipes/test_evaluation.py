@@ -121,10 +121,11 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
     examples = known(stars, "training")
     probabilities = stars.predict(examples)[0][0]
     labels = np.array([e.label for e in examples])
+    texts, most = np.array([e.text for e in examples]), probabilities.max(-1)
     predicted = probabilities.argmax(-1)
     for title, chosen in (("right", predicted == labels), ("wrong", predicted != labels)):
         shown = out.split(f"the most certain {title} ones (member 0)\n")[1].splitlines()[:3]
-        best = np.sort(probabilities.max(-1)[chosen])[::-1][:3]
+        best = sorted(dict(zip(texts[chosen], most[chosen], strict=True)).values())[:-4:-1]
         assert len(shown) == len(best) == 3
         for line, probability in zip(shown, best, strict=True):
             truth, guess, certainty = re.match(
@@ -133,6 +134,11 @@ def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
             assert (truth == guess) == (title == "right")
             assert {truth, guess} <= set(classes)
             assert float(certainty) == pytest.approx(probability, abs=6e-4)
+
+
+def test_of_identical_texts_one_is_shown(binary, drawn, report):
+    shown = re.findall(r"predicted .* \(\d\.\d{3}\): (.*)", report(binary))
+    assert 3 <= len(shown) == len(set(shown))
 
 
 def test_checkpoints_can_be_chosen(stars, drawn, report):

@@ -335,7 +335,7 @@ def pretend(monkeypatch):
         def pretended(folder, variant, _):
             (folder / variant.run).mkdir(exist_ok=True)
             (folder / variant.run / "config.json").touch()
-            return SimpleNamespace(train=lambda report: call(variant.run))
+            return SimpleNamespace(train=lambda **_: call(variant.run))
 
         monkeypatch.setattr(study_training, "_open", pretended)
 

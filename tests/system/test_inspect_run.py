@@ -24,10 +24,10 @@ from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, complaint, label
 from tlite import inspection
 from tlite.experiment import Words
 from tlite.pictures.marks import symbols
-from tlite.recipes import start
+from tlite.recipes import GeneratorRecipe, start
 from tlite.report import inspect_run
 from tlite.report import runs as module
-from tlite.report.page import Page
+from tlite.report.page import Page, sample
 from tlite.report.runs import word_weights
 from tlite.training.metrics import iterate_metrics
 
@@ -168,6 +168,17 @@ def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
     if kind == "classifier":
         found = map(float, re.findall(r"<span>(\d\.\d{3})</span>", facts["Sample"]))
         assert sum(found) == pytest.approx(1, abs=0.003)
+
+
+def test_the_sample_is_the_one_that_training_has_printed(trained, drawn, capsys, monkeypatch):
+    run = trained("learned")
+    monkeypatch.setattr(run, "draw", lambda *_: None)
+    GeneratorRecipe.report(run, run.validation())
+    (path,) = run.run.samples.iterdir()
+    written = path.read_text(encoding="utf-8")
+    assert f"\n{written}\n" in capsys.readouterr().out
+    content = inspect_run(run).read_text(encoding="utf-8")
+    assert f"<dt>Sample</dt><dd>{sample(written)}</dd>" in content
 
 
 @each_kind

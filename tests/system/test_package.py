@@ -80,10 +80,9 @@ def test_an_editable_install_wins_over_the_clone_s_folder(tree, tmp_path):
 OWN = """
 import dataclasses
 from neighbour import WIDTH
-from experiments.demo import experiment as demo
-experiment = dataclasses.replace(
-    demo, name="own", model=dataclasses.replace(demo.model, width=WIDTH)
-)
+from experiments import demo
+model = dataclasses.replace(demo.experiment.model, width=WIDTH)
+experiment = dataclasses.replace(demo.experiment, name="own", model=model)
 """
 
 
@@ -105,6 +104,7 @@ from tlite.cli import main
 from tlite.cli.experiment_files import find_experiment, find_experiments, load_experiment
 print(*(load_experiment(name).name for name in find_experiments()))
 print(find_experiment("demo"))
+assert tlite.load_experiment("demo").name == "demo"
 tiny = "{TINY} --run".split()
 assert main(["train", "demo", *tiny, "demo"]) == 0
 assert main(["train", "own.py", *tiny, "own"]) == 0

@@ -1,26 +1,19 @@
-"""The page of `tlite inspect` in a real browser."""
+"""The page of `tlite inspect` in a real browser, with its pointer and its keys."""
 
 import html
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.helpers.browser import CHROMIUM, Browser
 from tests.helpers.inspected import experiment, groups_of, undrawn, weights_of
 from tests.helpers.recipes import train
 from tlite.report import inspect_run
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--virtual-time-budget=2000", "--dump-dom"),
-]
+BUTTONS, ROWS = ".heads .thumbs button", ".heads .query rect"
 
 
 @pytest.fixture(scope="module")
@@ -39,43 +32,40 @@ def pages(tmp_path_factory):
     return page
 
 
-def dumped(page: Path, folder: Path) -> str:
-    """The document after the page's scripts have run."""
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder}", page.resolve().as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
-def shown_by(page: Path, folder: Path, clicks: str) -> str:
-    """What the page says, after clicks or keys on what a selector finds, one after another."""
-    script = (
-        f"<script>for (const [selector, index, key] of {clicks}) "
-        'document.querySelectorAll(".heads " + selector)[index].dispatchEvent('
-        'key ? new KeyboardEvent("keydown", {key}) : new MouseEvent("click"));</script>'
-    )
-    clicked = folder / "clicked.html"
-    content = page.read_text(encoding="utf-8").replace("</body>", f"{script}</body>")
-    clicked.write_text(content, encoding="utf-8")
-    return dumped(clicked, folder / "profile")
+def told(browser) -> str:
+    """The sentence on what is chosen."""
+    return browser.value("document.querySelector('.heads .readout').textContent")
+
+
+def pressed(browser) -> list[str]:
+    """Of each head whether it is the one that is shown."""
+    buttons = f"[...document.querySelectorAll({BUTTONS!r})]"
+    return browser.value(f"{buttons}.map(button => button.getAttribute('aria-pressed'))")
 
 
 @pytest.mark.parametrize("kind", ["learned", "translator"])
 def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
-    pages, kind, tmp_path
+    pages, browser, kind
 ):
     page = pages(kind)
     group = groups_of(page)[0]
-    dom = shown_by(page, tmp_path, '[[".thumbs button", 1], [".query", 2]]')
-    (view,) = re.findall(r'<div class="heads">(.*?)</div><script>', dom, re.S)
+    browser.open(page)
+    browser.click(BUTTONS, 1)
+    browser.click(ROWS, 2)
+    view = browser.value("document.querySelector('.heads').innerHTML")
     layers, heads = np.shape(group["weights"])[:2]
     names = [f"block {layer}, head {head}" for layer, head in np.ndindex(layers, heads)]
     assert re.findall(r'<button[^>]* title="(.*?)"', view) == names
     for key, number in (("layer", layers), ("head", heads)):
         (options,) = re.findall(rf'<select data-of="{key}">(.*?)</select>', view)
         assert re.findall(r"<option[^>]*>(\d+)<", options) == [str(i) for i in range(number)]
-    pressed = re.findall(r'aria-pressed="(\w+)"', view)
-    assert pressed == ["false", "true", *["false"] * (len(names) - 2)]
+    assert pressed(browser) == ["false", "true", *["false"] * (len(names) - 2)]
 
     weights = weights_of(group)[0, 1, 2]
     keys = re.findall(r'<g class="key">(.*?)</g>', view)
@@ -96,10 +86,37 @@ def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
     [(["ArrowDown"] * 3, 2), (["ArrowUp"], -1), (["ArrowUp", "ArrowDown"], 0)],
     ids=str,
 )
-def test_the_arrow_keys_choose_a_token(pages, keys, token, tmp_path):
+def test_the_arrow_keys_choose_a_token(pages, browser, keys, token):
     page = pages("learned")
-    moves = json.dumps([[".lines", 0, key] for key in keys])
     queries = groups_of(page)[0]["queries"]
     place = token % len(queries)
-    told = re.search(r'<p class="readout".*?>(.*?)</p>', shown_by(page, tmp_path, moves))[1]
-    assert html.unescape(told).startswith(f"Block 0, head 0: token {place}, {queries[place]}, ")
+    browser.open(page)
+    browser.value("document.querySelector('.heads .lines').focus()")
+    for key in keys:
+        browser.press(key)
+    assert told(browser).startswith(f"Block 0, head 0: token {place}, {queries[place]}, ")
+
+
+def test_a_click_holds_a_token_until_the_next_one(pages, browser):
+    browser.open(pages("learned"))
+    browser.click(ROWS, 2)
+    for row in (0, 4):
+        browser.point(ROWS, row)
+        assert "token 2, " in told(browser)
+    browser.click(ROWS, 2)
+    browser.point(ROWS, 4)
+    assert "token 4, " in told(browser)
+
+
+def test_the_heads_are_one_stop_of_the_tab_key_and_arrow_keys_choose_among_them(pages, browser):
+    browser.open(pages("learned"))
+    focused, stops = "document.activeElement", []
+    while "lines" not in stops and len(stops) < 20:
+        browser.press("Tab")
+        stops.append(browser.value(f"{focused}.closest('.thumbs, .lines')?.className ?? ''"))
+        if stops[-1] == "thumbs":
+            browser.press("ArrowRight")
+            assert pressed(browser) == ["false", "true"]
+            assert browser.value(f"{focused}.title") == "block 0, head 1"
+    assert stops[-2:] == ["thumbs", "lines"]
+    assert stops.count("thumbs") == 1

@@ -154,7 +154,7 @@ def test_my_experiment_trains_both_variants_and_compares_them(home):
 def test_the_block_that_looks_inside_captures_and_silences(home):
     """As a script: the numpy tokens of the README are not what a signature that is checked has."""
     assert home.call(DEMO).code == 0
-    (block,) = (block for block in BLOCKS if "tlite.load" in block)
+    (block,) = (block for block in BLOCKS if "tlite.load(" in block)
     code, out, err = home.run([sys.executable, "-c", block + OUTCOME])
     assert code == 0, err
     length, size, *shapes = json.loads(out)

@@ -15,7 +15,15 @@ from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import Interrupt, fit, host_copy, out_of, selection_scores, validate
+from tlite.training.loop import (
+    Interrupt,
+    TrainingProgress,
+    fit,
+    host_copy,
+    out_of,
+    selection_scores,
+    validate,
+)
 from tlite.training.metrics import read_metrics
 
 TOKENS = np.tile(np.arange(5), 20)
@@ -295,6 +303,41 @@ def test_compiling_is_not_timed(tmp_path, monkeypatch):
     line, _ = read_metrics(tmp_path / "metrics.jsonl")
     assert line["tokens_per_second"] == 4 * MODEL.context / 0.5
     assert seconds == [100.5]
+
+
+@pytest.fixture
+def progress(monkeypatch):
+    """The progress of a run whose calls of so many steps, 0 for a validation, take such times."""
+
+    def told(steps, calls, **others):
+        now = 0.0
+        monkeypatch.setattr("tlite.training.loop.time.monotonic", lambda: now)
+        progress, step = TrainingProgress(0, steps, **others), 0
+        for number, seconds in calls:
+            now, step = now + seconds, step + number
+            progress.update(step, 1.0, 1.0) if number else progress.validated(1.0)
+
+    return told
+
+
+def test_the_time_is_estimated_once_by_the_calls_after_the_first(progress, capsys):
+    progress(1000, [(1, 30.0), (10, 1.0), (40, 4.0), (49, 9.0)])
+    assert capsys.readouterr().out == "about 2 min to go\n"
+
+
+def test_the_first_validation_is_no_measure_of_the_others(progress, capsys):
+    progress(1000, [(1, 1.0), (9, 0.9), (0, 60.0), (10, 1.0), (30, 3.0)])
+    assert capsys.readouterr().out.splitlines()[1:] == ["about 2 min to go"]
+
+
+def test_the_other_runs_of_a_study_count_too(progress, capsys):
+    progress(101, [(1, 1.0), (50, 50.0)], later=7200)
+    assert capsys.readouterr().out == "about 50 s to go, then 2.0 h for the study's other runs\n"
+
+
+def test_of_a_run_of_seconds_nothing_is_estimated(progress, capsys):
+    progress(60, [(1, 1.0), (50, 5.0), (9, 9.0)])
+    assert capsys.readouterr().out == ""
 
 
 def test_a_damaged_checkpoint_is_kept_aside_when_training_goes_on(trained, tmp_path, capsys):

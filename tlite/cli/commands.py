@@ -55,10 +55,10 @@ def compare(options: Compare) -> None:
 
 
 def inspect(options: Inspect) -> None:
-    """Draw every picture of a run into its folder, and write one page with all of them."""
+    """Draw every picture of a run or a model, and write one page with all of them."""
     from tlite.report import inspect_pretrained, inspect_run
 
-    settings = options.checkpoint, options.member, options.text
+    settings = options.checkpoint, options.member, options.text, options.to
     if is_pretrained(options.run):
         path = inspect_pretrained(options.run, *settings)
     else:

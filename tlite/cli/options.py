@@ -256,7 +256,7 @@ class Generate(OfMember):
     tokens: int = 500
     """Tokens (characters, of most runs) to write."""
     temperature: float = 1.0
-    """How the next token is drawn: below 1 safer, above 1 wilder."""
+    """How the next token is drawn: below 1 safer, above 1 wilder; 0: always the most probable."""
     top_k: int | None = None
     """Draw from the k most probable tokens only."""
     top_p: float | None = None
@@ -364,6 +364,9 @@ class Inspect(OfRun):
     of a Hugging Face folder two sentences."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
+    to: Path | None = None
+    """The folder for them; the run's own inspection/ unless given, or of a Hugging Face folder one
+    of its name in ./inspection."""
 
 
 @dataclass(frozen=True)

@@ -74,3 +74,6 @@ def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
             path = Path(place, name)
             path.write_bytes(content)
             os.replace(path, folder / name)
+
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -8,3 +8,5 @@ from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, T
 from tlite.data.synthetic import SyntheticReviews
 from tlite.data.tasks import CopyTask, NumberWords
 from tlite.data.windows import draw_windows, every_window, split_tokens
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -149,7 +149,7 @@ class LabelledText(TableData):
                 f"{', '.join(filter(None, self.labels))}; the first is {first}"
             )
         if not number:
-            raise UserError(f"the {part} part has no texts")
+            raise UserError(f"the {part} part has no texts{self.advice(part)}")
 
     def _check(self) -> None:
         if not self.classes:

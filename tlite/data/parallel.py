@@ -75,7 +75,7 @@ class ParallelText(TableData):
             warning = f"warning: {what}, as a side is empty; the first is {first.where}"
             print(printable(warning), file=sys.stderr)
         if not pairs:
-            raise UserError(f"the {part} part has no sentences")
+            raise UserError(f"the {part} part has no sentences{self.advice(part)}")
         return pairs
 
     def _rows(self, part: Part) -> Iterator[Pair]:

@@ -183,3 +183,12 @@ class TableData:
         if self.split_by == "text":
             return (row for row in rows if side_of(text(row), fraction) == part)
         return held_out(rows, fraction, held=part == "validation")
+
+    def advice(self, part: Part) -> str:
+        """What to do where a part has nothing that was to be drawn from the training part."""
+        if part != "validation" or self.validation:
+            return ""
+        return (
+            ": of so few different ones none was drawn for it; give more, a larger "
+            "--validation-fraction, or a file of its own with --validation"
+        )

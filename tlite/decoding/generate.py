@@ -56,7 +56,8 @@ def generate(
 ) -> Int[Array, "*batch N"] | Generated:
     """The `num_tokens` tokens that follow the prompt, each drawn given at most a context before it.
 
-    Token i is drawn with `fold_in(key, i)` by `functional.sample`, or is the most probable one.
+    Token i is drawn with `fold_in(key, i)` by `functional.sample`; with `greedy`, or at temperature
+    0, it is the most probable one.
 
     Args:
         lengths: how much of each prompt counts, where shorter ones are padded on the right; for
@@ -94,6 +95,8 @@ def stream(
     """What `generate` gives, `part` tokens at a time, as soon as they are there."""
     context, batch = model.config.context, jnp.shape(prompt)[:-1]
     temperature = float(sampling.pop("temperature", 1.0))
+    if temperature == 0:  # the limit of softmax(logits / temperature)
+        sampling["greedy"] = True
     _check(context, num_tokens, slide, temperature, sampling.get("greedy"))
     window, lengths = _last_tokens(prompt, lengths, context)
     longest = int(lengths.max())

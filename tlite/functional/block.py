@@ -97,14 +97,16 @@ class Look:
 
     def remember(self, rows):
         """The cache with the rows of x; these alone where there is no cache."""
-        return rows if self.cache is None else write(self.cache, rows, self.start)
+        if self.cache is None or self.start is None:
+            return rows
+        return write(self.cache, rows, self.start)
 
     @property
     def distances(self) -> Int[Array, "*#batch 1 T S"] | None:
         """How far each key is ahead of each query; across to a memory all are 0."""
         if self.memory is not None:
             return jnp.zeros((1, 1, 1), int)
-        if self.positions is None:
+        if self.positions is None or self.key_positions is None:
             return None
         distances = self.key_positions[..., None, :] - self.positions[..., :, None]
         return distances[..., None, :, :]
@@ -176,12 +178,12 @@ def attention_layer(
     """
     shared = {"num_heads": look.num_heads, "norm": look.norm, "observe": look.observe}
     shared |= {"angles": look.angles, "magnitude": look.magnitude}
-    across = look.memory is not None
-    keys = look.memory if across else look.remember(key_values(params, x, **shared))
+    memory = look.memory
+    keys = look.remember(key_values(params, x, **shared)) if memory is None else memory
     of_scores |= {"bias": look.bias, "distances": look.distances}
     of_scores |= {"causal": look.causal, "window": look.window}
     y, _ = attend(params, x, keys, look.mask, attention=attention, **shared, **of_scores)
-    return y, None if across else keys
+    return y, keys if memory is None else None
 
 
 def feed_forward_layer(
@@ -235,6 +237,6 @@ def decoder_block(
     """
     shared = {"num_heads": num_heads, "norm": norm}
     across = within(observe, "cross_attention")
-    memory = key_values(params.cross_attention, memory, observe=across, **shared)
-    settings |= shared | {"memory": memory, "memory_mask": memory_mask, "observe": observe}
+    keys = key_values(params.cross_attention, memory, observe=across, **shared)
+    settings |= shared | {"memory": keys, "memory_mask": memory_mask, "observe": observe}
     return encoder_block(params, x, mask, **settings)

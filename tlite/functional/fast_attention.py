@@ -5,6 +5,7 @@ what `scaled_dot_product_attention` defines, up to rounding, and are tested agai
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +64,8 @@ def fused_attention(
     if observe is not unobserved:
         return looked_at, weights
     *batch, length, width = query.shape
-    settings = {"implementation": "cudnn" if jax.default_backend() == "gpu" else "xla"}
-    sees = None
+    on_gpu, sees = jax.default_backend() == "gpu", None
+    settings: dict[str, Any] = {"implementation": "cudnn" if on_gpu else "xla"}
     if causal:
         settings |= {"is_causal": True, "local_window_size": (window - 1, 0) if window else None}
     elif mask is not None:
@@ -86,4 +87,4 @@ def fused_attention(
 def _definition(query, key, value, mask, observe):
     """The definition's output and weights, of operands that are rounded to bfloat16."""
     rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
-    return scaled_dot_product_attention(*rounded, mask, observe=observe)
+    return scaled_dot_product_attention(*rounded, mask=mask, observe=observe)

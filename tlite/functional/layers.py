@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Key
 
@@ -85,7 +86,7 @@ def check_tokens(tokens: Int[Array, "*batch"], size: int, *, padding: bool = Fal
     Raises:
         ValueError: one is not; the first is named.
     """
-    if isinstance(tokens, jax.core.Tracer) or not getattr(tokens, "is_fully_addressable", True):
+    if isinstance(tokens, Tracer) or not getattr(tokens, "is_fully_addressable", True):
         return
     ids = np.asarray(tokens)
     wrong = ids[(ids >= size) | ((ids < 0) & (not padding))]

@@ -12,3 +12,5 @@ from tlite.inspection.tools import (
     score_heads,
     top_of_lens,
 )
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -39,3 +39,6 @@ def make_model(config, *, rng):
     """The model that a config is of, with new parameters; a subclass of a config is one too."""
     kind = next(kind for kind in type(config).__mro__ if kind in MODELS)
     return MODELS[kind](config, rng=rng)
+
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -27,3 +27,5 @@ from tlite.pictures.maps import (
     plot_top_tokens,
 )
 from tlite.pictures.marks import mark_of
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

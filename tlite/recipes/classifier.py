@@ -335,12 +335,18 @@ def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarr
 
 
 def print_certain(which: str, classes: list[str], examples, labels, probabilities) -> None:
-    """The texts of a known class of which the model is most certain, rightly and wrongly."""
+    """The texts of a known class of which the model is most certain, rightly and wrongly.
+
+    A text that stands there several times is shown once.
+    """
     predicted = probabilities.argmax(-1)
     for title, right in (("right", True), ("wrong", False)):
         print(f"\nthe most certain {title} ones{which}")
         shown = np.flatnonzero((labels >= 0) & ((predicted == labels) == right))
-        for index in shown[np.argsort(-probabilities[shown].max(-1))][:3]:
+        by_text: dict[str, int] = {}
+        for index in shown[np.argsort(-probabilities[shown].max(-1))]:
+            by_text.setdefault(examples[index].text, index)
+        for index in itertools.islice(by_text.values(), 3):
             show(
                 f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
                 f"({probabilities[index].max():.3f}): "

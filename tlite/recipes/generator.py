@@ -194,13 +194,16 @@ class GeneratorRecipe(Recipe):
         means = self.means(parameters, batches, find=lambda *_: means_of(sums))
         print(describe("validation", means, self.unit))
         model = self.trainer.models(parameters)[0]
-        prompt, key = self.experiment.prompt, jax.random.key(0)
+        prompt = self.experiment.prompt
         tokens = prompt_tokens(self.tokenizer, prompt)
-        settings = {"num_tokens": 500, "rng": key, "stop": end_ids(self.tokenizer)}
-        text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **settings)
+        text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **self.sampling())
         self.save_sample(step, prompt + text)
         self.draw(sums, model)
         print(f"\nsaved in {run.folder}; more text: {command('generate', run.folder)}")
+
+    def sampling(self) -> dict[str, Any]:
+        """How the sample is drawn that ends the report, and stands on the run's page."""
+        return {"num_tokens": 500, "rng": jax.random.key(0), "stop": end_ids(self.tokenizer)}
 
     def means(
         self, parameters: dict, batches, split: str = "validation", find: Callable = validate

@@ -158,8 +158,11 @@ class Recipe(ABC):
     def experiment(self):
         return self.run.experiment
 
-    def train(self, profile: int = 0, *, report: bool = True) -> None:
-        """Train to the end, then report if asked; so many of the steps are profiled."""
+    def train(self, profile: int = 0, *, report: bool = True, later: int = 0) -> None:
+        """Train to the end, then report if asked; so many of the steps are profiled.
+
+        `later` steps of a study's other runs come after it, for the estimate of the time.
+        """
         run, trainer, config = self.run, self.trainer, self.experiment.training
         trainer.check_fits()
         print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
@@ -183,7 +186,7 @@ class Recipe(ABC):
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
-                fit(trainer, run.folder, batches, *starts, profile=profile)
+                fit(trainer, run.folder, batches, *starts, profile=profile, later=later)
             self.save_examples(batches)
         except Interrupted as stop:
             going_on = command("train", "--resume", resumable(run.metrics))

@@ -3,3 +3,5 @@
 from tlite.report.page import Page, new_page
 from tlite.report.pretrained import inspect_pretrained
 from tlite.report.runs import inspect_run
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -64,13 +64,9 @@ def draw_stack(
     return logits
 
 
-def tell_continued(
-    page: Page, model, tokenizer, prompt: Int[np.ndarray, "T"], ends: list[int], number: int
-) -> None:
-    """A sample of what a generator writes after a prompt, up to an end."""
-    settings = {"num_tokens": number, "rng": jax.random.key(0), "stop": ends}
-    slide = max(model.config.context // 2, 1)
-    written, count = generate(model, jnp.asarray(prompt), slide=slide, **settings)
+def tell_continued(page: Page, model, tokenizer, prompt: Int[np.ndarray, "T"], **settings) -> None:
+    """A sample of what a generator writes after a prompt; `settings` go to `generate`."""
+    written, count = generate(model, jnp.asarray(prompt), **settings)
     page.tell_html("Sample", sample(tokenizer.decode(np.r_[prompt, written[:count]])))
 
 

@@ -27,7 +27,8 @@ for (const view of document.querySelectorAll(".heads")) {
                  head: choice("head", "head")};
   lists.group.parentNode.hidden = groups.length < 2;
   groups.forEach((group, index) => add(lists.group, "option", {value: index}, group.name));
-  const thumbs = add(view, "div", {class: "thumbs"});
+  const thumbs = add(view, "div", {class: "thumbs", role: "toolbar",
+    "aria-label": "heads; the arrow keys choose one"});
   const readout = add(view, "p", {class: "readout", "aria-live": "polite"});
   const lines = add(view, "div", {class: "lines", tabindex: 0, role: "group",
     "aria-label": "lines from queries to keys; the arrow keys choose a query"});
@@ -65,6 +66,18 @@ for (const view of document.querySelectorAll(".heads")) {
       });
     });
   };
+
+  // One stop of the Tab key: the head that is chosen.
+  thumbs.addEventListener("keydown", event => {
+    const {weights} = groups[state.group], [layers, heads] = [weights.length, weights[0].length];
+    const [down, right] = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1],
+                           ArrowRight: [0, 1]}[event.key] ?? [0, 0];
+    if (!down && !right) return;
+    event.preventDefault();  // the page does not move
+    choose({layer: (state.layer + down + layers) % layers,
+            head: (state.head + right + heads) % heads});
+    thumbs.querySelector("[aria-pressed=true]").focus();
+  });
 
   const hatching = svg => {
     const pattern = add(add(svg, "defs"), "pattern", {id: "hatched", width: 5, height: 5,
@@ -188,8 +201,11 @@ for (const view of document.querySelectorAll(".heads")) {
     }
     for (const key of ["group", "layer", "head"]) lists[key].value = state[key];
     const heads = groups[state.group].weights[0].length;
-    thumbs.querySelectorAll("button").forEach((button, index) =>
-      button.setAttribute("aria-pressed", index === state.layer * heads + state.head));
+    thumbs.querySelectorAll("button").forEach((button, index) => {
+      const pressed = index === state.layer * heads + state.head;
+      button.setAttribute("aria-pressed", pressed);
+      button.tabIndex = pressed ? 0 : -1;
+    });
     drawLines();
     drawMap();
     tell();

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Bool, Float
 
-from tlite.errors import disk_errors
+from tlite.errors import UserError, disk_errors
 from tlite.pictures import Picture, own_figures
 from tlite.pictures.marks import readable, symbols
 
@@ -121,6 +121,19 @@ def new_page(folder: Path, title: str) -> Iterator[Page]:
             temporary.rename(folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def unused(folder: Path) -> Path:
+    """The folder, if nothing would be lost where a page takes its place.
+
+    Raises:
+        UserError: it has other files than those of a page.
+    """
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    of_page = PAGE in names and all(n == PAGE or n.endswith(".png") for n in names)
+    if not folder.name or (names and not of_page):
+        raise UserError(f"{folder} has files that are no page's: name another folder with --to")
+    return folder
 
 
 def text_of(text: str) -> str:

@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from tlite.decoding.translate import start_and_end, translate
@@ -17,7 +18,7 @@ from tlite.models import (
 )
 from tlite.recipes.loading import open_model
 from tlite.report import models, parts
-from tlite.report.page import PAGE, Page, new_page
+from tlite.report.page import PAGE, Page, new_page, unused
 from tlite.report.runs import check_text
 
 # Names come again, so that heads that copy have something to do.
@@ -30,22 +31,26 @@ SAMPLED = 40  # tokens that a generator goes on with
 
 
 def inspect_pretrained(
-    folder: str | Path, checkpoint: str = "best", member: int = 0, text: str | None = None
+    folder: str | Path,
+    checkpoint: str = "best",
+    member: int = 0,
+    text: str | None = None,
+    to: Path | None = None,
 ) -> Path:
     """Draw what a model of transformers shows on a text, and one page with all pictures.
 
-    They go into its folder `inspection`, or, of a hub name, into one below runs/inspection.
-    Returns the page's path.
+    They go into the folder `to`, or into one of the model's name in ./inspection: the model's own
+    folder stays as it is. Returns the page's path.
 
     Raises:
-        UserError: it can't be opened, has no tokenizer, or the text is empty.
+        UserError: it can't be opened, has no tokenizer, the text is empty, or other files are where
+            the pictures are to be.
     """
     check_text(text)
+    name = Path(folder).resolve().name if Path(folder).is_dir() else str(folder)
+    place = unused(to or Path("inspection", name.replace("/", "--")))
     model, tokenizer, told = open_model(folder, Experiment, checkpoint, member)
     tokens = first_tokens(tokenizer, text or TEXT, min(parts.SHOWN, model.config.context))
-    place = Path(folder) / "inspection"
-    if not Path(folder).is_dir():
-        place = Path("runs", "inspection", str(folder).replace("/", "--"))
     draw = {
         TransformerGenerator: draw_generator,
         TransformerMasked: models.draw_masked,
@@ -54,7 +59,7 @@ def inspect_pretrained(
         TransformerSeq2Seq: draw_seq2seq,
     }
     kind = f"{told.family} {KINDS.get(told.kind, told.kind)}"
-    with new_page(place, f"{Path(folder).name}: {kind}") as page:
+    with new_page(place, f"{name}: {kind}") as page:
         page.tell("Model", kind, str(folder))
         models.tell_size(page, model)
         draw[type(model)](page, model, tokenizer, tokens)
@@ -81,7 +86,8 @@ def draw_generator(page: Page, model, tokenizer, tokens: np.ndarray) -> None:
     losses = models.draw_generator(page, model, tokenizer, tokens)
     if len(losses):
         page.tell("Score", f"loss {losses.mean():.4f} nats per token on the text below")
-    models.tell_continued(page, model, tokenizer, tokens, [], SAMPLED)
+    settings = {"num_tokens": SAMPLED, "rng": jax.random.key(0), "stop": []}
+    models.tell_continued(page, model, tokenizer, tokens, **settings)
     marks = parts.marks_of(tokenizer, tokens[1:])
     models.draw_losses(page, marks, losses, "The text without its first token")
 

@@ -19,10 +19,10 @@ from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import open_checkpoints
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.tokens import end_ids, prompt_tokens
+from tlite.recipes.tokens import prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe, encode_sources
 from tlite.report import models, parts
-from tlite.report.page import PAGE, Page, new_page
+from tlite.report.page import PAGE, Page, new_page, unused
 from tlite.text import NgramTokenizer
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
 from tlite.training.optimizer import learning_rates
@@ -30,7 +30,6 @@ from tlite.training.optimizer import learning_rates
 EXAMPLES = 50_000  # texts that the baseline is fitted to
 WINDOWS = 1000  # of the validation part, for one with many letters
 LONGEST = 320  # tokens of a window whose losses are shown
-SAMPLED = 300  # tokens of a sample
 SCORES = {  # what a validation finds, and how it is told
     "loss": "loss {:.4f} nats",
     "accuracy": "accuracy {:.1%}",
@@ -41,14 +40,18 @@ SCORES = {  # what a validation finds, and how it is told
 
 
 def inspect_run(
-    run: Recipe, checkpoint: str = "best", member: int = 0, text: str | None = None
+    run: Recipe,
+    checkpoint: str = "best",
+    member: int = 0,
+    text: str | None = None,
+    to: Path | None = None,
 ) -> Path:
     """Draw all pictures of a run into its folder `inspection`, in place of what was there.
 
-    Returns the page's path.
+    They go into the folder `to` where it is given. Returns the page's path.
 
     Raises:
-        UserError: the run, or the text, is none that can be looked at.
+        UserError: the run, or the text, is none that can be looked at, or other files are in `to`.
     """
     parameters, step = run.parameters(checkpoint)
     model = run.trainer.models(parameters)[member]
@@ -59,25 +62,31 @@ def inspect_run(
         ClassifierRecipe: draw_classifier_run,
         TranslatorRecipe: draw_translator_run,
     }[type(run)]
-    folder, name, kind = run.run.folder / "inspection", run.experiment.name, run.kind
-    with new_page(folder, f"{name}: a {kind}") as page:
+    folder = unused(to) if to else run.run.folder / "inspection"
+    with new_page(folder, f"{run.experiment.name}: a {run.kind}") as page:
         which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
-        training, unit = run.experiment.training, "tokens" if kind == "translator" else "examples"
-        one = f"member {member}" if training.seeds > 1 else ""
-        page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.run.folder))
-        models.tell_size(page, model)
-        several = f"{training.seeds} models side by side"
-        page.tell(
-            "Training",
-            f"{training.steps:,} steps",
-            f"batches of {training.batch_size:,} {unit}",
-            several if one else f"seed {training.seed}",
-            f"{training.precision} precision",
-        )
+        tell_run(page, run, model, which, member)
         page.tell("Score", score(run, checkpoint, step, member))
         draw(run, model, page, text)
         page.draw("Training", training_pictures(run))
     return folder / PAGE
+
+
+def tell_run(page: Page, run: Recipe, model, which: str, member: int) -> None:
+    """What a run is: its name and kind, which checkpoint, how large, how it was trained."""
+    name, kind, training = run.experiment.name, run.kind, run.experiment.training
+    unit = "tokens" if kind == "translator" else "examples"
+    one = f"member {member}" if training.seeds > 1 else ""
+    page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.run.folder))
+    models.tell_size(page, model)
+    several = f"{training.seeds} models side by side"
+    page.tell(
+        "Training",
+        f"{training.steps:,} steps",
+        f"batches of {training.batch_size:,} {unit}",
+        several if one else f"seed {training.seed}",
+        f"{training.precision} precision",
+    )
 
 
 def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
@@ -126,7 +135,7 @@ def draw_generator_run(
         print(f"looking at the first {length} of {len(tokens)} tokens")
         tokens = tokens[:length]
     prompt = prompt_tokens(tokenizer, run.experiment.prompt)
-    models.tell_continued(page, model, tokenizer, prompt, end_ids(tokenizer), SAMPLED)
+    models.tell_continued(page, model, tokenizer, prompt, **run.sampling())
     with open_checkpoints(run.run) as checkpoints:
         steps = checkpoints.steps()
     by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[member]) for s in steps)

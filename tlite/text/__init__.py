@@ -10,3 +10,5 @@ from tlite.text.saved import load_tokenizer
 from tlite.text.subwords import SubwordTokenizer
 from tlite.text.tokenizer import HuggingFace, Tokenizer
 from tlite.text.words import IndexTokenizer, select_vocabulary, sentences, simplify, words
+
+__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

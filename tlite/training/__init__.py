@@ -17,6 +17,7 @@ FILES = {
     "step": ("Task", "TrainState"),
     "trainer": ("Trainer",),
 }
+__all__ = [name for names in FILES.values() for name in names]
 
 
 def __getattr__(name: str):

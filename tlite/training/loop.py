@@ -35,6 +35,8 @@ from tlite.training.trainer import Trainer
 
 SECONDS_PER_CALL = 0.5
 """Often enough for the progress bar and Ctrl-C, rarely enough to cost nothing."""
+MEASURED, SHORT = 2.0, 10.0
+"""Seconds of steps from which the time of a run is estimated, and that nobody needs to be told."""
 
 
 def fit(
@@ -45,13 +47,14 @@ def fit(
     start: Callable[[], TrainState] | None = None,
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
+    later: int = 0,
 ) -> TrainState:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
     adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
     call of the program `profile` steps are profiled, or as many as are between two validations,
-    into the folder's `profile`.
+    into the folder's `profile`. `later` steps of other runs are to come: an estimate counts them.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -74,10 +77,9 @@ def fit(
         MetricsFile(path) if first else NoMetrics() as metrics,
         Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
     ):
-        loop = Loop(trainer, metrics, checkpoints, validation, tokens_per_example, measure, profile)
-        members, step = loop.resume(start)
-        found = lambda: regular_scores(config, iterate_metrics(path, "validation"))  # noqa: E731
-        scores = processes.of_first(found)
+        given = validation, tokens_per_example, measure, profile, later
+        loop = Loop(trainer, metrics, checkpoints, *given)
+        members, step, scores = loop.resume(start)
         members, step, signal = loop.train(interrupt, members, step, scores)
         checkpoints.wait()
         processes.of_first(lambda: None)  # it has renamed the last checkpoint: all may read it
@@ -100,17 +102,27 @@ class Loop:
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
     profile: int = 0
     """Steps to be profiled, if they have not been."""
+    later: int = 0
+    """Steps of other runs that come after this one."""
     steps_per_call: int = 1
     warm: bool = False
     """Whether there has been a call."""
 
-    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int]:
-        """The members and the step where a run stands, with all put right that a kill has left."""
+    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int, list[float]]:
+        """The members and the step where a run stands, with all put right that a kill has left.
+
+        And the scores of its validations that count.
+        """
         members, step = restore(self.trainer, self.checkpoints, start=start)
         if self.checkpoints.steps():
             self.checkpoints.put_right(step)
         self.metrics.cut_after(step)
-        return members, step
+        path = self.checkpoints.folder.parent / "metrics.jsonl"
+
+        def found() -> list[float]:
+            return regular_scores(self.trainer.config, iterate_metrics(path, "validation"))
+
+        return members, step, processes.of_first(found)
 
     def train(
         self, interrupt: "Interrupt", members: TrainState, step: int, scores: list[float]
@@ -120,7 +132,7 @@ class Loop:
         The scores of validations are added to `scores`.
         """
         config, (signal, _) = self.trainer.config, agreed(interrupt)
-        with TrainingProgress(step, config.steps) as progress:
+        with TrainingProgress(step, config.steps, self.later) as progress:
             while step < config.steps and not signal and not out_of(config.patience, scores):
                 members, step, loss, rate = self.call(members, step)
                 progress.update(step, loss, rate)
@@ -340,9 +352,13 @@ def profiled(run: Path, num_steps: int) -> Iterator[None]:
 
 
 class TrainingProgress:
-    """A bar on a terminal; elsewhere (a log, CI) a line for each validation."""
+    """A bar on a terminal; elsewhere (a log, CI) a line for each validation, and an estimate.
 
-    def __init__(self, step: int, steps: int):
+    Args:
+        later: steps of other runs after this one's.
+    """
+
+    def __init__(self, step: int, steps: int, later: int = 0):
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -358,7 +374,10 @@ class TrainingProgress:
         fields = {"loss": "-", "validation": "-", "rate": "-"}
         self._task = self._bar.add_task("", completed=step, total=steps, **fields)
         self._live = sys.stdout.isatty()
-        self._last = ""
+        self._last, self._steps, self._later = "", steps, later
+        self._measured: tuple[float, int] | None = None  # when, and at which step, it began
+        self._estimated = self._live  # the bar has one of its own
+        self._validated = False
 
     def __enter__(self):
         if self._live:
@@ -373,10 +392,34 @@ class TrainingProgress:
         fields = {"loss": f"{loss:.3f}", "rate": f"{tokens_per_second:,.0f}"}
         self._bar.update(self._task, completed=step, **fields)
         self._last = f"step {step}  training loss {loss:.4f}  {tokens_per_second:,.0f} tokens/s"
+        self._estimate(step)
+
+    def _estimate(self, step: int) -> None:
+        """Say once how long it will take, by the time since the first call, which warms up."""
+        now = time.monotonic()
+        began, first = self._measured = self._measured or (now, step)
+        if self._estimated or now - began < MEASURED:
+            return
+        self._estimated, of_step = True, (now - began) / (step - first)
+        seconds, later = (of_step * number for number in (self._steps - step, self._later))
+        if seconds + later >= SHORT:
+            others = f", then {roughly(later)} for the study's other runs" if later else ""
+            print(f"about {roughly(seconds)} to go{others}", flush=True)
 
     def validated(self, loss: float | None) -> None:
         """A validation has found this loss; None: one that is not finite."""
         loss = math.inf if loss is None else loss
+        if not self._validated:  # the first one's program was compiled: the clock starts anew
+            self._validated, self._measured = True, None
         self._bar.update(self._task, validation=f"{loss:.3f}")
         if not self._live:
             print(f"{self._last}  validation loss {loss:.4f}", flush=True)
+
+
+def roughly(seconds: float) -> str:
+    """A time as one says it: "40 s", "3 min", "1.5 h", "2.0 days"."""
+    if seconds < 90:
+        return f"{max(round(seconds, -1), 10):.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
