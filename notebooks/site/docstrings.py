@@ -26,8 +26,13 @@ def rooms(package: griffe.Module) -> dict[str, dict[str, list[str]]]:
                 entry = package[path.removeprefix("tlite.")]
                 if entry.is_function or entry.is_class or (entry.is_attribute and entry.docstring):
                     homes[home].append(name)
-        found[room.path] = dict(homes)
+        found[room.path] = {home: _in_order(package, home, homes[home]) for home in homes}
     return found
+
+
+def _in_order(package: griffe.Module, home: str, names: list[str]) -> list[str]:
+    """As they stand in the file."""
+    return sorted(names, key=lambda name: package[f"{home}.{name}".removeprefix("tlite.")].lineno)
 
 
 def documented(package: griffe.Module) -> set[str]:
@@ -52,12 +57,14 @@ def referred(entry: griffe.Object, name: str, package: griffe.Module) -> str | N
     head, dot, rest = name.partition(".")
     if entry.is_function and head in entry.parameters:
         return None
-    paths = [f"tlite.{name}"]
+    paths = [name.removeprefix("tlite.")] if dot else []
     with suppress(griffe.NameResolutionError):
-        paths.insert(0, f"{entry.resolve(head)}{dot}{rest}")
+        paths.insert(0, f"{entry.resolve(head)}{dot}{rest}".removeprefix("tlite."))
     for path in paths:
         with suppress(KeyError, griffe.GriffeError):
-            return package[path.removeprefix("tlite.")].canonical_path
+            found = package[path]
+            if dot or not found.is_module:  # one may be called like an argument
+                return found.canonical_path
     return None
 
 

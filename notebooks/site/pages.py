@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -22,19 +23,20 @@ from mkdocs.structure.files import File
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli.options import Plan, Train
-from tlite.cli.parts import words_of
+from tlite.cli.parts import OPTIONAL, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
-from tlite.models.parts import FunctionPart
+from tlite.models.parts import WORDS, FunctionPart
 from tlite.models.probe import CONTRACTS, PARTS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
+TABLE = ROOT / "notebooks" / "README.md"  # of equations and their functions
 DOCUMENTS = "README.md", "CHANGELOG.md", "experiments/RESULTS.md", "experiments/LOG.md"
 PACKAGE = griffe.load("tlite", search_paths=[ROOT])
 ROOMS = rooms(PACKAGE)
 PATHS = {name: f"{home}.{name}" for of in ROOMS.values() for home in of for name in of[home]}
 LINK = re.compile(r'(\]\(|src(?:set)?=")([^)"#\s:]+)(?=[)"#])')
-NAME = re.compile(r"(?<!`)`(\w*[a-z](?:_|[A-Z])\w+)`(?!`)")  # one that is no word of prose
+NAME = re.compile(r"(?<!`)`(\w+)`(?!`)")
 
 
 def on_config(config):
@@ -50,7 +52,7 @@ def on_config(config):
 def on_files(files, config):
     made = {uri(ROOT / room.replace(".", "/")): api(room) for room in ROOMS}
     made |= {"contracts.md": contracts(), "options.md": options()}
-    left = [ROOT / "notebooks/README.md", *(ROOT / name for name in DOCUMENTS), *NOTEBOOKS]
+    left = [TABLE, *(ROOT / name for name in DOCUMENTS), *NOTEBOOKS]
     while left:
         path = left.pop()
         if (name := uri(path)) in made:
@@ -72,14 +74,15 @@ def on_files(files, config):
 
 
 def on_page_content(content, **_):
-    """Formulas as MathML, which browsers draw without a script."""
+    """Formulas as MathML, which browsers draw without a script; no search finds a source twice."""
 
     def drawn(match: re.Match) -> str:
-        return convert(html.unescape(match[2]), "block" if match[1] == "div" else "inline")
+        display = "block" if match[1] == "div" else "inline"
+        return convert(html.unescape(match[2]), display=display)
 
-    return re.sub(
-        r'<(span|div) class="arithmatex">\\[([](.*?)\\[])]</\1>', drawn, content, flags=re.S
-    )
+    formula = r'<(span|div) class="arithmatex">\\[([](.*?)\\[])]</\1>'
+    content = re.sub(formula, drawn, content, flags=re.S)
+    return content.replace("<details class=", "<details data-search-exclude class=")
 
 
 # Documents
@@ -105,7 +108,8 @@ def with_links(text: str, path: Path) -> tuple[str, list[Path]]:
         return match[1] + os.path.relpath(uri(target), Path(uri(path)).parent)
 
     def named(match: re.Match) -> str:
-        return f"[{match[0]}][{PATHS[match[1]]}]" if match[1] in PATHS else match[0]
+        plainly = re.search("_|.[A-Z]", match[1]) or path == TABLE  # other words have other senses
+        return f"[{match[0]}][{PATHS[match[1]]}]" if plainly and match[1] in PATHS else match[0]
 
     return NAME.sub(named, LINK.sub(led, text)), linked
 
@@ -133,12 +137,11 @@ def fenced(text: str, language: str) -> str:
 def source(path: Path) -> tuple[str, list[Path]]:
     """The page of a file, which the search leaves out; of a folder, its files."""
     head = f"---\nsearch: {{exclude: true}}\n---\n\n# {path.relative_to(ROOT)}\n\n"
-    if not path.is_dir():
-        return head + fenced(
-            path.read_text("utf-8"), "python" if path.suffix == ".py" else "text"
-        ), []
-    files = sorted(file for file in path.iterdir() if file.suffix in (".py", ".log", ".md"))
-    return head + "\n".join(f"- [{f.name}]({Path(uri(f)).name})" for f in files), files
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in (".py", ".log", ".md"))
+        return head + "\n".join(f"- [{f.name}]({Path(uri(f)).name})" for f in files), files
+    language = "python" if path.suffix == ".py" else "text"
+    return head + fenced(path.read_text("utf-8"), language), []
 
 
 # The library
@@ -146,7 +149,7 @@ def source(path: Path) -> tuple[str, list[Path]]:
 
 def api(room: str) -> str:
     """What a room offers: first its own, then that of its files."""
-    parts = [f"---\ntitle: {room}\n---"]
+    parts = [f"---\ntitle: {room}\nsearch: {{boost: 2}}\n---"]
     for home in dict.fromkeys((room, *ROOMS[room])):
         level, members = 1 if home == room else 2, json.dumps(ROOMS[room].get(home, []))
         settings = f"{{heading_level: {level}, show_root_heading: true, members: {members}}}"
@@ -156,13 +159,18 @@ def api(room: str) -> str:
 
 def contracts() -> str:
     """What stands in place of a part gets and returns, and how it is tried."""
-    hidden = "{members: false, show_root_heading: false, show_root_toc_entry: false}"
-    parts = ["# What a part gets and returns", f"::: tlite.models.parts\n    options: {hidden}"]
+    parts = ["# What a part gets and returns", described("tlite.models.parts")]
     for title, told in (("A function", CONTRACTS), ("A dataclass with `init`", CONTRACTS | PARTS)):
-        lines = ["| as | |", "| --- | --- |"]
+        lines = ["| in the place of | contract |", "| --- | --- |"]
         lines += [f"| `{slot}` | {plain(contract)} |" for slot, contract in told.items()]
         parts += [f"## {title}", "\n".join(lines)]
-    return "\n\n".join([*parts, "## How it is tried", "::: tlite.models.probe.probe\n"])
+    return "\n\n".join([*parts, "## How it is tried", described("tlite.models.probe.probe")])
+
+
+def described(path: str) -> str:
+    """A docstring alone."""
+    hidden = "{members: false, show_root_heading: false, show_root_toc_entry: false}"
+    return f"::: {path}\n    options: {hidden}"
 
 
 # The options of an experiment
@@ -174,20 +182,24 @@ def options() -> str:
         "# Options of an experiment",
         "Every field of an experiment is an option of `tlite train NAME` and of `tlite plan NAME`. "
         "A word chooses a part of the model, and a dot leads to its numbers: `--positions rotary "
-        "--positions.base 7`. What an experiment's data, tokenizer and pretraining are its file "
-        "says; their fields are options too. Defaults are those of the classes; an experiment's "
-        "file gives others, which its `--help` shows.",
+        "--positions.base 7`. What its data, tokenizer and pretraining are an experiment's file "
+        "says; their fields are options too (where data and pretraining have one of the same name, "
+        "those of the data begin with `--data.`). Defaults are those of the classes; an "
+        "experiment's file gives others, which its `--help` shows.",
     ]
-    kinds = GeneratorExperiment, ClassifierExperiment, TranslatorExperiment
-    found = dict.fromkeys(section for kind in kinds for section in sections(kind))
-    for kind, prefix in (*found, (Train, ""), (Plan, "")):
-        if rows := list(table(kind, prefix)):
-            path = f"{kind.__module__}.{kind.__name__}"
-            name = f"[`{kind.__name__}`][{path}]:" if path in PATHS.values() else ""
-            title = f"## {kind.__name__}" + (f": `--{dashed(prefix)}...`" if prefix else "")
-            lines = ["| option | default | what it is |", "| --- | --- | --- |", *rows]
-            parts += [title, f"{name} {plain(first(kind.__doc__))}", "\n".join(lines)]
-    return "\n\n".join(parts)
+    kinds = GeneratorExperiment, ClassifierExperiment, TranslatorExperiment, Train, Plan
+    for kind, prefix in dict.fromkeys(section for each in kinds for section in sections(each)):
+        if not (rows := list(table(kind, prefix))):
+            continue
+        said = plain((kind.__doc__ or "").split("\n\n")[0])
+        slot = prefix.rstrip(".").rpartition(".")[2]
+        for word, part in (WORDS | OPTIONAL).get(slot, {}).items():
+            said += f" `--{dashed(prefix[:-1])} {word}`" if type(part) is kind else ""
+        if (path := f"{kind.__module__}.{kind.__name__}") in PATHS.values():
+            said += f" [From Python][{path}]."
+        lines = ["| option | default | what it is |", "| --- | --- | --- |", *rows]
+        parts += [f"## {kind.__name__}", said, "\n".join(lines)]
+    return with_links("\n\n".join(parts), ROOT / "options.md")[0]
 
 
 def fields(kind: type) -> Iterator[Any]:
@@ -222,6 +234,7 @@ def classes(kind: Any) -> list[type]:
 
 def table(kind: type, prefix: str) -> Iterator[str]:
     """A line for each option of a class."""
+    by_name = {field.name: field for field in dataclasses.fields(kind)}
     for field in fields(kind):
         words = words_of(kind, field.name) if prefix or hasattr(kind, "EARLIER") else {}
         if classes(field.type) and not words:
@@ -229,10 +242,11 @@ def table(kind: type, prefix: str) -> Iterator[str]:
         option = f"`--{dashed(prefix + field.name)}`"
         if field.type is bool:
             option += f", `--{dashed(prefix)}no-{dashed(field.name)}`"
-        help_ = field.helptext() if callable(field.helptext) else field.helptext
+        said = plain(field.helptext() if callable(field.helptext) else field.helptext or "")
         choices = list(words) or [c for c in literals(field.type) if isinstance(c, str)]
-        said = f" One of {', '.join(f'`{c}`' for c in choices)}." if choices else ""
-        yield f"| {option} | {default(field.default)} | {plain(help_ or '')}{said} |"
+        if len(choices) > 1:
+            said += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
+        yield f"| {option} | {default(by_name[field.name], words)} | {said} |"
 
 
 def literals(kind: Any) -> Iterable[Any]:
@@ -242,10 +256,16 @@ def literals(kind: Any) -> Iterable[Any]:
     return [value for each in get_args(kind) for value in literals(each)]
 
 
-def default(value: Any) -> str:
-    if value in (tyro.MISSING, None, ()):
-        return "" if value is not tyro.MISSING else "needed"
-    return f"`{type(value).__name__ if dataclasses.is_dataclass(value) else value!r}`"
+def default(field: dataclasses.Field, words: dict[str, Any]) -> str:
+    """What a field is unless given; a part by its word."""
+    value = field.default if field.default_factory is MISSING else field.default_factory()
+    if value is MISSING:
+        return "needed"
+    said = [word for word, part in words.items() if part == value]
+    said = said or [
+        type(value).__name__.lower() if dataclasses.is_dataclass(value) else repr(value)
+    ]
+    return "" if value in (None, (), "") else f"`{said[0][:24]}`"
 
 
 def dashed(name: str) -> str:

@@ -7,8 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.lines import read_line
+from tlite.data import TinyShakespeare
 from tlite.errors import UserError
-from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
+from tlite.experiment import (
+    ClassifierExperiment,
+    GeneratorExperiment,
+    Pretrained,
+    TranslatorExperiment,
+)
 from tlite.models import (
     ALiBi,
     Attention,
@@ -170,3 +176,11 @@ def test_help_says_how_parts_are_chosen_and_has_the_numbers_of_those_that_are(wo
 def trained():
     """No command here looks at a run."""
     return SimpleNamespace()
+
+
+def test_of_options_of_one_name_those_of_the_data_begin_with_data():
+    tuned = GeneratorExperiment("tuned", data=TinyShakespeare(), pretraining=Pretrained("gpt2"))
+    words = ["--folder", "bert", "--data.folder", "here", "--data.validation-fraction", "0.5"]
+    read = read_line("tuned", words, tuned)[0][""]
+    assert read.pretraining == Pretrained("bert")
+    assert read.data == TinyShakespeare(folder="here", validation_fraction=0.5)

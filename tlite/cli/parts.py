@@ -57,6 +57,9 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     with_parts = bool(prefix) or has_parts(config)
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
         name, value = prefix + field.name, getattr(config, field.name)
+        if name == "data" and _fields(value) & _fields(getattr(config, "pretraining", None)):
+            yield from options_of(value, "data.")  # the bare names are those of the pretraining
+            continue
         kind, words = field.type, words_of(config, field.name) if with_parts else {}
         if words:
             kind = Annotated[Any, _one_of(words)]
@@ -65,6 +68,10 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
             yield dataclasses.replace(field, name=name, type=kind, default=value)
         if with_parts and dataclasses.is_dataclass(value):
             yield from options_of(value, f"{name}.")
+
+
+def _fields(config: Any) -> set[str]:
+    return {*getattr(config, "__dataclass_fields__", ())}
 
 
 def has_parts(config: Any) -> bool:

@@ -22,6 +22,7 @@ from tlite.functional.mixed import matmul
 from tlite.functional.random import kept
 
 Observe = Callable[[str, Array], Array]
+"""Gets the name of a value inside and the value; what it returns is gone on with."""
 
 
 class LinearParameters(NamedTuple):
