@@ -35,23 +35,6 @@ def _in_order(package: griffe.Module, home: str, names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: package[f"{home}.{name}".removeprefix("tlite.")].lineno)
 
 
-def documented(package: griffe.Module) -> set[str]:
-    """The paths of all that has an entry."""
-    found = set()
-    for room, homes in rooms(package).items():
-        found.add(room)
-        for home, names in homes.items():
-            found.add(home)
-            for name in names:
-                entry = package[f"{home}.{name}".removeprefix("tlite.")]
-                found |= {entry.path} | {
-                    member.path
-                    for member in (entry.members if entry.is_class else {}).values()
-                    if member.docstring and (member.name[0] != "_" or member.name == "__call__")
-                }
-    return found
-
-
 def referred(entry: griffe.Object, name: str, package: griffe.Module) -> str | None:
     """The path of what a name in a docstring stands for, unless that is an argument."""
     head, dot, rest = name.partition(".")
@@ -68,16 +51,16 @@ def referred(entry: griffe.Object, name: str, package: griffe.Module) -> str | N
     return None
 
 
-def markdown(text: str, refer) -> str:
-    """A docstring in which examples are fenced, formulas stay as written, and names are linked."""
+def markdown(entry: griffe.Object, package: griffe.Module) -> str:
+    """Its docstring: examples are fenced, formulas stay as written, what has an entry is linked."""
 
     def token(match: re.Match) -> str:
         if match[1] is None:
             return {"<": "&lt;"}.get(match[0], f"\\{match[0]}")
-        path = refer(match[1])
-        return f"[{match[0]}][{path}]" if path else match[0]
+        path = referred(entry, match[1], package)
+        return f'<autoref identifier="{path}" optional>{match[0]}</autoref>' if path else match[0]
 
-    blocks = text.split("\n\n")
+    blocks = entry.docstring.value.split("\n\n")
     for number, block in enumerate(blocks):
         if block.startswith(">>> "):
             blocks[number] = f"```pycon\n{block}\n```"
@@ -90,19 +73,9 @@ class Docstrings(griffe.Extension):
     """Rewrites every docstring, once all are read."""
 
     def on_package(self, *, pkg: griffe.Module, **_) -> None:
-        if pkg.name != "tlite":
-            return
-        entries = documented(pkg)
-
-        def rewrite(entry: griffe.Object) -> None:
-            def refer(name: str) -> str | None:
-                path = referred(entry, name, pkg)
-                return path if path in entries else None
-
+        left = [pkg] if pkg.name == "tlite" else []
+        while left:
+            entry = left.pop()
             if entry.docstring:
-                entry.docstring.value = markdown(entry.docstring.value, refer)
-            for member in entry.members.values():
-                if not member.is_alias:
-                    rewrite(member)
-
-        rewrite(pkg)
+                entry.docstring.value = markdown(entry, pkg)
+            left += [member for member in entry.members.values() if not member.is_alias]

@@ -193,8 +193,9 @@ def options() -> str:
             continue
         said = plain((kind.__doc__ or "").split("\n\n")[0])
         slot = prefix.rstrip(".").rpartition(".")[2]
-        for word, part in (WORDS | OPTIONAL).get(slot, {}).items():
-            said += f" `--{dashed(prefix[:-1])} {word}`" if type(part) is kind else ""
+        words = [w for w, part in (WORDS | OPTIONAL).get(slot, {}).items() if type(part) is kind]
+        if words:
+            said += f" `--{dashed(prefix[:-1])}` {', '.join(f'`{word}`' for word in words)}."
         if (path := f"{kind.__module__}.{kind.__name__}") in PATHS.values():
             said += f" [From Python][{path}]."
         lines = ["| option | default | what it is |", "| --- | --- | --- |", *rows]
