@@ -6,7 +6,7 @@ TLITE := .venv/bin/tlite
 # machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test test-all test-programs test-versions attack lint bench notebooks
+.PHONY: help setup demo test test-all test-programs test-versions attack lint bench notebooks docs
 .PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
@@ -34,6 +34,7 @@ help:
 	@echo "make multi30k           English to German captions (hours on a laptop)"
 	@echo "make gpt2               GPT-2 small on a corpus (see experiments/gpt2.py); also gpt2-xl"
 	@echo "make notebooks          run the notebooks, and write what they show into their .ipynb"
+	@echo "make docs               build a site of all that is documented, into build/docs"
 	@echo "make bench              time tlite and PyTorch in turn on the same work (installs PyTorch)"
 	@echo "make gpu-check          hold a GPU to what a CPU has shown, in 8 minutes (installs CUDA's JAX)"
 	@echo "make pictures           draw the README's pictures (trains the demo)"
@@ -59,7 +60,7 @@ setup: .venv/core
 
 # With PyTorch and transformers, to compare with. A browser is the machine's: chromium.
 .venv/system: .venv/test
-	.venv/bin/pip install -qq -e ".[bench]"
+	.venv/bin/pip install -qq -e ".[bench,docs]"
 	@touch $@
 
 .venv/text: .venv/core
@@ -89,6 +90,16 @@ notebooks: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.pytest_cache/notebooks
 notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 notebooks: .venv/notebooks
 	.venv/bin/python notebooks/build.py $(NOTEBOOKS)
+
+.venv/docs: .venv/core
+	.venv/bin/pip install -qq -e ".[docs]"
+	@touch $@
+
+# A reference that leads nowhere fails.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: .venv/docs
+	.venv/bin/mkdocs build --config-file notebooks/site/mkdocs.yml
+	@echo "a browser opens build/docs/index.html"
 
 demo: .venv/core
 	$(TLITE) train demo

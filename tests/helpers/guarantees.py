@@ -12,7 +12,13 @@ import pytest
 
 ROW = re.compile(r"\| .+ \| `([\w/]+\.py::test_\w+)` \|")
 # What README.md says a machine may lack. Any other reason to skip a guarantee is none.
-EXCUSES = "no real data", "could not import 'torch'", "no chromium", "hatchling"
+EXCUSES = (
+    "no real data",
+    "no chromium",
+    "hatchling",
+    "could not import 'torch'",
+    "could not import 'mkdocstrings'",
+)
 SYSTEM = "system/"  # asked of a run only if something there is run
 
 

@@ -145,8 +145,8 @@ def residual(
 ) -> tuple[Float[Array, "*batch T D"], Any]:
     """A layer with dropout, its residual connection and norm; and what a cache keeps of it.
 
-    post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
-    pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
+        post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
+        pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
 
     `params` are the block's. The layer's output can have a norm too (Gemma 2, 2024, section 2).
     Observed is `attention_residual`, `cross_attention_residual`; what the last gives is `residual`.

@@ -23,19 +23,26 @@ from tlite.functional.mixed import matmul
 from tlite.functional.random import kept
 
 Observe = Callable[[str, Array], Array]
+"""Gets the name of a value inside and the value; what it returns is gone on with."""
 
 
 class LinearParameters(NamedTuple):
+    """W and b of `linear`."""
+
     kernel: ArrayLike  # (D_in, D_out)
     bias: ArrayLike | None = None  # (D_out,)
 
 
 class NormParameters(NamedTuple):
+    """What `layer_norm` and `rms_norm` scale by, and what is added."""
+
     scale: ArrayLike  # (D,)
     bias: ArrayLike | None = None  # (D,); RMS norm has none
 
 
 class FeedForwardParameters(NamedTuple):
+    """The layers of `feed_forward`."""
+
     hidden: LinearParameters  # (D, F)
     output: LinearParameters  # (F, D)
     gate: LinearParameters | None = None  # (D, F)

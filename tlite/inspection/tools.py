@@ -82,9 +82,9 @@ def head_scores(
 
     Means over the queries for which there is such a place, from 0 to 1:
 
-    previous   the token before this one
-    duplicate  earlier tokens that are the same as this one
-    induction  the tokens that came after those (Olsson et al. 2022): what to copy next
+        previous   the token before this one
+        duplicate  earlier tokens that are the same as this one
+        induction  the tokens that came after those (Olsson et al. 2022): what to copy next
     """
     length = tokens.shape[-1]
     before = jnp.tril(jnp.ones((length, length), bool), -1)

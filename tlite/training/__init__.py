@@ -26,3 +26,7 @@ def __getattr__(name: str):
         if name in names:
             return getattr(importlib.import_module(f"tlite.training.{file}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *(name for names in FILES.values() for name in names)})

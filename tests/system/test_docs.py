@@ -1,0 +1,108 @@
+"""The site of `make docs`: whole, with sources, and as a reader meets it in a real browser."""
+
+import contextlib
+import importlib
+import inspect
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tlite
+from tlite.cli import main
+from tlite.cli.experiment_files import find_experiments
+
+pytest.importorskip("mkdocstrings")
+CHROMIUM = shutil.which("chromium")
+ROOT = Path(__file__).parents[2]
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A reference that leads nowhere would end the build."""
+    folder = tmp_path_factory.mktemp("site")
+    config = ROOT / "notebooks" / "site" / "mkdocs.yml"
+    command = [sys.executable, "-m", "mkdocs", "build", "-f", config, "-d", folder]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def offered(room) -> set:
+    """The functions and classes that a room offers of its own."""
+    public = getattr(room, "__all__", [name for name in dir(room) if name[0] != "_"])
+    values = [getattr(room, name) for name in public]
+    values = [value for value in values if inspect.isfunction(value) or inspect.isclass(value)]
+    return {value for value in values if f"{value.__module__}.".startswith(f"{room.__name__}.")}
+
+
+def test_all_that_is_public_has_an_entry_with_its_source(site):
+    rooms = [importlib.import_module(f"tlite.{name}") for name in tlite.FOLDERS]
+    assert all(offered(room) for room in rooms)
+    pages = {room.__name__: offered(room) for room in rooms}
+    pages["tlite"] = {tlite.load, tlite.load_experiment}
+    for room, entries in pages.items():
+        page = (site / room.replace(".", "/") / "index.html").read_text(encoding="utf-8")
+        parts = re.split(r'<h[1-6] id="(tlite[\w.]*)" class="doc', page)
+        texts = dict(zip(parts[1::2], parts[2::2], strict=True))
+        for entry in entries:
+            name = f"{entry.__module__}.{entry.__qualname__}"
+            file = f"{entry.__module__.replace('.', '/')}"
+            text = texts[name]
+            if inspect.isclass(entry):  # its source stands before its members, or after bases
+                text += "".join(t for n, t in texts.items() if n.startswith(f"{name}."))
+            assert f"<code>{file}" in text, name
+            assert "Source code in" in text, name
+
+
+def test_every_option_of_an_experiment_has_its_line(site):
+    page = (site / "options.html").read_text(encoding="utf-8")
+    cells = re.findall(r"<td>(<code>--.*?)</td>", page)
+    listed = {"--help", *re.findall(r"<code>(.*?)</code>", " ".join(cells))}
+    # Records may have parts of their own.
+    for name in (each for each in find_experiments() if not each.startswith("record_")):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            assert main(["train", name, "--help"]) == 0
+        lines = re.findall(r"(?m)^\W{1,2}(--?\w.*)", said.getvalue())
+        options = set(re.findall(r"--[a-z][\w.-]*", " ".join(lines).replace("--data.", "--")))
+        assert len(options) > 40
+        assert options <= listed, name
+
+
+def test_no_page_needs_the_network(site):
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.search(r'(?:src|srcset)="(?:https?:)?//', text), page
+        assert not re.search(r'<link [^>]*rel="stylesheet"[^>]*href="(?:https?:)?//', text), page
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [
+        ("index.html?q=scaled_dot_product_attention", r'href="\S*#\S*scaled_dot_product_attention'),
+        ("tlite/functional/index.html", 'id="tlite.functional.layers.linear"'),
+        ("notebooks/01_attention.html", "<msqrt>"),
+        ("options.html", "<code>--positions.base</code>"),
+        ("contracts.html", "feed_forward"),
+        ("experiments/RESULTS.html", "record-trec"),
+    ],
+)
+def test_a_browser_shows_it_and_complains_of_nothing(site, page, shown, tmp_path):
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}", f"{site.as_uri()}/{page}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "CONSOLE" not in done.stderr, done.stderr
+    found = done.stdout if "?" not in page else done.stdout.partition("md-search-result__list")[2]
+    assert re.search(shown, found)
