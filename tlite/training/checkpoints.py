@@ -160,7 +160,7 @@ class Checkpoints:
 
     def __exit__(self, error: type | None, *_):
         # What ended the training is told, rather than what came of it.
-        with contextlib.suppress(UserError) if error else contextlib.nullcontext():
+        with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self.close()
 
     def steps(self) -> list[int]:
