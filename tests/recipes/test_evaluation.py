@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.recipes import LOGISTIC, TEXTS, complaint, labelled, train
+from tlite.comparison.statistics import variance
 from tlite.recipes import ClassifierRecipe
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -103,13 +104,17 @@ def test_the_accuracy_is_everyones_with_its_spread(stars, drawn, report):
     accuracy = 100 * (probabilities.argmax(-1) == labels).mean(1)
     first = f"step {step}: training accuracy {accuracy.mean():.1f} ± {accuracy.std(ddof=1):.1f} %"
     assert out.startswith(f"{first}, {len(examples)} texts\n")
+    told = re.match(r"95 % .*: ± (\d+\.\d) \(seeds \d+\.\d, texts", out.partition("\n")[2])
+    found = variance(100.0 * (probabilities.argmax(-1) == labels))
+    assert float(told[1]) == pytest.approx(found.half_width, abs=0.06)
     assert re.search(r"TF-IDF \+ logistic regression: training accuracy \d+\.\d %", out)
 
 
 def test_texts_that_are_left_out_are_not_scored_and_one_member_has_no_spread(binary, drawn, report):
     out = report(binary)
     assert "member" not in out
-    assert "±" not in out
+    assert "±" not in out.splitlines()[0]
+    assert re.match(r"95 % for new texts, with this seed: ± \d+\.\d\n", out.partition("\n")[2])
     assert f"{4 * len(TEXTS) - 4} texts" in out.splitlines()[0]
     counts = table(out, ["negative", "positive"])
     assert counts.sum(1).tolist() == [8, 8]

@@ -120,8 +120,10 @@ def test_bits_per_byte_are_all_nats_over_all_bytes(tokenizer, of_text, capsys):
     assert line["bits_per_byte"] == pytest.approx(bits, rel=1e-5)
     assert_has_examples(run)
     open_recipe(run.run.folder).evaluate(checkpoint="last")
-    told = re.search(r", ([\d.]+) bits per byte,", capsys.readouterr().out)
+    out = capsys.readouterr().out
+    told = re.search(r", ([\d.]+) bits per byte,", out)
     assert float(told[1]) == pytest.approx(bits, abs=1e-4)
+    assert re.search(r"\n95 % for new text, with this seed: ± 0\.\d{4}\n", out)
 
 
 def test_the_report_runs_few_programs_and_validates_once(of_text, monkeypatch):

@@ -18,7 +18,7 @@ from tlite.errors import UserError, check_packages
 from tlite.experiment import ClassifierExperiment, Pretrained, Words
 from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.evaluation import spread
+from tlite.recipes.evaluation import interval, spread
 from tlite.recipes.finetuning import (
     check_pretraining,
     pretrained_members,
@@ -182,8 +182,10 @@ class ClassifierRecipe(Recipe):
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (known := labels >= 0).any():
             raise UserError(f"no text of the {split} part has one of the classes")
-        right = 100 * (of_members.argmax(-1) == labels)[:, known].mean(1)
-        print(f"step {step:,}: {split} accuracy {spread(right, '.1f')} %, {known.sum():,} texts")
+        table = 100.0 * (of_members.argmax(-1) == labels)[:, known]
+        right = spread(table.mean(1), ".1f")
+        print(f"step {step:,}: {split} accuracy {right} %, {known.sum():,} texts")
+        print(interval(table, "texts", ".1f"))
         self.print_baseline(split, examples)
 
         probabilities, which = of_members[chosen], f" (member {chosen})" if number > 1 else ""

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float
 
+from tlite.comparison.statistics import Difference, variance
 from tlite.models import Ensemble
 from tlite.models.parameters import model_maker
 from tlite.training import Trainer
@@ -24,6 +26,22 @@ def spread(values: np.ndarray, style: str) -> str:
     """Mean and standard deviation over the members (M,)."""
     deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
     return f"{values.mean():{style}}{deviation}"
+
+
+def interval(table: Float[np.ndarray, "M N"], what: str, style: str) -> str:
+    """A line: how far from the truth the mean of all members and examples may be.
+
+    Args:
+        table: by member and example, or block of them (`comparison.statistics.variance`).
+        what: they are called: texts.
+    """
+    members, number = table.shape
+    found = Difference(table.mean(), variance(table), (members, members), examples=number)
+    half, (seeds, examples) = found.half_width, found.parts
+    if half is None:
+        return f"95 % for new {what}, with this seed: ± {examples:{style}}"
+    parts = f"(seeds {seeds:{style}}, {what} {examples:{style}})"
+    return f"95 % for new seeds and {what}: ± {half:{style}} {parts}"
 
 
 def ensemble_of(trainer: Trainer, parameters: dict) -> Ensemble:

@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from tlite.comparison.examples import of_a_text
 from tlite.data.corpus import Corpus
 from tlite.data.tables import Part
 from tlite.decoding import stream
 from tlite.errors import UserError, command
 from tlite.experiment import Characters, GeneratorExperiment
 from tlite.models import TransformerGenerator
-from tlite.recipes.evaluation import ensemble_means
+from tlite.recipes.evaluation import ensemble_means, interval
 from tlite.recipes.finetuning import start_from, taken_from
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.recipes.tokens import (
@@ -37,6 +38,7 @@ from tlite.recipes.tokens import (
 from tlite.terminal import show
 from tlite.text import Tokenizer
 from tlite.training import Trainer, TrainState, generator_task
+from tlite.training.examples import read_examples
 from tlite.training.loop import means_of, validate
 from tlite.training.metrics import summarise
 from tlite.training.runs import Run
@@ -259,6 +261,9 @@ class GeneratorRecipe(Recipe):
 
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))
         tell(f"step {step:,}: {split}", f", {count:,} {self.unit}s")
+        kept = read_examples(self.run.folder)
+        if kept and split == "validation" and kept.step == step:
+            print(interval(of_a_text(kept, "loss"), "text", ".4f"))
         if sampled:
             batches = self.parts[split].sampled_batches(sampled, self.batch_size)
             tell(f"sampled estimate ({batches[0][..., 0].size} windows):")
