@@ -99,10 +99,11 @@ def classifiers() -> list[str]:
         accuracy, number = last(ours, text), last(rf"([\d,]+) (?:{part} )?texts$", text)
         together = last(r"^the ensemble .* accuracy ([\d.]+) %", text)
         baseline = last(rf"TF-IDF .*: {part} accuracy ([\d.]+) %", text)
-        values = f"{number} of {part}", accuracy, interval(text), together, baseline
+        alone = last(rf"^the linear model .*: {part} accuracy ([\d.]+) %", text)
+        values = f"{number} of {part}", accuracy, interval(text), together, alone, baseline
         rows.append(row(link(name), measured(text), seeds(text), *values))
     header = ["log", "what", "seeds", "texts", "accuracy, %", "95 %"]
-    return table([*header, "all members", "TF-IDF + LR"], rows)
+    return table([*header, "all members", "n-grams alone", "TF-IDF + LR"], rows)
 
 
 def translators() -> list[str]:

@@ -20,7 +20,7 @@ from tests.helpers.recipes import (
 )
 from tlite.experiment import Pretraining, Subwords, Words
 from tlite.models import Wide
-from tlite.recipes import start
+from tlite.recipes import open_recipe, start
 from tlite.recipes.classifier import encode_texts
 from tlite.text import NgramTokenizer
 
@@ -69,7 +69,7 @@ def test_the_linear_model_is_added_where_there_is_no_noise(run):
     np.testing.assert_allclose(both, alone + added, rtol=1e-5, atol=1e-5)
 
 
-def test_the_linear_model_knows_its_training_texts(run):
+def test_the_linear_model_knows_its_training_texts(run, capsys):
     model, tokenizer = tlite.load(run.run.folder)
     examples = list(run.data.training)
     tokens = encode_texts(run.experiment, tokenizer, [e.text for e in examples])
@@ -79,6 +79,9 @@ def test_the_linear_model_knows_its_training_texts(run):
     )
     right = logits.argmax(-1) == np.array([e.label for e in examples])
     assert right.mean() > 0.9
+    open_recipe(run.run.folder).evaluate("training")
+    told = f"the linear model of n-grams alone: training accuracy {100 * right.mean():.1f} %"
+    assert told in capsys.readouterr().out
 
 
 def test_the_transformer_is_trained_as_without_them(run, tmp_path, capsys):

@@ -187,6 +187,7 @@ class ClassifierRecipe(Recipe):
         print(f"step {step:,}: {split} accuracy {right} %, {known.sum():,} texts")
         print(interval(table, "texts", ".1f"))
         self.print_baseline(split, examples)
+        self.print_linear(split, examples, labels, checkpoint)
 
         probabilities, which = of_members[chosen], f" (member {chosen})" if number > 1 else ""
         if ensemble:
@@ -246,6 +247,17 @@ class ClassifierRecipe(Recipe):
         right = baseline.predict([e.text for e in scored]) == [e.label for e in scored]
         print(f"TF-IDF + logistic regression: {part} accuracy {100 * right.mean():.1f} %")
         return right
+
+    def print_linear(self, part: str, examples: list, labels: np.ndarray, checkpoint: str) -> None:
+        """The accuracy of the linear model of n-grams without the transformer, if there is one."""
+        if not isinstance(self.tokenizer, NgramTokenizer):
+            return
+        model = self.trainer.models(self.parameters(checkpoint)[0])[0]
+        tokens = encode_texts(self.experiment, self.tokenizer, [e.text for e in examples])
+        features = tokens[:, self.experiment.model.context :]
+        logits = jax.lax.map(model.feature_logits, features, batch_size=EVALUATION_BATCH)
+        right = np.asarray(logits.argmax(-1) == labels)[labels >= 0]
+        print(f"the linear model of n-grams alone: {part} accuracy {100 * right.mean():.1f} %")
 
 
 def encode_examples(
