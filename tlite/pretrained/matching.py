@@ -112,8 +112,8 @@ def options_of(config: BlocksConfig, names: list[str]) -> str:
     for path, value in flat(config).items():
         *outer, name = path.split(".")
         field = type(functools.reduce(getattr, outer, config)).__dataclass_fields__[name]
-        inside = any(path.startswith(f"{name}.") for name in names) and value != field.default
-        if path in names or inside:
+        of_part = any(path.startswith(f"{part}.") for part in names)
+        if path in names or (of_part and value != field.default):
             options.append(_option(path, value, field.type is bool))
     return " ".join(filter(None, options))
 
@@ -127,7 +127,7 @@ def _option(path: str, value: Any, is_switch: bool) -> str:
         return f"{dotted}{'' if value else 'no-'}{name}"
     if path == "positions":
         value = next(w for w, part in WORDS[path].items() if type(part).__name__ == value)
-    if path == "pool.projection":  # its own numbers make it
+    if path == "pool.projection":  # any of its numbers, which follow, makes it
         return ""
     words = value if isinstance(value, tuple) else [value]
     return " ".join([dotted + name, *map(str, words)])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,12 @@ def save_pretrained(
         UserError: the family does not have this model, or the folder can't be written to.
     """
     folder, kind = Path(folder), _kind(model)
-    if original and (original.kind != kind or family):
-        original = None
-    (family, theirs, target), tokenizer = _all_of(
-        lambda: (
-            _as_it_was(model.config, original)
-            if original
-            else described(model.config, kind, family)
-        ),
-        lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
-    )
-    theirs |= labelled(labels) if labels else {}
-    if tokenizer is not None:
-        theirs |= _marks(theirs, tokenizer)
+    original = original if original and original.kind == kind and not family else None
+    as_it_was = partial(_as_it_was, model.config, original)
+    anew = partial(described, model.config, kind, family)
+    steps = as_it_was if original else anew, partial(_converted, tokenizer)
+    (family, theirs, target), tokenizer = _all_of(*steps)
+    theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
     arrays, kept = _filled(model, target), original.kept if original else {}
     dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
     _write_fields(folder, theirs, dtype, original)
@@ -135,8 +129,14 @@ def _kind(model) -> str:
     raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
 
-def _marks(theirs: dict[str, Any], tokenizer) -> dict[str, Any]:
+def _converted(tokenizer: Tokenizer | None) -> PretrainedTokenizer | None:
+    return None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face())
+
+
+def _marks(theirs: dict[str, Any], tokenizer: PretrainedTokenizer | None) -> dict[str, Any]:
     """The marks that the tokenizer has and the config does not say."""
+    if tokenizer is None:
+        return {}
     ids = zip(MARKS, (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id), strict=False)
     ids = {name: index for name, index in ids if theirs.get(name) is None}
     if theirs.get("is_encoder_decoder") and theirs.get("decoder_start_token_id") is None:
