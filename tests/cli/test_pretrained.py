@@ -1,10 +1,12 @@
 """Every command on a Hugging Face folder: one that `tlite export` made of a run, and one that a
 fine-tuned run started from."""
 
+import dataclasses
 import json
 import math
 import re
 import shutil
+from importlib import import_module
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 
 import tlite as library
+from tests.helpers.lines import read_line
 from tlite import functional as F
 from tlite.cli.texts import encode_prompt
 from tlite.decoding.translate import translate
@@ -29,9 +32,11 @@ from tlite.models import (
     TransformerMasked,
     TransformerSeq2Seq,
     TranslatorHead,
+    Wide,
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
+from tlite.pretrained.matching import described
 from tlite.recipes.finetuning import taken_from
 from tlite.text import ByteTokenizer
 
@@ -332,3 +337,40 @@ def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends
     tokenizer = ByteTokenizer()
     tokenizer.bos_id, tokenizer.eos_id = begin, end
     assert encode_prompt(tokenizer, None, unknown=False).tolist() == [first]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "advice"),
+    [
+        ("demo --positions alibi", "generator", "--positions learned"),
+        ("demo --norm rms --attention.windows 4", "generator", "--attention.windows"),
+        (
+            "demo --head.no-tied --block post_norm",
+            "generator",
+            "--block.pre-norm --head.bias False",
+        ),
+        ("demo --feed-forward.gated --bias", "generator", "--norm.method rms"),
+        ("classify --attention.softcap 5", "classifier", "--pool.projection.activation tanh"),
+        ("classify --positions rotary --wide.word-rows 3", "classifier", "--word-ngrams 0"),
+        ("translate --block pre_norm --positions rotary", "seq2seq", "--positions sinusoidal"),
+    ],
+)
+def test_the_options_that_a_refusal_names_make_a_model_of_the_family(line, kind, advice):
+    sizes = {"classifier": {"num_classes": 3}, "seq2seq": {"source_vocabulary_size": 50}}
+    of_data = {"vocabulary_size": 50} | sizes.get(kind, {})
+    of_data |= {"symbols": Symbols(49, 1, 2)} if kind == "seq2seq" else {}
+
+    def config_of(line):
+        name, *words = line.split()
+        experiment = import_module(f"experiments.{name}").experiment
+        (found,) = read_line(name, words, experiment)[0].values()
+        model = dataclasses.replace(found.model, **of_data)
+        if "--word-ngrams 0" in line:  # then the data has none
+            model = dataclasses.replace(model, wide=Wide())
+        return model
+
+    with pytest.raises(UserError, match="the model has no counterpart") as refused:
+        described(config_of(line), kind)
+    options = str(refused.value).partition("; train with ")[2]
+    assert advice in options
+    described(config_of(f"{line} {options}"), kind)

@@ -67,6 +67,10 @@ DISTILBERT = MARKS | {
     "dim": 32, "hidden_dim": 40, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40,
     "num_labels": 3,
 }  # fmt: skip
+GPT_NEOX = MARKS | {
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 64, "use_parallel_residual": False,
+}  # fmt: skip
 BIASED = {"attention_bias": True, "mlp_bias": True}
 GENERATORS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
@@ -78,6 +82,14 @@ GENERATORS = {
     "qwen2": (
         "Qwen2ForCausalLM",
         LLAMA | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
+    ),
+    "gpt_neox": (
+        "GPTNeoXForCausalLM",
+        GPT_NEOX | rope("linear", factor=4.0, partial_rotary_factor=1.0),
+    ),
+    "tied gpt_neox": (
+        "GPTNeoXForCausalLM",
+        GPT_NEOX | rope("default", partial_rotary_factor=1.0) | {"tie_word_embeddings": True},
     ),
     "qwen3": ("Qwen3ForCausalLM", LLAMA | {"attention_bias": True}),
     "gemma2": (

@@ -11,9 +11,9 @@ from tlite.pretrained.folders import abstract_model, shapes_of
 
 def test_half_split_columns_become_pairs():
     columns = np.array([[10, 11, 12, 20, 21, 22, 30, 31, 32, 40, 41, 42]])
-    pairs = arrays._reorder(columns, 6, 2)
+    pairs = arrays._reorder(columns, 2, 3)
     assert pairs.tolist() == [[10, 20, 11, 21, 12, 22, 30, 40, 31, 41, 32, 42]]
-    np.testing.assert_array_equal(arrays._reorder(pairs, 6, 3), columns)
+    np.testing.assert_array_equal(arrays._reorder(pairs, 3, 2), columns)
 
 
 def test_counterparts():
@@ -40,6 +40,11 @@ def test_counterparts():
     [
         ("gpt2", "h.0.attn.c_attn.weight", ["query.kernel", "key.kernel", "value.kernel"]),
         ("modernbert", "layers.0.attn.Wqkv.weight", ["query.kernel", "key.kernel", "value.kernel"]),
+        (
+            "gpt_neox",
+            "layers.0.attention.query_key_value.weight",
+            ["query.kernel", "key.kernel", "value.kernel"],
+        ),
         ("llama", "layers.0.self_attn.k_proj.weight", ["key.kernel"]),
         ("llama", "layers.0.self_attn.k_proj.bias", ["key.bias"]),
         ("qwen3", "layers.0.self_attn.q_norm.weight", ["query_norm.scale"]),

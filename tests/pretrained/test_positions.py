@@ -50,6 +50,7 @@ def test_unknown(family, given, says):
         read_rotary(family, CONTEXT | {"rope_parameters": given})
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
 @pytest.mark.parametrize(
     "scaling",
     [
@@ -59,10 +60,10 @@ def test_unknown(family, given, says):
         RotaryScaling("yarn", 4.0, 16, beta_fast=20.0, attention_factor=1.5),
     ],
 )
-def test_written_and_read(scaling):
+def test_written_and_read(family, scaling):
     rotary = Rotary(500.0, scaling=scaling)
     config = GeneratorConfig(positions=rotary, context=64)
-    assert read_rotary("llama", CONTEXT | write_rotary(config)) == rotary
+    assert read_rotary(family, CONTEXT | write_rotary(family, config)) == rotary
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,9 @@ def test_a_wrong_field_is_noticed(mutation, edited):
     assert np.abs(ours(model) - logits_of_saved(name)).max() > 3e-5
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "modernbert Model"])
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt_neox", "modernbert Model"])
 def test_wrong_order_of_columns_is_noticed(name, monkeypatch):
-    monkeypatch.setattr(arrays, "_reorder", lambda array, width, inner: array)
+    monkeypatch.setattr(arrays, "_reorder", lambda array, *_: array)
     model = load_pretrained(saved(name)[1])[0]
     assert np.abs(ours(model) - logits_of_saved(name)).max() > 1e-3
 
@@ -219,6 +219,15 @@ class TestOldSpellings:
             },
         }  # fmt: skip
         self.same("llama3", edited("llama3", **old))
+
+    def test_fields_and_buffers_of_gpt_neox(self, edited):
+        def add(stored):
+            layer, mask = "gpt_neox.layers.0.attention", np.tril(np.ones((1, 1, 64, 64), np.uint8))
+            buffers = {f"{layer}.bias": mask, f"{layer}.masked_bias": np.array(-1e9)}
+            return stored | buffers | {f"{layer}.rotary_emb.inv_freq": np.ones(4, np.float32)}
+
+        old = {"rope_parameters": ..., "rotary_emb_base": 500, "rotary_pct": 1.0}
+        self.same("tied gpt_neox", edited("tied gpt_neox", add, **old))
 
     def test_fields_of_gemma_and_modernbert(self, edited, tmp_path):
         old = {
@@ -323,6 +332,9 @@ class TestStrict:
             ("llama", {"quantization_config": {"bits": 4}}, "quantization_config"),
             ("modernbert Model", {"layer_norm_eps": 1e-3}, "different norm_eps and layer_norm_eps"),
             ("bart", {"tie_word_embeddings": False}, "no array lm_head.weight"),
+            ("tied gpt_neox", {"tie_word_embeddings": False}, "no array embed_out.weight"),
+            ("gpt_neox", {"use_parallel_residual": ...}, "use_parallel_residual must be false"),
+            ("gpt_neox", {"rope_parameters": ...}, "partial_rotary_factor 0.25"),
             (CLASSIFIER, {"problem_type": "multi_label_classification"}, "multi_label"),
             (CLASSIFIER, {"id2label": ..., "num_labels": 1}, "num_labels 1 is a regression"),
         ],

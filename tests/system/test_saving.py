@@ -54,12 +54,14 @@ from tlite.pretrained import load_pretrained, save_pretrained
 from tlite.pretrained.configs import FROM_SCRATCH
 from tlite.pretrained.folders import abstract_model
 from tlite.pretrained.paths import flat
+from tlite.text import IndexTokenizer
 from tlite.text.characters import CharTokenizer
 from tlite.text.pairs import PairTokenizer
 
 EAGER = {"attn_implementation": "eager"}
 SWIGLU = FeedForward(activation="silu", gated=True)
 TIED = {"head": Head(tied=True)}
+QKV_BIASES = Attention(input_bias=True)
 ROTARY = TIED | {
     "norm": Norm("rms"), "positions": Rotary(), "feed_forward": SWIGLU, "bias": False,
 }  # fmt: skip
@@ -244,6 +246,8 @@ def seq2seq(**settings):
             generator,
             ROTARY | {"feed_forward": FeedForward(activation="squared_relu", gated=True)},
         ),
+        ("gpt_neox", generator, TIED | {"positions": Rotary(7.0), "attention": QKV_BIASES}),
+        ("gpt_neox", generator, TIED | {"positions": "rotary", "bias": False}),
         ("bert", classifier, {}),
         (
             "bert",
@@ -300,6 +304,12 @@ def test_without_counterpart(make, settings, says, tmp_path):
     with pytest.raises(UserError, match=says):
         save_pretrained(tmp_path / "folder", make(**settings))
     assert not (tmp_path / "folder").exists()
+
+
+def test_a_model_and_a_tokenizer_without_counterpart_are_refused_in_one_sentence(tmp_path):
+    words = IndexTokenizer(["a", "b"])
+    with pytest.raises(UserError, match=r"pool\.method.*; and a IndexTokenizer has no counterpart"):
+        save_pretrained(tmp_path / "folder", classifier(pool=Pool()), words)
 
 
 def test_a_model_of_ones_own(tmp_path):

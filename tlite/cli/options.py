@@ -349,8 +349,8 @@ class Export(OfRun):
     to: Positional[Path]
     """The folder to make."""
     family: str | None = None
-    """gpt2, llama, bert, marian, bart or t5; unless given, that of the folder the run started from,
-    or by its kind and positions."""
+    """gpt2, llama, gpt_neox, bert, marian, bart or t5; unless given, that of the folder the run
+    started from, or by its kind and parts."""
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
 

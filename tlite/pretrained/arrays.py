@@ -67,10 +67,12 @@ def to_ours(
     whole = (*shapes[names[0]][:-1], int(ends[-1]))
     if array.shape != whole:
         raise ValueError(f"the shape {array.shape}, not {whole}")
+    if LAYERS[family].joined_in_heads and len(names) > 1:
+        array = _reorder(array, whole[-1] // (len(names) * width), len(names), width)
     parts = np.split(array, ends[:-1], axis=-1) if len(names) > 1 else [array]
     turned = LAYERS[family].half_split
     return {
-        name: _reorder(part, width, 2) if turned and _turned(name) else part
+        name: _reorder(part, 2, width // 2) if turned and _turned(name) else part
         for name, part in zip(names, parts, strict=True)
     }
 
@@ -79,10 +81,12 @@ def to_theirs(family: str, theirs: str, arrays: Mapping[str, np.ndarray], width:
     """The inverse of `to_ours`."""
     names, turned = list(arrays), LAYERS[family].half_split
     parts = [
-        _reorder(part, width, width // 2) if turned and _turned(name) else part
+        _reorder(part, width // 2, 2) if turned and _turned(name) else part
         for name, part in arrays.items()
     ]
     array = np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+    if LAYERS[family].joined_in_heads and len(names) > 1:
+        array = _reorder(array, len(names), array.shape[-1] // (len(names) * width), width)
     if theirs == "final_logits_bias":
         return array.reshape(1, -1)
     return array.T if _transposed(family, theirs, names[0]) else array
@@ -97,10 +101,11 @@ def _turned(name: str) -> bool:
     return re.search(r"(?<!cross_)attention\.(query|key)(_norm)?\.", name) is not None
 
 
-def _reorder(array: np.ndarray, width: int, inner: int) -> np.ndarray:
-    """Of each head's columns, as (K / inner', inner') with inner' = K / inner, the transpose.
+def _reorder(array: np.ndarray, rows: int, columns: int, size: int = 1) -> np.ndarray:
+    """Of each stretch of columns, as (rows, columns, size), the transpose (columns, rows, size).
 
-    With inner 2 half-split columns 0, K/2, 1, K/2 + 1, ...: to pairs; with K/2 back.
+    With (2, K/2) each head's half-split columns 0, K/2, 1, K/2 + 1, ...: to pairs; with (K/2, 2)
+    back. With (H, 3, K) each head's query, key and value: to those of all heads.
     """
-    heads = array.reshape(*array.shape[:-1], -1, inner, width // inner)
-    return np.swapaxes(heads, -1, -2).reshape(array.shape)
+    stretches = array.reshape(*array.shape[:-1], -1, rows, columns, size)
+    return np.swapaxes(stretches, -3, -2).reshape(array.shape)

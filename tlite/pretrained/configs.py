@@ -14,6 +14,7 @@ from tlite.models import (
     Seq2SeqConfig,
 )
 from tlite.pretrained.fields import FIELDS
+from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.paths import filled_in, with_fields
 from tlite.pretrained.positions import (
     BASES,
@@ -65,7 +66,7 @@ HARMLESS = re.compile(
 """Fields of every family that say nothing about what a model computes."""
 
 FROM_SCRATCH = {
-    "generator": ("gpt2", "llama"),
+    "generator": ("gpt2", "llama", "gpt_neox"),
     "masked": ("bert",),
     "classifier": ("bert",),
     "encoder": ("bert",),
@@ -73,7 +74,8 @@ FROM_SCRATCH = {
 }
 """The families that are written without a folder that the model comes from."""
 
-UNTIED = "llama", "mistral", "qwen2", "qwen3"  # families with a head of its own unless told
+# Families with a head of its own unless told.
+UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"
 
 
 def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
@@ -206,13 +208,16 @@ def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
     # T5 says that it is not tied where it means that it is not scaled.
     tied = says_tied(theirs, family) or family == "t5"
     if kind in ("generator", "seq2seq") and not own_head and not tied:
-        raise UserError("there is no array lm_head.weight, though the head is not tied")
+        name = f"{LAYERS[family].head}.weight"
+        raise UserError(f"there is no array {name}, though the head is not tied")
     if kind == "generator":
         found["head.tied"] = not own_head
     if kind == "classifier":
         found["num_classes"] = _num_classes(theirs)
     if kind == "masked" and family in ("bert", "distilbert"):
         found["projection.activation"] = ours["feed_forward.activation"]
+    if family == "gpt_neox" and theirs.get("use_parallel_residual", True):
+        raise UserError("tlite has no layers side by side: use_parallel_residual must be false")
     if family == "roberta":
         offset = 2 if theirs.get("pad_token_id") is None else theirs["pad_token_id"] + 1
         found |= {"positions.offset": offset, "context": ours["context"] - offset}
@@ -272,8 +277,10 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
             value = any(ours[target] for target in targets)
         written |= dict.fromkeys(names, value)
     written |= {"model_type": family, "architectures": [architecture(family, kind)]}
-    if family == "llama":
-        written |= write_rotary(config)
+    if family in ("llama", "gpt_neox"):
+        written |= write_rotary(family, config)
+    if family == "gpt_neox":
+        written["use_parallel_residual"] = False
     if family == "bert":
         written["type_vocab_size"] = max(config.embedding.segments, 1)
     if kind == "generator":

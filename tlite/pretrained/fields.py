@@ -182,6 +182,20 @@ FIELDS = {
         fixed={"use_bidirectional_attention": (None, False), "attn_logit_softcapping": (None,)},
         others="hidden_act cache_implementation",
     ),
+    "gpt_neox": Fields(
+        "GPTNeoX",
+        {"generator": ("ForCausalLM", "Model")},
+        (
+            *_SIZES,
+            ("max_position_embeddings", "context"),
+            ("hidden_act", "feed_forward.activation", "gelu"),
+            ("layer_norm_eps", "norm.epsilon", 1e-5),
+            ("hidden_dropout", "dropout", 0.0),
+            ("attention_bias", "attention.input_bias+attention.bias", True),
+        ),
+        {"block.pre_norm": True, "positions": Rotary(), "head.bias": False},
+        others="rotary_emb_base rotary_pct use_parallel_residual",
+    ),
     "bert": Fields(
         "Bert",
         _ENCODER,

@@ -163,7 +163,7 @@ def _config(
     stored: dict[str, Stored],
     generation: dict[str, Any],
 ) -> BlocksConfig:
-    own_head = "lm_head.weight" in stored
+    own_head = f"{LAYERS[family].head}.weight" in stored
     config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
     first = (theirs | generation).get("forced_bos_token_id")
     if kind != "seq2seq" or first is None:
@@ -243,7 +243,7 @@ def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, S
     layers, stored = LAYERS[family], {}
     copies = layers.copies if theirs.get("share_encoder_decoder_embeddings", True) else {}
     untied = not says_tied(theirs, family)
-    copies = {a: b for a, b in copies.items() if not (untied and a == "lm_head.weight")}
+    copies = {a: b for a, b in copies.items() if not (untied and a == f"{layers.head}.weight")}
     for name, array in stored_arrays(folder).items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         name = name.removeprefix(layers.prefix)

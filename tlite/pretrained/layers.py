@@ -3,9 +3,9 @@
 A line names a layer of ours and one of theirs, `*` standing for a block's number. Our ending says
 what is done: `kernel` (in, out) is the transpose of their `weight`, unless they store it as ours
 ("Conv1D" of GPT-2); `scale` and `table` are their `weight`, `bias` is their `bias`. Layers joined
-by + are one of theirs, side by side. A line may also name one whole array; of several lines that
-have an array the last holds. Of families that turn the halves of a head's columns (i, i + K/2) the
-columns are reordered to our pairs (2i, 2i+1).
+by + are one of theirs, side by side, or of some families side by side in each head. A line may
+also name one whole array; of several lines that have an array the last holds. Of families that turn
+the halves of a head's columns (i, i + K/2) the columns are reordered to our pairs (2i, 2i+1).
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,11 @@ class Layers:
     """Names of buffers that say nothing new."""
     kept: str = r"(?!)"
     """Names of arrays that only training used: no model has them, an export has."""
+    head: str = "lm_head"
+    """The output layer of generators and translators."""
     conv: bool = False
     half_split: bool = False
+    joined_in_heads: bool = False
 
 
 def _of(side: str, table: Table) -> Table:
@@ -68,6 +71,16 @@ _LLAMA = {
     "blocks.*.feed_forward.hidden": "layers.*.mlp.up_proj",
     "blocks.*.feed_forward.output": "layers.*.mlp.down_proj",
     "norm": "norm",
+}
+_GPT_NEOX = {
+    "embedding": "embed_in",
+    "blocks.*.attention_norm": "layers.*.input_layernorm",
+    "blocks.*.attention.query+key+value": "layers.*.attention.query_key_value",
+    "blocks.*.attention.output": "layers.*.attention.dense",
+    "blocks.*.feed_forward_norm": "layers.*.post_attention_layernorm",
+    "blocks.*.feed_forward.hidden": "layers.*.mlp.dense_h_to_4h",
+    "blocks.*.feed_forward.output": "layers.*.mlp.dense_4h_to_h",
+    "norm": "final_layer_norm",
 }
 _GEMMA = {
     "blocks.*.attention_output_norm": "layers.*.post_attention_layernorm",
@@ -198,6 +211,16 @@ LAYERS = {
     ),
     **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _LLAMA_LIKE),
     **dict.fromkeys(("gemma2", "gemma3_text"), _GEMMA_LIKE),
+    "gpt_neox": Layers(
+        "gpt_neox.",
+        _GPT_NEOX,
+        {"generator": {"head": "embed_out"}},
+        copies={"embed_out.weight": "embed_in.weight"},
+        ignored=r".*\.(rotary_emb\.inv_freq|attention\.(masked_)?bias)",
+        head="embed_out",
+        half_split=True,
+        joined_in_heads=True,
+    ),
     "bert": Layers(
         "bert.",
         _BERT,

@@ -1,11 +1,13 @@
 """Which family of transformers has a model of tlite's, and what config.json then says."""
 
+import functools
 import math
 from typing import Any
 
 from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models import BlocksConfig, ClassifierConfig, Learned, Relative, Rotary, Sinusoidal
+from tlite.models.parts import WORDS
 from tlite.pretrained.configs import FROM_SCRATCH, read_config, write_config
 from tlite.pretrained.paths import filled_in, flat
 
@@ -16,6 +18,9 @@ TRAINING = {
     "loop.scan", "loop.remat", "bias",
     "symbols.pad", "symbols.start", "symbols.end", "symbols.first",
 }  # fmt: skip
+
+# What decides of fields that the data fills.
+INSTEAD = {"wide.word_rows": "--word-ngrams 0", "wide.character_rows": "--character-ngrams 0"}
 
 
 def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
@@ -31,6 +36,8 @@ def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
         isinstance(other.positions, Learned) and getattr(other.positions, "split", True)
     ):
         made_up |= {name for name in ours if name.startswith("positions")}
+    if ours.get("norm.method") != theirs.get("norm.method"):
+        made_up.add("norm.bias")  # goes with the method
     if ours["embedding.scale"] and is_free(config):
         made_up.add("embedding.scale")
 
@@ -44,9 +51,12 @@ def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
 
 
 def natural_family(kind: str, config: BlocksConfig) -> str:
-    """The family that a model of tlite's is written as: of each kind one, by its positions."""
+    """The family that a model of tlite's is written as, by its positions, norms and gates."""
     if kind == "generator":
-        return "llama" if isinstance(config.positions, Rotary) else "gpt2"
+        if not isinstance(config.positions, Rotary):
+            return "gpt2"
+        ours = flat(config)
+        return "llama" if ours["norm.method"] == "rms" or ours["feed_forward.gated"] else "gpt_neox"
     if kind == "seq2seq":
         return {Learned: "bart", Relative: "t5"}.get(type(config.positions), "marian")
     return "bert"
@@ -89,8 +99,38 @@ def read_again(
     back = read_config(fields, family, kind, own_head=not tied(config), arrays=arrays)
     if wrong := differences(config, back):
         says = ", ".join(f"{name} {filled_in(config)[name]!r}" for name in wrong)
-        raise UserError(f"the model has no counterpart in transformers: {family} has no {says}")
+        raise UserError(
+            f"the model has no counterpart in transformers: {family} has no {says}; "
+            f"train with {options_of(back, wrong)}"
+        )
     return back
+
+
+def options_of(config: BlocksConfig, names: list[str]) -> str:
+    """The options that give an experiment's model these fields of a config."""
+    options = []
+    for path, value in flat(config).items():
+        *outer, name = path.split(".")
+        field = type(functools.reduce(getattr, outer, config)).__dataclass_fields__[name]
+        of_part = any(path.startswith(f"{part}.") for part in names)
+        if path in names or (of_part and value != field.default):
+            options.append(_option(path, value, field.type is bool))
+    return " ".join(filter(None, options))
+
+
+def _option(path: str, value: Any, is_switch: bool) -> str:
+    outer, _, name = path.replace("_", "-").rpartition(".")
+    dotted = f"--{outer}." if outer else "--"
+    if path in INSTEAD:
+        return INSTEAD[path]
+    if is_switch:
+        return f"{dotted}{'' if value else 'no-'}{name}"
+    if path == "positions":
+        value = next(w for w, part in WORDS[path].items() if type(part).__name__ == value)
+    if path == "pool.projection":  # any of its numbers, which follow, makes it
+        return ""
+    words = value if isinstance(value, tuple) else [value]
+    return " ".join([dotted + name, *map(str, words)])
 
 
 def tied(config: BlocksConfig) -> bool:

@@ -33,6 +33,8 @@ BASES = {
     "modernbert": {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 1e4)},
 }
 ROTARY_KEYS = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"}
+# The keys of version 4 for the base and the part of a head that is turned, and the part's default.
+NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct", 0.25)}
 # Which blocks have a window where `layer_types` does not say: by a number n, its key and default.
 PATTERNS: dict[str, tuple[str, int, Callable[[int, int], bool]]] = {
     "mistral": ("", 0, lambda block, n: True),
@@ -56,8 +58,9 @@ def read_rotary(family: str, theirs: dict[str, Any]) -> Rotary:
     given = theirs.get("rope_parameters") or {}
     scaling = theirs.get("rope_scaling") or {}
     if family not in BASES:
-        common = {"partial_rotary_factor": theirs.get("partial_rotary_factor", 1.0)}
-        base = theirs.get("rope_theta", 10_000.0)
+        name, part, default = NAMES.get(family, ("rope_theta", "partial_rotary_factor", 1.0))
+        common = {"partial_rotary_factor": theirs.get(part, default)}
+        base = theirs.get(name, 10_000.0)
         return _one(common | {"rope_theta": base} | (scaling or given), context)
     if unknown := set(given) - {FULL, SLIDING}:
         raise UserError(f"rope_parameters of a {family} model are by kind of layer, not {unknown}")
@@ -111,10 +114,11 @@ def _yarn_factors(parameters: dict[str, Any], context: int) -> None:
         parameters["attention_factor"] = (scales[0] * factor + 1) / (scales[1] * factor + 1)
 
 
-def write_rotary(config: BlocksConfig) -> dict[str, Any]:
-    """The inverse for Llama's, in the spelling of version 4, which 5 reads too."""
+def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
+    """The inverse for a family that has one base, as version 4 spells it, which 5 reads too."""
     rotary = config.positions if isinstance(config.positions, Rotary) else Rotary()
-    written: dict[str, Any] = {"rope_theta": rotary.base}
+    name, part, _ = NAMES.get(family, ("rope_theta", "", 1.0))
+    written: dict[str, Any] = {name: rotary.base} | ({part: 1.0} if part else {})
     if (scaling := rotary.scaling) is not None:
         fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.method].items()}
         fields = {key: value for key, value in fields.items() if value is not None}

@@ -1,6 +1,8 @@
 """Models of tlite as folders that `transformers` opens."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +47,8 @@ def save_pretrained(
 
     Args:
         tokenizer: of a folder, or tlite's own.
-        family: "gpt2", "llama", "bert", "marian", "bart" or "t5"; by the kind of the model and its
-            positions unless given.
+        family: "gpt2", "llama", "gpt_neox", "bert", "marian", "bart" or "t5"; by the kind of the
+            model and its parts unless given.
         original: what `load_pretrained` said of the folder that the model comes from; then all is
             written as it was, but for a context that is shorter, and in 16 bits too if no bit is
             lost by that.
@@ -56,16 +58,12 @@ def save_pretrained(
         UserError: the family does not have this model, or the folder can't be written to.
     """
     folder, kind = Path(folder), _kind(model)
-    if original and original.kind == kind and not family:
-        family = original.family
-        theirs, target = _as_it_was(model.config, original)
-    else:
-        family, theirs, target = described(model.config, kind, family)
-        original = None
-    theirs |= labelled(labels) if labels else {}
-    if tokenizer is not None:
-        tokenizer = PretrainedTokenizer(*tokenizer.to_hugging_face())
-        theirs |= _marks(theirs, tokenizer)
+    original = original if original and original.kind == kind and not family else None
+    as_it_was = partial(_as_it_was, model.config, original)
+    anew = partial(described, model.config, kind, family)
+    steps = as_it_was if original else anew, partial(_converted, tokenizer)
+    (family, theirs, target), tokenizer = _all_of(*steps)
+    theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
     arrays, kept = _filled(model, target), original.kept if original else {}
     dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
     _write_fields(folder, theirs, dtype, original)
@@ -75,8 +73,23 @@ def save_pretrained(
     return family
 
 
-def _as_it_was(config: BlocksConfig, original: Pretrained) -> tuple[dict[str, Any], BlocksConfig]:
-    """The fields of the folder that a model comes from, with its context; and our config of them.
+def _all_of(*steps: Callable[[], Any]) -> list[Any]:
+    """What each step returns; what several refuse is one sentence, so that all can be mended."""
+    results, refusals = [], []
+    for step in steps:
+        try:
+            results.append(step())
+        except UserError as error:
+            refusals.append(str(error))
+    if refusals:
+        raise UserError("; and ".join(refusals))
+    return results
+
+
+def _as_it_was(
+    config: BlocksConfig, original: Pretrained
+) -> tuple[str, dict[str, Any], BlocksConfig]:
+    """Family and fields of the folder that a model comes from, with its context; our config of it.
 
     Raises:
         UserError: the model has been changed in something else.
@@ -93,7 +106,7 @@ def _as_it_was(config: BlocksConfig, original: Pretrained) -> tuple[dict[str, An
     target = read_again(theirs, family, kind, config, bias)
     if changed := differences(target, config):
         raise UserError(f"{changed[0]} is no longer what {original.folder} has: name a family")
-    return theirs, target
+    return family, theirs, target
 
 
 def _write_fields(
@@ -116,8 +129,14 @@ def _kind(model) -> str:
     raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
 
-def _marks(theirs: dict[str, Any], tokenizer) -> dict[str, Any]:
+def _converted(tokenizer: Tokenizer | None) -> PretrainedTokenizer | None:
+    return None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face())
+
+
+def _marks(theirs: dict[str, Any], tokenizer: PretrainedTokenizer | None) -> dict[str, Any]:
     """The marks that the tokenizer has and the config does not say."""
+    if tokenizer is None:
+        return {}
     ids = zip(MARKS, (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id), strict=False)
     ids = {name: index for name, index in ids if theirs.get(name) is None}
     if theirs.get("is_encoder_decoder") and theirs.get("decoder_start_token_id") is None:

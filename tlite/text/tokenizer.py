@@ -109,8 +109,8 @@ class Tokenizer(Protocol):
             UserError: there is no such.
         """
         raise UserError(
-            f"a {type(self).__name__} has no counterpart in transformers: train with characters "
-            "or subwords (of both languages together) instead"
+            f"a {type(self).__name__} has no counterpart in transformers: train with characters, "
+            "or subwords (tokenizer=Subwords() in an experiment's file; of two languages --joint)"
         )
 
     def to_dict(self) -> dict[str, Any]:
