@@ -28,7 +28,6 @@ NOT_RUN = {
     "make docs": "test_docs.py builds the site",
     "make pictures": LONG,
     "make setup EXTRAS=text": NETWORK,
-    "make finetune-trec": NETWORK,
     "pip install .": NETWORK + "; test_package.py installs the wheel",
     'pip install ".[text]"': NETWORK,
     **dict.fromkeys((f"make record-{name}" for name in (
@@ -214,6 +213,21 @@ def test_the_block_that_looks_inside_captures_and_silences(home):
     assert code == 0, err
     length, size, *shapes = json.loads(out.splitlines()[-1])
     assert shapes == [{"blocks.0.attention.weights": [4, length, length]}, [length, size], True]
+
+
+def test_a_file_fine_tunes_on_a_text_of_its_own(home):
+    assert home.call(EXPORT).code == 0
+    (data,) = re.findall(r"`(data=[^`]+)`", README)
+    (home.folder / "my_finetuning.py").write_text(
+        "import dataclasses\nimport tlite\n"
+        'experiment = tlite.load_experiment("finetune_shakespeare")\n'
+        f"experiment = dataclasses.replace(experiment, {data})\n"
+    )
+    options = APPENDED[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
+    line = f"tlite train my_finetuning.py --folder {GPT2} {options}"
+    code, out, err = home.run([sys.executable, "-m", *line.split()])
+    assert (code, err) == (0, "")
+    assert "more text: " in out
 
 
 def test_every_block_has_its_test():
