@@ -9,9 +9,13 @@ stand in RESULTS.md's table of what is compared with, beside their sources.
 """
 
 import contextlib
+import importlib.util
 import io
+import os
 import re
+import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
@@ -34,6 +38,7 @@ DOCUMENTS = [
 ]
 FRONT, FIGURES = ROOT / "README.md", ROOT / "experiments" / "RESULTS.md"
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
+CALLED = re.compile(r"make [a-z]|tlite [a-z]|python -m \w|pip install |\.ci/")
 SOURCES = "here"  # the first column of RESULTS' one table that is not written from logs
 
 
@@ -79,16 +84,27 @@ def broken_links(document: Path) -> list[str]:
 # Commands
 
 
+def fenced(text: str) -> list[str]:
+    """The lines of fenced blocks that are no Python, each whole."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.S | re.M)
+    blocks = [block for language, block in found if language != "python"]
+    return [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+
+
 def commands(text: str) -> list[str]:
     """What is called in fenced blocks and between backticks, on one line and without comments."""
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.S | re.M)
-    blocks = [block for language, block in fenced if language != "python"]
-    lines = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
-    lines += re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+    lines = fenced(text) + re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
     found = [re.sub(r"^(\w+=\S+ )*(?:\.venv/bin/)?", "", line.strip()) for line in lines]
     found = [re.split(r"\s{2,}|\s#\s", line)[0] for line in found]  # what it does stands after
-    called = re.compile(r"make [a-z]|tlite [a-z]|python -m \w")
-    return list(dict.fromkeys(line for line in found if called.match(line)))
+    return list(dict.fromkeys(line for line in found if CALLED.match(line)))
+
+
+def output_of_nothing(document: Path) -> list[str]:
+    """Lines of fenced blocks that no command is, and that no log has."""
+    logs = "\n".join(path.read_text(encoding="utf-8") for path in sorted(RESULTS.glob("*.log")))
+    lines = fenced(document.read_text(encoding="utf-8"))
+    strange = (line for line in lines if not CALLED.match(line) and line not in logs)
+    return [f"{document.name}: no command, nor in a log: {line}" for line in strange]
 
 
 def help_of(words: list[str]) -> str:
@@ -102,13 +118,18 @@ def help_of(words: list[str]) -> str:
 
 def fault_of_command(command: str, targets: set[str]) -> str | None:
     """Why a command could not be called; None if it could."""
-    program, *words = command.split()
+    program, *words = shlex.split(command)
     if program == "make":
         return None if words[0] in targets else f"there is no target {words[0]}"
     if program == "python":
-        path = ROOT / words[1].replace(".", "/")
-        there = path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
-        return None if there else f"there is no module {words[1]}"
+        return None if importlib.util.find_spec(words[1]) else f"there is no module {words[1]}"
+    if program == "pip":
+        extras = re.findall(r"[\w-]+", words[1].partition("[")[2])
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        missing = [extra for extra in extras if extra not in project["optional-dependencies"]]
+        return f"there is no extra {missing[0]}" if missing else None
+    if program.startswith("."):
+        return None if os.access(ROOT / program, os.X_OK) else f"there is no program {program}"
     if words[0] == "launch" and "train" in words:
         words = words[words.index("train") :]
     name = words[0]
@@ -229,7 +250,8 @@ def check() -> tuple[list[str], list[str]]:
             faults += unknown_commands(document)
             said[-1] += f", {len(commands(text))} commands"
     unproven, held = unproven_figures(FRONT)
-    return faults + unproven, [*said, f"README.md: {held} rows held to logs"]
+    faults += unproven + output_of_nothing(FRONT)
+    return faults, [*said, f"README.md: {held} rows held to logs"]
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ def test_the_functions_that_the_table_of_equations_names_are_there():
 
 def test_the_readme_has_a_page_and_ten_lines_on_contributing():
     lines = (documents.ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 170
+    assert len(lines) <= 150
     contributing = lines[lines.index("## Contributing") + 1 :]
     assert 0 < sum(map(bool, contributing)) <= 10
 
@@ -65,6 +65,16 @@ def test_an_unknown_command_or_option_is_found(tmp_path):
     option, target = documents.unknown_commands(write(tmp_path, text))
     assert "has no --no-such" in option
     assert "there is no target nothing" in target
+
+
+def test_a_program_an_extra_or_a_line_of_output_that_is_not_there_is_found(tmp_path):
+    text = '`pip install ".[text,none]"` `.ci/none`\n```\nmake demo\nso it says\n```\n'
+    path = write(tmp_path, text)
+    extra, program = documents.unknown_commands(path)
+    assert "there is no extra none" in extra
+    assert "there is no program .ci/none" in program
+    (line,) = documents.output_of_nothing(path)
+    assert line.endswith("so it says")
 
 
 def test_a_figure_that_its_log_lacks_is_found(tmp_path, monkeypatch):

@@ -1,13 +1,16 @@
-"""What README.md shows runs: each line of `tlite` and each block of Python, as it stands there.
+"""A fresh clone, README followed in it: each line of `tlite`, each block of Python, as printed.
 
-Lines are made small by options at their end alone, in a folder with a few files of a user's own.
-A line that needs what others make runs after them, and none runs twice.
+Lines are made small by options at their end alone, beside a few files of a user's own. A line that
+needs what others make runs after them, and none runs twice. What needs the network, or a machine
+for long, is named here with the reason, and only read.
 """
 
+import hashlib
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,15 +18,31 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.documents import ROOT, commands
+from tests.documents import ROOT, commands, fault_of_command
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M)
+NETWORK, LONG = "packages or weights from the network", "minutes, or real data: see its file"
 NOT_RUN = {
-    'tlite generate openai-community/gpt2 --prompt "The meaning of life is"': "needs the hub",
-    "tlite evaluate openai-community/gpt2 --path my.txt": "needs the hub",
-}
-LINES = [line for line in commands(README) if line.startswith("tlite") and line not in NOT_RUN]
+    "make demo": "a minute: its line of tlite runs below",
+    "make docs": "test_docs.py builds the site",
+    "make pictures": LONG,
+    "make setup EXTRAS=text": NETWORK,
+    "pip install .": NETWORK + "; test_package.py installs the wheel",
+    'pip install ".[text]"': NETWORK,
+    **dict.fromkeys((f"make record-{name}" for name in (
+        "shakespeare", "tiny-shakespeare", "tiny-shakespeare-long",
+        "reviews", "reviews-binary", "sst2", "trec",
+    )), LONG),
+    "make bench": LONG,
+    'make bench OPTIONS="--only gpt2"': LONG,
+    "make test": "these are the tests",
+    "make test-all": "these are the tests",
+    "make readme": "these are the tests",
+    "make lint": "it is done before them",
+    ".ci/run": "it runs them",
+}  # fmt: skip
+LINES = [line for line in commands(README) if line not in NOT_RUN]
 
 SMALL = "--steps 4 --evaluate-every 4 --precision float32 --width 16 --num-blocks 1"
 GENERATOR = f"{SMALL} --num-heads 4 --context 32 --batch-size 4"
@@ -31,8 +50,14 @@ DEMO, MINE = "tlite train demo", "tlite train my_experiment.py --seeds 5"
 STUDY = next(line for line in LINES if "--vary" in line)
 PREPARE = "tlite prepare my_texts/ corpora/mine --tokenizer bpe"
 LAUNCH = "tlite launch -n 8 train gpt2 --folder corpora/mine"
+EXPORT = "tlite export RUN FOLDER"
 CLASSIFY = "tlite train classify --path reviews.csv"
-TRANSLATE = "tlite train translate --path pairs.tsv"  # what the line of CLASSIFY says beside it
+TRANSLATE = "tlite train translate --path pairs.tsv"
+MORE_STEPS = "tlite train --resume RUN --steps 20000"
+GPT2 = "openai-community/gpt2"  # a folder here, so that nothing is asked of the hub
+FINETUNE = f"tlite train finetune_shakespeare --folder {GPT2}"
+SENTENCE = "To be, or not to be, that is the question.\n"
+TINY = SENTENCE * 200  # in the place of tiny Shakespeare, which a line would fetch
 APPENDED = {
     DEMO: f"{GENERATOR} --run runs/demo",
     MINE: f"{GENERATOR} --run runs/mine --seeds 2",
@@ -41,6 +66,9 @@ APPENDED = {
     LAUNCH: f"{GENERATOR} --run runs/gpt2",
     CLASSIFY: f"{SMALL} --num-heads 2 --batch-size 4 --run runs/classifier",
     TRANSLATE: f"{SMALL} --num-heads 2 --pieces 100 --run runs/translator",
+    MORE_STEPS: "--steps 8",
+    FINETUNE: "--steps 4 --evaluate-every 4 --precision float32 --context 16 --batch-size 4 "
+    f"--data.sha256 {hashlib.sha256(TINY.encode()).hexdigest()}",
     "tlite train text --path my.txt": GENERATOR,
     "tlite plan gpt2_xl --mesh 64x4 --hardware v5e": "--num-blocks 1",
 }
@@ -49,7 +77,11 @@ STANDS_FOR = {
     "tlite compare RUN RUN": (MINE, {"RUN RUN": "runs/mine/rotary runs/mine/ALiBi"}),
     "tlite classify RUN": (CLASSIFY, {"RUN": "runs/classifier"}),
     "tlite translate RUN": (TRANSLATE, {"RUN": "runs/translator"}),
-    "tlite export RUN FOLDER": (LAUNCH, {"RUN": "runs/gpt2", "FOLDER": "exported"}),
+    MORE_STEPS: (TRANSLATE, {"RUN": "runs/translator"}),
+    EXPORT: (LAUNCH, {"RUN": "runs/gpt2", "FOLDER": GPT2}),
+    f"tlite generate {GPT2}": (EXPORT, {}),
+    f"tlite evaluate {GPT2}": (EXPORT, {}),
+    FINETUNE: (EXPORT, {}),
     LAUNCH: (PREPARE, {"-n 8": "-n 2"}),  # as many processes as CI has cores
     "tlite runs": (DEMO, {}),
 }
@@ -61,11 +93,11 @@ import numpy as np
 shapes = {name: weights.shape for name, weights in inside.items()}
 plain = tlite.inspection.run(model, tokens)[0]
 changed = not np.allclose(plain, logits, atol=1e-4)
+assert {*inside} < {*tlite.inspection.names(model)}
 print(json.dumps([len(tokens), len(tokenizer), shapes, logits.shape, changed]))
 """
 """What the block that looks inside has made."""
 
-SENTENCE = "To be, or not to be, that is the question.\n"
 GOOD, BAD = "superb sound and a superb price", "it broke and it was not worth the money"
 
 
@@ -76,10 +108,22 @@ class Ran(NamedTuple):
 
 
 class Home:
-    """A folder of a user, who calls each line once."""
+    """A fresh clone with a user's own files, in which each line is called once."""
 
     def __init__(self, folder: Path):
         self.folder, self.ran = folder, {}
+        listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        for name in filter(None, names.split("\0")):
+            if (ROOT / name).is_file():  # or else it is to be deleted
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / name, folder / name)
+        self._write_own_files()
+
+    def _write_own_files(self) -> None:
+        folder = self.folder
+        (folder / "data" / "shakespeare").mkdir(parents=True)
+        (folder / "data" / "shakespeare" / "tiny_shakespeare.txt").write_text(TINY)
         (folder / "my_texts").mkdir()
         (folder / "my_texts" / "a.txt").write_text(SENTENCE * 4000)
         (folder / "my.txt").write_text(SENTENCE * 200)
@@ -108,7 +152,7 @@ class Home:
     def run(self, command: list[str]) -> Ran:
         done = subprocess.run(
             command,
-            cwd=self.folder, env=os.environ | {"PYTHONPATH": str(ROOT)},
+            cwd=self.folder, env=os.environ | {"PYTHONPATH": ".", "TLITE_DATA": "data"},
             stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300,
         )  # fmt: skip
         return Ran(done.returncode, done.stdout, done.stderr)
@@ -119,7 +163,7 @@ def home(tmp_path_factory) -> Home:
     return Home(tmp_path_factory.mktemp("home"))
 
 
-@pytest.mark.parametrize("line", [*LINES, TRANSLATE])
+@pytest.mark.parametrize("line", LINES)
 def test_a_line_runs(home, line):
     code, out, err = home.call(line)
     assert code == 0, err
@@ -128,15 +172,25 @@ def test_a_line_runs(home, line):
 
 
 def test_lines_that_are_named_here_stand_in_the_readme():
-    named = {*NOT_RUN, *APPENDED} - {TRANSLATE}
-    assert named <= {*commands(README)}
-    assert TRANSLATE.removeprefix("tlite train ") in README
+    assert {*NOT_RUN, *APPENDED} <= {*commands(README)}
 
 
-def test_what_make_is_asked_for_it_knows():
-    for line in commands(README):
-        if line.startswith("make"):
-            subprocess.run([*shlex.split(line), "-n"], cwd=ROOT, check=True, capture_output=True)
+@pytest.mark.parametrize("line", [line for line in NOT_RUN if line.startswith("make")])
+def test_what_a_target_would_call_is_known(home, line):
+    """Each of tlite and of Python, with its options."""
+    dry = subprocess.run(
+        [*shlex.split(line), "-n"], cwd=home.folder, check=True, capture_output=True, text=True
+    )
+    called = [line for line in commands(f"```\n{dry.stdout}```") if "pip" not in line]
+    assert called or ".venv/bin/" in dry.stdout
+    assert [fault for each in called if (fault := fault_of_command(each, set()))] == []
+    if line == "make demo":
+        assert called == [DEMO]
+
+
+def test_the_benchmark_has_the_option_that_is_printed(home):
+    bench = [sys.executable, "-m", "experiments.benchmarks.bench", "--help"]
+    assert "--only" in home.run(bench).out
 
 
 def test_my_experiment_trains_both_variants_and_compares_them(home):
@@ -157,8 +211,23 @@ def test_the_block_that_looks_inside_captures_and_silences(home):
     (block,) = (block for block in BLOCKS if "tlite.load(" in block)
     code, out, err = home.run([sys.executable, "-c", block + OUTCOME])
     assert code == 0, err
-    length, size, *shapes = json.loads(out)
+    length, size, *shapes = json.loads(out.splitlines()[-1])
     assert shapes == [{"blocks.0.attention.weights": [4, length, length]}, [length, size], True]
+
+
+def test_a_file_fine_tunes_on_a_text_of_its_own(home):
+    assert home.call(EXPORT).code == 0
+    (data,) = re.findall(r"`(data=[^`]+)`", README)
+    (home.folder / "my_finetuning.py").write_text(
+        "import dataclasses\nimport tlite\n"
+        'experiment = tlite.load_experiment("finetune_shakespeare")\n'
+        f"experiment = dataclasses.replace(experiment, {data})\n"
+    )
+    options = APPENDED[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
+    line = f"tlite train my_finetuning.py --folder {GPT2} {options}"
+    code, out, err = home.run([sys.executable, "-m", *line.split()])
+    assert (code, err) == (0, "")
+    assert "more text: " in out
 
 
 def test_every_block_has_its_test():
