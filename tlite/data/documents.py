@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tlite.data.files import find, kind_of
+from tlite.data.files import KINDS, ending, find, kind_of
 from tlite.data.reading import open_file, pieces
 from tlite.data.tables import (
     Side,
@@ -40,7 +40,7 @@ ROWS = 10_000  # of a piece of a saved set
 AT_ONCE = 64  # rows that are read at a time
 END = 2**62  # of a file whose size is not known
 MARK = b"\xef\xbb\xbf"  # of the order of bytes, which some programs begin a file with
-KINDS = ("text", "json", "parquet")
+READABLE = "text", "json", "parquet"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
     if is_saved(path):
         rows = _saved_set(source)
         found = _pieces("saved", source.name, len(rows), ROWS, rows.data.nbytes)
-    elif path.is_dir() or os.path.lexists(path) or _has_ending(source.name):
+    elif path.is_dir() or os.path.lexists(path) or _has_ending(path):
         found = _file_pieces(source, _files(path), size)
     else:
         found = _pieces("hub", source.name, _hub_set(source).num_shards, 1, 0)
@@ -139,9 +139,8 @@ def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
     yield from fragments(read(source, piece), source.validation_fraction)
 
 
-def fragments(texts: Iterable[str], fraction: float, longest: int = 0) -> Iterator[Fragment]:
+def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> Iterator[Fragment]:
     """Documents on their sides, long ones cut where a line ends."""
-    longest = longest or BLOCK
     for text in texts:
         side, begin = side_of(text, fraction), 0
         while len(text) - begin > longest:
@@ -156,21 +155,18 @@ def fragments(texts: Iterable[str], fraction: float, longest: int = 0) -> Iterat
 # Which pieces there are
 
 
-def _has_ending(name: str) -> bool:
-    try:
-        return kind_of(Path(name)) in KINDS
-    except UserError:
-        return False
+def _has_ending(path: Path) -> bool:
+    return KINDS.get(ending(path)) in READABLE
 
 
 def _files(path: Path) -> list[Path]:
     """The file, or the files of a folder that can be read, by name."""
     if not path.is_dir():
         path = find(str(path))
-        if kind_of(path) not in KINDS:
+        if kind_of(path) not in READABLE:
             raise UserError(f"{path} is neither a text (.txt), JSON Lines nor Parquet")
         return [path]
-    found = sorted(p for p in path.rglob("*") if p.is_file() and _has_ending(p.name))
+    found = sorted(p for p in path.rglob("*") if p.is_file() and _has_ending(p))
     if not found:
         raise UserError(f"{path} has no file with the ending .txt, .jsonl, .json or .parquet")
     return found

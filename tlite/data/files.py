@@ -25,10 +25,19 @@ def kind_of(path: Path) -> str:
     Raises:
         UserError: no kind of file has this ending.
     """
-    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix
-    if suffix not in KINDS:
+    if (suffix := ending(path)) not in KINDS:
         raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     return KINDS[suffix]
+
+
+def ending(path: Path) -> str:
+    """That of a name, before .gz."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix
+
+
+def is_table(path: Path) -> bool:
+    """Whether a name promises a table: others are texts, train.en say."""
+    return KINDS.get(ending(path), "text") != "text"
 
 
 def find(name: str) -> Path:

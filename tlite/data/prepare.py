@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -31,7 +32,6 @@ from tlite.data.manifest import (
 )
 from tlite.data.prepare_encoding import (
     Coding,
-    Totals,
     encode_piece,
     finished,
     tokens_path,
@@ -93,10 +93,11 @@ def prepare(
     with disk_errors(work), _work_folder(work, asked):
         coding = _coding(work, source, pieces, tokenizing)
         totals = _encode(source, coding, pieces, work / "pieces", processes or num_cores())
-        if source.validation_fraction and not totals["validation"].tokens:
+        if source.validation_fraction and not totals["validation"]["tokens"]:
             shutil.rmtree(work)  # another fraction is another command
+            documents = totals["training"]["documents"]
             raise UserError(
-                f"of {totals['training'].documents:,} documents none is in the validation part of "
+                f"of {documents:,} documents none is in the validation part of "
                 f"{source.validation_fraction:g}: raise --validation-fraction"
             )
         manifest = Manifest(
@@ -208,8 +209,8 @@ def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[
 
 def _encode(
     source: Source, coding: Coding, pieces: list[Piece], folder: Path, processes: int
-) -> dict[str, Totals]:
-    """Encode the pieces that are not there yet; the totals of each part."""
+) -> dict[str, Counter]:
+    """Encode the pieces that are not there yet; tokens, documents and bytes of each part."""
     known = all(piece.size for piece in pieces)
     sizes = [piece.size if known else 1 for piece in pieces]
     width = coding.dtype.itemsize
@@ -222,7 +223,7 @@ def _encode(
         try:
             for (number, _), text in results:
                 count += 1
-                progress.advance(sizes[number], text)
+                progress.add(sizes[number], text)
         except KeyboardInterrupt:
             at = f"after {count:,} of {len(pieces):,} pieces"
             raise Interrupted(
@@ -230,18 +231,15 @@ def _encode(
             ) from None
         finally:
             results.close()
-    totals = {part: Totals() for part in BEGINNINGS}
+    totals = {part: Counter() for part in BEGINNINGS}
     for number in range(len(pieces)):
         for part, of_piece in finished(folder, number, width).items():
-            whole = totals[part]
-            whole.tokens += of_piece.tokens
-            whole.documents += of_piece.documents
-            whole.bytes += of_piece.bytes
+            totals[part].update(of_piece)
     return totals
 
 
 def _join(
-    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Totals]
+    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Counter]
 ) -> dict[str, PartFiles]:
     """Write the tokens of all pieces, one behind the other, to the files of each part."""
     for path in (work / "corpus").glob("*.bin"):  # of a try that was killed
@@ -254,7 +252,7 @@ def _join(
         while left:
             shard = f"-{len(files):05d}" if shard_tokens else ""
             name, size, digest = f"{BEGINNINGS[part]}{shard}.bin", 0, hashlib.sha256()
-            room = (shard_tokens or found.tokens) * width
+            room = (shard_tokens or found["tokens"]) * width
             with (work / "corpus" / name).open("wb") as file:
                 while chunk := left[: room - size]:
                     file.write(chunk)
@@ -262,7 +260,7 @@ def _join(
                     size, left = size + len(chunk), left[len(chunk) :] or next(chunks, b"")
             files.append(TokenFile(name, size // width, digest.hexdigest()))
         if files:
-            parts[part] = PartFiles(tuple(files), found.documents, found.bytes)
+            parts[part] = PartFiles(tuple(files), found["documents"], found["bytes"])
     return parts
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -59,6 +59,8 @@ class TableData:
     """Rows at even distances are kept, or those whose text's hash says so: then what stands there
     twice is on one side, and rows that are added move no others."""
     stream: ClassVar[bool] = False
+    what: ClassVar[str] = "texts"
+    """What it has, for messages."""
 
     @staticmethod
     def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
@@ -176,19 +178,33 @@ class TableData:
         path = find(source)
         return file_rows(path, self.encoding, self.columns, any_size=self.stream), str(path)
 
-    def split(self, part: Part, rows: Iterable[Any], text: Callable[[Any], str]) -> Iterator[Any]:
-        """Of the training rows those of the training or of the validation part."""
-        check_fraction(self.validation_fraction)
-        fraction = self.validation_fraction
+    def rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+        """The rows of a part, each with its text first.
+
+        Raises:
+            UserError: none are given, or not a fraction of them.
+        """
+        check_fraction(fraction := self.validation_fraction)
+        own = part == "test" or bool(self.validation)
+        source: Part = part if own else "training"
+        if not getattr(self, source):
+            raise UserError(f"no {source} {self.what} given: name them with --{source}")
+        rows = self.all_rows(source)
+        if own:
+            return rows
         if self.split_by == "text":
-            return (row for row in rows if side_of(text(row), fraction) == part)
+            return (row for row in rows if side_of(row[0], fraction) == part)
         return held_out(rows, fraction, held=part == "validation")
 
-    def advice(self, part: Part) -> str:
-        """What to do where a part has nothing that was to be drawn from the training part."""
-        if part != "validation" or self.validation:
-            return ""
-        return (
+    def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+        """Those of the files, or splits, that are given for a part."""
+        raise NotImplementedError
+
+    def nothing(self, part: Part) -> UserError:
+        """What is wrong where a part has nothing; what to do if it was to be drawn from another."""
+        drawn = part == "validation" and not self.validation
+        advice = (
             ": of so few different ones none was drawn for it; give more, a larger "
             "--validation-fraction, or a file of its own with --validation"
         )
+        return UserError(f"the {part} part has no {self.what}{advice if drawn else ''}")

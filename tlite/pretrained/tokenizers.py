@@ -1,9 +1,8 @@
 """The tokenizer of a Hugging Face folder, through the `tokenizers` library; and tlite's as one."""
 
-import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tlite.errors import UserError, disk_errors, needs_extra
 from tlite.pretrained.files import read_json
 from tlite.text import PADDING, HuggingFace, Tokenizer, pad
 from tlite.text.byte_level import END, byte_pairs, parts
+from tlite.text.tokenizer import encoding_by_library, read_by_library
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 FILES = FILE, "vocab.json", "merges.txt", "vocab.txt"  # what says the pieces, of those there are
@@ -58,7 +58,7 @@ class PretrainedTokenizer(Tokenizer):
         """
         path = Path(path)
         if path.is_file() and path.name != FILE:  # of another model's folder, for all we know
-            return cls(_read(path), {})
+            return cls(read_by_library(path), {})
         folder = path if path.is_dir() else path.parent
         tokenizer = _open(folder)
         said = {f: read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()}
@@ -95,7 +95,7 @@ class PretrainedTokenizer(Tokenizer):
         Raises:
             UserError: a part of the text has no token, or one that is not below `limit`.
         """
-        with _encoding():
+        with encoding_by_library():
             encoding = self._tokenizer.encode(text, add_special_tokens=marks)
         return np.array(self._checked(encoding), np.int32)
 
@@ -145,7 +145,7 @@ class PretrainedTokenizer(Tokenizer):
 
     def _encode_all(self, texts: Iterable[str]) -> list[tuple[list[int], list[int]]]:
         """The ids of each text, and which of them are marks."""
-        with _encoding():
+        with encoding_by_library():
             encodings = self._tokenizer.encode_batch(list(texts))
         return [(self._checked(of), of.special_tokens_mask) for of in encodings]
 
@@ -215,16 +215,6 @@ class PretrainedTokenizer(Tokenizer):
             (folder / CONFIG).write_text(content, encoding="utf-8")
 
 
-@contextlib.contextmanager
-def _encoding() -> Iterator[None]:
-    try:
-        yield
-    except TypeError:  # what is no text
-        raise
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"the tokenizer can't encode this text: {error}") from error
-
-
 def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     """Byte-pair merges of bytes, as GPT-2's: a `PretrainedTokenizer` with a mark for the end.
 
@@ -251,20 +241,10 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
 
 
-def _read(path: Path):
-    """The `tokenizers.Tokenizer` of a tokenizer.json."""
-    with needs_extra("text"):
-        from tokenizers import Tokenizer
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"the tokenizer {path} is damaged: {error}") from error
-
-
 def _open(folder: Path):
     """The folder's tokenizer.json, or what its older files say."""
     if (folder / FILE).is_file():
-        return _read(folder / FILE)
+        return read_by_library(folder / FILE)
     theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     family = theirs.get("model_type")
     try:
