@@ -3,7 +3,6 @@
 import io
 import warnings
 
-import matplotlib
 import numpy as np
 from jaxtyping import Float
 from matplotlib import ticker
@@ -13,9 +12,9 @@ from matplotlib.figure import Figure
 from tlite.comparison.results import Results
 from tlite.comparison.rows import Row
 from tlite.comparison.tables import clipped
+from tlite.pictures.lines import LOOKS
 from tlite.pictures.marks import plain
 
-STYLES = "-", "--", ":", "-."
 MANY = 10  # entries from which on bands are fainter and styles of lines differ too
 LEGEND = 32  # letters of a name
 AXES = {
@@ -85,10 +84,7 @@ def plot_curves(results: Results, what: str) -> Figure | None:
 
 def look_of(index: int, number: int) -> dict[str, object]:
     """Colour and style of a line: ten colours, then the same in other styles."""
-    colours = matplotlib.colormaps["tab10"].colors
-    style = STYLES[index // len(colours) % len(STYLES)]
-    width = 1.6 if number <= MANY else 1.2
-    return {"color": colours[index % len(colours)], "linestyle": style, "linewidth": width}
+    return [*LOOKS][index % len(LOOKS)] | {"linewidth": 1.6 if number <= MANY else 1.2}
 
 
 def _look_at_the_end(axes: Axes, rows: list[Row], scale: float) -> None:
