@@ -20,7 +20,15 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from tlite.data.files import locate
-from tlite.data.manifest import NAME, TYPES, Manifest, TokenFile, found_files, read_manifest
+from tlite.data.manifest import (
+    NAME,
+    TYPES,
+    Manifest,
+    TokenFile,
+    check_files,
+    found_files,
+    read_manifest,
+)
 from tlite.data.tables import Part
 from tlite.errors import UserError
 
@@ -79,7 +87,8 @@ class Corpus:
                 f"{folder / NAME} says what the tokens are: leave --corpus-tokenizer and "
                 "--corpus-vocabulary out"
             )
-        return read_manifest(folder)
+        check_files(folder, manifest := read_manifest(folder))
+        return manifest
 
     def reads(self, part: Part) -> list[str]:
         """The files of a part."""

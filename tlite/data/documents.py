@@ -135,8 +135,9 @@ def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
         if piece.ends:
             yield Fragment("", side, begins, True)
         return
-    read = {"json": _json_texts, "parquet": _parquet_texts}.get(piece.kind, _set_texts)
-    yield from fragments(read(source, piece), source.validation_fraction)
+    read = {"json": _json_rows, "parquet": _parquet_rows}.get(piece.kind, _set_rows)
+    texts = (_text_of(row, source.field, where) for row, where in read(source, piece))
+    yield from fragments(texts, source.validation_fraction)
 
 
 def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> Iterator[Fragment]:
@@ -278,34 +279,36 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
         ) from error
 
 
-def _json_texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts of the JSON Lines that begin in a piece, but those that are null or empty."""
+Rows = Iterator[tuple[dict[str, Any], str]]  # and where each is
+
+
+def _json_rows(source: Source, piece: Piece) -> Rows:
+    """The JSON Lines that begin in a piece."""
     with open_file(Path(piece.name)) as file:
         at = _next_line(file, piece.start)
         while at < piece.stop and (line := file.readline(LONGEST_LINE)):
             where = f"the line at byte {at:,} of {piece.name}"
             if line := (line if at else line.removeprefix(MARK)).strip():
-                yield from _text_of(json_object(line, where), source.field, where)
+                yield json_object(line, where), where
             at = file.tell()
 
 
-def _text_of(row: dict[str, Any], field: str, where: str) -> Iterator[str]:
-    """The text of a row, if it has one."""
+def _text_of(row: dict[str, Any], field: str, where: str) -> str:
+    """The text of a row; "" where it is null."""
     if field not in row:
         raise UserError(f"{where} has no field {field!r}: it has {', '.join(map(str, row))[:200]}")
     text = row[field]
     if text is not None and not isinstance(text, str):
         raise UserError(f"{where} has no text under {field!r}, but a {type(text).__name__}")
-    if text:
-        yield text
+    return text or ""
 
 
-def _parquet_texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts of some row groups."""
+def _parquet_rows(source: Source, piece: Piece) -> Rows:
+    """Some row groups."""
     which = {"row_groups": [*range(piece.start, piece.stop)], "columns": [source.field]}
     with parquet_file(Path(piece.name), (source.field,)) as file:
         for row in parquet_rows(file, Path(piece.name), AT_ONCE, **which):
-            yield from _text_of(row, source.field, f"a row of {piece.name}")
+            yield row, f"a row of {piece.name}"
 
 
 @functools.cache
@@ -334,8 +337,8 @@ def _with_field(found: Any, source: Source, names: Iterable[str]) -> Any:
     return found.select_columns([source.field])
 
 
-def _set_texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts of some rows of a saved set, or of some shards of one on the hub."""
+def _set_rows(source: Source, piece: Piece) -> Rows:
+    """Some rows of a saved set, or some shards of one on the hub."""
     places = range(piece.start, piece.stop)
     with reading_set(source.name, source.split):
         if piece.kind == "saved":
@@ -346,5 +349,4 @@ def _set_texts(source: Source, piece: Piece) -> Iterator[str]:
         for part in parts:
             for batch in part.iter(AT_ONCE):
                 for text in batch[source.field]:
-                    row = {source.field: text}
-                    yield from _text_of(row, source.field, f"a row of {source.name}")
+                    yield {source.field: text}, f"a row of {source.name}"

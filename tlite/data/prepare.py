@@ -22,20 +22,18 @@ from typing import Any
 from tlite.data.documents import SIZE, Piece, Source, plan, read_piece, source_files
 from tlite.data.manifest import (
     BEGINNINGS,
+    NAME,
+    TYPES,
     CorpusTokenizer,
     Manifest,
     PartFiles,
     TokenFile,
     dtype_for,
+    read_manifest,
     write_file,
     write_manifest,
 )
-from tlite.data.prepare_encoding import (
-    Coding,
-    encode_piece,
-    finished,
-    tokens_path,
-)
+from tlite.data.prepare_encoding import encode_piece, finished, tokens_path
 from tlite.data.prepare_processes import PrepareProgress, by_processes
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
@@ -91,8 +89,8 @@ def prepare(
         "piece_size": piece_size,
     }
     with disk_errors(work), _work_folder(work, asked):
-        coding = _coding(work, source, pieces, tokenizing)
-        totals = _encode(source, coding, pieces, work / "pieces", processes or num_cores())
+        manifest = _begun(work / "corpus", source, pieces, tokenizing)
+        totals = _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
         if source.validation_fraction and not totals["validation"]["tokens"]:
             shutil.rmtree(work)  # another fraction is another command
             documents = totals["training"]["documents"]
@@ -100,14 +98,8 @@ def prepare(
                 f"of {documents:,} documents none is in the validation part of "
                 f"{source.validation_fraction:g}: raise --validation-fraction"
             )
-        manifest = Manifest(
-            dtype_for(coding.vocabulary_size),
-            coding.vocabulary_size,
-            _join(work, len(pieces), coding.dtype.itemsize, shard_tokens, totals),
-            CorpusTokenizer(coding.kind, coding.path, coding.sha256),
-            coding.end_id,
-            asdict(source) | {"tokenizer": tokenizing.name},
-        )
+        width = TYPES[manifest.dtype].itemsize
+        manifest = replace(manifest, parts=_join(work, len(pieces), width, shard_tokens, totals))
         write_manifest(work / "corpus", manifest)
         _appear(work, folder)
     return manifest
@@ -158,8 +150,7 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
                     f"{work} is what another command has begun, or its source has changed: remove "
                     "it to begin anew"
                 )
-            (work / "tokenizer.json").unlink(missing_ok=True)  # of what came to nothing, or is done
-            for name in ("pieces", "corpus"):
+            for name in ("pieces", "corpus"):  # of what came to nothing, or is done
                 shutil.rmtree(work / name, ignore_errors=True)
         write_file(before, content)
         for name in ("pieces", "corpus"):
@@ -167,23 +158,18 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def _coding(work: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Coding:
-    """How to encode; made once, and kept for later tries."""
-    kept, inside = work / "tokenizer.json", work / "corpus"
-    if not kept.exists():
+def _begun(folder: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Manifest:
+    """The corpus without its parts, with its tokenizer; made once, and kept for later tries."""
+    if not (folder / NAME).exists():
         tokenizer = tokenizing.make(partial(texts_of, source, pieces))
-        path = inside / tokenizer.file_name
+        path = folder / tokenizer.file_name
         tokenizer.save(path)
-        made = Coding(
-            tokenizer.kind,
-            path.name,
-            hashlib.sha256(path.read_bytes()).hexdigest(),
-            max(len(tokenizer), tokenizer.largest_id + 1),
-            tokenizer.eos_id,
-        )
-        write_file(kept, json.dumps(asdict(made)))
-    coding = Coding(**json.loads(kept.read_text(encoding="utf-8")))
-    return replace(coding, path=str((inside / coding.path).resolve()))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        size = max(len(tokenizer), tokenizer.largest_id + 1)
+        of, origin = CorpusTokenizer(tokenizer.kind, str(path), digest), asdict(source)
+        origin["tokenizer"] = tokenizing.name
+        write_manifest(folder, Manifest(dtype_for(size), size, {}, of, tokenizer.eos_id, origin))
+    return replace(read_manifest(folder), parts={})
 
 
 def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[str]:
@@ -208,15 +194,15 @@ def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[
 
 
 def _encode(
-    source: Source, coding: Coding, pieces: list[Piece], folder: Path, processes: int
+    source: Source, corpus: Manifest, pieces: list[Piece], folder: Path, processes: int
 ) -> dict[str, Counter]:
     """Encode the pieces that are not there yet; tokens, documents and bytes of each part."""
     known = all(piece.size for piece in pieces)
     sizes = [piece.size if known else 1 for piece in pieces]
-    width = coding.dtype.itemsize
+    width = TYPES[corpus.dtype].itemsize
     left = [task for task in enumerate(pieces) if finished(folder, task[0], width) is None]
     todo = sum(sizes[number] for number, _ in left)
-    encode = partial(encode_piece, source, coding, folder.resolve())
+    encode = partial(encode_piece, source, corpus, folder)
     count = len(pieces) - len(left)
     with PrepareProgress(sum(sizes), sum(sizes) - todo) as progress:
         results = by_processes(encode, left, processes)

@@ -5,13 +5,12 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tlite.data.documents import Fragment, Piece, Source, read_piece
-from tlite.data.manifest import TYPES, dtype_for
+from tlite.data.manifest import TYPES, Manifest
 from tlite.errors import UserError
 from tlite.text.tokenizer import encoding_by_library, read_by_library
 
@@ -21,38 +20,20 @@ BEFORE = "a"  # a letter stands for the text before a fragment
 Encode = Callable[[list[Fragment]], Iterable[np.ndarray]]
 
 
-@dataclass(frozen=True)
-class Coding:
-    """How texts become tokens."""
-
-    kind: str
-    """characters, bytes or pretrained."""
-    path: str
-    """The tokenizer's file."""
-    sha256: str
-    """Of that file."""
-    vocabulary_size: int
-    end_id: int | None
-    """Follows each document."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the token files."""
-        return TYPES[dtype_for(self.vocabulary_size)]
-
-
-def encode_piece(source: Source, coding: Coding, folder: Path, task: tuple[int, Piece]) -> int:
+def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int, Piece]) -> int:
     """Write the tokens of each side of a piece, and at last its totals; returns the text's bytes.
 
     Args:
+        corpus: says how texts become tokens.
         task: the piece's number, by which its files in the folder are called, and the piece.
 
     Raises:
         UserError: the piece can't be read, or has a text that can't be encoded.
     """
     number, piece = task
-    encode, dtype = load_encoder(coding.kind, coding.path), coding.dtype
-    end = b"" if coding.end_id is None else np.array(coding.end_id, dtype).tobytes()
+    dtype, tokenizer = TYPES[corpus.dtype], corpus.tokenizer
+    encode = load_encoder(tokenizer.kind, tokenizer.path)
+    end = b"" if corpus.end_id is None else np.array(corpus.end_id, dtype).tobytes()
     totals: dict[str, Counter] = {}
     files = {}
     with contextlib.ExitStack() as opened:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import UserError, disk_errors, needs_extra
-from tlite.pretrained.files import read_json
+from tlite.pretrained.files import json_of
 from tlite.text import PADDING, HuggingFace, Tokenizer, pad
 from tlite.text.byte_level import END, byte_pairs, parts
 from tlite.text.tokenizer import encoding_by_library, read_by_library
@@ -61,20 +61,17 @@ class PretrainedTokenizer(Tokenizer):
             return cls(read_by_library(path), {})
         folder = path if path.is_dir() else path.parent
         tokenizer = _open(folder)
-        said = {f: read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()}
-        marks = {}
-        for content, role in itertools.product(said.values(), ROLES):
+        settings, theirs, marks = json_of(folder, CONFIG), json_of(folder, "config.json"), {}
+        for content, role in itertools.product((json_of(folder, MAP), settings), ROLES):
             token = content.get(f"{role}_token")
             token = token.get("content") if isinstance(token, dict) else token
             marks |= {role: token} if isinstance(token, str) else {}
-        config = folder / "config.json"
-        theirs = read_json(config) if config.is_file() else {}
         for role in ROLES:
             index = theirs.get(f"{role}_token_id")
             index = index[0] if isinstance(index, list) and index else index
             if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
                 marks[role] = tokenizer.id_to_token(index)
-        return cls(tokenizer, marks, said.get(CONFIG))
+        return cls(tokenizer, marks, settings)
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
@@ -245,8 +242,7 @@ def _open(folder: Path):
     """The folder's tokenizer.json, or what its older files say."""
     if (folder / FILE).is_file():
         return read_by_library(folder / FILE)
-    theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    family = theirs.get("model_type")
+    family = json_of(folder, "config.json").get("model_type")
     try:
         if family == "gpt2" and all((folder / f).is_file() for f in FILES[1:3]):
             return _of_gpt2(folder)
@@ -279,10 +275,9 @@ def _of_gpt2(folder: Path):
 def _of_bert(folder: Path):
     with needs_extra("text"):
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     pieces = models.WordPiece.read_file(str(folder / "vocab.txt"))
     tokenizer = Tokenizer(models.WordPiece(vocab=pieces, unk_token="[UNK]"))
-    lowercase = settings.get("do_lower_case", True)
+    lowercase = json_of(folder, CONFIG).get("do_lower_case", True)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
