@@ -626,7 +626,7 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("tlite.data.prepare._chunks", full)
+        patch.setattr("tlite.data.prepare.read_pieces", full)
         assert os.strerror(28) in complaint(made, path, "out")
         assert finished_pieces("out") == 1
     assert sorted(both(made(path, "out"))) == sorted_texts()

@@ -174,7 +174,11 @@ def _files(path: Path) -> list[Path]:
 
 
 def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
-    lengths = {file: _unpacked_size(file) for file in files if kind_of(file) == "text"}
+    lengths = {
+        file: sum(map(len, pieces(file))) if file.suffix == ".gz" else file.stat().st_size
+        for file in files
+        if kind_of(file) == "text"
+    }  # what is packed is read through for it
     total = sum(lengths.values())
     cut, found = total - round(total * source.validation_fraction), []
     for file in files:
@@ -200,11 +204,6 @@ def _pieces(kind: Any, name: str, number: int, step: int, size: int) -> list[Pie
         Piece(kind, name, start, stop, size * (stop - start) // number)
         for start, stop in itertools.pairwise(borders)
     ]
-
-
-def _unpacked_size(path: Path) -> int:
-    """The bytes of a file; a packed one is read through for it."""
-    return sum(map(len, pieces(path))) if path.suffix == ".gz" else path.stat().st_size
 
 
 def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:

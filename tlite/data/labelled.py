@@ -13,7 +13,7 @@ from tlite.data.columns import MOST_CLASSES, class_column, in_order, text_column
 from tlite.data.files import find, kind_of
 from tlite.data.reading import read_lines
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, names_of_classes, need_columns
+from tlite.data.tables import Part, need_columns
 from tlite.errors import UserError
 from tlite.terminal import printable
 
@@ -95,7 +95,7 @@ class LabelledText(TableData):
 
     def _with_classes(self) -> "LabelledText":
         """The same with a class for each value that the training part has."""
-        names = names_of_classes(self.features(), self.label_column) if self.label_column else {}
+        names = self.names_of_classes(self.label_column) if self.label_column else {}
         training, validation = (
             Counter(value for text, value in self.rows(part) if text.strip())
             for part in ("training", "validation")

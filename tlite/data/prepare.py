@@ -35,6 +35,7 @@ from tlite.data.manifest import (
 )
 from tlite.data.prepare_encoding import encode_piece, finished, tokens_path
 from tlite.data.prepare_processes import PrepareProgress, by_processes
+from tlite.data.reading import pieces as read_pieces
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
 
@@ -44,7 +45,6 @@ except ImportError:  # not on Windows
     fcntl = None
 
 SAMPLED_PIECES = 16  # that a tokenizer is learned from, at even distances
-CHUNK = 2**20  # bytes that are joined at a time
 
 
 @dataclass(frozen=True)
@@ -82,24 +82,19 @@ def prepare(
     work = folder.parent / f"{folder.name}.preparing"
     _check_free(folder, work)
     pieces = plan(source, piece_size)
-    asked = {
-        "source": asdict(source),
-        "files": source_files(pieces),
-        "tokenizer": tokenizing.name,
-        "piece_size": piece_size,
-    }
+    asked = {"source": asdict(source), "files": source_files(pieces)}
+    asked |= {"tokenizer": tokenizing.name, "piece_size": piece_size}
     with disk_errors(work), _work_folder(work, asked):
         manifest = _begun(work / "corpus", source, pieces, tokenizing)
         totals = _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
         if source.validation_fraction and not totals["validation"]["tokens"]:
             shutil.rmtree(work)  # another fraction is another command
-            documents = totals["training"]["documents"]
             raise UserError(
-                f"of {documents:,} documents none is in the validation part of "
-                f"{source.validation_fraction:g}: raise --validation-fraction"
+                f"of {totals['training']['documents']:,} documents none is in the validation part "
+                f"of {source.validation_fraction:g}: raise --validation-fraction"
             )
-        width = TYPES[manifest.dtype].itemsize
-        manifest = replace(manifest, parts=_join(work, len(pieces), width, shard_tokens, totals))
+        parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens, totals)
+        manifest = replace(manifest, parts=parts)
         write_manifest(work / "corpus", manifest)
         _appear(work, folder)
     return manifest
@@ -233,7 +228,7 @@ def _join(
     parts = {}
     for part, found in totals.items():
         paths = (tokens_path(work / "pieces", number, part) for number in range(pieces))
-        chunks = (chunk for path in paths if path.exists() for chunk in _chunks(path))
+        chunks = (chunk for path in paths if path.exists() for chunk in read_pieces(path))
         files, left = [], next(chunks, b"")
         while left:
             shard = f"-{len(files):05d}" if shard_tokens else ""
@@ -248,9 +243,3 @@ def _join(
         if files:
             parts[part] = PartFiles(tuple(files), found["documents"], found["bytes"])
     return parts
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk

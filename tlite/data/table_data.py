@@ -163,13 +163,17 @@ class TableData:
             raise UserError("the training part has no rows")
         return row, where
 
-    def features(self) -> Any:
-        """What `datasets` knows of the columns of the first of the training tables; or None."""
+    def names_of_classes(self, column: str) -> dict[str, str]:
+        """The names that `datasets` knows of a column's numbers in the first of the training
+        tables, {"0": "negative", ...}; or none."""
         first = self.training[0]
-        if not self.hub:
-            return features_of(find(first))
-        with reading_set(self.hub, first):
-            return open_set(self.hub, first, self.stream).features
+        if self.hub:
+            with reading_set(self.hub, first):
+                features = open_set(self.hub, first, self.stream).features
+        else:
+            features = features_of(find(first))
+        names = getattr((features or {}).get(column), "names", [])
+        return {str(number): name for number, name in enumerate(names)}
 
     def table_rows(self, source: str) -> tuple[Iterator[dict[str, Any]], str]:
         """The rows of a table or split, and where they are, for messages."""

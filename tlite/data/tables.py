@@ -261,12 +261,6 @@ def splits_of(folder: str) -> list[str]:
         raise UserError(told) from error
 
 
-def names_of_classes(features: Any, column: str) -> dict[str, str]:
-    """The names that `datasets` knows of a column's numbers, {"0": "negative", ...}; or none."""
-    names = getattr((features or {}).get(column), "names", [])
-    return {str(number): name for number, name in enumerate(names)}
-
-
 def features_of(path: Path) -> Any:
     """What `datasets` has written of the columns of a Parquet or Arrow file; None of others."""
     if (kind := kind_of(path)) == "parquet":

@@ -132,11 +132,9 @@ class IndexTokenizer(Tokenizer):
         return [self.decode(row) for row in tokens]
 
     def piece_of(self, index: int | np.integer) -> str:
-        """The word of an id."""
         return self.vocabulary[int(index)]
 
     def words(self, text: str) -> list[str]:
-        """The words that are looked up."""
         return words(text, self.marks)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
