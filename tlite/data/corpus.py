@@ -78,7 +78,7 @@ class Corpus:
                 "the folder that it is in now by TLITE_DATA=FOLDER"
             )
         if not os.path.lexists(folder / NAME):
-            manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer, None)
+            manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer)
             if not told:
                 raise UserError(_what_to_say(folder, manifest))
             return manifest

@@ -144,7 +144,7 @@ def plain_name(name: Any) -> str:
     return name
 
 
-def found_files(folder: Path, vocabulary_size: int, tokenizer: str, end_id: int | None) -> Manifest:
+def found_files(folder: Path, vocabulary_size: int, tokenizer: str) -> Manifest:
     """nanoGPT's own files: train.bin and val.bin, or several of each (train-00000.bin, ...).
 
     Nothing beside them says what they hold. They are taken for uint16, unless more than 65,535
@@ -164,7 +164,7 @@ def found_files(folder: Path, vocabulary_size: int, tokenizer: str, end_id: int 
     if "training" not in parts:
         raise UserError(f"{folder} is no corpus: there is neither {NAME} nor train.bin in it")
     of = CorpusTokenizer("pretrained", tokenizer) if tokenizer else None
-    return Manifest(dtype, vocabulary_size, parts, of, end_id)
+    return Manifest(dtype, vocabulary_size, parts, of)
 
 
 def _found(path: Path, dtype: str) -> TokenFile:

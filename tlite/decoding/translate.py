@@ -42,11 +42,8 @@ def translate(
     check_search(config, beam, length_penalty, max_length)
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
-
-    def limit(length: int) -> int:
-        """Tokens of the longest target of a source."""
-        return max_length or min(length + length // 2 + 10, context)
-
+    # Tokens of the longest target of a source.
+    limit = lambda length: max_length or min(length + length // 2 + 10, context)  # noqa: E731
     start, end = start_and_end(config)
     mesh = Mesh(np.array(jax.local_devices()), ("data",))
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
@@ -54,8 +51,7 @@ def translate(
     for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
         tokens = _padded([sources[row] for row in rows], context, config.symbols.pad)
         limits = np.array([limit(len(sources[row])) for row in rows])
-        longest = limit(tokens.shape[1])
-        search = _search(mesh, beam, max_length=longest, start_id=start, end_id=end)
+        search = _search(mesh, beam, max_length=limit(tokens.shape[1]), start_id=start, end_id=end)
         hypotheses.append((rows, search(model, tokens, limits, length_penalty)))
     return _by_source(hypotheses, len(sources))
 
