@@ -1,7 +1,6 @@
 """Which kind of file a name promises, and where a file of a name is."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from tlite.data.download import data_folder
@@ -72,15 +71,3 @@ def locate(name: str, *, in_data: bool = True) -> str:
         return next((os.path.abspath(p) for p in places if name and os.path.lexists(p)), name)
     except ValueError:  # a NUL in it; what reads it says so
         return name
-
-
-def describe(hub: str, names: Iterable[str]) -> list[str]:
-    """Where files of these names are, or the parts of a set on the hub, for a reader to judge.
-
-    Raises:
-        UserError: one is not there, or no regular file.
-    """
-    if hub:
-        place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
-        return [f"{place} ({name})" for name in names]
-    return [os.path.realpath(find(name)) for name in names]

@@ -76,13 +76,13 @@ def _totals_path(folder: Path, number: int) -> Path:
     return folder / f"{number}.json"
 
 
-def grouped(fragments: Iterable[Fragment], size: int = AT_ONCE) -> Iterator[list[Fragment]]:
-    """Fragments together until they have `size` characters: what is encoded in one call."""
+def grouped(fragments: Iterable[Fragment]) -> Iterator[list[Fragment]]:
+    """Fragments together until they have `AT_ONCE` characters: what is encoded in one call."""
     group, length = [], 0
     for fragment in fragments:
         group.append(fragment)
         length += len(fragment.text)
-        if length >= size:
+        if length >= AT_ONCE:
             yield group
             group, length = [], 0
     if group:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tlite.data.columns import has_known_names
-from tlite.data.files import KINDS, describe, find, kind_of, locate
+from tlite.data.files import KINDS, find, kind_of, locate
 from tlite.data.tables import (
     Part,
     check_fraction,
@@ -68,9 +68,16 @@ class TableData:
         return {name: value for name, value in values.items() if name != "max_megabytes"}
 
     def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
-        """The files, or the parts of a set on the hub, that a part is read from, and some more."""
+        """The files, or the parts of a set on the hub, that a part is read from, and some more.
+
+        Raises:
+            UserError: one is not there, or no regular file.
+        """
         names = getattr(self, part) or (self.training if part == "validation" else ())
-        return describe(self.hub, [*names, *more])
+        if not (hub := self.hub):
+            return [os.path.realpath(find(name)) for name in (*names, *more)]
+        place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
+        return [f"{place} ({name})" for name in (*names, *more)]
 
     def located(self) -> "TableData":
         """The same, from whatever folder it is read: with the absolute paths of what is there."""
