@@ -104,7 +104,7 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
     if is_saved(path):
         rows = _saved_set(source)
         found = _pieces("saved", source.name, len(rows), ROWS, rows.data.nbytes)
-    elif path.is_dir() or os.path.lexists(path) or _has_ending(path):
+    elif os.path.lexists(path) or _has_ending(path):
         found = _file_pieces(source, _files(path), size)
     else:
         found = _pieces("hub", source.name, _hub_set(source).num_shards, 1, 0)
