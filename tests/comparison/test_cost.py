@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, TRANSLATOR, fake_run, varied
-from tlite.comparison.cost import cost
 from tlite.comparison.entries import find_entries
-from tlite.comparison.flops import flops_of_generator
+from tlite.comparison.flops import cost, flops_of_generator
 from tlite.models import (
     Attention,
     Block,

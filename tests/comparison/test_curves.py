@@ -76,11 +76,9 @@ def test_what_is_not_known_is_not_drawn(tmp_path):
 
 
 def test_forty_looks_differ():
-    looks = {
-        (tuple(look["color"]), look["linestyle"]) for look in (look_of(i, 40) for i in range(40))
-    }
+    looks = {tuple(sorted(look_of(i, 40).items())[:2]) for i in range(40)}
     assert len(looks) == 40
-    assert len({tuple(look_of(i, 10)["color"]) for i in range(10)}) == 10
+    assert len({look_of(i, 10)["color"] for i in range(10)}) == 10
 
 
 def test_differences_are_drawn_with_their_intervals(two):

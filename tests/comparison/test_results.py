@@ -102,12 +102,12 @@ def test_of_several_holms_correction_decides(tmp_path):
     assert found.verdicts[0].startswith("b and a: no difference that 5 seeds can show (0.021 ± ")
     assert "worse, p 0.082 by Holm)" in found.verdicts[0]
     assert found.notes[0].startswith("p is Holm's, of 3 differences")
-    header, *rows = result_table(found).cells
+    header, *rows = result_table(found)
     assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
     assert alone.rows[1].difference.shown
     assert alone.notes == []
-    assert "p (Holm)" not in result_table(alone).cells[0]
+    assert "p (Holm)" not in result_table(alone)[0]
 
 
 def of_examples(tmp_path, experiment, own, runs=2, seeds=5, examples=400, by=0.0, later=0):
@@ -243,7 +243,7 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
         "high is worse than base: it has failed, 1 of its 5 seeds",
         "large is worse than base: it has failed",
     ]
-    assert [row[1] for row in result_table(found).cells[2:]] == ["failed", "failed"]
+    assert [row[1] for row in result_table(found)[2:]] == ["failed", "failed"]
     turned = find_results(find_entries([study / "high", study / "base", study / "large"]))
     assert turned.verdicts[0] == found.verdicts[0]
     assert turned.verdicts[1].startswith("large is 0.1000 nats better than base")

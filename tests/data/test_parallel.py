@@ -127,16 +127,6 @@ def test_a_pair_says_where_it_was_read():
     assert read(training=(name,), validation=(name,))[2].where == "row 3 of a.jsonl"
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
-def test_the_held_out_pairs_and_the_rest_are_disjoint_and_complete(fraction):
-    pairs = [(f"number {i}", f"Nummer {i}") for i in range(20)]
-    settings = {"training": sides("a.en", "a.de", pairs=pairs), "validation_fraction": fraction}
-    training, held = (texts(read(part, **settings)) for part in ("training", "validation"))
-    assert len(held) == 20 * fraction
-    assert not set(training) & set(held)
-    assert sorted([*training, *held]) == sorted(pairs)
-
-
 # What is wrong
 
 
@@ -195,9 +185,3 @@ def test_a_part_that_no_file_is_named_for_is_told_by_its_option(part):
 def test_files_without_a_line_are_told():
     names = write("a.en", ""), write("a.de", "")
     assert "the training part has no sentences" in complaint(whole, *names)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
-def test_a_validation_fraction_outside_its_bounds_is_told(fraction):
-    settings = {"training": sides("a.en", "a.de"), "validation_fraction": fraction}
-    assert f"between 0 and 1, not {fraction}" in complaint(read, **settings)

@@ -438,15 +438,15 @@ def begun(long_source, monkeypatch):
     class Stop(Exception):
         pass
 
-    advance, calls = module.PrepareProgress.advance, itertools.count()
+    add, calls = module.PrepareProgress.add, itertools.count()
 
     def stop(*arguments):
-        advance(*arguments)
+        add(*arguments)
         if next(calls) == 4:
             raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.PrepareProgress, "advance", stop)
+        patch.setattr(module.PrepareProgress, "add", stop)
         with pytest.raises(Stop):
             made(long_source, "out", piece_size=2000)
     assert finished_pieces("out") == 5
@@ -616,7 +616,7 @@ def test_a_text_that_a_tokenizer_can_not_encode_is_told(tmp_path):
     content = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
     tokenizing = Tokenizing("words", lambda _: PretrainedTokenizer(content, {}))
     path = write_lines(tmp_path / "a.jsonl", ["b"])
-    assert "can't encode a text" in complaint(made, path, "out", tokenizing=tokenizing)
+    assert "can't encode this text" in complaint(made, path, "out", tokenizing=tokenizing)
 
 
 def test_a_full_disk_is_told(tmp_path, monkeypatch):
@@ -626,7 +626,7 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:
-        patch.setattr("tlite.data.prepare._chunks", full)
+        patch.setattr("tlite.data.prepare.read_pieces", full)
         assert os.strerror(28) in complaint(made, path, "out")
         assert finished_pieces("out") == 1
     assert sorted(both(made(path, "out"))) == sorted_texts()

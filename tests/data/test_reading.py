@@ -33,7 +33,7 @@ def ways(path: Path) -> list:
         (read_text, path),
         (read_lines, path),
         (TextFile(str(path)).load,),
-        (list, ParallelText(training=(str(path), str(path)))._all_rows("training")),
+        (list, ParallelText(training=(str(path), str(path))).all_rows("training")),
         (table.reads, "training"),
     ]
 
@@ -156,7 +156,7 @@ def test_a_bomb_is_stopped_at_the_limit_in_little_memory(bomb, monkeypatch):
         (TextFile(str(copied)).load,),
         (list, text.read("training")),
         (list, tables.read("training")),
-        (list, ParallelText(training=(str(copied),) * 2)._all_rows("training")),
+        (list, ParallelText(training=(str(copied),) * 2).all_rows("training")),
     ]:
         message = complaint(way, *given)
         assert "larger than 3 megabytes: 1 lines were read so far" in message

@@ -15,7 +15,6 @@ from tests.helpers.searches import (
     SEED_OF_RELATIVE,
     SOURCES,
     START,
-    SYMBOLS,
     V,
     make_model,
     numbers,
@@ -101,7 +100,7 @@ SEEDS = (1, 3, 5)
 def test_greedy_search_takes_the_most_probable_token_each_time(max_length):
     targets = []
     for seed in SEEDS:
-        hypotheses = greedy_search(make_model(seed), SOURCES, max_length=max_length, **SYMBOLS)
+        hypotheses = greedy_search(make_model(seed), SOURCES, max_length=max_length)
         assert hypotheses.tokens.shape == (len(SOURCES), 1, max_length)
         for row, found in enumerate(as_lists(hypotheses)):
             expected = plain_greedy(seed, row, max_length)
@@ -123,7 +122,6 @@ def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
                 beam=beam,
                 max_length=max_length,
                 length_penalty=length_penalty,
-                **SYMBOLS,
             )
             assert hypotheses.tokens.shape == (len(SOURCES), beam, max_length)
             for row, found in enumerate(as_lists(hypotheses)):
@@ -134,7 +132,7 @@ def test_beam_search_finds_what_a_plain_one_does(beam, max_length):
 
 @pytest.mark.parametrize("seed", [SEED_OF_RELATIVE, SEED_OF_RELATIVE + 1])
 def test_searches_with_relative_positions_and_windows_find_what_plain_ones_do(seed):
-    settings = {"max_length": 8, **SYMBOLS}
+    settings = {"max_length": 8}
     found = as_lists(beam_search(make_model(seed), SOURCES, beam=3, length_penalty=0.6, **settings))
     greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
     for row in range(len(SOURCES)):
@@ -150,13 +148,11 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
     model = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(plain))
     model.config = replaced(plain.config, {"symbols.first": first})
     if first == END:
-        greedy = as_lists(greedy_search(model, SOURCES, max_length=4, **SYMBOLS))
+        greedy = as_lists(greedy_search(model, SOURCES, max_length=4))
         assert_found(greedy[0], [((END,), 0.0)])
         return
-    found = as_lists(greedy_search(model, SOURCES, max_length=2, **SYMBOLS))
-    beams = as_lists(
-        beam_search(model, SOURCES, beam=2, length_penalty=0.0, max_length=2, **SYMBOLS)
-    )
+    found = as_lists(greedy_search(model, SOURCES, max_length=2))
+    beams = as_lists(beam_search(model, SOURCES, beam=2, length_penalty=0.0, max_length=2))
     for row in range(len(SOURCES)):
         scores = np.array(next_token(1, row, (first,)))
         assert_found(found[row], [((first, int(scores.argmax())), scores.max())])
@@ -171,8 +167,8 @@ def test_the_length_normaliser_is_that_of_wu_and_is_one_without_a_penalty():
 
 def searches(model, sources):
     return (
-        greedy_search(model, sources, max_length=5, **SYMBOLS),
-        beam_search(model, sources, beam=3, max_length=5, **SYMBOLS),
+        greedy_search(model, sources, max_length=5),
+        beam_search(model, sources, beam=3, max_length=5),
     )
 
 
@@ -210,7 +206,7 @@ def test_the_best_continuations_are_those_of_a_whole_sort_and_of_equal_ones_the_
 
 def test_each_source_has_its_own_limit_as_if_it_were_alone():
     limits = [1, 4, 7, CONTEXT]
-    settings = {"max_length": CONTEXT, "limits": np.array(limits)} | SYMBOLS
+    settings = {"max_length": CONTEXT, "limits": np.array(limits)}
     for seed in SEEDS:
         greedy = as_lists(greedy_search(make_model(seed), SOURCES, **settings))
         found = as_lists(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.models import replaced
-from tests.helpers.searches import CONFIG, CONTEXT, END, SYMBOLS, V, initial, make_model
-from tlite.decoding.search import beam_search, greedy_search
-from tlite.decoding.translate import LENGTHS, check_search, start_and_end, translate
+from tests.helpers.searches import CONFIG, CONTEXT, END, V, initial, make_model
+from tlite.decoding.search import beam_search, greedy_search, start_and_end
+from tlite.decoding.translate import LENGTHS, check_search, translate
 from tlite.text import pairs
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
@@ -27,7 +27,7 @@ def sentences(number, longest=CONTEXT, seed=0):
 def alone(source, beam, length_penalty=0.6, max_length=6):
     """Targets and scores of a search for one source that is padded to the context."""
     tokens = np.pad(source, (0, CONTEXT - len(source)))[None]
-    settings = {"max_length": max_length, **SYMBOLS}
+    settings = {"max_length": max_length}
     if beam == 1:
         found = greedy_search(make_model(1), tokens, **settings)
     else:

@@ -21,7 +21,6 @@ CONFIG = Seq2SeqConfig(
     positions="learned",
 )
 SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]])
-SYMBOLS = {"start_id": START, "end_id": END}
 
 # Biases by distances, and a decoder of two blocks, the first of which sees three tokens.
 RELATIVE = {"positions": "relative", "attention": Attention(windows=(3, 0)), "decoder_blocks": 2}

@@ -31,7 +31,6 @@ CONFIGS = {
 }
 TOKENS = jax.device_put(1 + np.asarray(integers(V - 1, 2, T)))  # no padding
 START, END = 2, 3
-SYMBOLS = {"start_id": START, "end_id": END}
 
 
 def members(config, number=M):
@@ -126,7 +125,7 @@ def next_tokens(models, source, target):
 
 def test_a_greedy_search_takes_the_most_probable_token_of_the_mean():
     models = members(CONFIGS["translator"])
-    found = greedy_search(stacked(models), TOKENS, max_length=T, **SYMBOLS)
+    found = greedy_search(stacked(models), TOKENS, max_length=T)
     for row in range(len(TOKENS)):
         target, score = [], 0.0
         while len(target) < T and target[-1:] != [END]:

@@ -10,9 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tlite.data.reading import read_json
 from tlite.errors import UserError
 from tlite.pretrained import load_pretrained
-from tlite.pretrained.files import read_json, stored_arrays, write_arrays
+from tlite.pretrained.files import stored_arrays, write_arrays
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -163,7 +164,7 @@ def test_without_the_library(tmp_path, monkeypatch):
 
 def test_named_pipes_are_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(UserError, match="it is a pipe, not a file"):
         read_json(tmp_path / "config.json")
     with pytest.raises(UserError, match=r"can't read .*No such file"):
         read_json(tmp_path / "other.json")
@@ -172,7 +173,7 @@ def test_named_pipes_are_not_waited_for(tmp_path):
         stored_arrays(tmp_path)
     os.mkfifo(tmp_path / "part-0.safetensors")
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "part-0.safetensors"}}))
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(UserError, match="it is a pipe, not a file"):
         stored_arrays(tmp_path)
 
 

@@ -91,8 +91,7 @@ def test_greedy_search(name):
         do_sample=False,
         bad_words_ids=[[theirs.config.pad_token_id]],
     )
-    marks = {"start_id": model.config.symbols.start, "end_id": model.config.symbols.end}
-    found = greedy_search(model, jnp.asarray(tokens), max_length=16, **marks)
+    found = greedy_search(model, jnp.asarray(tokens), max_length=16)
     assert info.end_ids == [model.config.symbols.end]
     expected = expected[:, 1:].numpy()
     np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)

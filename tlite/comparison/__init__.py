@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -37,7 +37,9 @@ def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "t
         raise UserError(f"there is nothing to compare: {'; '.join(found.missing) or 'no variants'}")
     results = find_results(found)
     show(FORMATS[format](results), end="\n" if format == "table" else "")
-    to = write(results, to or _default_folder(folders))
+    of_study = len(folders) == 1 and is_study(folders[0])
+    to = to or (folders[0] / "comparison" if of_study else new_folder("comparison"))
+    write(results, to)
     where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
     if format == "table":
         print(f"\n{where}")
@@ -45,13 +47,7 @@ def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "t
         print(where, file=sys.stderr)
 
 
-def _default_folder(folders: Sequence[Path]) -> Path:
-    if len(folders) == 1 and is_study(folders[0]):
-        return folders[0] / "comparison"
-    return new_folder("comparison")
-
-
-def write(results: Results, to: Path) -> Path:
+def write(results: Results, to: Path) -> None:
     """Every table, picture and the page into a folder; each file whole, or as it was before."""
     from tlite.comparison.curves import draw  # matplotlib takes a second to import
     from tlite.comparison.page import page
@@ -63,17 +59,11 @@ def write(results: Results, to: Path) -> Path:
     files["index.html"] = page(results, pictures).encode()
     with disk_errors(to):
         to.mkdir(parents=True, exist_ok=True)
-        _write_files(to, files)
-    return to
-
-
-def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Each beside its place, and then renamed to it."""
-    with tempfile.TemporaryDirectory(prefix=".new.", dir=folder) as place:
-        for name, content in files.items():
-            path = Path(place, name)
-            path.write_bytes(content)
-            os.replace(path, folder / name)
+        with tempfile.TemporaryDirectory(prefix=".new.", dir=to) as beside:
+            for name, content in files.items():
+                path = Path(beside, name)
+                path.write_bytes(content)
+                os.replace(path, to / name)
 
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

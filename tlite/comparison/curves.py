@@ -1,9 +1,7 @@
 """Pictures of a comparison: learning curves with bands, and differences with their intervals."""
 
 import io
-import warnings
 
-import matplotlib
 import numpy as np
 from jaxtyping import Float
 from matplotlib import ticker
@@ -13,9 +11,10 @@ from matplotlib.figure import Figure
 from tlite.comparison.results import Results
 from tlite.comparison.rows import Row
 from tlite.comparison.tables import clipped
+from tlite.pictures import own_figures
+from tlite.pictures.lines import LOOKS
 from tlite.pictures.marks import plain
 
-STYLES = "-", "--", ":", "-."
 MANY = 10  # entries from which on bands are fainter and styles of lines differ too
 LEGEND = 32  # letters of a name
 AXES = {
@@ -28,15 +27,19 @@ AXES = {
 
 def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     """By file name a caption and the PNG; of what nothing is known there is no picture."""
-    found = {}
+    figures, found = {}, {}
     for what, label in AXES.items():
-        if (figure := plot_curves(results, what)) is not None:
-            caption = f"{results.measure.title} by {label}: mean over seeds, band of one "
-            caption += "standard deviation, a dot at the best step"
-            found[f"curves-{what}.png"] = caption, _png(figure)
+        caption = f"{results.measure.title} by {label}: mean over seeds, band of one "
+        caption += "standard deviation, a dot at the best step"
+        figures[f"curves-{what}.png"] = caption, plot_curves(results, what)
     if results.intervals:
         caption = f"difference from {results.reference.label} with its 95 % interval"
-        found["differences.png"] = caption, _png(plot_differences(results))
+        figures["differences.png"] = caption, plot_differences(results)
+    with own_figures():
+        for name, (caption, figure) in figures.items():
+            if figure is not None:
+                figure.savefig(file := io.BytesIO(), format="png", dpi=120)
+                found[name] = caption, file.getvalue()
     return found
 
 
@@ -85,10 +88,7 @@ def plot_curves(results: Results, what: str) -> Figure | None:
 
 def look_of(index: int, number: int) -> dict[str, object]:
     """Colour and style of a line: ten colours, then the same in other styles."""
-    colours = matplotlib.colormaps["tab10"].colors
-    style = STYLES[index // len(colours) % len(STYLES)]
-    width = 1.6 if number <= MANY else 1.2
-    return {"color": colours[index % len(colours)], "linestyle": style, "linewidth": width}
+    return [*LOOKS][index % len(LOOKS)] | {"linewidth": 1.6 if number <= MANY else 1.2}
 
 
 def _look_at_the_end(axes: Axes, rows: list[Row], scale: float) -> None:
@@ -124,12 +124,3 @@ def plot_differences(results: Results) -> Figure:
     axes.set_xlabel(f"difference from {first} ({unit}; to the {side}: better)")
     axes.grid(alpha=0.3, axis="x")
     return figure
-
-
-def _png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        # Of scripts that the font has no letters for, boxes are drawn.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure.savefig(file, format="png", dpi=120)
-    return file.getvalue()

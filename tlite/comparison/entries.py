@@ -60,40 +60,23 @@ def find_entries(folders: Sequence[Path]) -> Found:
     """
     entries, owners, missing = [], [], []
     for folder, name in zip(folders, _short_names(folders), strict=True):
-        study = is_study(folder)
-        found = _of_study(folder) if study else Found([_of_run(folder, name)], [])
-        entries += found.entries
-        owners += [name if study else ""] * len(found.entries)
-        missing += found.missing
+        if not is_study(folder):
+            entries.append(_of_run(folder, name))
+            owners.append("")
+            continue
+        for variant in read_study(folder).variants:
+            if (folder / variant.run / "config.json").is_file():
+                entries.append(_of_run(folder / variant.run, variant.name, variant.failed or ""))
+                owners.append(name)
+            else:
+                failed = variant.failed is not None
+                state = f"failed: {variant.failed}" if failed else "has not begun"
+                missing.append(f"{variant.name} {state}")
     return Found(_told_apart(entries, owners), missing)
 
 
-def _of_study(folder: Path) -> Found:
-    entries, missing = [], []
-    for variant in read_study(folder).variants:
-        run = folder / variant.run
-        if (run / "config.json").is_file():
-            entry = _of_run(run, variant.name)
-            entries.append(dataclasses.replace(entry, failed=variant.failed or ""))
-        elif variant.failed is not None:
-            missing.append(f"{variant.name} failed: {variant.failed}")
-        else:
-            missing.append(f"{variant.name} has not begun")
-    return Found(entries, missing)
-
-
-def _of_run(folder: Path, label: str) -> Entry:
-    content, training = _read_run(folder)
-    try:
-        experiment = with_defaults(Experiment, content["experiment"])
-    except ValueError as error:
-        raise UserError(f"{folder} can't be compared: {error}") from error
-    experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
-    return Entry(label, folder, experiment, training, content)
-
-
-def _read_run(folder: Path) -> tuple[dict[str, Any], TrainingConfig]:
-    """config.json of a run, and how it is trained."""
+def _of_run(folder: Path, label: str, failed: str = "") -> Entry:
+    """What config.json says."""
     path = folder / "config.json"
     if not path.is_file():
         lacks = "has neither config.json nor study.json" if folder.is_dir() else "is no folder"
@@ -102,11 +85,17 @@ def _read_run(folder: Path) -> tuple[dict[str, Any], TrainingConfig]:
         raise UserError(f"{folder} is a model of others: it has no training to compare")
     try:
         content = read_config(path)
-        return content, from_dict(TrainingConfig, content["experiment"].get("training"))
+        training = from_dict(TrainingConfig, content["experiment"].get("training"))
     except OSError as error:
         raise UserError(f"can't read {path}: {system_reason(error)}") from error
     except ValueError as error:
         raise UserError(f"{path} is of no run of tlite's: {error}") from error
+    try:
+        experiment = with_defaults(Experiment, content["experiment"])
+    except ValueError as error:
+        raise UserError(f"{folder} can't be compared: {error}") from error
+    experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
+    return Entry(label, folder, experiment, training, content, failed)
 
 
 def _told_apart(entries: Sequence[Entry], owners: Sequence[str]) -> list[Entry]:

@@ -55,7 +55,7 @@ def _list(sentences: Sequence[str], kind: str) -> str:
 
 
 def _table(table: Table) -> str:
-    header, *rows = table.cells
+    header, *rows = table
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
     body = "".join(f"<tr>{cells}</tr>" for cells in rows)

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tlite.comparison.comparable import Measure
-from tlite.comparison.cost import Cost, cost
 from tlite.comparison.entries import Entry
 from tlite.comparison.examples import Blocks
+from tlite.comparison.flops import Cost, cost
 from tlite.comparison.statistics import Difference, spread
 from tlite.training.config import TrainingConfig
 from tlite.training.examples import Examples, read_examples

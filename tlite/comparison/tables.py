@@ -5,9 +5,9 @@ import html
 import io
 import json
 import re
-import unicodedata
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from rich.cells import cell_len
 
 from tlite.comparison.configs import ABSENT
 from tlite.comparison.results import Results, decimals
@@ -17,67 +17,29 @@ SHORT = 16  # letters of a name that a column is headed with
 WIDEST = 48  # letters of a cell, on a terminal and in Markdown
 
 
-class Table(NamedTuple):
-    """What people read, and programs."""
-
-    cells: list[list[str]]
-    """The header first."""
-    records: Sequence[dict[str, Any]] = ()
-    """Each row's numbers as they are, by name."""
-
-    def as_text(self) -> str:
-        """Aligned, for a terminal: the first column to the left, the others to the right."""
-        rows = [[clipped(cell) for cell in row] for row in self.cells]
-        widths = [max(map(_places, column)) for column in zip(*rows, strict=True)]
-        lines = []
-        for first, *cells in rows:
-            line = first + " " * (widths[0] - _places(first))
-            for cell, width in zip(cells, widths[1:], strict=True):
-                line += " " * (2 + width - _places(cell)) + cell
-            lines.append(line.rstrip())
-        return "\n".join(lines)
-
-    def as_markdown(self) -> str:
-        header, *rows = self.cells
-        lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
-        return "\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines)
-
-    def as_csv(self) -> str:
-        """A line for each record; of what has parts those of the config."""
-        file = io.StringIO()
-        lines = [
-            {name: value for name, value in record.items() if not isinstance(value, dict)}
-            | {f"config.{name}": value for name, value in record["config"].items()}
-            for record in self.records
-        ]
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
-        return file.getvalue()
+Table = list[list[str]]  # what people read, the header first
 
 
-def field_table(results: Results) -> Table | None:
-    """What differs between the configs: the longer side, entries or fields, goes down."""
+def field_table(results: Results) -> Table:
+    """What differs between the configs, if anything: the longer side, entries or fields, goes
+    down."""
     fields, labels = results.fields, [row.label for row in results.rows]
-    if not fields:
-        return None
     cells = [("differs", *fields), *zip(labels, *fields.values(), strict=True)]
     if len(fields) > len(labels):
         cells = zip(*cells, strict=True)
-    return Table([list(row) for row in cells])
+    return [list(row) for row in cells] if fields else []
 
 
-def result_table(results: Results) -> Table:
-    """All of the numbers, a row for each entry."""
-    records = [_record(row) for row in results.rows]
-    for index, record in enumerate(records):
-        record["config"] = {name: texts[index] for name, texts in results.fields.items()}
-    rows = _shown(results, records)
-    return Table([[*rows[0]], *([*row.values()] for row in rows)], records)
+def records(results: Results) -> list[dict[str, Any]]:
+    """What programs read: all that is known of each row, as names and numbers."""
+    fields = results.fields
+    return [
+        _record(row) | {"config": {name: texts[index] for name, texts in fields.items()}}
+        for index, row in enumerate(results.rows)
+    ]
 
 
 def _record(row: Row) -> dict[str, Any]:
-    """What is known of a row, as names and numbers."""
     found, half = row.difference, row.difference and row.difference.half_width
     of_seeds, of_examples = found.parts if found else (None, None)
     steps, values = row.curve
@@ -112,18 +74,19 @@ def _record(row: Row) -> dict[str, Any]:
     }
 
 
-def _shown(results: Results, records: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """What people read of each record, by the column's title."""
-    spreads = [record["standard_deviation"] for record in records]
+def result_table(results: Results) -> Table:
+    """All of the numbers, a row for each entry."""
+    found = records(results)
+    spreads = [record["standard_deviation"] for record in found]
     value = results.measure.title + (" ± SD" if any(s is not None for s in spreads) else "")
     first = results.reference.label
     minus = f"minus {first if len(first) <= SHORT else 'the first'}, 95 %"
-    left_out = {minus} if len(records) == 1 else set()
+    left_out = {minus} if len(found) == 1 else set()
     left_out |= {"p (Holm)"} if len(results.intervals) < 2 else set()
-    places = decimals(spreads), decimals([record["half_width"] for record in records])
+    places = decimals(spreads), decimals([record["half_width"] for record in found])
     rows = []
-    for row, r in zip(results.rows, records, strict=True):
-        mean = _with_half(r["mean"], spreads[len(rows)], f".{places[0]}f")
+    for row, r in zip(results.rows, found, strict=True):
+        mean = _with_half(r["mean"], r["standard_deviation"], f".{places[0]}f")
         difference = _with_half(r["difference"], r["half_width"], f"+.{places[1]}f")
         of = "" if r["finished"] else f" of {r['steps']:,}"
         told = {
@@ -140,7 +103,7 @@ def _shown(results: Results, records: Sequence[dict[str, Any]]) -> list[dict[str
             "minutes": _told(r["minutes"], ".1f" if (r["minutes"] or 0) >= 10 else ".2f"),
         }
         rows.append({title: text for title, text in told.items() if title not in left_out})
-    return rows
+    return [[*rows[0]], *([*row.values()] for row in rows)]
 
 
 def _told(value: float | int | None, style: str) -> str:
@@ -153,16 +116,30 @@ def _with_half(value: float | None, half: float | None, style: str) -> str:
 
 def as_text(results: Results) -> str:
     """For a terminal."""
-    tables = field_table(results), result_table(results)
-    parts = [table.as_text() for table in tables if table]
+    parts = [_aligned(field_table(results)), _aligned(result_table(results))]
     parts += ["\n".join(results.verdicts), "\n".join(f"note: {n}" for n in results.notes)]
     return "\n\n".join(part for part in parts if part)
 
 
+def _aligned(table: Table) -> str:
+    """The first column to the left, the others to the right."""
+    rows = [[clipped(cell) for cell in row] for row in table]
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *cells in rows:
+        line = first + " " * (widths[0] - cell_len(first))
+        for cell, width in zip(cells, widths[1:], strict=True):
+            line += " " * (2 + width - cell_len(cell)) + cell
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
 def as_markdown(results: Results) -> str:
     """Two tables and a list of sentences."""
-    tables = field_table(results), result_table(results)
-    parts = [table.as_markdown() for table in tables if table]
+    parts = []
+    for header, *rows in filter(None, (field_table(results), result_table(results))):
+        lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
+        parts.append("\n".join(f"| {' | '.join(map(_in_markdown, line))} |" for line in lines))
     sentences = [*results.verdicts, *(f"Note: {note}" for note in results.notes)]
     if sentences:
         parts.append("\n".join(f"- {_in_markdown(sentence)}" for sentence in sentences))
@@ -170,8 +147,17 @@ def as_markdown(results: Results) -> str:
 
 
 def as_csv(results: Results) -> str:
-    """A line for each entry."""
-    return result_table(results).as_csv()
+    """A line for each entry; of what has parts those of the config."""
+    file = io.StringIO()
+    lines = [
+        {name: value for name, value in record.items() if not isinstance(value, dict)}
+        | {f"config.{name}": value for name, value in record["config"].items()}
+        for record in records(results)
+    ]
+    writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return file.getvalue()
 
 
 def as_json(results: Results) -> str:
@@ -180,16 +166,11 @@ def as_json(results: Results) -> str:
         "measure": results.measure.name,
         "unit": results.measure.unit,
         "lower_is_better": results.measure.lower,
-        "entries": result_table(results).records,
+        "entries": records(results),
         "sentences": results.verdicts,
         "notes": results.notes,
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def _places(text: str) -> int:
-    """How wide a terminal shows a text: letters of Chinese, say, take two places."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def clipped(text: str, most: int = WIDEST) -> str:

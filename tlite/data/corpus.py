@@ -20,7 +20,15 @@ import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
 from tlite.data.files import locate
-from tlite.data.manifest import NAME, TYPES, Manifest, TokenFile, found_files, read_manifest
+from tlite.data.manifest import (
+    NAME,
+    TYPES,
+    Manifest,
+    TokenFile,
+    check_files,
+    found_files,
+    read_manifest,
+)
 from tlite.data.tables import Part
 from tlite.errors import UserError
 
@@ -63,27 +71,24 @@ class Corpus:
         """
         if not self.folder:
             raise UserError("no corpus given: name its folder with --folder")
-        folder = Path(self.folder)
-        try:
-            there = folder.is_dir()
-        except (OSError, ValueError):
-            there = False
-        if not there:
+        folder, told = Path(self.folder), bool(self.corpus_vocabulary or self.corpus_tokenizer)
+        if not os.path.isdir(folder):
             raise UserError(
                 f"there is no folder {self.folder}: tlite prepare makes one; if it has moved, name "
                 "the folder that it is in now by TLITE_DATA=FOLDER"
             )
         if not os.path.lexists(folder / NAME):
-            manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer, None)
-            if not (self.corpus_vocabulary or self.corpus_tokenizer):
+            manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer)
+            if not told:
                 raise UserError(_what_to_say(folder, manifest))
             return manifest
-        if self.corpus_vocabulary or self.corpus_tokenizer:
+        if told:
             raise UserError(
                 f"{folder / NAME} says what the tokens are: leave --corpus-tokenizer and "
                 "--corpus-vocabulary out"
             )
-        return read_manifest(folder)
+        check_files(folder, manifest := read_manifest(folder))
+        return manifest
 
     def reads(self, part: Part) -> list[str]:
         """The files of a part."""
@@ -153,20 +158,25 @@ class Tokens:
 
     def read(self, start: int, stop: int) -> UInt16[np.ndarray, "N"] | UInt32[np.ndarray, "N"]:
         """The tokens from one place to another, across files too."""
-        if not 0 <= start <= stop <= len(self):
-            raise IndexError(f"there are {len(self)} tokens: [{start}, {stop}) is not among them")
-        return self._checked(self._fill(np.empty(stop - start, self._dtype), start))
+        return self.take(np.array([start]), stop - start)[0]
 
     def take(
         self, starts: Int64[np.ndarray, "N"], length: int
     ) -> UInt16[np.ndarray, "N T"] | UInt32[np.ndarray, "N T"]:
         """The `length` tokens from each start on."""
-        if len(starts) and not 0 <= starts.min() <= starts.max() <= len(self) - length:
+        inside = not len(starts) or 0 <= starts.min() <= starts.max() <= len(self) - length
+        if length < 0 or not inside:
             raise IndexError(f"there are {len(self)} tokens: not each start has {length} after it")
         windows = np.empty((len(starts), length), self._dtype)
         for window, start in zip(windows, starts.tolist(), strict=True):
             self._fill(window, start)
-        return self._checked(windows)
+        # Of an id past the embedding's table the vector would be NaN.
+        if windows.size and (largest := int(windows.max())) >= self._limit:
+            raise UserError(
+                f"{self._paths[0].parent} has the token {largest:,}, but the vocabulary has "
+                f"{self._limit:,} only: it is of another tokenizer"
+            )
+        return windows
 
     def close(self) -> None:
         for file in self._files:
@@ -178,7 +188,7 @@ class Tokens:
     def __exit__(self, *_) -> None:
         self.close()
 
-    def _fill(self, tokens: np.ndarray, start: int) -> np.ndarray:
+    def _fill(self, tokens: np.ndarray, start: int) -> None:
         """Read as many tokens as there is room for."""
         room = memoryview(tokens).cast("B") if len(tokens) else memoryview(b"")
         width = self._dtype.itemsize
@@ -191,7 +201,6 @@ class Tokens:
             room, at = room[got:], at + got
             if got == left:  # the next file follows without a seam
                 index, at = index + 1, 0
-        return tokens
 
     def _read_into(self, index: int, room: memoryview, at: int) -> int:
         try:
@@ -199,17 +208,8 @@ class Tokens:
         except OSError as error:
             raise UserError(f"can't read {self._paths[index]}: {error.strerror}") from error
         if not got:
-            raise UserError(f"{self._paths[index]} has become shorter since it was file")
+            raise UserError(f"{self._paths[index]} has become shorter since it was opened")
         return got
-
-    def _checked(self, tokens: np.ndarray) -> np.ndarray:
-        """Of an id past the embedding's table the vector would be NaN."""
-        if tokens.size and (largest := int(tokens.max())) >= self._limit:
-            raise UserError(
-                f"{self._paths[0].parent} has the token {largest:,}, but the vocabulary has "
-                f"{self._limit:,} only: it is of another tokenizer"
-            )
-        return tokens
 
 
 def _what_to_say(folder: Path, manifest: Manifest) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tlite.data.files import find, kind_of
+from tlite.data.files import KINDS, ending, find, kind_of
 from tlite.data.reading import open_file, pieces
 from tlite.data.tables import (
     Side,
@@ -40,7 +40,7 @@ ROWS = 10_000  # of a piece of a saved set
 AT_ONCE = 64  # rows that are read at a time
 END = 2**62  # of a file whose size is not known
 MARK = b"\xef\xbb\xbf"  # of the order of bytes, which some programs begin a file with
-KINDS = ("text", "json", "parquet")
+READABLE = "text", "json", "parquet"
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
     if is_saved(path):
         rows = _saved_set(source)
         found = _pieces("saved", source.name, len(rows), ROWS, rows.data.nbytes)
-    elif path.is_dir() or os.path.lexists(path) or _has_ending(source.name):
+    elif os.path.lexists(path) or _has_ending(path):
         found = _file_pieces(source, _files(path), size)
     else:
         found = _pieces("hub", source.name, _hub_set(source).num_shards, 1, 0)
@@ -135,13 +135,13 @@ def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
         if piece.ends:
             yield Fragment("", side, begins, True)
         return
-    read = {"json": _json_texts, "parquet": _parquet_texts}.get(piece.kind, _set_texts)
-    yield from fragments(read(source, piece), source.validation_fraction)
+    read = {"json": _json_rows, "parquet": _parquet_rows}.get(piece.kind, _set_rows)
+    texts = (_text_of(row, source.field, where) for row, where in read(source, piece))
+    yield from fragments(texts, source.validation_fraction)
 
 
-def fragments(texts: Iterable[str], fraction: float, longest: int = 0) -> Iterator[Fragment]:
+def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> Iterator[Fragment]:
     """Documents on their sides, long ones cut where a line ends."""
-    longest = longest or BLOCK
     for text in texts:
         side, begin = side_of(text, fraction), 0
         while len(text) - begin > longest:
@@ -156,28 +156,29 @@ def fragments(texts: Iterable[str], fraction: float, longest: int = 0) -> Iterat
 # Which pieces there are
 
 
-def _has_ending(name: str) -> bool:
-    try:
-        return kind_of(Path(name)) in KINDS
-    except UserError:
-        return False
+def _has_ending(path: Path) -> bool:
+    return KINDS.get(ending(path)) in READABLE
 
 
 def _files(path: Path) -> list[Path]:
     """The file, or the files of a folder that can be read, by name."""
     if not path.is_dir():
         path = find(str(path))
-        if kind_of(path) not in KINDS:
+        if kind_of(path) not in READABLE:
             raise UserError(f"{path} is neither a text (.txt), JSON Lines nor Parquet")
         return [path]
-    found = sorted(p for p in path.rglob("*") if p.is_file() and _has_ending(p.name))
+    found = sorted(p for p in path.rglob("*") if p.is_file() and _has_ending(p))
     if not found:
         raise UserError(f"{path} has no file with the ending .txt, .jsonl, .json or .parquet")
     return found
 
 
 def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
-    lengths = {file: _unpacked_size(file) for file in files if kind_of(file) == "text"}
+    lengths = {
+        file: sum(map(len, pieces(file))) if file.suffix == ".gz" else file.stat().st_size
+        for file in files
+        if kind_of(file) == "text"
+    }  # what is packed is read through for it
     total = sum(lengths.values())
     cut, found = total - round(total * source.validation_fraction), []
     for file in files:
@@ -203,11 +204,6 @@ def _pieces(kind: Any, name: str, number: int, step: int, size: int) -> list[Pie
         Piece(kind, name, start, stop, size * (stop - start) // number)
         for start, stop in itertools.pairwise(borders)
     ]
-
-
-def _unpacked_size(path: Path) -> int:
-    """The bytes of a file; a packed one is read through for it."""
-    return sum(map(len, pieces(path))) if path.suffix == ".gz" else path.stat().st_size
 
 
 def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
@@ -282,34 +278,36 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
         ) from error
 
 
-def _json_texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts of the JSON Lines that begin in a piece, but those that are null or empty."""
+Rows = Iterator[tuple[dict[str, Any], str]]  # and where each is
+
+
+def _json_rows(source: Source, piece: Piece) -> Rows:
+    """The JSON Lines that begin in a piece."""
     with open_file(Path(piece.name)) as file:
         at = _next_line(file, piece.start)
         while at < piece.stop and (line := file.readline(LONGEST_LINE)):
             where = f"the line at byte {at:,} of {piece.name}"
             if line := (line if at else line.removeprefix(MARK)).strip():
-                yield from _text_of(json_object(line, where), source.field, where)
+                yield json_object(line, where), where
             at = file.tell()
 
 
-def _text_of(row: dict[str, Any], field: str, where: str) -> Iterator[str]:
-    """The text of a row, if it has one."""
+def _text_of(row: dict[str, Any], field: str, where: str) -> str:
+    """The text of a row; "" where it is null."""
     if field not in row:
         raise UserError(f"{where} has no field {field!r}: it has {', '.join(map(str, row))[:200]}")
     text = row[field]
     if text is not None and not isinstance(text, str):
         raise UserError(f"{where} has no text under {field!r}, but a {type(text).__name__}")
-    if text:
-        yield text
+    return text or ""
 
 
-def _parquet_texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts of some row groups."""
+def _parquet_rows(source: Source, piece: Piece) -> Rows:
+    """Some row groups."""
     which = {"row_groups": [*range(piece.start, piece.stop)], "columns": [source.field]}
     with parquet_file(Path(piece.name), (source.field,)) as file:
         for row in parquet_rows(file, Path(piece.name), AT_ONCE, **which):
-            yield from _text_of(row, source.field, f"a row of {piece.name}")
+            yield row, f"a row of {piece.name}"
 
 
 @functools.cache
@@ -338,8 +336,8 @@ def _with_field(found: Any, source: Source, names: Iterable[str]) -> Any:
     return found.select_columns([source.field])
 
 
-def _set_texts(source: Source, piece: Piece) -> Iterator[str]:
-    """The texts of some rows of a saved set, or of some shards of one on the hub."""
+def _set_rows(source: Source, piece: Piece) -> Rows:
+    """Some rows of a saved set, or some shards of one on the hub."""
     places = range(piece.start, piece.stop)
     with reading_set(source.name, source.split):
         if piece.kind == "saved":
@@ -350,5 +348,4 @@ def _set_texts(source: Source, piece: Piece) -> Iterator[str]:
         for part in parts:
             for batch in part.iter(AT_ONCE):
                 for text in batch[source.field]:
-                    row = {source.field: text}
-                    yield from _text_of(row, source.field, f"a row of {source.name}")
+                    yield {source.field: text}, f"a row of {source.name}"

@@ -56,13 +56,14 @@ def download(url: str, path: Path, sha256: str) -> None:
     Raises:
         UserError: no network, no space, or other content than expected.
     """
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             urllib.request.urlopen(url, timeout=30) as response,
             tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
-            _progress() as progress,
+            Progress(*columns) as progress,
         ):
             temporary = Path(file.name)
             length = response.headers.get("Content-Length") or ""
@@ -100,9 +101,3 @@ def _reason(error: Exception) -> str:
         return "the answer is none of a web server"
     cause = getattr(error, "reason", error)
     return getattr(cause, "strerror", None) or str(cause)
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    )

@@ -1,7 +1,6 @@
 """Which kind of file a name promises, and where a file of a name is."""
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from tlite.data.download import data_folder
@@ -25,10 +24,19 @@ def kind_of(path: Path) -> str:
     Raises:
         UserError: no kind of file has this ending.
     """
-    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix
-    if suffix not in KINDS:
+    if (suffix := ending(path)) not in KINDS:
         raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     return KINDS[suffix]
+
+
+def ending(path: Path) -> str:
+    """That of a name, before .gz."""
+    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix
+
+
+def is_table(path: Path) -> bool:
+    """Whether a name promises a table: others are texts, train.en say."""
+    return KINDS.get(ending(path), "text") != "text"
 
 
 def find(name: str) -> Path:
@@ -63,15 +71,3 @@ def locate(name: str, *, in_data: bool = True) -> str:
         return next((os.path.abspath(p) for p in places if name and os.path.lexists(p)), name)
     except ValueError:  # a NUL in it; what reads it says so
         return name
-
-
-def describe(hub: str, names: Iterable[str]) -> list[str]:
-    """Where files of these names are, or the parts of a set on the hub, for a reader to judge.
-
-    Raises:
-        UserError: one is not there, or no regular file.
-    """
-    if hub:
-        place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
-        return [f"{place} ({name})" for name in names]
-    return [os.path.realpath(find(name)) for name in names]

@@ -13,7 +13,7 @@ from tlite.data.columns import MOST_CLASSES, class_column, in_order, text_column
 from tlite.data.files import find, kind_of
 from tlite.data.reading import read_lines
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, check_fraction, names_of_classes, need_columns
+from tlite.data.tables import Part, need_columns
 from tlite.errors import UserError
 from tlite.terminal import printable
 
@@ -95,9 +95,9 @@ class LabelledText(TableData):
 
     def _with_classes(self) -> "LabelledText":
         """The same with a class for each value that the training part has."""
-        names = names_of_classes(self.features(), self.label_column) if self.label_column else {}
+        names = self.names_of_classes(self.label_column) if self.label_column else {}
         training, validation = (
-            Counter(value for text, value in self._rows(part) if text.strip())
+            Counter(value for text, value in self.rows(part) if text.strip())
             for part in ("training", "validation")
         )
         missing = training.pop("", 0) + validation.pop("", 0)
@@ -127,7 +127,8 @@ class LabelledText(TableData):
         Raises:
             UserError: a file, a column or a label is not what it should be, or there is no text.
         """
-        self._check()
+        if not self.classes:
+            raise UserError("no labels given: say what they mean with --labels VALUE CLASS ...")
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
 
@@ -135,7 +136,7 @@ class LabelledText(TableData):
         """One pass over a part. A text without a letter has no class."""
         ids = {name: index for index, name in enumerate(self.classes)}
         number, strange, first = 0, 0, ""
-        for number, (text, value) in enumerate(self._rows(part), 1):
+        for number, (text, value) in enumerate(self.rows(part), 1):
             value = value if value in self.labels else _as_before(value, self.labels)
             if value not in self.labels:
                 strange += 1
@@ -149,22 +150,10 @@ class LabelledText(TableData):
                 f"{', '.join(filter(None, self.labels))}; the first is {first}"
             )
         if not number:
-            raise UserError(f"the {part} part has no texts{self.advice(part)}")
+            raise self.nothing(part)
 
-    def _check(self) -> None:
-        if not self.classes:
-            raise UserError("no labels given: say what they mean with --labels VALUE CLASS ...")
-        check_fraction(self.validation_fraction)
-
-    def _rows(self, part: Part) -> Iterator[tuple[str, str]]:
-        if part == "test" or self.validation:
-            return self._all_rows(part)
-        return self.split(part, self._all_rows("training"), lambda row: row[0])
-
-    def _all_rows(self, part: Part) -> Iterator[tuple[str, str]]:
-        if not (sources := getattr(self, part)):
-            raise UserError(f"no {part} texts given: name them with --{part}")
-        for source in sources:
+    def all_rows(self, part: Part) -> Iterator[tuple[str, str]]:
+        for source in getattr(self, part):
             yield from self._rows_of(source)
 
     def texts(self, source: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tlite.data.reading import is_there, pieces
+from tlite.data.reading import read_json, size_of
 from tlite.errors import UserError
 
 NAME = "corpus.json"
@@ -96,30 +96,22 @@ def write_file(path: Path, content: str) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What corpus.json says, and nothing that can't be true.
+    """What corpus.json says, and nothing that can't be true; its files are not looked at.
 
     Raises:
-        UserError: it is missing, damaged, or speaks of other files than those that are there.
+        UserError: it is missing or damaged.
     """
-    path = folder / NAME
+    content = read_json(path := folder / NAME)
     try:
-        content = json.loads(b"".join(pieces(path)))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON") from error
-    try:
-        manifest = _manifest(folder, content)
+        return _manifest(folder, content)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged: it lacks what a corpus needs ({error})") from error
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}") from error
-    check_files(folder, manifest)
-    return manifest
 
 
-def _manifest(folder: Path, content: Any) -> Manifest:
+def _manifest(folder: Path, content: dict[str, Any]) -> Manifest:
     """Raises ValueError, KeyError, TypeError or AttributeError if the content is none of it."""
-    if not isinstance(content, dict):
-        raise ValueError("it is not a JSON object")
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
     size, end, source = (content[name] for name in ("vocabulary_size", "end_id", "source"))
@@ -152,7 +144,7 @@ def plain_name(name: Any) -> str:
     return name
 
 
-def found_files(folder: Path, vocabulary_size: int, tokenizer: str, end_id: int | None) -> Manifest:
+def found_files(folder: Path, vocabulary_size: int, tokenizer: str) -> Manifest:
     """nanoGPT's own files: train.bin and val.bin, or several of each (train-00000.bin, ...).
 
     Nothing beside them says what they hold. They are taken for uint16, unless more than 65,535
@@ -172,7 +164,7 @@ def found_files(folder: Path, vocabulary_size: int, tokenizer: str, end_id: int 
     if "training" not in parts:
         raise UserError(f"{folder} is no corpus: there is neither {NAME} nor train.bin in it")
     of = CorpusTokenizer("pretrained", tokenizer) if tokenizer else None
-    return Manifest(dtype, vocabulary_size, parts, of, end_id)
+    return Manifest(dtype, vocabulary_size, parts, of)
 
 
 def _found(path: Path, dtype: str) -> TokenFile:
@@ -199,14 +191,3 @@ def check_files(folder: Path, manifest: Manifest) -> None:
                     f"{path} has {size:,} bytes, but {NAME} speaks of {file.tokens:,} tokens of "
                     f"{manifest.dtype}, which are {wanted:,}"
                 )
-
-
-def size_of(path: Path) -> int:
-    """The bytes of a regular file.
-
-    Raises:
-        UserError: there is none, or it is something else, a pipe say.
-    """
-    if not is_there(path):
-        raise UserError(f"can't read {path}: No such file or directory")
-    return path.stat().st_size

@@ -4,14 +4,13 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from tlite.data.columns import known_sides, pair_columns
-from tlite.data.files import KINDS, find
+from tlite.data.files import find, is_table
 from tlite.data.reading import read_lines
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, check_fraction, need_columns
+from tlite.data.tables import Part, need_columns
 from tlite.errors import UserError
 from tlite.terminal import printable
 
@@ -36,6 +35,7 @@ class ParallelText(TableData):
     """The column with the sentence; of two the first, unless it is known or given."""
     target_column: str = field(default="", metadata={"was": "target"})
     """The column with its translation; of two the second, unless it is known or given."""
+    what: ClassVar[str] = "sentences"
 
     def found(self) -> "ParallelText":
         """The same with the columns that its tables have; they are printed.
@@ -44,7 +44,7 @@ class ParallelText(TableData):
             UserError: they can't be told; the option is named that does.
         """
         data = self.with_path()
-        if not data.training or (not data.hub and _is_text(find(data.training[0]))):
+        if not data.training or (not data.hub and not is_table(find(data.training[0]))):
             return data
         given = tuple(filter(None, (data.source_column, data.target_column)))
         data = data.with_columns(given)
@@ -66,8 +66,7 @@ class ParallelText(TableData):
             UserError: files of different lengths, a column that is not there, a file that is not
                 what it should be, or no pair.
         """
-        check_fraction(self.validation_fraction)
-        found = list(self._rows(part))
+        found = list(self.rows(part))
         pairs = [pair for pair in found if pair.source.strip() and pair.target.strip()]
         if len(pairs) < len(found):
             first = next(p for p in found if not (p.source.strip() and p.target.strip()))
@@ -75,24 +74,18 @@ class ParallelText(TableData):
             warning = f"warning: {what}, as a side is empty; the first is {first.where}"
             print(printable(warning), file=sys.stderr)
         if not pairs:
-            raise UserError(f"the {part} part has no sentences{self.advice(part)}")
+            raise self.nothing(part)
         return pairs
 
-    def _rows(self, part: Part) -> Iterator[Pair]:
-        if part == "test" or self.validation:
-            return self._all_rows(part)
-        return self.split(part, self._all_rows("training"), lambda pair: pair.source)
-
-    def _all_rows(self, part: Part) -> Iterator[Pair]:
-        if not (names := getattr(self, part)):
-            raise UserError(f"no {part} sentences given: name files with --{part}")
+    def all_rows(self, part: Part) -> Iterator[Pair]:
+        names = getattr(self, part)
         paths = [] if self.hub else [find(name) for name in names]
-        is_text = [_is_text(path) for path in paths]
-        if not any(is_text):
+        tables = [is_table(path) for path in paths]
+        if all(tables):
             for name in names:
                 yield from self._pairs_of_table(name)
             return
-        if not all(is_text) or len(paths) % 2:
+        if any(tables) or len(paths) % 2:
             raise UserError(
                 f"the {part} part needs tables, or text files by twos, a source and its target: "
                 f"not {', '.join(names)}"
@@ -113,12 +106,6 @@ class ParallelText(TableData):
             need_columns(row, columns, where)
             texts = ("" if row[c] is None else str(row[c]) for c in columns)
             yield Pair(*texts, f"row {number} of {where}")
-
-
-def _is_text(path: Path) -> bool:
-    """Whether it has a sentence a line: one without a known ending (train.en), or with .txt."""
-    unpacked = path.with_suffix("") if path.suffix == ".gz" else path
-    return unpacked.suffix not in KINDS.keys() - {".txt"}
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

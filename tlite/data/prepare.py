@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -21,22 +22,20 @@ from typing import Any
 from tlite.data.documents import SIZE, Piece, Source, plan, read_piece, source_files
 from tlite.data.manifest import (
     BEGINNINGS,
+    NAME,
+    TYPES,
     CorpusTokenizer,
     Manifest,
     PartFiles,
     TokenFile,
     dtype_for,
+    read_manifest,
     write_file,
     write_manifest,
 )
-from tlite.data.prepare_encoding import (
-    Coding,
-    Totals,
-    encode_piece,
-    finished,
-    tokens_path,
-)
+from tlite.data.prepare_encoding import encode_piece, finished, tokens_path
 from tlite.data.prepare_processes import PrepareProgress, by_processes
+from tlite.data.reading import pieces as read_pieces
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
 
@@ -46,7 +45,6 @@ except ImportError:  # not on Windows
     fcntl = None
 
 SAMPLED_PIECES = 16  # that a tokenizer is learned from, at even distances
-CHUNK = 2**20  # bytes that are joined at a time
 
 
 @dataclass(frozen=True)
@@ -84,29 +82,19 @@ def prepare(
     work = folder.parent / f"{folder.name}.preparing"
     _check_free(folder, work)
     pieces = plan(source, piece_size)
-    asked = {
-        "source": asdict(source),
-        "files": source_files(pieces),
-        "tokenizer": tokenizing.name,
-        "piece_size": piece_size,
-    }
+    asked = {"source": asdict(source), "files": source_files(pieces)}
+    asked |= {"tokenizer": tokenizing.name, "piece_size": piece_size}
     with disk_errors(work), _work_folder(work, asked):
-        coding = _coding(work, source, pieces, tokenizing)
-        totals = _encode(source, coding, pieces, work / "pieces", processes or num_cores())
-        if source.validation_fraction and not totals["validation"].tokens:
+        manifest = _begun(work / "corpus", source, pieces, tokenizing)
+        totals = _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
+        if source.validation_fraction and not totals["validation"]["tokens"]:
             shutil.rmtree(work)  # another fraction is another command
             raise UserError(
-                f"of {totals['training'].documents:,} documents none is in the validation part of "
-                f"{source.validation_fraction:g}: raise --validation-fraction"
+                f"of {totals['training']['documents']:,} documents none is in the validation part "
+                f"of {source.validation_fraction:g}: raise --validation-fraction"
             )
-        manifest = Manifest(
-            dtype_for(coding.vocabulary_size),
-            coding.vocabulary_size,
-            _join(work, len(pieces), coding.dtype.itemsize, shard_tokens, totals),
-            CorpusTokenizer(coding.kind, coding.path, coding.sha256),
-            coding.end_id,
-            asdict(source) | {"tokenizer": tokenizing.name},
-        )
+        parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens, totals)
+        manifest = replace(manifest, parts=parts)
         write_manifest(work / "corpus", manifest)
         _appear(work, folder)
     return manifest
@@ -157,8 +145,7 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
                     f"{work} is what another command has begun, or its source has changed: remove "
                     "it to begin anew"
                 )
-            (work / "tokenizer.json").unlink(missing_ok=True)  # of what came to nothing, or is done
-            for name in ("pieces", "corpus"):
+            for name in ("pieces", "corpus"):  # of what came to nothing, or is done
                 shutil.rmtree(work / name, ignore_errors=True)
         write_file(before, content)
         for name in ("pieces", "corpus"):
@@ -166,23 +153,18 @@ def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def _coding(work: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Coding:
-    """How to encode; made once, and kept for later tries."""
-    kept, inside = work / "tokenizer.json", work / "corpus"
-    if not kept.exists():
+def _begun(folder: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Manifest:
+    """The corpus without its parts, with its tokenizer; made once, and kept for later tries."""
+    if not (folder / NAME).exists():
         tokenizer = tokenizing.make(partial(texts_of, source, pieces))
-        path = inside / tokenizer.file_name
+        path = folder / tokenizer.file_name
         tokenizer.save(path)
-        made = Coding(
-            tokenizer.kind,
-            path.name,
-            hashlib.sha256(path.read_bytes()).hexdigest(),
-            max(len(tokenizer), tokenizer.largest_id + 1),
-            tokenizer.eos_id,
-        )
-        write_file(kept, json.dumps(asdict(made)))
-    coding = Coding(**json.loads(kept.read_text(encoding="utf-8")))
-    return replace(coding, path=str((inside / coding.path).resolve()))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        size = max(len(tokenizer), tokenizer.largest_id + 1)
+        of, origin = CorpusTokenizer(tokenizer.kind, str(path), digest), asdict(source)
+        origin["tokenizer"] = tokenizing.name
+        write_manifest(folder, Manifest(dtype_for(size), size, {}, of, tokenizer.eos_id, origin))
+    return replace(read_manifest(folder), parts={})
 
 
 def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[str]:
@@ -207,22 +189,22 @@ def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[
 
 
 def _encode(
-    source: Source, coding: Coding, pieces: list[Piece], folder: Path, processes: int
-) -> dict[str, Totals]:
-    """Encode the pieces that are not there yet; the totals of each part."""
+    source: Source, corpus: Manifest, pieces: list[Piece], folder: Path, processes: int
+) -> dict[str, Counter]:
+    """Encode the pieces that are not there yet; tokens, documents and bytes of each part."""
     known = all(piece.size for piece in pieces)
     sizes = [piece.size if known else 1 for piece in pieces]
-    width = coding.dtype.itemsize
+    width = TYPES[corpus.dtype].itemsize
     left = [task for task in enumerate(pieces) if finished(folder, task[0], width) is None]
     todo = sum(sizes[number] for number, _ in left)
-    encode = partial(encode_piece, source, coding, folder.resolve())
+    encode = partial(encode_piece, source, corpus, folder)
     count = len(pieces) - len(left)
     with PrepareProgress(sum(sizes), sum(sizes) - todo) as progress:
         results = by_processes(encode, left, processes)
         try:
             for (number, _), text in results:
                 count += 1
-                progress.advance(sizes[number], text)
+                progress.add(sizes[number], text)
         except KeyboardInterrupt:
             at = f"after {count:,} of {len(pieces):,} pieces"
             raise Interrupted(
@@ -230,18 +212,15 @@ def _encode(
             ) from None
         finally:
             results.close()
-    totals = {part: Totals() for part in BEGINNINGS}
+    totals = {part: Counter() for part in BEGINNINGS}
     for number in range(len(pieces)):
         for part, of_piece in finished(folder, number, width).items():
-            whole = totals[part]
-            whole.tokens += of_piece.tokens
-            whole.documents += of_piece.documents
-            whole.bytes += of_piece.bytes
+            totals[part].update(of_piece)
     return totals
 
 
 def _join(
-    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Totals]
+    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Counter]
 ) -> dict[str, PartFiles]:
     """Write the tokens of all pieces, one behind the other, to the files of each part."""
     for path in (work / "corpus").glob("*.bin"):  # of a try that was killed
@@ -249,12 +228,12 @@ def _join(
     parts = {}
     for part, found in totals.items():
         paths = (tokens_path(work / "pieces", number, part) for number in range(pieces))
-        chunks = (chunk for path in paths if path.exists() for chunk in _chunks(path))
+        chunks = (chunk for path in paths if path.exists() for chunk in read_pieces(path))
         files, left = [], next(chunks, b"")
         while left:
             shard = f"-{len(files):05d}" if shard_tokens else ""
             name, size, digest = f"{BEGINNINGS[part]}{shard}.bin", 0, hashlib.sha256()
-            room = (shard_tokens or found.tokens) * width
+            room = (shard_tokens or found["tokens"]) * width
             with (work / "corpus" / name).open("wb") as file:
                 while chunk := left[: room - size]:
                     file.write(chunk)
@@ -262,11 +241,5 @@ def _join(
                     size, left = size + len(chunk), left[len(chunk) :] or next(chunks, b"")
             files.append(TokenFile(name, size // width, digest.hexdigest()))
         if files:
-            parts[part] = PartFiles(tuple(files), found.documents, found.bytes)
+            parts[part] = PartFiles(tuple(files), found["documents"], found["bytes"])
     return parts
-
-
-def _chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            yield chunk

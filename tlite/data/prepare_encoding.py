@@ -3,15 +3,16 @@
 import contextlib
 import functools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from tlite.data.documents import Fragment, Piece, Source, read_piece
-from tlite.data.manifest import TYPES, dtype_for
-from tlite.errors import UserError, needs_extra
+from tlite.data.manifest import TYPES, Manifest
+from tlite.errors import UserError
+from tlite.text.tokenizer import encoding_by_library, read_by_library
 
 AT_ONCE = 2**17  # characters that are encoded together
 BEFORE = "a"  # a letter stands for the text before a fragment
@@ -19,79 +20,50 @@ BEFORE = "a"  # a letter stands for the text before a fragment
 Encode = Callable[[list[Fragment]], Iterable[np.ndarray]]
 
 
-@dataclass(frozen=True)
-class Coding:
-    """How texts become tokens."""
-
-    kind: str
-    """characters, bytes or pretrained."""
-    path: str
-    """The tokenizer's file."""
-    sha256: str
-    """Of that file."""
-    vocabulary_size: int
-    end_id: int | None
-    """Follows each document."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the token files."""
-        return TYPES[dtype_for(self.vocabulary_size)]
-
-
-@dataclass
-class Totals:
-    """What the side of a piece, or a part, has come to."""
-
-    tokens: int = 0
-    documents: int = 0
-    bytes: int = 0
-
-
-def encode_piece(source: Source, coding: Coding, folder: Path, task: tuple[int, Piece]) -> int:
+def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int, Piece]) -> int:
     """Write the tokens of each side of a piece, and at last its totals; returns the text's bytes.
 
     Args:
+        corpus: says how texts become tokens.
         task: the piece's number, by which its files in the folder are called, and the piece.
 
     Raises:
         UserError: the piece can't be read, or has a text that can't be encoded.
     """
     number, piece = task
-    encode, dtype = load_encoder(coding.kind, coding.path), coding.dtype
-    end = b"" if coding.end_id is None else np.array(coding.end_id, dtype).tobytes()
-    totals: dict[str, Totals] = {}
+    dtype, tokenizer = TYPES[corpus.dtype], corpus.tokenizer
+    encode = load_encoder(tokenizer.kind, tokenizer.path)
+    end = b"" if corpus.end_id is None else np.array(corpus.end_id, dtype).tobytes()
+    totals: dict[str, Counter] = {}
     files = {}
     with contextlib.ExitStack() as opened:
         for group in grouped(read_piece(source, piece)):
             for (text, side, _, ends), ids in zip(group, encode(group), strict=True):
                 if side not in files:
                     path = tokens_path(folder, number, side)
-                    files[side], totals[side] = opened.enter_context(path.open("wb")), Totals()
+                    files[side], totals[side] = opened.enter_context(path.open("wb")), Counter()
                 last = end if ends else b""
                 files[side].write(ids.astype(dtype).tobytes() + last)
-                totals[side].tokens += len(ids) + len(last) // dtype.itemsize
-                totals[side].documents += ends
-                totals[side].bytes += len(text.encode())
-    content = json.dumps({side: asdict(total) for side, total in totals.items()})
+                tokens, size = len(ids) + len(last) // dtype.itemsize, len(text.encode())
+                totals[side].update(tokens=tokens, documents=int(ends), bytes=size)
     new = _totals_path(folder, number).with_suffix(".new")
-    new.write_text(content, encoding="utf-8")
+    new.write_text(json.dumps(totals), encoding="utf-8")
     new.replace(_totals_path(folder, number))
-    return sum(total.bytes for total in totals.values())
+    return sum(total["bytes"] for total in totals.values())
 
 
-def finished(folder: Path, number: int, width: int) -> dict[str, Totals] | None:
-    """The totals of a piece by side, if its tokens, of `width` bytes each, are there.
+def finished(folder: Path, number: int, width: int) -> dict[str, dict[str, int]] | None:
+    """How many tokens, documents and bytes of text are in a piece, by side; None where it is not
+    there, whose tokens have `width` bytes each.
 
     Nothing of a piece waits for the disk: after a loss of power the sizes tell what is missing.
     """
     try:
-        content = json.loads(_totals_path(folder, number).read_text(encoding="utf-8"))
-        totals = {side: Totals(**total) for side, total in content.items()}
+        totals = json.loads(_totals_path(folder, number).read_text(encoding="utf-8"))
         sizes = {side: tokens_path(folder, number, side).stat().st_size for side in totals}
     except (FileNotFoundError, ValueError):
         return None
-    whole = all(size == totals[side].tokens * width for side, size in sizes.items())
+    whole = all(size == totals[side]["tokens"] * width for side, size in sizes.items())
     return totals if whole else None
 
 
@@ -104,13 +76,13 @@ def _totals_path(folder: Path, number: int) -> Path:
     return folder / f"{number}.json"
 
 
-def grouped(fragments: Iterable[Fragment], size: int = AT_ONCE) -> Iterator[list[Fragment]]:
-    """Fragments together until they have `size` characters: what is encoded in one call."""
+def grouped(fragments: Iterable[Fragment]) -> Iterator[list[Fragment]]:
+    """Fragments together until they have `AT_ONCE` characters: what is encoded in one call."""
     group, length = [], 0
     for fragment in fragments:
         group.append(fragment)
         length += len(fragment.text)
-        if length >= size:
+        if length >= AT_ONCE:
             yield group
             group, length = [], 0
     if group:
@@ -139,21 +111,14 @@ def _pretrained_encoder(path: str) -> Encode:
     So a fragment that goes on with a document is encoded behind a letter, as the text before it has
     one, and the letter's tokens are left out.
     """
-    with needs_extra("text"):
-        from tokenizers import Tokenizer
-    try:
-        tokenizer = Tokenizer.from_file(path)
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"the tokenizer {path} is damaged: {error}") from error
+    tokenizer = read_by_library(path)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
 
     def ids_of(texts: list[str]) -> list[list[int]]:
-        try:
+        with encoding_by_library():
             found = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        except Exception as error:
-            raise UserError(f"the tokenizer can't encode a text: {error}") from error
         return [encoding.ids for encoding in found]
 
     def encode(group: list[Fragment]) -> Iterator[np.ndarray]:

@@ -64,7 +64,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-class PrepareProgress:
+class PrepareProgress(Progress):
     """How far a preparation is: a bar on a terminal, elsewhere a line for each tenth.
 
     Args:
@@ -73,9 +73,7 @@ class PrepareProgress:
     """
 
     def __init__(self, total: int, done: int):
-        self._total, self._done, self._text = total, done, 0
-        self._began, self._live = time.monotonic(), sys.stdout.isatty()
-        self._bar = Progress(
+        super().__init__(
             TextColumn("encoding"),
             BarColumn(bar_width=20),
             TaskProgressColumn(),
@@ -83,24 +81,18 @@ class PrepareProgress:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=Console(file=sys.stdout),
-            disable=not self._live,
+            disable=not sys.stdout.isatty(),
         )
-        self._task = self._bar.add_task("", completed=done, total=total, rate="")
+        self.add_task("", completed=done, total=total, rate="")
+        self._began, self._text = time.monotonic(), 0
 
-    def __enter__(self) -> "PrepareProgress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.stop()
-
-    def advance(self, size: int, text: int) -> None:
+    def add(self, size: int, text: int) -> None:
         """So much more is done, in which so many bytes of text were."""
-        before, self._done = self._done, self._done + size
-        self._text += text
+        (task,) = self.tasks
+        before, self._text = task.completed, self._text + text
         seconds = max(time.monotonic() - self._began, 1e-9)
         rate = f"{self._text / seconds / MEGABYTE:.1f} MB/s"
-        self._bar.update(self._task, completed=self._done, rate=rate)
-        tenths = 10 * self._done // self._total
-        if not self._live and tenths > 10 * before // self._total:
+        self.update(task.id, advance=size, rate=rate)
+        tenths = 10 * task.completed // task.total
+        if self.disable and tenths > 10 * before // task.total:
             print(f"{tenths}0 %  {rate}", flush=True)

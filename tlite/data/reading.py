@@ -4,12 +4,14 @@ import codecs
 import contextlib
 import gzip
 import io
+import json
 import os
 import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from tlite.errors import UserError
 
@@ -45,6 +47,17 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def size_of(path: Path) -> int:
+    """The bytes of a regular file.
+
+    Raises:
+        UserError: there is none, or it is something else, a pipe say.
+    """
+    if not is_there(path):
+        raise UserError(f"can't read {path}: No such file or directory")
+    return path.stat().st_size
+
+
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
     """The bytes of a regular file, unpacked if its name ends in .gz, with a sentence a fault.
@@ -52,8 +65,7 @@ def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
     Raises:
         UserError: it is missing, can't be read, is no regular file, or not whole.
     """
-    if not is_there(path):
-        raise UserError(f"can't read {path}: No such file or directory")
+    size_of(path)
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
@@ -72,6 +84,21 @@ def pieces(path: Path) -> Iterator[bytes]:
     with open_file(path) as file:
         while piece := file.read(MEGABYTE):
             yield piece
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        UserError: as `open_file`, or there is something else in it.
+    """
+    try:
+        content = json.loads(b"".join(pieces(path)))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is not JSON") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it is not a JSON object")
+    return content
 
 
 def standard_input() -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from tlite.config import run_file, shipped_experiments
 from tlite.data.columns import text_column
 from tlite.data.download import data_folder, find_downloaded, find_or_download
-from tlite.data.files import KINDS, find, locate
+from tlite.data.files import find, is_table, locate
 from tlite.data.reading import is_there, read_text
 from tlite.data.table_data import TableData
 from tlite.data.tables import Part, is_saved, need_columns
@@ -77,7 +77,7 @@ class TextFile:
     def load(self) -> str:
         if not self.path:
             raise UserError("no text given: name a file with --path")
-        if not (self._is_table and self.text_column) and not is_saved(Path(self.path)):
+        if not (self._is_table and self.text_column) and not is_saved(self.path):
             # Runs of 0.1.0 read tables so, too.
             return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
         table, column = self._table(), self.text_column or "text"
@@ -90,9 +90,7 @@ class TextFile:
 
     @property
     def _is_table(self) -> bool:
-        path = Path(self.path)
-        unpacked = path.with_suffix("") if path.suffix == ".gz" else path
-        return unpacked.suffix in KINDS.keys() - {".txt"} or is_saved(path)
+        return is_table(Path(self.path)) or is_saved(self.path)
 
     def _table(self) -> TableData:
         """The table, of several splits the one to train on."""

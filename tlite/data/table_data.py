@@ -2,12 +2,12 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tlite.data.columns import has_known_names
-from tlite.data.files import KINDS, describe, find, kind_of, locate
+from tlite.data.files import KINDS, find, kind_of, locate
 from tlite.data.tables import (
     Part,
     check_fraction,
@@ -59,6 +59,8 @@ class TableData:
     """Rows at even distances are kept, or those whose text's hash says so: then what stands there
     twice is on one side, and rows that are added move no others."""
     stream: ClassVar[bool] = False
+    what: ClassVar[str] = "texts"
+    """What it has, for messages."""
 
     @staticmethod
     def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
@@ -66,9 +68,16 @@ class TableData:
         return {name: value for name, value in values.items() if name != "max_megabytes"}
 
     def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
-        """The files, or the parts of a set on the hub, that a part is read from, and some more."""
+        """The files, or the parts of a set on the hub, that a part is read from, and some more.
+
+        Raises:
+            UserError: one is not there, or no regular file.
+        """
         names = getattr(self, part) or (self.training if part == "validation" else ())
-        return describe(self.hub, [*names, *more])
+        if not (hub := self.hub):
+            return [os.path.realpath(find(name)) for name in (*names, *more)]
+        place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
+        return [f"{place} ({name})" for name in (*names, *more)]
 
     def located(self) -> "TableData":
         """The same, from whatever folder it is read: with the absolute paths of what is there."""
@@ -161,13 +170,17 @@ class TableData:
             raise UserError("the training part has no rows")
         return row, where
 
-    def features(self) -> Any:
-        """What `datasets` knows of the columns of the first of the training tables; or None."""
+    def names_of_classes(self, column: str) -> dict[str, str]:
+        """The names that `datasets` knows of a column's numbers in the first of the training
+        tables, {"0": "negative", ...}; or none."""
         first = self.training[0]
-        if not self.hub:
-            return features_of(find(first))
-        with reading_set(self.hub, first):
-            return open_set(self.hub, first, self.stream).features
+        if self.hub:
+            with reading_set(self.hub, first):
+                features = open_set(self.hub, first, self.stream).features
+        else:
+            features = features_of(find(first))
+        names = getattr((features or {}).get(column), "names", [])
+        return {str(number): name for number, name in enumerate(names)}
 
     def table_rows(self, source: str) -> tuple[Iterator[dict[str, Any]], str]:
         """The rows of a table or split, and where they are, for messages."""
@@ -176,19 +189,33 @@ class TableData:
         path = find(source)
         return file_rows(path, self.encoding, self.columns, any_size=self.stream), str(path)
 
-    def split(self, part: Part, rows: Iterable[Any], text: Callable[[Any], str]) -> Iterator[Any]:
-        """Of the training rows those of the training or of the validation part."""
-        check_fraction(self.validation_fraction)
-        fraction = self.validation_fraction
+    def rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+        """The rows of a part, each with its text first.
+
+        Raises:
+            UserError: none are given, or not a fraction of them.
+        """
+        check_fraction(fraction := self.validation_fraction)
+        own = part == "test" or bool(self.validation)
+        source: Part = part if own else "training"
+        if not getattr(self, source):
+            raise UserError(f"no {source} {self.what} given: name them with --{source}")
+        rows = self.all_rows(source)
+        if own:
+            return rows
         if self.split_by == "text":
-            return (row for row in rows if side_of(text(row), fraction) == part)
+            return (row for row in rows if side_of(row[0], fraction) == part)
         return held_out(rows, fraction, held=part == "validation")
 
-    def advice(self, part: Part) -> str:
-        """What to do where a part has nothing that was to be drawn from the training part."""
-        if part != "validation" or self.validation:
-            return ""
-        return (
+    def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+        """Those of the files, or splits, that are given for a part."""
+        raise NotImplementedError
+
+    def nothing(self, part: Part) -> UserError:
+        """What is wrong where a part has nothing; what to do if it was to be drawn from another."""
+        drawn = part == "validation" and not self.validation
+        advice = (
             ": of so few different ones none was drawn for it; give more, a larger "
             "--validation-fraction, or a file of its own with --validation"
         )
+        return UserError(f"the {part} part has no {self.what}{advice if drawn else ''}")

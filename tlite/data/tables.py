@@ -52,7 +52,7 @@ def _csv_rows(
     lines: Iterator[str], path: Path, columns: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
     cells = _cells(lines, path)
-    names = columns or column_names(next(cells, (1, []))[1], path)
+    names = columns or _names(cells, path)
     for number, row in cells:
         if len(row) > len(names):
             told = f"line {number} has {len(row)} columns, not {len(names)}"
@@ -88,16 +88,18 @@ def _cells(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{path} is not a table: {told}") from error
 
 
-def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
-    """What the first line of a table calls its columns, by their numbers where it does not.
+def first_line(path: Path, encoding: str) -> tuple[str, ...]:
+    """The cells of the first line of a CSV or TSV, as names; raises as `file_rows`."""
+    return _names(_cells(text_lines(path, encoding), path), path)
 
-    Raises:
-        UserError: there is none.
-    """
-    if not cells:
+
+def _names(rows: Iterator[tuple[int, list[str]]], path: Path) -> tuple[str, ...]:
+    """What the first row calls the columns, by their numbers where it does not."""
+    _, first = next(rows, (0, []))
+    if not first:
         raise UserError(f"{path} is empty")
     names: list[str] = []
-    for number, name in enumerate(cells, 1):
+    for number, name in enumerate(first, 1):
         names.append(name if name and name not in names else numbered(number))
     return tuple(names)
 
@@ -105,11 +107,6 @@ def column_names(cells: Sequence[str], path: Path) -> tuple[str, ...]:
 def numbered(number: int) -> str:
     """The name of a column that has none."""
     return f"column {number}"
-
-
-def first_line(path: Path, encoding: str) -> tuple[str, ...]:
-    """The cells of the first line of a CSV or TSV, as names; raises as `file_rows`."""
-    return column_names(next(_cells(text_lines(path, encoding), path), (1, []))[1], path)
 
 
 def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
@@ -209,12 +206,16 @@ def reading_set(name: str, split: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of the hub, the network, or a loader's own kind
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = _reason(error)
         if isinstance(error, ConnectionError):
             reason = "huggingface.co can't be reached"
         elif isinstance(error, FileNotFoundError):
             reason = "there is no such set, or it is not public"
         raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
@@ -256,16 +257,8 @@ def splits_of(folder: str) -> list[str]:
         found = datasets.load_from_disk(folder)
         return list(found) if isinstance(found, dict) else ["train"]
     except Exception as error:  # a loader's own kind
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(
-            f"{folder} is neither a folder of save_to_disk nor of tables ({reason})"
-        ) from error
-
-
-def names_of_classes(features: Any, column: str) -> dict[str, str]:
-    """The names that `datasets` knows of a column's numbers, {"0": "negative", ...}; or none."""
-    names = getattr((features or {}).get(column), "names", [])
-    return {str(number): name for number, name in enumerate(names)}
+        told = f"{folder} is neither a folder of save_to_disk nor of tables ({_reason(error)})"
+        raise UserError(told) from error
 
 
 def features_of(path: Path) -> Any:

@@ -8,7 +8,6 @@ from tlite.data.tables import Part
 from tlite.errors import UserError, needs_extra
 
 MOST = 10_000_000
-PLACES = {"training": 0, "validation": 1, "test": 2}
 
 
 @dataclass(frozen=True)
@@ -29,18 +28,17 @@ class CopyTask:
             raise UserError("the copy task needs 2 to 26 letters, and 4 to 10,000 of them")
         if not 20 <= self.sequences <= MOST:
             raise UserError(f"the copy task needs 20 to {MOST:,} sequences, not {self.sequences:,}")
-        held = self.sequences // 20
-        sizes = {"training": self.sequences, "validation": held, "test": held}
-        if self.letters**self.longest < 4 * sum(sizes.values()):
+        number, held = self.sequences, self.sequences // 20
+        parts = {"training": slice(number), "validation": slice(number, -held)}
+        whole = number + 2 * held  # different ones: the last are for the test
+        if self.letters**self.longest < 4 * whole:
             raise UserError("there are not so many different sequences: more letters, or longer")
         draw, seen = random.Random(0), {}
-        while len(seen) < sum(sizes.values()):
+        while len(seen) < whole:
             length = draw.randint(4, self.longest)
             letters = (chr(ord("a") + draw.randrange(self.letters)) for _ in range(length))
             seen[" ".join(letters)] = None
-        start = sum(size for name, size in sizes.items() if PLACES[name] < PLACES[part])
-        chosen = list(seen)[start : start + sizes[part]]
-        step = -1 if self.reverse else 1
+        chosen, step = list(seen)[parts.get(part, slice(-held, None))], -1 if self.reverse else 1
         return [Pair(text, text[::step], f"sequence {i}") for i, text in enumerate(chosen, 1)]
 
 

@@ -12,6 +12,7 @@ from tlite import functional as F
 from tlite.decoding.generate import grown
 from tlite.models.stack import Rows, room
 
+START_ID, END_ID = 2, 3  # `text.PairTokenizer`'s, where a model's config names no others
 GROUP = 64  # tokens: of a group that is not among the best only the maximum is looked at
 
 
@@ -21,6 +22,12 @@ class Hypotheses(NamedTuple):
     tokens: Int[Array, "*batch K N"]
     """Without the start; what follows the end symbol is padding."""
     scores: Float[Array, "*batch K"]
+
+
+def start_and_end(config) -> tuple[int, int]:
+    """The symbols that targets of a model start and end with."""
+    start, end = config.symbols.start, config.symbols.end
+    return START_ID if start is None else start, END_ID if end is None else end
 
 
 def length_normaliser(length, length_penalty: float | Float[Array, ""]):
@@ -46,14 +53,12 @@ class Line(NamedTuple):
     caches: list[Rows]
 
 
-@partial(jax.jit, static_argnames=("max_length", "start_id", "end_id"))
+@partial(jax.jit, static_argnames="max_length")
 def greedy_search(
     model,
     source: Int[Array, "B S"],
     *,
     max_length: int,
-    start_id: int,
-    end_id: int,
     limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
     """The most probable token, step by step, up to the end symbol or `max_length` tokens.
@@ -63,6 +68,7 @@ def greedy_search(
     """
     memory, limits = _read(model, source, limits, max_length)
     size, pad = len(source), model.config.symbols.pad
+    start_id, end_id = start_and_end(model.config)
 
     def going(line):
         ended = (line.last == end_id) | (line.last == pad)
@@ -102,15 +108,13 @@ class Beams(NamedTuple):
     """The places of the caches that hold the tokens of each live beam."""
 
 
-@partial(jax.jit, static_argnames=("beam", "max_length", "start_id", "end_id"))
+@partial(jax.jit, static_argnames=("beam", "max_length"))
 def beam_search(
     model,
     source: Int[Array, "B S"],
     *,
     beam: int,
     max_length: int,
-    start_id: int,
-    end_id: int,
     length_penalty: float | Float[Array, ""] = 0.6,
     limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
@@ -123,6 +127,7 @@ def beam_search(
     """
     memory, limits = _read(model, source, limits, max_length)
     longest = length_normaliser(limits, length_penalty)[:, None]
+    start_id, end_id = start_and_end(model.config)
 
     def step(beams):
         logits, caches, mask = _extend(model, memory, beams, start_id)

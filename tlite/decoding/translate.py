@@ -10,7 +10,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.decoding.search import Hypotheses, beam_search, greedy_search
 
-START_ID, END_ID = 2, 3  # `text.PairTokenizer`'s, where a model's config names no others
 LENGTHS = 8  # source lengths are rounded up to a multiple of this: a program for each is compiled
 
 
@@ -42,20 +41,15 @@ def translate(
     check_search(config, beam, length_penalty, max_length)
     if (longest := max(map(len, sources), default=0)) > context:
         raise ValueError(f"a source of {longest} tokens is longer than the context of {context}")
-
-    def limit(length: int) -> int:
-        """Tokens of the longest target of a source."""
-        return max_length or min(length + length // 2 + 10, context)
-
-    start, end = start_and_end(config)
+    # Tokens of the longest target of a source.
+    limit = lambda length: max_length or min(length + length // 2 + 10, context)  # noqa: E731
     mesh = Mesh(np.array(jax.local_devices()), ("data",))
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
     hypotheses = []
     for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
         tokens = _padded([sources[row] for row in rows], context, config.symbols.pad)
         limits = np.array([limit(len(sources[row])) for row in rows])
-        longest = limit(tokens.shape[1])
-        search = _search(mesh, beam, max_length=longest, start_id=start, end_id=end)
+        search = _search(mesh, beam, limit(tokens.shape[1]))
         hypotheses.append((rows, search(model, tokens, limits, length_penalty)))
     return _by_source(hypotheses, len(sources))
 
@@ -78,12 +72,6 @@ def _batches(lengths: Sequence[int], size: int, devices: int) -> Iterator[np.nda
     size = -(-size // devices) * devices
     for begin in range(0, len(order), size):
         yield order[np.minimum(begin + np.arange(size), len(order) - 1)]
-
-
-def start_and_end(config) -> tuple[int, int]:
-    """The symbols that targets of a model start and end with."""
-    start, end = config.symbols.start, config.symbols.end
-    return START_ID if start is None else start, END_ID if end is None else end
 
 
 def _padded(sources: Sequence[np.ndarray], context: int, pad_id: int) -> np.ndarray:
@@ -110,14 +98,14 @@ def check_search(config, beam: int, length_penalty: float, max_length: int | Non
 
 
 @cache
-def _search(mesh: Mesh, beam: int, **settings: int) -> Callable[..., Hypotheses]:
+def _search(mesh: Mesh, beam: int, max_length: int) -> Callable[..., Hypotheses]:
     """A search over a batch that is spread over the devices, each of which ends when it is done."""
 
     def search(model, source, limits, length_penalty):
+        settings = {"max_length": max_length, "limits": limits}
         if beam == 1:
-            return greedy_search(model, source, limits=limits, **settings)
-        of_beams = settings | {"beam": beam, "length_penalty": length_penalty}
-        return beam_search(model, source, limits=limits, **of_beams)
+            return greedy_search(model, source, **settings)
+        return beam_search(model, source, beam=beam, length_penalty=length_penalty, **settings)
 
     all_of_it, rows = PartitionSpec(), PartitionSpec("data")
     specs = {"in_specs": (all_of_it, rows, rows, all_of_it), "out_specs": rows}

@@ -59,14 +59,14 @@ def principal_components(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "
 
 
 def spread_out(
-    centres: Float[np.ndarray, "N 2"], sizes: Float[np.ndarray, "N 2"], step: float = 5
+    centres: Float[np.ndarray, "N 2"], sizes: Float[np.ndarray, "N 2"]
 ) -> Float[np.ndarray, "N 2"]:
     """Centres of boxes of these sizes, near the given ones, so that no two boxes overlap.
 
     Each in turn takes the nearest free place of a lattice around its own; far from all, its own.
     """
     lattice = np.indices((61, 61)).reshape(2, -1).T - 30
-    lattice = step * lattice[np.argsort((lattice**2).sum(1), kind="stable")]
+    lattice = 5 * lattice[np.argsort((lattice**2).sum(1), kind="stable")]
     free = np.array(centres, float)
     for index, size in enumerate(sizes):
         candidates, needed = free[index] + lattice, (sizes[:index] + size) / 2

@@ -1,7 +1,6 @@
 """The files of a Hugging Face folder: JSON, and arrays in safetensors, in which nothing can run."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tlite.data.reading import is_there, read_json
 from tlite.errors import UserError, needs_extra
 
 NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -45,28 +45,9 @@ class Stored:
             return file.get_tensor(self.name)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        UserError: there is no such file, or something else in it.
-    """
-    _check_file(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it is not a JSON object")
-    return content
-
-
-def _check_file(path: Path) -> None:
-    """Refuse what is no file: to open a named pipe is to wait for a writer."""
-    if path.exists() and not path.is_file():
-        raise UserError(f"can't read {path}: it is not a file")
+def json_of(folder: Path, name: str) -> dict[str, Any]:
+    """The object in a file of a folder; {} where there is no such file."""
+    return read_json(folder / name) if (folder / name).is_file() else {}
 
 
 def download(name: str, what: str, wanted: list[str], **settings: Any) -> Path:
@@ -131,7 +112,7 @@ def _opened(path: Path) -> Iterator[Any]:
     """The file, of which the library has checked that its header describes its bytes."""
     with needs_extra("text"):
         from safetensors import SafetensorError, safe_open
-    _check_file(path)
+    is_there(path)  # to open a named pipe is to wait for a writer
     try:
         with safe_open(path, "np") as file:
             yield file

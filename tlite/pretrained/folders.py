@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite.data.reading import read_json
 from tlite.errors import UserError
 from tlite.models import BlocksConfig, make_model
 from tlite.models.parameters import parameter_names
@@ -25,7 +26,7 @@ from tlite.pretrained.configs import (
     says_tied,
     unknown_fields,
 )
-from tlite.pretrained.files import TYPES, Stored, download, read_json, stored_arrays
+from tlite.pretrained.files import TYPES, Stored, download, json_of, stored_arrays
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
@@ -134,7 +135,7 @@ def load_pretrained(
         for other in ("num_labels", "problem_type"):  # which speak of another head
             theirs.pop(other, None)
     stored = _canonical(folder, family, theirs)
-    generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
+    generation = json_of(folder, GENERATION)
     with _understood(folder):
         config = _config(theirs, family, kind, stored, generation)
         abstract = abstract_model(config)

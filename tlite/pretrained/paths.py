@@ -3,19 +3,12 @@
 import dataclasses
 import math
 from types import NoneType
-from typing import Any
+from typing import Any, get_args
 
 from tlite.config import is_own
 from tlite.models import BlocksConfig, Rotary
 
-PLAIN = {  # what values a field of a type can have
-    int: (int,),
-    int | None: (int, NoneType),
-    float: (float, int),
-    float | None: (float, int, NoneType),
-    bool: (bool,),
-    bool | None: (bool, NoneType),
-}
+PLAIN = {int, float, bool, NoneType}
 
 
 def flat(part, prefix: str = "") -> dict[str, Any]:
@@ -46,7 +39,7 @@ def with_fields(part, values: dict[str, Any], called: dict[str, str] | None = No
         name, _, rest = path.partition(".")
         if rest:
             inner.setdefault(name, {})[rest] = value
-        elif type(value) in PLAIN.get(types[name], (type(value),)):
+        elif _fits(value, types[name]):
             own[name] = value
         else:
             path = prefix + path
@@ -55,6 +48,12 @@ def with_fields(part, values: dict[str, Any], called: dict[str, str] | None = No
         of = own.get(name, getattr(part, name))
         own[name] = with_fields(of, fields, called, f"{prefix}{name}.")
     return dataclasses.replace(part, **own)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether it is a number, a switch or nothing where a field's type is of these alone."""
+    kinds = {*(get_args(kind) or [kind])}
+    return not kinds <= PLAIN or type(value) in kinds or (float in kinds and type(value) is int)
 
 
 def filled_in(config: BlocksConfig) -> dict[str, Any]:

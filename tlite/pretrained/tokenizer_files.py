@@ -62,11 +62,8 @@ def _find(name: str) -> Path:
 
 def _digest(path: Path) -> str:
     """SHA-256 of the file, or of those of a folder that say the pieces."""
+    found = [path]
     if path.is_dir():
         found = [path / name for name in FILES if (path / name).is_file()]
-        path = found[0] if found[0].name == FILE else path
-    files = found if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+        found = found[:1] if found[0].name == FILE else found
+    return hashlib.sha256(b"".join(file.read_bytes() for file in found)).hexdigest()

@@ -1,18 +1,18 @@
 """The tokenizer of a Hugging Face folder, through the `tokenizers` library; and tlite's as one."""
 
-import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tlite.errors import UserError, disk_errors, needs_extra
-from tlite.pretrained.files import read_json
+from tlite.pretrained.files import json_of
 from tlite.text import PADDING, HuggingFace, Tokenizer, pad
 from tlite.text.byte_level import END, byte_pairs, parts
+from tlite.text.tokenizer import encoding_by_library, read_by_library
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
 FILES = FILE, "vocab.json", "merges.txt", "vocab.txt"  # what says the pieces, of those there are
@@ -58,23 +58,20 @@ class PretrainedTokenizer(Tokenizer):
         """
         path = Path(path)
         if path.is_file() and path.name != FILE:  # of another model's folder, for all we know
-            return cls(_read(path), {})
+            return cls(read_by_library(path), {})
         folder = path if path.is_dir() else path.parent
         tokenizer = _open(folder)
-        said = {f: read_json(folder / f) for f in (MAP, CONFIG) if (folder / f).is_file()}
-        marks = {}
-        for content, role in itertools.product(said.values(), ROLES):
+        settings, theirs, marks = json_of(folder, CONFIG), json_of(folder, "config.json"), {}
+        for content, role in itertools.product((json_of(folder, MAP), settings), ROLES):
             token = content.get(f"{role}_token")
             token = token.get("content") if isinstance(token, dict) else token
             marks |= {role: token} if isinstance(token, str) else {}
-        config = folder / "config.json"
-        theirs = read_json(config) if config.is_file() else {}
         for role in ROLES:
             index = theirs.get(f"{role}_token_id")
             index = index[0] if isinstance(index, list) and index else index
             if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
                 marks[role] = tokenizer.id_to_token(index)
-        return cls(tokenizer, marks, said.get(CONFIG))
+        return cls(tokenizer, marks, settings)
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
@@ -95,7 +92,7 @@ class PretrainedTokenizer(Tokenizer):
         Raises:
             UserError: a part of the text has no token, or one that is not below `limit`.
         """
-        with _encoding():
+        with encoding_by_library():
             encoding = self._tokenizer.encode(text, add_special_tokens=marks)
         return np.array(self._checked(encoding), np.int32)
 
@@ -145,7 +142,7 @@ class PretrainedTokenizer(Tokenizer):
 
     def _encode_all(self, texts: Iterable[str]) -> list[tuple[list[int], list[int]]]:
         """The ids of each text, and which of them are marks."""
-        with _encoding():
+        with encoding_by_library():
             encodings = self._tokenizer.encode_batch(list(texts))
         return [(self._checked(of), of.special_tokens_mask) for of in encodings]
 
@@ -215,16 +212,6 @@ class PretrainedTokenizer(Tokenizer):
             (folder / CONFIG).write_text(content, encoding="utf-8")
 
 
-@contextlib.contextmanager
-def _encoding() -> Iterator[None]:
-    try:
-        yield
-    except TypeError:  # what is no text
-        raise
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"the tokenizer can't encode this text: {error}") from error
-
-
 def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     """Byte-pair merges of bytes, as GPT-2's: a `PretrainedTokenizer` with a mark for the end.
 
@@ -251,22 +238,11 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
 
 
-def _read(path: Path):
-    """The `tokenizers.Tokenizer` of a tokenizer.json."""
-    with needs_extra("text"):
-        from tokenizers import Tokenizer
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"the tokenizer {path} is damaged: {error}") from error
-
-
 def _open(folder: Path):
     """The folder's tokenizer.json, or what its older files say."""
     if (folder / FILE).is_file():
-        return _read(folder / FILE)
-    theirs = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    family = theirs.get("model_type")
+        return read_by_library(folder / FILE)
+    family = json_of(folder, "config.json").get("model_type")
     try:
         if family == "gpt2" and all((folder / f).is_file() for f in FILES[1:3]):
             return _of_gpt2(folder)
@@ -299,10 +275,9 @@ def _of_gpt2(folder: Path):
 def _of_bert(folder: Path):
     with needs_extra("text"):
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    settings = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     pieces = models.WordPiece.read_file(str(folder / "vocab.txt"))
     tokenizer = Tokenizer(models.WordPiece(vocab=pieces, unk_token="[UNK]"))
-    lowercase = settings.get("do_lower_case", True)
+    lowercase = json_of(folder, CONFIG).get("do_lower_case", True)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()

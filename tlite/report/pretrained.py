@@ -6,7 +6,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tlite.decoding.translate import start_and_end, translate
+from tlite.decoding.search import start_and_end
+from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import (

@@ -44,11 +44,9 @@ class CharTokenizer(Tokenizer):
         return "".join(self.characters[t] for t in np.asarray(tokens).tolist())
 
     def piece_of(self, index: int | np.integer) -> str:
-        """The character of an id."""
         return self.characters[index]
 
     def words(self, text: str) -> list[str]:
-        """Its characters."""
         return list(text)
 
     def byte_sizes(self) -> np.ndarray:

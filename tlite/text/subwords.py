@@ -75,7 +75,6 @@ class SubwordTokenizer(Tokenizer):
         return index
 
     def piece_of(self, index: int | np.integer) -> str:
-        """The piece of an id, as it is shown to a reader."""
         return self._tokenizer.id_to_token(int(index))
 
     def encode(self, text: str) -> np.ndarray:

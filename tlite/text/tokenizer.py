@@ -1,14 +1,15 @@
 """What every tokenizer of tlite has."""
 
+import contextlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from tlite.errors import UserError
+from tlite.errors import UserError, needs_extra
 from tlite.text.padding import PADDING, pad
 from tlite.text.stream import Stream
 
@@ -153,3 +154,28 @@ def read_saved(path: str | Path, make: Callable[[Any], T]) -> T:
         raise UserError(f"can't read {path}: {error.strerror}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
+
+
+def read_by_library(path: str | Path):
+    """The `tokenizers.Tokenizer` of a tokenizer.json.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    with needs_extra("text"):
+        from tokenizers import Tokenizer
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise UserError(f"the tokenizer {path} is damaged: {error}") from error
+
+
+@contextlib.contextmanager
+def encoding_by_library() -> Iterator[None]:
+    """Turn what the library raises of a text, in plain Exceptions, into a `UserError`."""
+    try:
+        yield
+    except TypeError:  # what is no text
+        raise
+    except Exception as error:
+        raise UserError(f"the tokenizer can't encode this text: {error}") from error

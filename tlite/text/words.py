@@ -108,16 +108,18 @@ class IndexTokenizer(Tokenizer):
         if isinstance(tokens, str):
             return self._ids.get(tokens, self.unknown_id)
         rows = [tokens] if not len(tokens) or isinstance(tokens[0], str) else tokens
-        get, unknown = self._ids.get, self.unknown_id
-        encoded = [[get(word, unknown) for word in row[:max_length]] for row in rows]
+        encoded = [self._ids_of(row[:max_length]) for row in rows]
         if rows is not tokens:
             return np.array(encoded[0], np.int32)
         return pad(encoded, max_length, self.unknown_id if pad_id is None else pad_id)
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
         """The ids of each text's words, as many as there are."""
+        return [self._ids_of(self.words(text)) for text in texts]
+
+    def _ids_of(self, words: Sequence[str]) -> list[int]:
         get, unknown = self._ids.get, self.unknown_id
-        return [[get(word, unknown) for word in self.words(text)] for text in texts]
+        return [get(word, unknown) for word in words]
 
     def decode(self, tokens):
         """The inverse of `encode`: a word, a list of words, or a list of lists.
@@ -132,11 +134,9 @@ class IndexTokenizer(Tokenizer):
         return [self.decode(row) for row in tokens]
 
     def piece_of(self, index: int | np.integer) -> str:
-        """The word of an id."""
         return self.vocabulary[int(index)]
 
     def words(self, text: str) -> list[str]:
-        """The words that are looked up."""
         return words(text, self.marks)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
