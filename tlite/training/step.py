@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
@@ -59,6 +60,20 @@ def scores(
         "accuracy": weights * (logits.argmax(-1) == targets),
         "count": weights,
     }
+
+
+def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> PyTree[Array]:
+    """Arrays (E, ...) as batches (N, B, ...), of which zeros fill up the last one.
+
+    B is `size`, or the next multiple of `num_shards`.
+    """
+    size = -(-size // num_shards) * num_shards
+
+    def cut(a):
+        filled = np.pad(a, [(0, -len(a) % size), *[(0, 0)] * (a.ndim - 1)])
+        return jnp.asarray(filled.reshape(-1, size, *a.shape[1:]))
+
+    return jax.tree.map(cut, arrays)
 
 
 class TrainState(NamedTuple):
