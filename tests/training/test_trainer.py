@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.loop import host_copy, validate
+from tlite.training.loop import validate
 
 TOKENS = np.random.default_rng(9).integers(0, 11, 500)
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -41,6 +42,30 @@ class Place(NamedTuple):
     coordinator: str
     processes: int
     process: int
+
+
+class Signals:
+    """Collects SIGINT (Ctrl-C), SIGTERM and SIGHUP, which ask a run to end, in `arrived`.
+
+    What this process was told to ignore when it started (by `nohup`, or as a job of a shell in the
+    background) it goes on ignoring.
+    """
+
+    def __enter__(self):
+        self.arrived, self._before = [], {}
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)  # Windows has no SIGHUP
+                if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _):
+        self.arrived.append(int(number))
 
 
 @dataclass

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from tlite.config import to_dict
 from tlite.data.corpus import Corpus
@@ -22,7 +23,7 @@ from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_
 from tlite.recipes.translator import TranslatorRecipe
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, to_named
-from tlite.training.loop import host_copy, restore, selection_scores
+from tlite.training.loop import selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.precision import choose_precision, choose_products
 from tlite.training.runs import Run, create_run, new_folder, open_run, rewrite_config
@@ -220,15 +221,12 @@ def take_member(recipe: Recipe, member: int) -> Recipe:
         raise UserError("a member is taken by one process: name it without the others first")
     check_member(member, training.seeds)
     experiment = dataclasses.replace(recipe.experiment, training=training.of_member(member))
-    with Checkpoints(run.checkpoints) as checkpoints:
-        if not checkpoints.steps():
-            raise UserError(f"{run.folder} has no checkpoint yet")
-        members, step = restore(recipe.trainer, checkpoints)
+    step, trees = Checkpoints(run.checkpoints).load(to_named(recipe.trainer.member_shapes))
     lines = [split_member(n, member) for n in iterate_metrics(run.metrics) if n["step"] <= step]
     validated = [n for n in lines if n["split"] == "validation" and n["step"] == step]
     if not (scores := selection_scores(experiment.training, validated)):
         raise UserError(f"{run.metrics} has no validation at step {step}")
-    alone = to_named(jax.tree.map(lambda a: a[member : member + 1], host_copy(members)))
+    alone = jax.tree.map(lambda a: np.asarray(a)[member : member + 1], trees)
 
     def fill(new: Run) -> None:
         with MetricsFile(new.metrics) as metrics:

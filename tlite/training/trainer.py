@@ -152,7 +152,7 @@ class Trainer:
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         with self._context():
-            return function.lower(self.member_shapes, self.feed.shapes(), number, number)
+            return function.lower(self.member_shapes, self.feed.shapes, number, number)
 
     def compile(self, placed: TrainState | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
