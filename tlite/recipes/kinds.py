@@ -13,7 +13,7 @@ from tlite.config import to_dict
 from tlite.data.corpus import Corpus
 from tlite.data.files import locate
 from tlite.data.manifest import NAME as MANIFEST
-from tlite.errors import UserError
+from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.parallel import processes
 from tlite.recipes.classifier import ClassifierRecipe
@@ -26,7 +26,15 @@ from tlite.training.checkpoints import Checkpoints, to_named
 from tlite.training.loop import selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.precision import choose_precision, choose_products
-from tlite.training.runs import Run, create_run, new_folder, open_run, rewrite_config
+from tlite.training.runs import (
+    Run,
+    create_run,
+    kept,
+    new_folder,
+    open_run,
+    read_config,
+    replace_json,
+)
 
 RECIPES = {
     kind.experiment_type: kind for kind in (GeneratorRecipe, ClassifierRecipe, TranslatorRecipe)
@@ -90,7 +98,7 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     where = str(run.folder.resolve())
     same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
     recipe = kind(run, kind.load_tokenizer(run), data)
-    if steps is not None:
+    if steps is not None and processes.is_first():
         save_steps(run)
     return recipe
 
@@ -178,16 +186,16 @@ def with_steps(run: Run, steps: int) -> Run:
 
 
 def save_steps(run: Run) -> None:
-    """Write the steps of `with_steps` to config.json, at once or not at all.
+    """Write the experiment of `with_steps` to config.json, whenever a kill comes: or nothing.
 
     Raises:
-        UserError: the run is being trained by another process, or can't be written.
+        UserError: the run is being trained by another process, or can't be read or written.
     """
-    if not processes.is_first():
-        return
+    path = run.folder / "config.json"
     # While this one has the metrics, no other trains.
-    with MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext():
-        rewrite_config(run)
+    alone = MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext()
+    with alone, disk_errors(run.folder):
+        replace_json(path, read_config(path) | {"experiment": kept(run.experiment)})
 
 
 def _reason_against(run: Run, steps: int) -> str | None:
@@ -220,7 +228,8 @@ def take_member(recipe: Recipe, member: int) -> Recipe:
     if processes.count() > 1:
         raise UserError("a member is taken by one process: name it without the others first")
     check_member(member, training.seeds)
-    experiment = dataclasses.replace(recipe.experiment, training=training.of_member(member))
+    training = dataclasses.replace(training, seed=training.members[member], seeds=1)
+    experiment = dataclasses.replace(recipe.experiment, training=training)
     step, trees = Checkpoints(run.checkpoints).load(to_named(recipe.trainer.member_shapes))
     lines = [split_member(n, member) for n in iterate_metrics(run.metrics) if n["step"] <= step]
     validated = [n for n in lines if n["split"] == "validation" and n["step"] == step]

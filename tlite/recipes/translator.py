@@ -96,9 +96,6 @@ class TranslatorRecipe(Recipe):
             raise UserError(str(error)) from error
         return Trainer(task, training, self.buckets)
 
-    def validation(self):
-        return self.batches(self.data.validation)
-
     def batches(self, pairs: list[Pair]):
         """Every pair once: (sources, targets), each (N, B, ...)."""
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
@@ -137,12 +134,10 @@ class TranslatorRecipe(Recipe):
         lowercase = self.experiment.tokenizer.lowercase
         return [pair.target.lower() if lowercase else pair.target for pair in pairs]
 
-    def report(self, batches) -> None:
+    def report(self, batches, parameters, step) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
         from tlite.pictures import plot_schedule  # matplotlib is slow to import
 
-        parameters, step = self.parameters("best")
-        print(f"best checkpoint: step {step:,}")
         pairs = self.data.validation
         found = self.print_scores("validation", pairs, batches, parameters)
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)

@@ -68,12 +68,11 @@ def fit(
         Interrupted: by one of these signals; all is saved.
     """
     config, path, first = trainer.config, folder / "metrics.jsonl", processes.is_first()
-    counting = {"last": config.keep, "every": config.evaluate_every, "end": config.steps}
     check_resumable(folder)
     with (
         Interrupt() as interrupt,
         MetricsFile(path) if first else NoMetrics() as metrics,
-        Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
+        Checkpoints(folder / "checkpoints", config, writing=True) as checkpoints,
     ):
         given = validation, tokens_per_example, measure, profile, later
         loop = Loop(trainer, metrics, checkpoints, *given)
@@ -116,11 +115,8 @@ class Loop:
             self.checkpoints.put_right(step)
         self.metrics.cut_after(step)
         path = self.checkpoints.folder.parent / "metrics.jsonl"
-
-        def found() -> list[float]:
-            return regular_scores(self.trainer.config, iterate_metrics(path, "validation"))
-
-        return members, step, processes.of_first(found)
+        before, config = iterate_metrics(path, "validation"), self.trainer.config
+        return members, step, processes.of_first(lambda: regular_scores(config, before))
 
     def train(
         self, interrupt: "Interrupt", members: TrainState, step: int, scores: list[float]

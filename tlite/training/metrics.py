@@ -157,7 +157,8 @@ def read_metrics(path: Path, most: int | None = None) -> list[dict]:
     """
     if most is None:
         return list(iterate_metrics(path))
-    width = -(-sum(1 for _ in _raw(path, b'"training"')) // most)
+    with path.open("rb") if path.exists() else io.BytesIO() as file:
+        width = -(-sum(b'"training"' in line for line in file) // most)
     return list(thinned(iterate_metrics(path), width))
 
 
@@ -174,11 +175,6 @@ def thinned(lines: Iterable[dict], width: int) -> Iterator[dict]:
             group = []
     if group:
         yield mean_line(group)
-
-
-def _raw(path: Path, word: bytes) -> Iterator[bytes]:
-    with path.open("rb") if path.exists() else io.BytesIO() as file:
-        yield from (line for line in file if word in line)
 
 
 def mean_line(lines: list[dict]) -> dict:

@@ -15,7 +15,7 @@ from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
 from tlite.training.optimizer import make_optimizer, schedule
-from tlite.training.placement import Replicated, Sharded
+from tlite.training.placement import Placed
 from tlite.training.precision import with_precision
 
 INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
@@ -90,7 +90,7 @@ def train_step(
     task: Task,
     config: TrainingConfig,
     to_model: Callable[[dict[str, Array]], Any],
-    placed: Replicated | Sharded,
+    placed: Placed,
     state: TrainState,
     data: Any,
     step: Int[Array, ""],
@@ -132,7 +132,7 @@ def train_step(
 def batches_of(
     task: Task,
     config: TrainingConfig,
-    placed: Replicated | Sharded,
+    placed: Placed,
     data: Any,
     rng: Key[Array, ""],
     step: Int[Array, ""],
