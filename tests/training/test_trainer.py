@@ -106,7 +106,7 @@ def test_each_example_is_found_alone_and_adds_up_on_any_devices(several):
         trainer = make_trainer(number, **several)
         parameters = begin(trainer, make_trainer(**several)).parameters
         batches = validation_batches(TOKENS, MODEL.context, 8, 4)
-        each = trainer.evaluate_each(parameters, batches)
+        each = trainer.evaluate(parameters, batches, each=True)
         for name, sums in trainer.evaluate(parameters, batches).items():
             np.testing.assert_allclose(each[name].sum(1), sums.sum(1), rtol=1e-5)
         np.testing.assert_array_equal(each["count"][0], np.ravel(batches[2].sum(-1)))

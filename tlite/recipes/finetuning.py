@@ -35,6 +35,7 @@ from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
 from tlite.training.checkpoints import from_named, to_named
 from tlite.training.loop import fit
+from tlite.training.runs import sha256
 from tlite.training.step import in_batches
 
 LONGEST = 1024  # tokens of a window that a text is scored in
@@ -139,8 +140,7 @@ def taken_from(
         raise UserError(told.no_tokenizer)
     digest = hashlib.sha256()
     for path in sorted(told.folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(sha256(path)))
     if settings.sha256 not in ("", digest.hexdigest()):
         raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
     place = os.path.abspath(settings.folder) if os.path.isdir(settings.folder) else settings.folder

@@ -177,8 +177,7 @@ def with_steps(run: Run, steps: int) -> Run:
     Raises:
         UserError: they can't be: the steps before would have been others, or more are done.
     """
-    if reason := processes.of_first(lambda: _reason_against(run, steps)):
-        raise UserError(reason)
+    processes.of_first(lambda: _check_steps(run, steps))
     training = dataclasses.replace(run.experiment.training, steps=steps)
     return dataclasses.replace(
         run, experiment=dataclasses.replace(run.experiment, training=training)
@@ -198,12 +197,12 @@ def save_steps(run: Run) -> None:
         replace_json(path, read_config(path) | {"experiment": kept(run.experiment)})
 
 
-def _reason_against(run: Run, steps: int) -> str | None:
+def _check_steps(run: Run, steps: int) -> None:
     training = run.experiment.training
     if steps == training.steps:
-        return None
+        return
     if training.schedule == "cosine":
-        return (
+        raise UserError(
             f"--steps can't be {steps:,} where a run has {training.steps:,} with a cosine: that "
             "would have had another learning rate at every step before; only a constant or an "
             "inverse_sqrt schedule can go on"
@@ -211,11 +210,10 @@ def _reason_against(run: Run, steps: int) -> str | None:
     try:
         dataclasses.replace(training, steps=steps)
     except ValueError as error:
-        return f"--{error}"
+        raise UserError(f"--{error}") from error
     done = max(Checkpoints(run.checkpoints).steps(), default=0)
     if steps < done:
-        return f"--steps must be at least {done:,}: {run.folder} has done as many"
-    return None
+        raise UserError(f"--steps must be at least {done:,}: {run.folder} has done as many")
 
 
 def take_member(recipe: Recipe, member: int) -> Recipe:

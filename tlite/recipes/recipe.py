@@ -208,7 +208,7 @@ class Recipe(ABC):
 
     def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
         """What a validation finds of each example, by member (M, E)."""
-        return self.trainer.evaluate_each(parameters, batches)
+        return self.trainer.evaluate(parameters, batches, each=True)
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
         """The members' parameters at a checkpoint, on the trainer's devices, and its step.

@@ -1,6 +1,5 @@
 """What a generator reads: its tokenizer, and the parts of a text or of a corpus on disk."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
@@ -23,6 +22,7 @@ from tlite.pretrained.tokenizer_files import open_tokenizer, plain
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
 from tlite.text.tokenizer import read_saved
 from tlite.training.feed import StreamedFeed
+from tlite.training.runs import sha256
 from tlite.training.step import in_batches
 
 SAMPLED = 1  # stream of the random numbers that an estimate is drawn with
@@ -250,8 +250,7 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
     if of.kind == "pretrained":
         return open_tokenizer(of.path, of.sha256)[0]
     tokenizer = load_tokenizer(of.path)
-    digest = hashlib.sha256(Path(of.path).read_bytes()).hexdigest()
-    if of.sha256 not in ("", digest):
+    if of.sha256 not in ("", sha256(Path(of.path))):
         raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
     return tokenizer
 
