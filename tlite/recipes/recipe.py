@@ -167,26 +167,9 @@ class Recipe(ABC):
 
         `later` steps of a study's other runs come after it, for the estimate of the time.
         """
-        run, trainer, config = self.run, self.trainer, self.experiment.training
+        run, trainer = self.run, self.trainer
         trainer.check_fits()
-        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
-        tokens = len(self.tokenizer)
-        rows = getattr(self.experiment.model, "vocabulary_size", tokens)
-        padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
-        print(f"{tokens:,} tokens in the vocabulary{padded}")
-        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
-        parts = "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
-        print(
-            f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
-            f"{parts} on "
-            f"{trainer.mesh.size} {jax.default_backend()} device(s), "
-            f"run folder {run.folder}"
-        )
-        settings = getattr(self.experiment, "pretraining", None)
-        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
-            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
-        if told := few_scored(*self.scored):
-            print(told)
+        self.tell_what_is_trained()
         batches = self.validation()
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
@@ -205,6 +188,27 @@ class Recipe(ABC):
         if report:
             print(f"best checkpoint: step {step:,}")
             self.report(batches, parameters, step)
+
+    def tell_what_is_trained(self) -> None:
+        """Print the sizes of model, data and training, and where the run lies."""
+        run, trainer, config = self.run, self.trainer, self.experiment.training
+        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
+        tokens = len(self.tokenizer)
+        rows = getattr(self.experiment.model, "vocabulary_size", tokens)
+        padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
+        print(f"{tokens:,} tokens in the vocabulary{padded}")
+        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
+        parts = "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
+        print(
+            f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
+            f"{parts} on {trainer.mesh.size} {jax.default_backend()} device(s), "
+            f"run folder {run.folder}"
+        )
+        settings = getattr(self.experiment, "pretraining", None)
+        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
+            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
+        if told := few_scored(*self.scored):
+            print(told)
 
     def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
         """What a validation finds of each example, by member (M, E)."""

@@ -105,11 +105,11 @@ class TranslatorRecipe(Recipe):
     def tokens_per_example(self) -> int:
         return 1  # a batch is counted in tokens
 
-    def train(self, profile: int = 0, **settings) -> None:
+    def tell_what_is_trained(self) -> None:
         share = padding_share(self.buckets, self.experiment.model.symbols.pad)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
-        super().train(profile, **settings)
+        super().tell_what_is_trained()
 
     def measure(self, parameters, means) -> dict[str, np.ndarray]:
         """Of the greedy translations of the first validation sentences, by member."""
