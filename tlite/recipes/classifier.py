@@ -43,6 +43,7 @@ from tlite.training.classifier import class_logits, classifier_task, labelled_ba
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import Run, open_run
+from tlite.training.step import in_batches
 
 CHUNK = 10_000  # texts that are encoded at a time
 ROWS = "wide.word_rows", "wide.character_rows"
@@ -290,11 +291,9 @@ def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[
 
 def probabilities(model, tokens: np.ndarray) -> np.ndarray:
     """Probabilities of the classes (N, C)."""
-    batches, _, weights = labelled_batches(
-        tokens, np.zeros(len(tokens), np.int32), min(EVALUATION_BATCH, len(tokens)), 1
-    )
+    batches = in_batches(tokens, min(EVALUATION_BATCH, len(tokens)))
     rows = np.asarray(jax.nn.softmax(_logits_of_batches(model, batches)))
-    return rows.reshape(-1, rows.shape[-1])[np.asarray(weights).ravel() > 0]
+    return rows.reshape(-1, rows.shape[-1])[: len(tokens)]
 
 
 @jax.jit  # once for all members

@@ -149,7 +149,7 @@ class Sharded(Placed):
     specs: dict[str, PartitionSpec]
 
     def part(self, batch: PyTree) -> PyTree:
-        """The same, divided."""
+        """The whole batch, divided over the devices."""
         spec = lambda a: PartitionSpec(BATCH_AXES, *[None] * (a.ndim - 1))  # noqa: E731
         return jax.tree.map(lambda a: self._put(a, spec(a)), batch)
 
