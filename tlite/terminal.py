@@ -44,7 +44,7 @@ def quiet_libraries() -> None:
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs each save too
     for name in ("DATASETS_VERBOSITY", "HF_HUB_VERBOSITY"):  # what they log they also raise
         os.environ.setdefault(name, "critical")
-    logging.getLogger("asyncio").addFilter(_of_no_tensorstore)
+    logging.getLogger("asyncio").addFilter(lambda record: "tensorstore" not in record.getMessage())
     warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
     report = sys.unraisablehook
@@ -55,10 +55,6 @@ def quiet_libraries() -> None:
             report(unraisable)
 
     sys.unraisablehook = hook
-
-
-def _of_no_tensorstore(record: logging.LogRecord) -> bool:
-    return "tensorstore" not in record.getMessage()
 
 
 def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:

@@ -37,7 +37,7 @@ from tlite.errors import UserError
 from tlite.functional.attention import attend, merge_heads
 from tlite.models import GeneratorConfig
 from tlite.parallel.devices import lack_of_platform, prepare_devices
-from tlite.planning.plan import PEAK, PlannedTrainer, bytes_on_a_device
+from tlite.planning.plan import PEAK, bytes_on_a_device, planned_trainer
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
@@ -149,7 +149,7 @@ def training_rows(
     tokens = np.random.default_rng(0).integers(model.vocabulary_size, size=2**20, dtype=np.int32)
     seconds, steps = [], 4
     with jax.default_device(device):
-        planned = PlannedTrainer(model, training, [device])
+        planned = planned_trainer(model, training, [device])
         foretold = bytes_on_a_device(planned, planned.lower().compile())["in all"]
         trainer = Trainer(generator_task(model), training, jnp.asarray(tokens), [device])
         members = trainer.init()

@@ -25,6 +25,11 @@ def some_mask(*shape, seed=0):
     return jax.device_put(mask)
 
 
+def host_copy(members):
+    """Copies of a `TrainState`'s arrays that stay when these are used up by the next step."""
+    return jax.tree.map(np.array, jax.device_get(members._replace(key=None)))
+
+
 def linear_parameters(inputs, outputs, bias=True, seed=0):
     kernel = numbers(inputs, outputs, seed=seed) / np.sqrt(np.float32(inputs))
     return F.LinearParameters(jax.device_put(kernel), normal(outputs, seed=seed) if bias else None)

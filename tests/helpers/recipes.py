@@ -82,7 +82,7 @@ def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
 
 def without_report(run):
     """The run, at whose end nothing is drawn, which takes longer than all the rest."""
-    run.report = lambda batches: None
+    run.report = lambda *_: None
     return run
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tlite.parallel.processes import join, leave
+from tlite.training import TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 
 SHAPES = {
@@ -82,7 +83,9 @@ def save(checkpoints: Checkpoints, step: int) -> None:
 
 
 def main(folder: str, command: str, *steps: str) -> None:
-    with Checkpoints(Path(folder), writing=True, last=3) as checkpoints:
+    with Checkpoints(
+        Path(folder), TrainingConfig(keep=3, evaluate_every=1), writing=True
+    ) as checkpoints:
         if "load" in command:
             found, loaded = checkpoints.load(abstract())
             print("loaded", found, is_right(loaded, found), flush=True)

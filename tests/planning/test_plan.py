@@ -10,11 +10,11 @@ from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment
 from tlite.models import GeneratorConfig, Head
 from tlite.planning.plan import (
-    PlannedTrainer,
     bytes_on_a_device,
     kinds_of,
     number_of,
     plan,
+    planned_trainer,
     read_mesh,
 )
 from tlite.training import Trainer, TrainingConfig, generator_task
@@ -52,7 +52,7 @@ def test_a_plan_is_what_the_trainer_compiles(capsys):
     trainer = Trainer(generator_task(EXPERIMENT.model), EXPERIMENT.training, feed)
     members = trainer.init()
     held = sum(a.nbytes for a in jax.tree.leaves((members.parameters, members.optimizer)))
-    planned_one = PlannedTrainer(EXPERIMENT.model, EXPERIMENT.training, jax.devices())
+    planned_one = planned_trainer(EXPERIMENT.model, EXPERIMENT.training, jax.devices())
     sizes = bytes_on_a_device(planned_one, planned_one.lower().compile())
     assert sizes["parameters"] + sizes["optimizer"] == held
     memory = trainer.lower().compile().memory_analysis()

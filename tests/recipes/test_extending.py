@@ -57,7 +57,7 @@ def generator(tmp_path):
 def no_reports(monkeypatch):
     """What is printed and drawn at the end of training is looked at elsewhere."""
     for kind in RECIPES.values():
-        monkeypatch.setattr(kind, "report", lambda self, batches: None)
+        monkeypatch.setattr(kind, "report", lambda *_: None)
 
 
 def resume(folder, **options):
@@ -187,7 +187,9 @@ def fitted(classifier):
 
 
 def best(folder, end):
-    return Checkpoints(folder / "checkpoints", every=2, end=end).best_step()
+    return Checkpoints(
+        folder / "checkpoints", TrainingConfig(evaluate_every=2, steps=end)
+    ).best_step()
 
 
 def test_the_best_is_still_there_where_the_end_was_better_and_is_the_end_no_more(fitted, tmp_path):

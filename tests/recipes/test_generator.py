@@ -133,7 +133,7 @@ def test_the_report_runs_few_programs_and_validates_once(of_text, monkeypatch):
     jax.clear_caches()
     note = lambda event, *_, **__: compiled.append(event)  # noqa: E731
     jax.monitoring.register_event_duration_secs_listener(note)
-    run.report(batches)
+    run.report(batches, *run.parameters())
     found = sum(event.endswith("backend_compile_duration") for event in compiled)
     jax.monitoring.unregister_event_duration_listener(note)
     assert 1 <= found < 20  # each operation alone were a hundred

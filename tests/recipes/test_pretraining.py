@@ -8,6 +8,7 @@ import signal
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
@@ -35,7 +36,7 @@ from tlite.recipes.kinds import take_member
 from tlite.text import IndexTokenizer
 from tlite.training import Trainer, generator_task
 from tlite.training.checkpoints import Checkpoints, to_named
-from tlite.training.loop import host_copy, restore
+from tlite.training.loop import restore
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")

@@ -13,6 +13,7 @@ import jax
 import pytest
 
 from tests.helpers import sharded_program
+from tlite.training import TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_what_two_have_saved_one_loads(saved):
 
 def test_two_to_one_to_two_with_more_devices(saved, tmp_path):
     folder = shutil.copytree(saved, tmp_path / "checkpoints")
-    with Checkpoints(folder, writing=True, last=3) as checkpoints:
+    with Checkpoints(folder, TrainingConfig(keep=3, evaluate_every=1), writing=True) as checkpoints:
         checkpoints.save(3, sharded_program.placed(3), -3.0)
     out, errors = finish(start(folder, "load and save", 4, 5, devices=2))
     assert "loaded 3 True" in out

@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from tests.helpers.golden import FOLDER as GOLDEN
 from tlite.errors import UserError
+from tlite.training import TrainingConfig
 from tlite.training import checkpoints as module
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 
@@ -125,7 +126,7 @@ def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
     kept = []
     for interruptions in ((), (2, 4, 4)):
         folder = tmp_path / str(len(interruptions))
-        checkpoints = Checkpoints(folder, writing=True, last=3, every=10)
+        checkpoints = Checkpoints(folder, TrainingConfig(keep=3, evaluate_every=10), writing=True)
         for step, score in scores.items():
             if step in interruptions:  # a little before, and better than all
                 checkpoints.save(10 * step - 1, trees(0), -1.0)
@@ -140,7 +141,9 @@ def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
 
 
 def test_where_only_an_interruption_was_saved_it_is_best_and_last(tmp_path):
-    with Checkpoints(tmp_path / "checkpoints", writing=True, every=10) as checkpoints:
+    with Checkpoints(
+        tmp_path / "checkpoints", TrainingConfig(evaluate_every=10), writing=True
+    ) as checkpoints:
         checkpoints.save(7, trees(0), 3.0)
         checkpoints.wait()
         assert checkpoints.steps() == checkpoints.regular_steps() == [7]
@@ -151,17 +154,21 @@ def test_where_only_an_interruption_was_saved_it_is_best_and_last(tmp_path):
 def test_the_end_counts_and_takes_no_place_of_others(tmp_path, end, best, regular):
     """So a run that is then given more steps has what it would have had."""
     folder = tmp_path / "checkpoints"
-    with Checkpoints(folder, writing=True, last=1, every=10, end=25) as checkpoints:
+    with Checkpoints(
+        folder, TrainingConfig(keep=1, evaluate_every=10, steps=25), writing=True
+    ) as checkpoints:
         for step, score in ((10, 1.0), (20, 2.0), (25, 0.5)):
             checkpoints.save(step, trees(step), score)
     assert Checkpoints(folder).steps() == [10, 20, 25]
-    checkpoints = Checkpoints(folder, every=10, end=end)
+    checkpoints = Checkpoints(folder, TrainingConfig(evaluate_every=10, steps=end))
     assert checkpoints.best_step() == best
     assert checkpoints.regular_steps()[-2:] == regular
 
 
 def test_a_score_that_is_nan_is_never_the_best(tmp_path):
-    with Checkpoints(tmp_path / "checkpoints", writing=True, last=1) as checkpoints:
+    with Checkpoints(
+        tmp_path / "checkpoints", TrainingConfig(keep=1, evaluate_every=1), writing=True
+    ) as checkpoints:
         for step, score in enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1):
             checkpoints.save(step, trees(step), score)
     assert checkpoints.steps() == [2, 5]
@@ -203,7 +210,9 @@ def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(sa
 
 
 def test_what_a_kill_kept_from_being_removed_is_removed_where_a_run_goes_on(tmp_path):
-    with Checkpoints(tmp_path, writing=True, last=9) as checkpoints:
+    with Checkpoints(
+        tmp_path, TrainingConfig(keep=9, evaluate_every=1), writing=True
+    ) as checkpoints:
         for step, loss in enumerate(LOSSES, 1):
             checkpoints.save(step, trees(step), loss)
     with Checkpoints(tmp_path, writing=True) as checkpoints:
@@ -537,7 +546,7 @@ def arrays_of(folder: Path) -> dict:
 
 
 def test_old_checkpoints_load_and_are_gone_on_with(old):
-    with Checkpoints(old, writing=True, every=10) as checkpoints:
+    with Checkpoints(old, TrainingConfig(evaluate_every=10), writing=True) as checkpoints:
         assert checkpoints.best_step() == 20
         found, loaded = checkpoints.load(arrays_of(old / "20"))
         assert found == 20

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import StreamedFeed
-from tlite.training.loop import host_copy
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tlite.errors import Interrupted, RunFailed, UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
@@ -19,7 +20,6 @@ from tlite.training.loop import (
     Interrupt,
     TrainingProgress,
     fit,
-    host_copy,
     out_of,
     selection_scores,
     validate,

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.loop import fit, host_copy
+from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.step import BATCH, fold_in
 

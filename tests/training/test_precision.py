@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tlite import functional as F
 from tlite.errors import UserError
 from tlite.inspection import run
@@ -21,7 +22,6 @@ from tlite.models import (
     TranslatorHead,
 )
 from tlite.training import Trainer, TrainingConfig, generator_task, precision
-from tlite.training.loop import host_copy
 
 MODEL = GeneratorConfig(
     vocabulary_size=11, context=8, width=16, num_heads=2, num_blocks=1, dropout=0.0

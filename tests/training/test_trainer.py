@@ -6,9 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.arrays import host_copy
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.loop import host_copy, validate
+from tlite.training.loop import validate
 
 TOKENS = np.random.default_rng(9).integers(0, 11, 500)
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
@@ -105,7 +106,7 @@ def test_each_example_is_found_alone_and_adds_up_on_any_devices(several):
         trainer = make_trainer(number, **several)
         parameters = begin(trainer, make_trainer(**several)).parameters
         batches = validation_batches(TOKENS, MODEL.context, 8, 4)
-        each = trainer.evaluate_each(parameters, batches)
+        each = trainer.evaluate(parameters, batches, each=True)
         for name, sums in trainer.evaluate(parameters, batches).items():
             np.testing.assert_allclose(each[name].sum(1), sums.sum(1), rtol=1e-5)
         np.testing.assert_array_equal(each["count"][0], np.ravel(batches[2].sum(-1)))

@@ -10,6 +10,8 @@ import scipy.special
 
 from tlite import functional as F
 
+MOST = 150  # iterations of L-BFGS, which ends earlier where the loss no longer falls
+
 
 def fit_bags_of_words(
     features: np.ndarray,
@@ -17,7 +19,6 @@ def fit_bags_of_words(
     sizes: Sequence[int],
     num_classes: int,
     l2: float,
-    most: int = 150,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights (V, C) and bias (C,) of the sum of some `functional.bag_of_words`, by L-BFGS.
 
@@ -29,7 +30,6 @@ def fit_bags_of_words(
         features: ids (N, G) of each text's features, all different; below 0 is padding.
         labels: the classes (N,).
         sizes: how many features each bag has, the first those with the first ids; V together.
-        most: iterations of L-BFGS, which ends earlier where the loss no longer falls.
     """
     bags, classes = unit_bags(features, sizes), np.eye(num_classes)[labels]
     transposed = bags.T.tocsr()
@@ -45,7 +45,7 @@ def fit_bags_of_words(
         return value, np.concatenate([gradient.ravel(), error.sum(0)])
 
     start = np.zeros(ratios.size + num_classes)
-    limits = {"maxiter": most, "maxfun": 2 * most}
+    limits = {"maxiter": MOST, "maxfun": 2 * MOST}
     found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
     return ratios * found[: ratios.size].reshape(ratios.shape), found[ratios.size :]
 

@@ -24,7 +24,7 @@ from tlite.cli.experiment_files import (
 )
 from tlite.config import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
-from tlite.parallel import processes
+from tlite.parallel import devices, processes
 from tlite.terminal import printable
 
 COMMANDS = {
@@ -115,9 +115,7 @@ def _told(action: Callable, *given: Any) -> int:
     except Exception as error:
         if sentence := processes.lost_peer(error):
             return _complain(sentence)
-        from tlite.parallel.devices import lack_of_platform
-
-        if sentence := lack_of_memory(error) or lack_of_platform():
+        if sentence := lack_of_memory(error) or devices.lack_of_platform():
             return _complain(sentence)
         raise
 
@@ -161,10 +159,8 @@ def _command(arguments: list[str]) -> None:
     command, *rest = arguments
     if command == "launch":
         _launch(rest)
-    from tlite.parallel.devices import prepare_devices
-
     if command in ("train", "plan"):
-        prepare_devices()
+        devices.prepare_devices()
         (_train if command == "train" else _plan)(rest)
         return
     if command not in COMMANDS:
@@ -173,7 +169,7 @@ def _command(arguments: list[str]) -> None:
         raise UserError(f"there is no command {command!r}{near}")
     kind, file = COMMANDS[command]
     asked = parse(kind, rest, f"tlite {command}")
-    prepare_devices()
+    devices.prepare_devices()
     # It imports JAX: a misspelt option is told before that.
     module = importlib.import_module(f"tlite.cli.{file}")
     name_files(getattr(asked, "code", ()))

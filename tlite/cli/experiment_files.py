@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tlite.config import run_file, shipped_experiments
+from tlite.config import run_file, shipped_experiments, to_dict
 from tlite.errors import UserError
 
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
@@ -101,7 +101,6 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
 
 def _check_experiment(what: str, value: Any) -> None:
     """Raises a `UserError` unless it is an experiment that can be kept."""
-    from tlite.config import to_dict
     from tlite.experiment import Experiment
 
     if not isinstance(value, Experiment):

@@ -1,12 +1,11 @@
 """`tlite prepare`: which tokenizer a corpus gets, and what is said of the corpus."""
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from tlite.cli.options import Prepare
 from tlite.data.documents import Source
-from tlite.data.manifest import BEGINNINGS, Manifest
+from tlite.data.manifest import BEGINNINGS
 from tlite.data.prepare import Tokenizing
 from tlite.data.prepare import prepare as write_corpus
 from tlite.data.reading import MEGABYTE
@@ -22,43 +21,27 @@ Texts = Callable[[int | None], Iterable[str]]
 
 
 def prepare(options: Prepare) -> None:
-    """Make a corpus of texts: a folder of token files."""
-    fields = dict(vars(options))
-    names = ("source", "field", "split", "subset", "validation_fraction")
-    prepare_corpus(Source(*(fields.pop(name) for name in names)), **fields)
-
-
-def prepare_corpus(
-    source: Source,
-    folder: Path,
-    tokenizer: str = "gpt2",
-    pieces: int = 8000,
-    **options: Any,
-) -> Manifest:
-    """Make a corpus of a source, and say what it has come to.
-
-    Args:
-        tokenizer: bytes, characters, bpe (learned here), or what `open_tokenizer` takes.
-        pieces: of bpe: how many.
-        options: those of `tlite.data.prepare.prepare`.
-    """
+    """Make a corpus of texts, a folder of token files, and say what it has come to."""
+    tokenizer, pieces = options.tokenizer, options.pieces
     if tokenizer == "bpe" and not LEAST_PIECES <= pieces <= MOST_PIECES:
         raise UserError(
             f"--pieces must be between {LEAST_PIECES} and {MOST_PIECES:,}, not {pieces:,}"
         )
     if tokenizer not in ("bytes", "characters", "bpe"):
         open_tokenizer(tokenizer)  # so that one that is not there is told before anything is read
+    names = "source", "field", "split", "subset", "validation_fraction"
+    source = Source(*(getattr(options, name) for name in names))
     name = f"bpe of {pieces} pieces" if tokenizer == "bpe" else tokenizer
     tokenizing = Tokenizing(name, lambda texts: make_tokenizer(tokenizer, pieces, texts))
-    manifest = write_corpus(source, folder, tokenizing, **options)
+    sizes = {"shard_tokens": options.shard_tokens, "processes": options.processes}
+    manifest = write_corpus(source, options.folder, tokenizing, **sizes)
     for part in BEGINNINGS:
         if found := manifest.parts.get(part):
             print(
                 f"{part}: {found.tokens:,} tokens of {found.bytes:,} bytes of text, "
                 f"{found.documents:,} documents end in it"
             )
-    print(f"{folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
-    return manifest
+    print(f"{options.folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
 
 
 def make_tokenizer(name: str, pieces: int, texts: Texts) -> Any:

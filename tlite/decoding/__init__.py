@@ -2,4 +2,4 @@
 
 from tlite.decoding.generate import generate, stream
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+__all__ = ["generate", "stream"]

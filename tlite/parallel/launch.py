@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tlite.errors import LAUNCHED, UserError, command
 from tlite.parallel.devices import num_cores
-from tlite.parallel.processes import LOST
+from tlite.parallel.processes import LOST, Signals
 from tlite.terminal import printable
 
 GRACE_SECONDS = 5  # for the others to end by themselves, after one has failed
@@ -102,24 +102,6 @@ def start(command: list[str], extra: dict[str, str], first: bool) -> subprocess.
         start_new_session=True,
         preexec_fn=end_with_parent,
     )
-
-
-class Signals:
-    """Collects the signals that ask a run to end; those that this process ignores stay so."""
-
-    def __enter__(self) -> "Signals":
-        self.arrived, self._before = [], {}
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(self, *_) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, _) -> None:
-        self.arrived.append(number)
 
 
 class Watch:

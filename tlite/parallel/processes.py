@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -32,6 +33,7 @@ LOST = "another process of this run has ended or can't be reached"
 BROKEN = ("gloo", "nccl", "coordination", "unavailable:", "heartbeat", "socket closed")
 TPU_VENDOR = "0x1ae0"
 MPI = "OMPI_COMM_WORLD_"
+PATIENCE = 300  # seconds to wait for all to come
 POLL_SECONDS = 1  # between two looks at Python's signals while others are waited for
 
 
@@ -41,6 +43,30 @@ class Place(NamedTuple):
     coordinator: str
     processes: int
     process: int
+
+
+class Signals:
+    """Collects SIGINT (Ctrl-C), SIGTERM and SIGHUP, which ask a run to end, in `arrived`.
+
+    What this process was told to ignore when it started (by `nohup`, or as a job of a shell in the
+    background) it goes on ignoring.
+    """
+
+    def __enter__(self):
+        self.arrived, self._before = [], {}
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)  # Windows has no SIGHUP
+                if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _):
+        self.arrived.append(int(number))
 
 
 @dataclass
@@ -66,7 +92,6 @@ def join(
     process: int | None = None,
     *,
     heartbeat: int = 100,
-    patience: int = 300,
 ) -> None:
     """Become one of several processes, before anything touches JAX's devices.
 
@@ -78,7 +103,6 @@ def join(
         processes: how many there are.
         process: which one this is, from 0.
         heartbeat: seconds without a sign of a process after which it counts as lost.
-        patience: seconds to wait for all to come.
 
     Raises:
         UserError: the arguments don't fit together, or the coordinator's address is no good.
@@ -95,7 +119,7 @@ def join(
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     _flush()
-    _crew = _connected(place, heartbeat, patience)
+    _crew = _connected(place, heartbeat)
     if _crew is None:
         return
     sys.excepthook = _failed
@@ -106,11 +130,6 @@ def join(
 def count() -> int:
     """How many processes the run has."""
     return _crew.place.processes if _crew else 1
-
-
-def number() -> int:
-    """Which process this is, from 0."""
-    return _crew.place.process if _crew else 0
 
 
 def is_first() -> bool:
@@ -295,7 +314,7 @@ def has_tpu() -> bool:
     return f"{TPU_VENDOR}\n" in map(Path.read_text, vendors)
 
 
-def _connected(place: Place | None, heartbeat: int, patience: int) -> Crew | None:
+def _connected(place: Place | None, heartbeat: int) -> Crew | None:
     """Start JAX's runtime in a thread of its own, so that Ctrl-C ends the wait; None: alone."""
     import jax
     from jax._src import distributed  # Orbax takes its client from there too
@@ -314,7 +333,7 @@ def _connected(place: Place | None, heartbeat: int, patience: int) -> Crew | Non
                 *(place or (None, None, None)),
                 None if place else local_devices(),
                 cluster_detection_method="deactivate" if place else None,
-                initialization_timeout=patience,
+                initialization_timeout=PATIENCE,
                 heartbeat_timeout_seconds=heartbeat,
             )
             state = distributed.global_state

@@ -5,13 +5,14 @@ import math
 import os
 import re
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh
 
 from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError, needs_extra
@@ -20,7 +21,7 @@ from tlite.models import GeneratorConfig
 from tlite.models.config import named_parts
 from tlite.planning.hlo import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.feed import STREAMED, Streamed
+from tlite.training.feed import STREAMED, streamed_shapes
 from tlite.training.placement import device_bytes, in_gib, whole
 from tlite.training.precision import choose_products
 
@@ -66,7 +67,7 @@ def plan(
     if training.precision == "auto":
         training = dataclasses.replace(training, precision="mixed")
     model = choose_products(model, training.precision)
-    planned = PlannedTrainer(model, training, devices[:number])
+    planned = planned_trainer(model, training, devices[:number])
     print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
     began = time.perf_counter()
     compiled = planned.lower().compile()
@@ -171,34 +172,18 @@ def tpu_devices(tpu: str) -> list:
         raise UserError(f"libtpu can't compile for {tpu}: {reason}") from error
 
 
-class PlannedTrainer(Trainer):
-    """A trainer of a generator whose devices are not there: it can only be lowered."""
+def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: list) -> Trainer:
+    """A trainer of a generator whose devices are not there: it can only be lowered.
 
-    def __init__(self, model: GeneratorConfig, config: TrainingConfig, devices: list):
-        super().__init__(generator_task(model), config, PlannedFeed(model.context), devices)
+    Of the batches of a corpus it is told the shapes, for one step.
+    """
 
+    def feed(config: TrainingConfig, mesh: Mesh) -> SimpleNamespace:
+        sizes = config.seeds, 1, config.accumulate, config.batch_size, model.context + 1
+        shapes = streamed_shapes(sizes, jnp.uint16, mesh)
+        return SimpleNamespace(specs=STREAMED, most_steps=1, shapes=shapes)
 
-class PlannedFeed:
-    """The batches of one step of a corpus, as shapes."""
-
-    specs = STREAMED
-    most_steps = 1
-
-    def __init__(self, context: int):
-        self._context = context
-
-    def __call__(self, config: TrainingConfig, mesh: Any) -> "PlannedFeed":
-        sizes = config.seeds, 1, config.accumulate, config.batch_size, self._context + 1
-        self._shape, self._mesh = sizes, mesh
-        return self
-
-    def shapes(self) -> Streamed:
-        return Streamed(
-            jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(self._mesh, STREAMED.first)),
-            jax.ShapeDtypeStruct(
-                self._shape, jnp.uint16, sharding=NamedSharding(self._mesh, STREAMED.batches)
-            ),
-        )
+    return Trainer(generator_task(model), config, feed, devices)
 
 
 def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:

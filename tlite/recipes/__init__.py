@@ -5,4 +5,6 @@ from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.kinds import RECIPES, open_recipe, start
 from tlite.recipes.translator import TranslatorRecipe
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+__all__ = [
+    "RECIPES", "ClassifierRecipe", "GeneratorRecipe", "TranslatorRecipe", "open_recipe", "start"
+]  # fmt: skip

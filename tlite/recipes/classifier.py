@@ -26,7 +26,6 @@ from tlite.recipes.finetuning import (
     taken_from,
 )
 from tlite.recipes.loading import check_member
-from tlite.recipes.ngrams import learn_words, rows_of_ngrams, with_ngrams
 from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
 from tlite.text import (
@@ -35,15 +34,19 @@ from tlite.text import (
     NgramTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    select_vocabulary,
     sentences,
 )
+from tlite.text.ngrams import is_of_words
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import Run, open_run
+from tlite.training.step import in_batches
 
 CHUNK = 10_000  # texts that are encoded at a time
+ROWS = "wide.word_rows", "wide.character_rows"
 
 
 class ClassifierRecipe(Recipe):
@@ -116,9 +119,6 @@ class ClassifierRecipe(Recipe):
         task = classifier_task(self.experiment.model, self.experiment.training.label_smoothing)
         return Trainer(task, self.experiment.training, data)
 
-    def validation(self):
-        return self.batches(self.data.validation)
-
     def batches(self, examples: Iterable[Example]):
         """Every example that has a class once: (tokens, labels, weights), each (N, B, ...)."""
         tokens, labels = encode_examples(self.experiment, self.tokenizer, examples)
@@ -147,11 +147,9 @@ class ClassifierRecipe(Recipe):
         models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
-    def report(self, batches) -> None:
+    def report(self, batches, parameters, step) -> None:
         """Accuracy beside the baseline's, and the curves, at the end of training."""
-        parameters, step = self.parameters("best")
         means = validate(self.trainer, parameters, batches)
-        print(f"best checkpoint: step {step:,}")
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
@@ -307,11 +305,9 @@ def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[
 
 def probabilities(model, tokens: np.ndarray) -> np.ndarray:
     """Probabilities of the classes (N, C)."""
-    batches, _, weights = labelled_batches(
-        tokens, np.zeros(len(tokens), np.int32), min(EVALUATION_BATCH, len(tokens)), 1
-    )
+    batches = in_batches(tokens, min(EVALUATION_BATCH, len(tokens)))
     rows = np.asarray(jax.nn.softmax(_logits_of_batches(model, batches)))
-    return rows.reshape(-1, rows.shape[-1])[np.asarray(weights).ravel() > 0]
+    return rows.reshape(-1, rows.shape[-1])[: len(tokens)]
 
 
 @jax.jit  # once for all members
@@ -385,3 +381,56 @@ def _table(counts: np.ndarray, classes: list[str]) -> str:
     for name, row in zip(classes, counts, strict=True):
         rows.append(f"{name:>{width}}" + "".join(f"{n:>{width},}" for n in row))
     return "\n".join(rows)
+
+
+# The linear model of n-grams beside the transformer, found before it is trained
+
+
+def learn_words(settings: Words, texts: Iterable[str]) -> IndexTokenizer:
+    """The words of the texts, and their n-grams where they are asked for."""
+    frequency, marks = settings.min_document_frequency, settings.marks
+    if not settings.has_ngrams:
+        return IndexTokenizer(select_vocabulary(texts, frequency, marks), marks=marks)
+    sizes = settings.word_ngrams, settings.character_ngrams
+    return NgramTokenizer.learn(texts, frequency, *sizes, marks)
+
+
+def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
+    """How many n-grams of words and of characters the model has.
+
+    Raises:
+        UserError: it can't have them.
+    """
+    is_transformer = isinstance(experiment.model, ClassifierConfig)
+    if not isinstance(tokenizer, NgramTokenizer):
+        if experiment.ngram_l2 != ClassifierExperiment.ngram_l2:
+            print("warning: --ngram-l2 has no effect without --word-ngrams or --character-ngrams")
+        return dict.fromkeys(ROWS, 0) if is_transformer else {}
+    if not is_transformer:
+        raise UserError("n-grams stand beside a transformer: use --bigrams of this model instead")
+    if experiment.sentences or experiment.model.wide.bigrams:
+        other = "--sentences" if experiment.sentences else "--wide.bigrams"
+        raise UserError(f"n-grams are of whole texts and take the place of bigrams: no {other}")
+    if not tokenizer.ngrams:
+        raise UserError("no n-gram is in so many texts: lower --min-document-frequency")
+    of_words = sum(is_of_words(ngram) for ngram in tokenizer.ngrams)
+    return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
+
+
+def with_ngrams(
+    recipe: Recipe, members: TrainState, tokens: np.ndarray, labels: np.ndarray
+) -> TrainState:
+    """A classifier run's members, all with the linear model that fits the training texts."""
+    from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
+
+    experiment, model = recipe.experiment, recipe.experiment.model
+    first = model.vocabulary_size + model.wide.word_rows
+    sizes = [size for size in (first, model.wide.character_rows) if size]
+    features = tokens[:, model.context :]
+    weights, bias = fit_bags_of_words(
+        features, labels, sizes, model.num_classes, experiment.ngram_l2
+    )
+    found = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
+    found |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
+    print(f"a linear model of {sum(sizes):,} words and n-grams stands beside the transformer")
+    return start_from(recipe.trainer, found, members)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite.data import every_window
 from tlite.data.labelled import LabelledText
 from tlite.data.reading import decoded, limited, pieces
 from tlite.errors import UserError, disk_errors
@@ -34,6 +35,8 @@ from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
 from tlite.training.checkpoints import from_named, to_named
 from tlite.training.loop import fit
+from tlite.training.runs import sha256
+from tlite.training.step import in_batches
 
 LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time
@@ -56,13 +59,13 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     config = model.config
     length = min(config.context, LONGEST, len(tokens) - 1)
     size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
-    if begun:
-        batches = _begun_batches(tokens, tokenizer.bos_id, length, size)
-    else:
-        batches = validation_batches(tokens, length, size, 1)
+    windows = every_window(np.r_[tokenizer.bos_id, tokens] if begun else tokens, length)
+    if begun:  # each of them is
+        windows = np.copy(windows[0]), *windows[1:]
+        windows[0][:, 0] = tokenizer.bos_id
     score = jax.jit(generator_task(config).evaluate)
     totals: dict[str, float] = {}
-    for batch in zip(*batches, strict=True):
+    for batch in zip(*in_batches(windows, size), strict=True):
         for name, sums in score(model, batch).items():
             totals[name] = totals.get(name, 0.0) + float(np.asarray(sums, np.float64).sum())
     loss, right = (totals[name] / totals["count"] for name in ("loss", "accuracy"))
@@ -73,17 +76,6 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
         f"{totals['loss'] / math.log(2) / max(size, 1):.4f} bits per byte, "
         f"accuracy {100 * right:.1f} %, {totals['count']:,.0f} tokens in windows of {length:,}"
     )
-
-
-def _begun_batches(tokens: np.ndarray, mark: int, length: int, size: int):
-    """Every token as a target once, in windows that begin with a mark: each (N, B, T)."""
-    number = -(-len(tokens) // (length * size)) * size
-    targets = np.zeros(number * length, np.int32)
-    targets[: len(tokens)] = tokens
-    weights = (np.arange(targets.size) < len(tokens)).astype(np.float32)
-    targets = targets.reshape(number, length)
-    inputs = np.concatenate([np.full((number, 1), mark), targets[:, :-1]], axis=1)
-    return [jnp.asarray(a.reshape(-1, size, length)) for a in (inputs, targets, weights)]
 
 
 def export(
@@ -148,8 +140,7 @@ def taken_from(
         raise UserError(told.no_tokenizer)
     digest = hashlib.sha256()
     for path in sorted(told.folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(sha256(path)))
     if settings.sha256 not in ("", digest.hexdigest()):
         raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
     place = os.path.abspath(settings.folder) if os.path.isdir(settings.folder) else settings.folder

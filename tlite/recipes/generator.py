@@ -187,11 +187,9 @@ class GeneratorRecipe(Recipe):
             return self.trainer.init()
         return start_from(self.trainer, taken_from(settings, self.experiment.model)[1])
 
-    def report(self, batches) -> None:
+    def report(self, batches, parameters, step) -> None:
         """Validation loss, perplexity, a sample, and the pictures, at the end of training."""
         run = self.run
-        parameters, step = self.parameters("best")
-        print(f"best checkpoint: step {step:,}")
         sums = self.trainer.evaluate(parameters, batches)  # the pictures need them too
         means = self.means(parameters, batches, find=lambda *_: means_of(sums))
         print(describe("validation", means, self.unit))

@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from tlite.config import to_dict
 from tlite.data.corpus import Corpus
 from tlite.data.files import locate
 from tlite.data.manifest import NAME as MANIFEST
-from tlite.errors import UserError
+from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.parallel import processes
 from tlite.recipes.classifier import ClassifierRecipe
@@ -22,10 +23,18 @@ from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_
 from tlite.recipes.translator import TranslatorRecipe
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, to_named
-from tlite.training.loop import host_copy, restore, selection_scores
+from tlite.training.loop import selection_scores
 from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
 from tlite.training.precision import choose_precision, choose_products
-from tlite.training.runs import Run, create_run, new_folder, open_run, rewrite_config
+from tlite.training.runs import (
+    Run,
+    create_run,
+    kept,
+    new_folder,
+    open_run,
+    read_config,
+    replace_json,
+)
 
 RECIPES = {
     kind.experiment_type: kind for kind in (GeneratorRecipe, ClassifierRecipe, TranslatorRecipe)
@@ -89,7 +98,7 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     where = str(run.folder.resolve())
     same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
     recipe = kind(run, kind.load_tokenizer(run), data)
-    if steps is not None:
+    if steps is not None and processes.is_first():
         save_steps(run)
     return recipe
 
@@ -168,8 +177,7 @@ def with_steps(run: Run, steps: int) -> Run:
     Raises:
         UserError: they can't be: the steps before would have been others, or more are done.
     """
-    if reason := processes.of_first(lambda: _reason_against(run, steps)):
-        raise UserError(reason)
+    processes.of_first(lambda: _check_steps(run, steps))
     training = dataclasses.replace(run.experiment.training, steps=steps)
     return dataclasses.replace(
         run, experiment=dataclasses.replace(run.experiment, training=training)
@@ -177,24 +185,24 @@ def with_steps(run: Run, steps: int) -> Run:
 
 
 def save_steps(run: Run) -> None:
-    """Write the steps of `with_steps` to config.json, at once or not at all.
+    """Write the experiment of `with_steps` to config.json, whenever a kill comes: or nothing.
 
     Raises:
-        UserError: the run is being trained by another process, or can't be written.
+        UserError: the run is being trained by another process, or can't be read or written.
     """
-    if not processes.is_first():
-        return
+    path = run.folder / "config.json"
     # While this one has the metrics, no other trains.
-    with MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext():
-        rewrite_config(run)
+    alone = MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext()
+    with alone, disk_errors(run.folder):
+        replace_json(path, read_config(path) | {"experiment": kept(run.experiment)})
 
 
-def _reason_against(run: Run, steps: int) -> str | None:
+def _check_steps(run: Run, steps: int) -> None:
     training = run.experiment.training
     if steps == training.steps:
-        return None
+        return
     if training.schedule == "cosine":
-        return (
+        raise UserError(
             f"--steps can't be {steps:,} where a run has {training.steps:,} with a cosine: that "
             "would have had another learning rate at every step before; only a constant or an "
             "inverse_sqrt schedule can go on"
@@ -202,11 +210,10 @@ def _reason_against(run: Run, steps: int) -> str | None:
     try:
         dataclasses.replace(training, steps=steps)
     except ValueError as error:
-        return f"--{error}"
+        raise UserError(f"--{error}") from error
     done = max(Checkpoints(run.checkpoints).steps(), default=0)
     if steps < done:
-        return f"--steps must be at least {done:,}: {run.folder} has done as many"
-    return None
+        raise UserError(f"--steps must be at least {done:,}: {run.folder} has done as many")
 
 
 def take_member(recipe: Recipe, member: int) -> Recipe:
@@ -219,16 +226,14 @@ def take_member(recipe: Recipe, member: int) -> Recipe:
     if processes.count() > 1:
         raise UserError("a member is taken by one process: name it without the others first")
     check_member(member, training.seeds)
-    experiment = dataclasses.replace(recipe.experiment, training=training.of_member(member))
-    with Checkpoints(run.checkpoints) as checkpoints:
-        if not checkpoints.steps():
-            raise UserError(f"{run.folder} has no checkpoint yet")
-        members, step = restore(recipe.trainer, checkpoints)
+    training = dataclasses.replace(training, seed=training.members[member], seeds=1)
+    experiment = dataclasses.replace(recipe.experiment, training=training)
+    step, trees = Checkpoints(run.checkpoints).load(to_named(recipe.trainer.member_shapes))
     lines = [split_member(n, member) for n in iterate_metrics(run.metrics) if n["step"] <= step]
     validated = [n for n in lines if n["split"] == "validation" and n["step"] == step]
     if not (scores := selection_scores(experiment.training, validated)):
         raise UserError(f"{run.metrics} has no validation at step {step}")
-    alone = to_named(jax.tree.map(lambda a: a[member : member + 1], host_copy(members)))
+    alone = jax.tree.map(lambda a: np.asarray(a)[member : member + 1], trees)
 
     def fill(new: Run) -> None:
         with MetricsFile(new.metrics) as metrics:

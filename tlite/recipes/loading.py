@@ -143,7 +143,7 @@ def read_parameters(
     """
     wanted = wanted or _on_host(run)
     totals: dict[str, np.ndarray] = {}
-    with open_checkpoints(run) as checkpoints:
+    with Checkpoints(run.checkpoints, run.experiment.training) as checkpoints:
         steps = checkpoint_steps(run, checkpoints, checkpoint)
         for step in steps:
             found, trees = checkpoints.load({"parameters": wanted}, step)
@@ -155,12 +155,6 @@ def read_parameters(
                 totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
     mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
     return {name: jax.device_put(a, wanted[name].sharding) for name, a in mean.items()}, steps[-1]
-
-
-def open_checkpoints(run: Run) -> Checkpoints:
-    """A run's checkpoints, to read."""
-    training = run.experiment.training
-    return Checkpoints(run.checkpoints, every=training.evaluate_every, end=training.steps)
 
 
 def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:

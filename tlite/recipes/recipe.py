@@ -94,13 +94,17 @@ class Recipe(ABC):
     def make_trainer(self) -> Trainer:
         """The compiled core for this model and its training data."""
 
-    @abstractmethod
     def validation(self) -> Any:
         """Batches that hold all of the validation part once."""
+        return self.batches(self.data.validation)
+
+    def batches(self, examples: Iterable) -> Any:
+        """Batches that hold each of the examples once."""
+        raise NotImplementedError
 
     @abstractmethod
-    def report(self, batches) -> None:
-        """What is printed and drawn at the end of training."""
+    def report(self, batches, parameters: dict, step: int) -> None:
+        """What is printed and drawn at the end of training, of the best checkpoint."""
 
     @abstractmethod
     def evaluate(
@@ -163,31 +167,18 @@ class Recipe(ABC):
 
         `later` steps of a study's other runs come after it, for the estimate of the time.
         """
-        run, trainer, config = self.run, self.trainer, self.experiment.training
+        run, trainer = self.run, self.trainer
         trainer.check_fits()
-        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
-        tokens = len(self.tokenizer)
-        rows = getattr(self.experiment.model, "vocabulary_size", tokens)
-        padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
-        print(f"{tokens:,} tokens in the vocabulary{padded}")
-        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
-        print(
-            f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
-            f"{self._own_parts()} on "
-            f"{trainer.mesh.size} {jax.default_backend()} device(s), "
-            f"run folder {run.folder}"
-        )
-        settings = getattr(self.experiment, "pretraining", None)
-        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
-            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
-        if told := few_scored(*self.scored):
-            print(told)
+        self.tell_what_is_trained()
         batches = self.validation()
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
                 fit(trainer, run.folder, batches, *starts, profile=profile, later=later)
-            self.save_examples(batches)
+            parameters, step = self.parameters()
+            sums = self.sums_by_example(parameters, batches)
+            if processes.is_first():  # for `compare`
+                save_examples(run.folder, step, sums)
         except Interrupted as stop:
             going_on = command("train", "--resume", resumable(run.metrics))
             stop.args = (f"{stop}; go on: {going_on}",)
@@ -195,22 +186,33 @@ class Recipe(ABC):
         if told := overfitted(read_metrics(run.metrics, most=1000)):
             print(told)
         if report:
-            self.report(batches)
+            print(f"best checkpoint: step {step:,}")
+            self.report(batches, parameters, step)
 
-    def save_examples(self, batches: Any) -> None:
-        """Keep what the best checkpoint's validation finds of each example, for `compare`."""
-        parameters, step = self.parameters()
-        sums = self.sums_by_example(parameters, batches)
-        if processes.is_first():
-            save_examples(self.run.folder, step, sums)
+    def tell_what_is_trained(self) -> None:
+        """Print the sizes of model, data and training, and where the run lies."""
+        run, trainer, config = self.run, self.trainer, self.experiment.training
+        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
+        tokens = len(self.tokenizer)
+        rows = getattr(self.experiment.model, "vocabulary_size", tokens)
+        padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
+        print(f"{tokens:,} tokens in the vocabulary{padded}")
+        print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
+        parts = "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
+        print(
+            f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
+            f"{parts} on {trainer.mesh.size} {jax.default_backend()} device(s), "
+            f"run folder {run.folder}"
+        )
+        settings = getattr(self.experiment, "pretraining", None)
+        if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
+            print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
+        if told := few_scored(*self.scored):
+            print(told)
 
     def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
         """What a validation finds of each example, by member (M, E)."""
-        return self.trainer.evaluate_each(parameters, batches)
-
-    def _own_parts(self) -> str:
-        """Which attention the model has, and which functions and parts of the user's."""
-        return "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
+        return self.trainer.evaluate(parameters, batches, each=True)
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
         """The members' parameters at a checkpoint, on the trainer's devices, and its step.

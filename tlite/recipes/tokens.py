@@ -1,6 +1,5 @@
 """What a generator reads: its tokenizer, and the parts of a text or of a corpus on disk."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property, lru_cache
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -24,6 +22,8 @@ from tlite.pretrained.tokenizer_files import open_tokenizer, plain
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
 from tlite.text.tokenizer import read_saved
 from tlite.training.feed import StreamedFeed
+from tlite.training.runs import sha256
+from tlite.training.step import in_batches
 
 SAMPLED = 1  # stream of the random numbers that an estimate is drawn with
 SHOWN = 2**16  # tokens of a corpus that pictures are drawn of
@@ -167,17 +167,13 @@ class TextPart:
 
     def batches(self, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """The scored windows, (N, B, T) each: whole windows of weight 0 fill up the last batch."""
-        windows = self.scored()
-        missing = -len(windows[0]) % size
-        padded = (np.pad(a, [(0, missing), (0, 0)]) for a in windows)
-        return tuple(jnp.asarray(a.reshape(-1, size, self.context)) for a in padded)
+        return in_batches(self.scored(), size)
 
     def sampled_batches(self, number: int, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
         """At least so many random windows, (N, B, T) each."""
         windows = self.drawn(-(-number // size) * size).astype(np.int32)
-        shaped = (a.reshape(-1, size, self.context) for a in (windows[:, :-1], windows[:, 1:]))
-        inputs, targets = map(jnp.asarray, shaped)
-        return inputs, targets, jnp.ones(inputs.shape)
+        inputs, targets = windows[:, :-1], windows[:, 1:]
+        return in_batches((inputs, targets, np.ones(inputs.shape, np.float32)), size)
 
 
 @dataclass(eq=False)
@@ -254,8 +250,7 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
     if of.kind == "pretrained":
         return open_tokenizer(of.path, of.sha256)[0]
     tokenizer = load_tokenizer(of.path)
-    digest = hashlib.sha256(Path(of.path).read_bytes()).hexdigest()
-    if of.sha256 not in ("", digest):
+    if of.sha256 not in ("", sha256(Path(of.path))):
         raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
     return tokenizer
 

@@ -96,9 +96,6 @@ class TranslatorRecipe(Recipe):
             raise UserError(str(error)) from error
         return Trainer(task, training, self.buckets)
 
-    def validation(self):
-        return self.batches(self.data.validation)
-
     def batches(self, pairs: list[Pair]):
         """Every pair once: (sources, targets), each (N, B, ...)."""
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
@@ -108,11 +105,11 @@ class TranslatorRecipe(Recipe):
     def tokens_per_example(self) -> int:
         return 1  # a batch is counted in tokens
 
-    def train(self, profile: int = 0, **settings) -> None:
+    def tell_what_is_trained(self) -> None:
         share = padding_share(self.buckets, self.experiment.model.symbols.pad)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
-        super().train(profile, **settings)
+        super().tell_what_is_trained()
 
     def measure(self, parameters, means) -> dict[str, np.ndarray]:
         """Of the greedy translations of the first validation sentences, by member."""
@@ -137,12 +134,10 @@ class TranslatorRecipe(Recipe):
         lowercase = self.experiment.tokenizer.lowercase
         return [pair.target.lower() if lowercase else pair.target for pair in pairs]
 
-    def report(self, batches) -> None:
+    def report(self, batches, parameters, step) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
         from tlite.pictures import plot_schedule  # matplotlib is slow to import
 
-        parameters, step = self.parameters("best")
-        print(f"best checkpoint: step {step:,}")
         pairs = self.data.validation
         found = self.print_scores("validation", pairs, batches, parameters)
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)

@@ -17,13 +17,13 @@ from tlite.errors import UserError
 from tlite.pictures import Picture
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
-from tlite.recipes.loading import open_checkpoints
 from tlite.recipes.recipe import Recipe
 from tlite.recipes.tokens import prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe, encode_sources
 from tlite.report import models, parts
 from tlite.report.page import PAGE, Page, new_page, unused
 from tlite.text import NgramTokenizer
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
 from tlite.training.optimizer import learning_rates
 
@@ -96,7 +96,7 @@ def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
     lines = [*iterate_metrics(run.run.metrics, "validation")]
     found = next((split_member(line, member) for line in lines if line["step"] == step), {})
     told = [form.format(found[n]) for n, form in SCORES.items() if found.get(n) is not None]
-    with open_checkpoints(run.run) as checkpoints:
+    with Checkpoints(run.run.checkpoints, run.experiment.training) as checkpoints:
         best = checkpoints.best_step() == step
     by = run.experiment.training.select.replace("_", " ")
     least = f", the best of {len(lines)} validations by {by}" if best else ""
@@ -136,7 +136,7 @@ def draw_generator_run(
         tokens = tokens[:length]
     prompt = prompt_tokens(tokenizer, run.experiment.prompt)
     models.tell_continued(page, model, tokenizer, prompt, **run.sampling())
-    with open_checkpoints(run.run) as checkpoints:
+    with Checkpoints(run.run.checkpoints, run.experiment.training) as checkpoints:
         steps = checkpoints.steps()
     by_step = ((s, run.trainer.models(run.parameters(str(s))[0])[member]) for s in steps)
     models.draw_generator(page, model, tokenizer, tokens, by_step if len(steps) > 1 else ())

@@ -6,27 +6,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tlite.training.classifier import classifier_task, labelled_batches
     from tlite.training.config import TrainingConfig
-    from tlite.training.generator import generator_task, sampled_batches, validation_batches
+    from tlite.training.generator import generator_task, validation_batches
     from tlite.training.step import Task, TrainState
     from tlite.training.trainer import Trainer
 
 FILES = {
-    "classifier": ("classifier_task", "labelled_batches"),
-    "config": ("TrainingConfig",),
-    "generator": ("generator_task", "sampled_batches", "validation_batches"),
-    "step": ("Task", "TrainState"),
-    "trainer": ("Trainer",),
+    "classifier_task": "classifier",
+    "generator_task": "generator",
+    "labelled_batches": "classifier",
+    "Task": "step",
+    "Trainer": "trainer",
+    "TrainingConfig": "config",
+    "TrainState": "step",
+    "validation_batches": "generator",
 }
-__all__ = [name for names in FILES.values() for name in names]
+"""Which file has what is offered; imported, and JAX with it, when it is asked for."""
+__all__ = [*FILES]
 
 
 def __getattr__(name: str):
-    """They are imported, and JAX with them, when they are asked for."""
-    for file, names in FILES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"tlite.training.{file}"), name)
+    if name in FILES:
+        return getattr(importlib.import_module(f"tlite.training.{FILES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *(name for names in FILES.values() for name in names)})
+    return sorted({*globals(), *FILES})

@@ -31,6 +31,7 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
+from tlite.training.config import TrainingConfig
 from tlite.training.runs import sha256
 from tlite.training.step import TrainState
 
@@ -40,6 +41,7 @@ WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
 DELETING = "deleting"
 TEMPORARY = ".orbax-checkpoint-tmp"
 UNFINISHED = re.compile(rf"{DELETING}|\d+({re.escape(TEMPORARY)}|\.writing|\.deleting)\S*")
+EACH = TrainingConfig(evaluate_every=1)
 CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
 
 Trees = dict[str, dict[str, Any]]
@@ -58,19 +60,15 @@ class Checkpoints:
     time; who reads waits for no one, unless what is loaded is divided over processes.
 
     Args:
-        last: how many are kept beside the best.
-        every: steps between two that count: one in between is of an interruption, or of the end of
-            a run that may be given more steps. It is kept until the next, as if it had not been.
-        end: the run's last step, which counts as best and as last whatever `every` is.
+        config: says how many are kept beside the best, and which count: one in between is of an
+            interruption, or of the end of a run that may be given more steps. It is kept until the
+            next, as if it had not been. Unless given each counts.
     """
 
-    def __init__(
-        self, folder: Path, *, writing: bool = False, last: int = 2, every: int = 1, end: int = 0
-    ):
-        self.folder, self._writing = folder.absolute(), writing
-        self._last, self._every, self._end = last, every, end
+    def __init__(self, folder: Path, config: TrainingConfig = EACH, *, writing: bool = False):
+        self.folder, self._config, self._writing = folder.absolute(), config, writing
         self._manager: ocp.CheckpointManager | None = None
-        self._saving, self._policy = 0, KeepPolicy(last, every)
+        self._saving, self._policy = 0, KeepPolicy(config)
         if writing and is_first():
             with disk_errors(folder):
                 folder.mkdir(exist_ok=True)
@@ -94,7 +92,7 @@ class Checkpoints:
                 raise RuntimeError(f"Orbax has not saved step {step}")
 
     def _open_manager(self) -> ocp.CheckpointManager:
-        self._policy = KeepPolicy(self._last, self._every, self._scores())
+        self._policy = KeepPolicy(self._config, self._scores())
         options = ocp.CheckpointManagerOptions(
             create=False,
             lightweight_initialize=True,
@@ -182,7 +180,7 @@ class Checkpoints:
         return self._counted(self._scores()) or self._steps()
 
     def _counted(self, steps: Iterable[int]) -> list[int]:
-        return [s for s in steps if s % self._every == 0 or s == self._end] or list(steps)
+        return list(filter(self._config.is_regular, steps)) or list(steps)
 
     def _scores(self) -> dict[int, float]:
         """What the seals say, oldest first; damaged ones are passed over."""
@@ -275,7 +273,7 @@ class Checkpoints:
 
     def _put_right(self, step: int) -> None:
         whole = {other: score for other, score in self._scores().items() if other <= step}
-        kept = KeepPolicy(self._last, self._every, whole).kept(whole)
+        kept = KeepPolicy(self._config, whole).kept(whole)
         with disk_errors(self.folder):
             for other in self._steps():
                 path = self.folder / str(other)
@@ -294,8 +292,7 @@ class KeepPolicy(PreservationPolicy):
     """What Orbax keeps: the newest, the last few and the best of those that count, and any without
     a score, which is damaged."""
 
-    last: int
-    every: int
+    config: TrainingConfig
     scores: dict[int, float] = field(default_factory=dict)
 
     def should_preserve(self, checkpoints, *, context) -> list[bool]:
@@ -307,9 +304,9 @@ class KeepPolicy(PreservationPolicy):
     def kept(self, steps: Iterable[int]) -> set[int]:
         """Which of the steps are kept; there is at least one."""
         known = sorted(steps)
-        counted = [step for step in known if step % self.every == 0]
+        counted = [step for step in known if step % self.config.evaluate_every == 0]
         best = {least(self.scores, counted)} if counted else set()
-        return {known[-1], *counted[-self.last :], *best}
+        return {known[-1], *counted[-self.config.keep :], *best}
 
 
 def least(scores: dict[int, float], steps: Iterable[int]) -> int:

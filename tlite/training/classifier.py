@@ -12,7 +12,7 @@ from tlite.models import (
     TransformerClassifier,
     make_model,
 )
-from tlite.training.step import Task, scores
+from tlite.training.step import Task, in_batches, scores
 
 
 def classifier_task(
@@ -82,12 +82,5 @@ def join_sentences(logits, written):
 
 def labelled_batches(tokens: np.ndarray, labels: np.ndarray, batch_size: int, num_shards: int):
     """Every text once: (tokens, labels, weights), each (N, B, ...); the last batch is filled up."""
-    size = -(-batch_size // num_shards) * num_shards
-    missing = -len(tokens) % size
-    weights = np.r_[np.ones(len(tokens), np.float32), np.zeros(missing, np.float32)]
-    filled = [
-        np.concatenate([a, np.zeros((missing, *a.shape[1:]), a.dtype)]) for a in (tokens, labels)
-    ]
-    return jax.tree.map(
-        lambda a: jnp.asarray(a.reshape(-1, size, *a.shape[1:])), (*filled, weights)
-    )
+    weights = np.ones(len(tokens), np.float32)
+    return in_batches((tokens, labels, weights), batch_size, num_shards)

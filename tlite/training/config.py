@@ -119,7 +119,3 @@ class TrainingConfig:
     def members(self) -> range:
         """The seeds of the models that are trained side by side."""
         return range(self.seed, self.seed + self.seeds)
-
-    def of_member(self, member: int) -> "TrainingConfig":
-        """The config of one of the models, alone."""
-        return dataclasses.replace(self, seed=self.members[member], seeds=1)

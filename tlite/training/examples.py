@@ -31,7 +31,7 @@ def save_examples(folder: Path, step: int, sums: dict[str, Float[np.ndarray, "M 
     """Write those that count into a run's folder: the file is there whole, or as it was before.
 
     Args:
-        sums: as `Trainer.evaluate_each` gives them, `count` among them.
+        sums: as `Trainer.evaluate` gives those of each, `count` among them.
     """
     counts = sums["count"][0] > 0  # the last batch is filled up
     kept = {name: np.asarray(values)[:, counts] for name, values in sums.items()}

@@ -39,6 +39,15 @@ STREAMED = Streamed(PartitionSpec(), PartitionSpec("member", None, None, BATCH_A
 """Where streamed data lies."""
 
 
+def streamed_shapes(shape: tuple[int, ...], dtype: Any, mesh: Mesh) -> Streamed:
+    """Batches of this shape (M, N, A, B, ...), for a compilation ahead of time."""
+    of_first, of_batches = (NamedSharding(mesh, spec) for spec in STREAMED)
+    return Streamed(
+        jax.ShapeDtypeStruct((), jnp.int32, sharding=of_first),
+        jax.ShapeDtypeStruct(shape, dtype, sharding=of_batches),
+    )
+
+
 class ResidentFeed:
     """The same arrays for every call; each step draws its batch from them."""
 
@@ -46,16 +55,12 @@ class ResidentFeed:
     specs = RESIDENT
 
     def __init__(self, data: Any, mesh: Mesh):
-        self._data = put(jax.tree.map(jnp.asarray, data), mesh, RESIDENT)
-        self.nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self._data))
+        self.shapes = put(jax.tree.map(jnp.asarray, data), mesh, RESIDENT)
+        self.nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.shapes))
 
     def at(self, step: int, num_steps: int) -> Any:
         """What the call for these steps reads."""
-        return self._data
-
-    def shapes(self) -> Any:
-        """What `at` gives, for a compilation ahead of time."""
-        return self._data
+        return self.shapes
 
     def close(self) -> None:
         pass
@@ -79,15 +84,13 @@ class StreamedFeed:
         mesh: Mesh,
     ):
         self._read, self._config = read, config
-        self._first = NamedSharding(mesh, STREAMED.first)
-        self._sharding = NamedSharding(mesh, STREAMED.batches)
         one = read(config.seed, 0, slice(0, 1))
         sizes = config.seeds, config.accumulate, config.batch_size
         of_step = one.nbytes * np.prod(sizes)
         self.most_steps = int(max(1, min(MAX_STEPS, BUFFER_BYTES // of_step)))
-        self._shape = (sizes[0], self.most_steps, *sizes[1:], *one.shape[1:])
-        self._dtype = one.dtype
-        parts = self._sharding.addressable_devices_indices_map(self._shape).values()
+        shape = sizes[0], self.most_steps, *sizes[1:], *one.shape[1:]
+        self.shapes = streamed_shapes(shape, one.dtype, mesh)
+        parts = self.shapes.batches.sharding.addressable_devices_indices_map(shape).values()
         self._parts = {self._part(index) for index in parts}
         self._thread = ThreadPoolExecutor(1)
         self._ready: dict[int, Future] = {}
@@ -105,21 +108,24 @@ class StreamedFeed:
             if ahead not in self._ready:
                 self._ready[ahead] = self._thread.submit(self._read_step, ahead)
         read = [self._ready.pop(s).result() for s in range(step, step + num_steps)]
+        first, all_batches = self.shapes
 
         def of_device(index):
             batches = [arrays[self._part(index)] for arrays in read]
             members, *sizes = batches[0].shape
-            buffer = np.zeros((members, self.most_steps, *sizes), self._dtype)
+            buffer = np.zeros((members, self.most_steps, *sizes), all_batches.dtype)
             for place, batch in enumerate(batches):
                 buffer[:, place] = batch
             return buffer
 
-        batches = jax.make_array_from_callback(self._shape, self._sharding, of_device)
-        return Streamed(jax.device_put(np.int32(step), self._first), batches)
+        lies = all_batches.sharding
+        batches = jax.make_array_from_callback(all_batches.shape, lies, of_device)
+        return Streamed(jax.device_put(np.int32(step), first.sharding), batches)
 
     def _part(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
         """What a device has of the members, and of the rows of a batch."""
-        (first, last, _), (start, stop, _) = (index[a].indices(self._shape[a]) for a in (0, 3))
+        shape = self.shapes.batches.shape
+        (first, last, _), (start, stop, _) = (index[a].indices(shape[a]) for a in (0, 3))
         return first, last, start, stop
 
     def _read_step(self, step: int) -> dict[tuple, Integer[np.ndarray, "M A R ..."]]:
@@ -132,13 +138,6 @@ class StreamedFeed:
             return np.array([[self._read(seed, step, part) for part in rows] for seed in seeds])
 
         return {part: read(*part) for part in self._parts}
-
-    def shapes(self) -> Streamed:
-        """What `at` gives, for a compilation ahead of time."""
-        return Streamed(
-            jax.ShapeDtypeStruct((), jnp.int32, sharding=self._first),
-            jax.ShapeDtypeStruct(self._shape, self._dtype, sharding=self._sharding),
-        )
 
     def close(self) -> None:
         """End the thread."""

@@ -1,14 +1,12 @@
 """The task of a language model: predict each next token of a long text."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
 
 from tlite import functional as F
 from tlite.data import draw_windows, every_window
 from tlite.models import GeneratorConfig, TransformerGenerator
-from tlite.training.step import Task, scores
+from tlite.training.step import Task, in_batches, scores
 
 
 def generator_task(
@@ -56,14 +54,4 @@ def generator_task(
 
 def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
     """Every token of the validation part once: (inputs, targets, weights), each (N, B, T)."""
-    size = -(-batch_size // num_shards) * num_shards
-    windows = every_window(tokens, context, multiple_of=size)
-    return jax.tree.map(lambda a: jnp.asarray(a.reshape(-1, size, context)), windows)
-
-
-def sampled_batches(rng, tokens: Int[Array, "N"], context: int, num_windows: int, batch_size: int):
-    """Random windows of the validation part, for an estimate: (inputs, targets, weights)."""
-    num_batches = -(-num_windows // batch_size)
-    inputs, targets = draw_windows(rng, jnp.asarray(tokens), context, num_batches * batch_size)
-    windows = inputs, targets, jnp.ones(inputs.shape)
-    return jax.tree.map(lambda a: a.reshape(num_batches, batch_size, context), windows)
+    return in_batches(every_window(tokens, context), batch_size, num_shards)

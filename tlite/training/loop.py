@@ -2,9 +2,7 @@
 
 import contextlib
 import math
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -70,12 +68,11 @@ def fit(
         Interrupted: by one of these signals; all is saved.
     """
     config, path, first = trainer.config, folder / "metrics.jsonl", processes.is_first()
-    counting = {"last": config.keep, "every": config.evaluate_every, "end": config.steps}
     check_resumable(folder)
     with (
         Interrupt() as interrupt,
         MetricsFile(path) if first else NoMetrics() as metrics,
-        Checkpoints(folder / "checkpoints", writing=True, **counting) as checkpoints,
+        Checkpoints(folder / "checkpoints", config, writing=True) as checkpoints,
     ):
         given = validation, tokens_per_example, measure, profile, later
         loop = Loop(trainer, metrics, checkpoints, *given)
@@ -118,11 +115,8 @@ class Loop:
             self.checkpoints.put_right(step)
         self.metrics.cut_after(step)
         path = self.checkpoints.folder.parent / "metrics.jsonl"
-
-        def found() -> list[float]:
-            return regular_scores(self.trainer.config, iterate_metrics(path, "validation"))
-
-        return members, step, processes.of_first(found)
+        before, config = iterate_metrics(path, "validation"), self.trainer.config
+        return members, step, processes.of_first(lambda: regular_scores(config, before))
 
     def train(
         self, interrupt: "Interrupt", members: TrainState, step: int, scores: list[float]
@@ -276,12 +270,6 @@ def restore(
     return trainer.place(from_named(members, trees)), step
 
 
-def host_copy(members: TrainState) -> TrainState:
-    """Copies that stay when the originals are used up by the next step."""
-    arrays = members._replace(key=None)
-    return jax.tree.map(np.array, jax.device_get(arrays))
-
-
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
     return means_of(trainer.evaluate(parameters, batches))
@@ -304,32 +292,17 @@ def agreed(interrupt: "Interrupt", steps_per_call: int = 0) -> tuple[int, int]:
     return int(found[:, 0].max()), int(found[0, 1])
 
 
-class Interrupt:
-    """Notes the first SIGINT (Ctrl-C), SIGTERM or SIGHUP in `signal`; a second one stops at once.
+class Interrupt(processes.Signals):
+    """Has the first of the signals in `signal`, or 0; a second one stops at once."""
 
-    What a process was told to ignore when it started (by `nohup`, or as a job of a shell in the
-    background) it goes on ignoring.
-    """
+    @property
+    def signal(self) -> int:
+        return self.arrived[0] if self.arrived else 0
 
-    signal = 0
-
-    def __enter__(self):
-        self._before = {}
-        if threading.current_thread() is threading.main_thread():
-            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-                number = getattr(signal, name, None)  # Windows has no SIGHUP
-                if number and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number, _):
-        if self.signal:
+    def _note(self, number, frame):
+        if self.arrived:
             raise KeyboardInterrupt
-        self.signal = int(number)
+        super()._note(number, frame)
 
 
 @contextlib.contextmanager

@@ -104,14 +104,10 @@ class NoMetrics(contextlib.nullcontext):
     def __enter__(self):
         return self
 
-    def cut_after(self, step: int) -> None:
+    def cut_after(self, *_) -> None:
         pass
 
-    def write(self, lines: list[dict]) -> None:
-        pass
-
-    def check(self) -> None:
-        pass
+    write = check = cut_after
 
 
 def end_of_step(path: Path, step: int) -> int:
@@ -161,7 +157,8 @@ def read_metrics(path: Path, most: int | None = None) -> list[dict]:
     """
     if most is None:
         return list(iterate_metrics(path))
-    width = -(-sum(1 for _ in _raw(path, b'"training"')) // most)
+    with path.open("rb") if path.exists() else io.BytesIO() as file:
+        width = -(-sum(b'"training"' in line for line in file) // most)
     return list(thinned(iterate_metrics(path), width))
 
 
@@ -178,11 +175,6 @@ def thinned(lines: Iterable[dict], width: int) -> Iterator[dict]:
             group = []
     if group:
         yield mean_line(group)
-
-
-def _raw(path: Path, word: bytes) -> Iterator[bytes]:
-    with path.open("rb") if path.exists() else io.BytesIO() as file:
-        yield from (line for line in file if word in line)
 
 
 def mean_line(lines: list[dict]) -> dict:

@@ -99,8 +99,17 @@ def whole(shapes: Mapping[str, jax.ShapeDtypeStruct], mesh: Mesh | AbstractMesh)
     ]
 
 
+class Placed:
+    """What a step does to its arrays because of where they lie; here nothing."""
+
+    def unchanged(self, arrays: PyTree) -> PyTree:
+        return arrays
+
+    part = rows = model = gradient = total = gathered = unchanged
+
+
 @dataclass(frozen=True)
-class Replicated:
+class Replicated(Placed):
     """Inside `shard_map` over "data": each of the shards takes its part of a batch."""
 
     num_shards: int
@@ -113,16 +122,6 @@ class Replicated:
             return jax.lax.dynamic_slice_in_dim(a, jax.lax.axis_index("data") * share, share)
 
         return jax.tree.map(rows, batch)
-
-    def rows(self, batch: PyTree) -> PyTree:
-        """What was divided before it came here."""
-        return batch
-
-    def model(self, parameters: dict) -> dict:
-        return parameters
-
-    def gradient(self, gradient: dict) -> dict:
-        return gradient
 
     def total(self, sums: PyTree) -> PyTree:
         """The sums of all shards, in one exchange: what is small is packed into one vector."""
@@ -143,19 +142,18 @@ class Replicated:
 
 
 @dataclass(frozen=True)
-class Sharded:
+class Sharded(Placed):
     """Whole arrays, of which XLA is told how they are divided."""
 
     mesh: Mesh
     specs: dict[str, PartitionSpec]
 
     def part(self, batch: PyTree) -> PyTree:
-        def divided(a):
-            return self._put(a, PartitionSpec(BATCH_AXES, *[None] * (a.ndim - 1)))
+        """The whole batch, divided over the devices."""
+        spec = lambda a: PartitionSpec(BATCH_AXES, *[None] * (a.ndim - 1))  # noqa: E731
+        return jax.tree.map(lambda a: self._put(a, spec(a)), batch)
 
-        return jax.tree.map(divided, batch)
-
-    rows = part
+    rows = part  # also of what was divided before it came here
 
     def model(self, parameters: dict) -> dict:
         """Tables whole: else XLA gathers the activations of all the batch around a look-up."""
@@ -167,11 +165,6 @@ class Sharded:
     def gradient(self, gradient: dict) -> dict:
         """Divided as the parameters are."""
         return {name: self._put(a, self.specs[name]) for name, a in gradient.items()}
-
-    def total(self, sums: PyTree) -> PyTree:
-        return sums
-
-    gathered = total
 
     def _put(self, a, spec: PartitionSpec):
         return jax.lax.with_sharding_constraint(a, NamedSharding(self.mesh, spec))

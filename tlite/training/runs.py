@@ -305,17 +305,6 @@ def kept(experiment) -> dict[str, Any]:
     return content
 
 
-def rewrite_config(run: Run) -> None:
-    """Let config.json hold the run's experiment, whenever a kill comes: the one before, or this.
-
-    Raises:
-        UserError: it can't be read, or written.
-    """
-    path, content = run.folder / "config.json", kept(run.experiment)
-    with disk_errors(run.folder):
-        replace_json(path, read_config(path) | {"experiment": content})
-
-
 def replace_json(path: Path, content: dict) -> None:
     """Let a file hold this, whenever a kill comes: what it held before, or all of this."""
     replace_file(path, json.dumps(content, indent=2).encode())

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
@@ -14,7 +15,7 @@ from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
 from tlite.training.optimizer import make_optimizer, schedule
-from tlite.training.placement import Replicated, Sharded
+from tlite.training.placement import Placed
 from tlite.training.precision import with_precision
 
 INIT, BATCH, DROPOUT = range(3)  # what a seed's key is folded with for each of its uses
@@ -61,6 +62,20 @@ def scores(
     }
 
 
+def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> PyTree[Array]:
+    """Arrays (E, ...) as batches (N, B, ...), of which zeros fill up the last one.
+
+    B is `size`, or the next multiple of `num_shards`.
+    """
+    size = -(-size // num_shards) * num_shards
+
+    def cut(a):
+        filled = np.pad(a, [(0, -len(a) % size), *[(0, 0)] * (a.ndim - 1)])
+        return jnp.asarray(filled.reshape(-1, size, *a.shape[1:]))
+
+    return jax.tree.map(cut, arrays)
+
+
 class TrainState(NamedTuple):
     """Of one member of a run, or, with a leading axis, of all; parameters are arrays by name."""
 
@@ -75,7 +90,7 @@ def train_step(
     task: Task,
     config: TrainingConfig,
     to_model: Callable[[dict[str, Array]], Any],
-    placed: Replicated | Sharded,
+    placed: Placed,
     state: TrainState,
     data: Any,
     step: Int[Array, ""],
@@ -117,7 +132,7 @@ def train_step(
 def batches_of(
     task: Task,
     config: TrainingConfig,
-    placed: Replicated | Sharded,
+    placed: Placed,
     data: Any,
     rng: Key[Array, ""],
     step: Int[Array, ""],

@@ -152,7 +152,7 @@ class Trainer:
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         number = jax.ShapeDtypeStruct((), jnp.int32, sharding=everywhere)
         with self._context():
-            return function.lower(self.member_shapes, self.feed.shapes(), number, number)
+            return function.lower(self.member_shapes, self.feed.shapes, number, number)
 
     def compile(self, placed: TrainState | None = None) -> None:
         """Compile the training program, ahead of time: there can't be a second compilation.
@@ -176,24 +176,18 @@ class Trainer:
             check_fits(batch, needed, self.mesh.local_devices)
         self._compiled_train = compiled
 
-    def evaluate(self, parameters: dict[str, Float[Array, "M ..."]], batches: Any) -> PyTree:
+    def evaluate(
+        self, parameters: dict[str, Float[Array, "M ..."]], batches: Any, *, each: bool = False
+    ) -> PyTree:
         """Sums of `task.evaluate` over batches (N, B, ...); results begin with an axis of members.
 
-        B must be a multiple of `num_shards`.
+        With `each` what is summed up, of each example alone (M, E), by the same program. B must be
+        a multiple of `num_shards`.
         """
-        return self._evaluated(parameters, batches)[0]
-
-    def evaluate_each(
-        self, parameters: dict[str, Float[Array, "M ..."]], batches: Any
-    ) -> dict[str, Float[np.ndarray, "M E"]]:
-        """What `evaluate` sums up, of each example alone, and by the same program."""
-        each = self._evaluated(parameters, batches)[1]
-        return jax.tree.map(lambda a: a.reshape(len(a), -1), each)
-
-    def _evaluated(self, parameters: dict, batches: Any) -> tuple[PyTree, PyTree]:
         with out_of_memory("a batch of the evaluation"), self._context():
             batches = put(batches, self.mesh, PartitionSpec(None, BATCH_AXES))
-            return jax.device_get(self._evaluate(parameters, batches))
+            sums, by_example = jax.device_get(self._evaluate(parameters, batches))
+        return jax.tree.map(lambda a: a.reshape(len(a), -1), by_example) if each else sums
 
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """The members as models, whole in each process."""

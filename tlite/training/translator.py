@@ -11,7 +11,7 @@ from jaxtyping import Int
 from tlite import functional as F
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
 from tlite.text.pairs import pad_tokens
-from tlite.training.step import Buckets, Task, scores
+from tlite.training.step import Buckets, Task, in_batches, scores
 
 
 class Bucket(NamedTuple):
@@ -148,7 +148,4 @@ def pair_batches(
     sources: list[np.ndarray], targets: list[np.ndarray], batch_size: int, num_shards: int
 ):
     """Every pair once: (sources (N, B, S), targets (N, B, T)); the last batch is filled up."""
-    size = -(-batch_size // num_shards) * num_shards
-    empty = [np.zeros(0, np.int32)] * (-len(sources) % size)
-    sides = (pad_tokens(side + empty) for side in (sources, targets))
-    return tuple(jnp.asarray(side.reshape(-1, size, side.shape[1])) for side in sides)
+    return in_batches((pad_tokens(sources), pad_tokens(targets)), batch_size, num_shards)
