@@ -101,11 +101,6 @@ def test_several_files_follow_each_other():
     assert whole(table("a.jsonl"), table("b.tsv")) == 2 * PAIRS
 
 
-def test_columns_are_named_where_the_first_line_does_not():
-    name = lines("a.tsv", [f"{s}\t{t}" for s, t in PAIRS])
-    assert whole(name, columns=("en", "de")) == PAIRS
-
-
 def test_sentences_are_read_in_their_encoding():
     pairs = [("Grüße", "salué")]
     names = [
@@ -115,26 +110,11 @@ def test_sentences_are_read_in_their_encoding():
     assert whole(*names, encoding="latin-1") == pairs
 
 
-def test_lines_that_end_as_on_windows_are_the_same():
-    names = write("a.en", "one\r\ntwo\r\n"), write("a.de", "eins\nzwei")
-    assert whole(*names) == [("one", "eins"), ("two", "zwei")]
-
-
 def test_a_pair_says_where_it_was_read():
     names = sides("a.en", "a.de")
     assert read(training=names, validation=names)[1].where == "line 2 of a.en and a.de"
     name = table("a.jsonl")
     assert read(training=(name,), validation=(name,))[2].where == "row 3 of a.jsonl"
-
-
-@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
-def test_the_held_out_pairs_and_the_rest_are_disjoint_and_complete(fraction):
-    pairs = [(f"number {i}", f"Nummer {i}") for i in range(20)]
-    settings = {"training": sides("a.en", "a.de", pairs=pairs), "validation_fraction": fraction}
-    training, held = (texts(read(part, **settings)) for part in ("training", "validation"))
-    assert len(held) == 20 * fraction
-    assert not set(training) & set(held)
-    assert sorted([*training, *held]) == sorted(pairs)
 
 
 # What is wrong
@@ -179,11 +159,6 @@ def test_text_files_that_make_no_pairs_are_told(names):
     message = complaint(whole, *names)
     assert "text files by twos, a source and its target" in message
     assert message.endswith(", ".join(names))
-
-
-def test_bytes_of_another_encoding_are_named_with_their_line():
-    names = write("a.en", "one\ntwo\n"), write("a.de", b"eins\nzw\xe9i\n")
-    assert re.search(r"a.de is not utf-8 text: line 2 .*0xe9.*latin-1", complaint(whole, *names))
 
 
 @pytest.mark.parametrize("part", ["training", "validation", "test"])
