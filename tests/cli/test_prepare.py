@@ -2,7 +2,6 @@
 
 import json
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +12,6 @@ from tlite.cli.experiment_files import load_experiment
 from tlite.data import Corpus
 
 TEXTS = [f"This is text number {number}, and it ends here." for number in range(40)]
-
-
-@pytest.fixture
-def trained():
-    """No run is needed."""
-    return SimpleNamespace()
 
 
 @pytest.fixture

@@ -53,11 +53,6 @@ def test_a_file_is_read_whatever_stands_in_standard_input(works, tmp_path):
     assert works("translate {run} --input input.txt", b"b b b\n") == expected
 
 
-def test_only_line_ends_divide_the_texts(works):
-    given = "a\u2028b\na\x85b\na\x0cb".encode()
-    assert len(records(works("translate {run} --format jsonl", given))) == 3
-
-
 def test_json_lines_have_the_text_and_its_best_translations(said):
     lines = records(said(f"translate {{run}} {QUOTED} --n-best 3 --format jsonl"))
     assert [line["text"] for line in lines] == TEXTS
@@ -181,11 +176,6 @@ def test_an_empty_line_is_named(fails, tmp_path, content):
         assert message == "tlite: line 2 is empty: there is nothing to translate\n"
 
 
-def test_a_line_that_is_too_long_is_named(fails):
-    message = fails("translate {run}", f"a b\nb a\n{LONG}\n".encode())
-    assert message.startswith("tlite: line 3 has ")
-
-
 @pytest.mark.parametrize(("given", "line"), [(b"a b\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
 def test_what_is_not_utf8_is_told_by_its_line(fails, tmp_path, given, line):
     (tmp_path / "input.txt").write_bytes(given)
@@ -199,15 +189,3 @@ def test_a_run_of_the_other_kind_is_told_without_its_whole_config(fails, command
     message = fails(command)
     assert re.search("(?i)translator", message)
     assert len(message) < 300
-
-
-@pytest.mark.parametrize("change", ["other", "no tokenizer", "missing"])
-def test_a_tokenizer_that_does_not_belong_to_the_run_is_told(fails, copied, change):
-    path = copied / "subwords.json"
-    if change == "missing":
-        path.unlink()
-    elif change == "other":
-        path.write_text(path.read_text().replace("[UNK]", "[unk]"))
-    else:
-        path.write_text("{}")
-    assert str(path) in fails("translate {copied} a", copied=copied)

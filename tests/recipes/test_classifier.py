@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     LABELS,
     LOGISTIC,
@@ -15,7 +16,6 @@ from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
     TRANSFORMER,
-    complaint,
     labelled,
     train,
 )

@@ -8,7 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tests.helpers.recipes import LOGISTIC, TEXTS, complaint, labelled, train
+from tests.helpers.complaints import complaint
+from tests.helpers.recipes import LOGISTIC, TEXTS, labelled, train
 from tlite.recipes import ClassifierRecipe
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -141,12 +142,6 @@ def test_of_identical_texts_one_is_shown(binary, drawn, report):
     assert 3 <= len(shown) == len(set(shown))
 
 
-def test_checkpoints_can_be_chosen(stars, drawn, report):
-    assert report(stars, checkpoint="4").startswith("step 4: ")
-    assert report(stars, checkpoint="last").startswith("step 6: ")
-    assert "no checkpoint 5" in complaint(evaluate, stars, checkpoint="5")
-
-
 # Pictures
 
 
@@ -209,10 +204,6 @@ def test_learning_curves_are_drawn_beside_another_runs(stars, binary, drawn, rep
 
 
 # Mistakes
-
-
-def test_a_member_that_there_is_none_of_is_told(stars):
-    assert "no member 2" in complaint(evaluate, stars, member=2)
 
 
 def test_a_part_without_any_class_is_told(binary):

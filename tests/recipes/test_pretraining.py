@@ -8,12 +8,12 @@ import signal
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
     TRANSFORMER,
     assert_same_state,
-    complaint,
     interrupt,
     labelled,
     resume,

@@ -9,6 +9,7 @@ import signal
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     LOGISTIC,
     STEPS,
@@ -17,7 +18,6 @@ from tests.helpers.recipes import (
     TRANSFORMER,
     assert_has_examples,
     assert_same_state,
-    complaint,
     interrupt,
     labelled,
     resume,
@@ -229,7 +229,3 @@ def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path
     mixed = dataclasses.replace(binary, training=training)
     assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_folder_that_exists_is_refused(binary, tmp_path):
-    assert "exists already" in complaint(start, binary, tmp_path)

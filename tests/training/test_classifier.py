@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from tlite.models import (
-    ClassifierConfig,
     LogisticConfig,
     LogisticRegression,
-    TransformerClassifier,
-    make_model,
 )
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.classifier import (
@@ -249,25 +246,3 @@ def test_a_text_without_a_sentence_is_undecided_and_trains_nothing():
 
 
 # Training
-
-
-def test_the_config_decides_the_kind_of_model():
-    sizes = {"vocabulary_size": WORDS, "num_classes": 3, "context": CONTEXT}
-    for config, kind in (
-        (LogisticConfig(**sizes), LogisticRegression),
-        (ClassifierConfig(**sizes, width=8), TransformerClassifier),
-    ):
-        shapes = jax.eval_shape(lambda c=config: make_model(c, rng=jax.random.key(0)))
-        assert isinstance(shapes, kind)
-        assert isinstance(jax.eval_shape(classifier_task(config).init, jax.random.key(0)), kind)
-
-
-@pytest.mark.parametrize("sentences", [None, 2])
-def test_devices_do_not_change_the_numbers_and_training_lowers_the_loss(sentences):
-    data = jax.tree.map(jnp.asarray, texts(24, classes=2, sentences=sentences))
-    losses = []
-    for devices in (jax.local_devices()[:1], jax.local_devices()):
-        trainer = Trainer(task_of(2), TRAINING, data, devices)
-        losses.append(trainer.train(trainer.init(), 0, 60)[1]["loss"])
-    np.testing.assert_allclose(*losses, atol=1e-5)
-    assert losses[0][-6:].mean() < losses[0][:6].mean()
