@@ -87,14 +87,6 @@ def test_words_that_are_not_known_and_texts_that_are_cut_are_told(tlite):
     assert tlite("classify {run} 'good sound'")[2] == ""
 
 
-def test_a_model_classifies_where_its_data_is_not(works, said, copied):
-    config = json.loads((copied / "config.json").read_text())
-    config["experiment"]["data"]["reviews"] = 0
-    (copied / "config.json").write_text(json.dumps(config))
-    out = works("classify {copied} good", copied=copied)
-    assert out == said("classify {run} good")
-
-
 def test_evaluation_prints_scores_and_saves_pictures(works, copied):
     out = works("evaluate {copied} --split test --member 1", copied=copied)
     assert re.match(r"step \d: test accuracy \d+\.\d ± \d+\.\d %, 10 texts\n", out)

@@ -49,16 +49,12 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def evaluate(recipe, **settings) -> None:
-    recipe.evaluate(**settings)
-
-
 @pytest.fixture
 def report(capsys):
     """What an evaluation prints."""
 
     def report(run, **settings) -> str:
-        evaluate(run, **settings)
+        run.evaluate(**settings)
         return capsys.readouterr().out
 
     return report
@@ -207,11 +203,11 @@ def test_learning_curves_are_drawn_beside_another_runs(stars, binary, drawn, rep
 
 
 def test_a_part_without_any_class_is_told(binary):
-    message = complaint(evaluate, binary, split="test")
+    message = complaint(binary.evaluate, split="test")
     assert message == "no text of the test part has one of the classes"
 
 
 def test_another_run_that_is_none_is_told_before_anything_is_printed(stars, tmp_path, capsys):
-    message = complaint(evaluate, stars, beside=tmp_path / "nowhere")
+    message = complaint(stars.evaluate, beside=tmp_path / "nowhere")
     assert "nowhere does not exist" in message
     assert capsys.readouterr().out == ""

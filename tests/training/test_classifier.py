@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.reference import parabolic_average
 from tlite.models import (
     LogisticConfig,
     LogisticRegression,
@@ -65,12 +66,6 @@ joined_of = jax.jit(class_logits)
 def log_softmax(logits):
     logits = np.asarray(logits, np.float64)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
-def parabolic_average(probabilities):
-    """Of one text's sentences: the mean weighted by (p - 1/2)^2."""
-    weights = np.square(probabilities - 0.5)
-    return np.average(probabilities, weights=weights) if weights.any() else 0.5
 
 
 # Batches of training
@@ -189,7 +184,7 @@ def test_a_texts_probability_is_the_parabolic_average_of_its_sentences():
     model = logistic(2)
     of_sentences = np.exp(log_softmax(logits_of(model, tokens)))[..., 1]
     written = (tokens >= 0).any(-1)
-    averages = [parabolic_average(p[w]) for p, w in zip(of_sentences, written, strict=True)]
+    averages = [parabolic_average(p, w) for p, w in zip(of_sentences, written, strict=True)]
     joined = np.exp(log_softmax(joined_of(model, tokens)))
     np.testing.assert_allclose(joined[:, 1], averages, atol=1e-5)
     np.testing.assert_allclose(joined.sum(-1), 1, atol=1e-6)
