@@ -14,13 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.helpers.complaints import complaint
-from tests.helpers.inspected import (
-    TRAINING,
-    experiment,
-    groups_of,
-    undrawn,
-    weights_of,
-)
+from tests.helpers.inspected import TRAINING, experiment, groups_of, undrawn, weights_of
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, labelled, train
 from tlite import inspection
 from tlite.experiment import Words

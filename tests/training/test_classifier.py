@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.reference import parabolic_average
-from tlite.models import (
-    LogisticConfig,
-    LogisticRegression,
-)
+from tlite.models import LogisticConfig, LogisticRegression
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.classifier import (
     class_logits,
