@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.folders import make_run
 from tlite.__main__ import CtrlC, _in_import
 
 TLITE = [sys.executable, "-m", "tlite"]
@@ -34,8 +35,12 @@ def slow_experiment(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("line", ["", "--help", "nope", "train nope", "train --help", "train"])
+QUESTIONS = ["", "--help", "nope", "train nope", "train --help", "train", "experiments", "runs"]
+
+
+@pytest.mark.parametrize("line", QUESTIONS)
 def test_a_question_is_answered_without_jax(tmp_path, line):
+    make_run(tmp_path / "runs" / "a", 0)
     code = (
         "import sys; from tlite.cli import main; code = main(sys.argv[1:])\n"
         "heavy = {'jax', 'numpy', 'matplotlib', 'flax'} & set(sys.modules)\n"

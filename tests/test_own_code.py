@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite import config
 from tlite import functional as F
 from tlite.cli.experiment_files import load_experiment
@@ -104,14 +105,6 @@ def module_of(text, path):
     return run_file(path, "__experiment__")
 
 
-def told(action, *arguments):
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
 def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -182,27 +175,27 @@ def test_what_could_not_be_found_again_is_refused(tmp_path, kind):
     ids=["partial", "of C", "built in"],
 )
 def test_what_has_no_file_is_refused(function):
-    assert "is not a function in a file" in told(config.describe_code, function)
+    assert "is not a function in a file" in complaint(config.describe_code, function)
 
 
 @pytest.mark.parametrize(
     "function", [F.feed_forward, F.scaled_dot_product_attention, jax.nn.relu, jnp.tanh, jax.nn.silu]
 )
 def test_a_function_of_tlite_or_of_a_library_is_refused(function):
-    sentence = told(config.describe_code, function)
+    sentence = complaint(config.describe_code, function)
     assert "is not yours: write a function that calls it, in a file of yours" in sentence
 
 
 def test_a_function_whose_file_is_gone_is_refused(mine):
     function = run_file(mine, "__experiment__").squared
     mine.unlink()
-    assert "is not a function in a file" in told(config.describe_code, function)
+    assert "is not a function in a file" in complaint(config.describe_code, function)
 
 
 @pytest.mark.parametrize("line", ["lambda x: x", "jax.nn.relu"])
 def test_an_experiment_with_what_can_not_be_kept_is_told_when_it_is_loaded(mine, line):
     mine.write_text(mine.read_text().replace("activation=squared", f"activation={line}"))
-    assert told(load_experiment, mine)
+    assert complaint(load_experiment, mine)
 
 
 # From JSON, in another process
@@ -241,7 +234,7 @@ def test_a_part_of_one_s_own_comes_from_the_file_that_is_named(mine, forget):
     values = json.loads(json.dumps(to_dict(model)))
     assert from_dict(GeneratorConfig, values) == model
     forget()
-    sentence = told(from_dict, GeneratorConfig, values)
+    sentence = complaint(from_dict, GeneratorConfig, values)
     assert sentence == (
         "the run uses Scaled of mine.py: name that file, --code mine.py, if you trust it"
     )
@@ -259,7 +252,7 @@ def test_a_class_is_no_function_and_a_function_no_class(mine):
     config.name_files([mine])
     record = {"file": "mine.py", "sha256": sha256(mine)}
     for kind, name in (("class", "squared"), ("function", "Scaled")):
-        sentence = told(find_code, record | {"kind": kind, "name": name})
+        sentence = complaint(find_code, record | {"kind": kind, "name": name})
         assert sentence == f"there is no {kind} {name} in mine.py"
 
 
@@ -284,7 +277,7 @@ def test_a_function_of_a_neighbour_needs_the_neighbour_s_file(mine, forget, tmp_
     assert values["model"]["feed_forward"]["activation"]["file"] == "neighbour.py"
     forget()
     config.name_files([mine])
-    assert "cubed of neighbour.py: name that file" in told(from_dict, Experiment, values)
+    assert "cubed of neighbour.py: name that file" in complaint(from_dict, Experiment, values)
     config.name_files([neighbour])
     assert from_dict(Experiment, values).model.feed_forward.activation(jnp.array(2.0)) == 8
 
@@ -296,7 +289,7 @@ def test_a_file_that_is_not_named_is_not_run(mine, forget, monkeypatch):
     values = saved(mine)
     forget()
     monkeypatch.chdir(mine.parent)  # where it lies, beside what Python imports
-    sentence = told(from_dict, Experiment, values)
+    sentence = complaint(from_dict, Experiment, values)
     assert "the run uses tempered of mine.py: name that file, --code mine.py, if" in sentence
     assert times_run(mine) == 1
 
@@ -307,7 +300,7 @@ def test_another_file_that_is_named_is_not_run(mine, forget, tmp_path):
     other = tmp_path / "other.py"
     other.write_text(mine.read_text() + "# another\n")
     config.name_files([other])
-    assert "name that file, --code mine.py" in told(from_dict, Experiment, values)
+    assert "name that file, --code mine.py" in complaint(from_dict, Experiment, values)
     assert times_run(mine) == 1
 
 
@@ -318,7 +311,7 @@ def test_a_file_that_has_changed_is_not_run(mine, forget, named_before):
     config.name_files([mine] * named_before)
     mine.write_text(mine.read_text() + "\n")
     config.name_files([mine])
-    sentence = told(from_dict, Experiment, values)
+    sentence = complaint(from_dict, Experiment, values)
     assert sentence == f"{mine} has changed since the run was made: it is not run"
     assert times_run(mine) == 1
 
@@ -345,14 +338,16 @@ def test_the_text_of_a_file_is_run_and_nothing_compiled_beside_it(mine, forget):
 @pytest.mark.parametrize("name", ["nowhere.py", "."])
 def test_what_is_no_file_can_not_be_named(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert told(config.name_files, [Path(name)]) == f"there is no file {name} to take code from"
+    assert (
+        complaint(config.name_files, [Path(name)]) == f"there is no file {name} to take code from"
+    )
 
 
 @pytest.mark.parametrize("name", ["gone", "number", "__class__", "__builtins__", "model.attention"])
 def test_a_name_that_is_no_function_of_the_file_is_told(mine, name):
     config.name_files([mine])
     record = {"kind": "function", "file": "mine.py", "name": name, "sha256": sha256(mine)}
-    assert told(find_code, record) == f"there is no function {name} in mine.py"
+    assert complaint(find_code, record) == f"there is no function {name} in mine.py"
 
 
 def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
@@ -360,19 +355,19 @@ def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
     config.name_files([mine])
     record = {"kind": "function", "file": "mine.py", "sha256": sha256(mine)}
     for name in ("system", "relu", "join"):
-        assert told(find_code, record | {"name": name})
+        assert complaint(find_code, record | {"name": name})
 
 
 def test_a_file_that_ends_in_an_error_is_told_with_its_line(mine):
     mine.write_text("\n\n1 / 0\n")
     config.name_files([mine])
     record = {"kind": "function", "file": "mine.py", "name": "f", "sha256": sha256(mine)}
-    assert told(find_code, record) == f"{mine}, line 3: ZeroDivisionError: division by zero"
+    assert complaint(find_code, record) == f"{mine}, line 3: ZeroDivisionError: division by zero"
 
 
 def test_a_file_s_name_is_advice_that_can_be_pasted():
     record = {"kind": "function", "file": "/x/a; rm b.py", "name": "f", "sha256": "0"}
-    assert "--code 'a; rm b.py', if you trust it" in told(find_code, record)
+    assert "--code 'a; rm b.py', if you trust it" in complaint(find_code, record)
 
 
 # What is no such description

@@ -109,6 +109,12 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def trained():
+    """Nothing, where no command looks at a run; a file has one of its own where they do."""
+    return SimpleNamespace()
+
+
+@pytest.fixture
 def tlite(trained, capsys, monkeypatch):
     """A command line, with {run} filled in, and standard input to (exit code, stdout, stderr)."""
 

@@ -66,16 +66,6 @@ def test_texts_of_standard_input_are_its_lines(works, said):
     assert works("classify {run}", given.replace("\n", "\r\n").encode()) == expected
 
 
-def test_a_text_is_classified_alone_as_among_others(works):
-    many = [f"The sound is {word}." for word in ("superb", "awful", "fine") * 30]
-    together = records(works("classify {run} --format jsonl", "\n".join(many).encode()))
-    assert len(together) == 90
-    for place in (63, 64):  # the last of a batch, and the first of the next
-        (alone,) = records(works(f"classify {{run}} '{many[place]}' --format jsonl"))
-        for name, probability in alone["probabilities"].items():
-            assert together[place]["probabilities"][name] == pytest.approx(probability, abs=1e-5)
-
-
 def test_members_and_checkpoints_give_probabilities_of_their_own(said):
     assert len({said(f"classify {{run}} {QUOTED} --format jsonl{o}") for o in OPTIONS}) == 3
 
@@ -97,28 +87,6 @@ def test_words_that_are_not_known_and_texts_that_are_cut_are_told(tlite):
     assert tlite("classify {run} 'good sound'")[2] == ""
 
 
-def test_an_empty_line_is_a_text_too(tlite):
-    code, out, err = tlite("classify {run} --format jsonl", b"good\n\ngood\n")
-    assert (code, err) == (0, "warning: text 2 has no word in it\n")
-    assert [line["text"] for line in records(out)] == ["good", "", "good"]
-
-
-def test_a_model_classifies_where_its_data_is_not(works, said, copied):
-    config = json.loads((copied / "config.json").read_text())
-    config["experiment"]["data"]["reviews"] = 0
-    (copied / "config.json").write_text(json.dumps(config))
-    out = works("classify {copied} good", copied=copied)
-    assert out == said("classify {run} good")
-
-
-def test_training_prints_the_accuracy_beside_the_baseline(trained):
-    assert re.search(
-        r"\nvalidation accuracy \d+\.\d ± \d+\.\d %, loss \d\.\d{4}\n", trained.printed
-    )
-    assert "TF-IDF + logistic regression: validation accuracy" in trained.printed
-    assert f"tlite evaluate {trained.run} --split test" in trained.printed
-
-
 def test_evaluation_prints_scores_and_saves_pictures(works, copied):
     out = works("evaluate {copied} --split test --member 1", copied=copied)
     assert re.match(r"step \d: test accuracy \d+\.\d ± \d+\.\d %, 10 texts\n", out)
@@ -136,11 +104,7 @@ MISTAKES = {
     "evaluate {run} --sampled 3": "no option --sampled for a classifier's run",
     "evaluate {run} --member 2": "no member 2: the run has 2",
     TRAIN + "--min-document-frequency 99999": "no word is in 99,999 texts",
-    "train reviews_demo --reviews 5": "--reviews must be between 6 and 10,000,000, not 5",
-    TRAIN + "--sentences 4": "two classes, not of 5",
     TRAIN + "--num-classes 3": "num_classes is 3, but the data has 5",
-    TRAIN + "--vocabulary-size 3": "vocabulary_size is 3, but the data has",
-    TRAIN + "--min-document-frequency 0": "min_document_frequency must be at least 1, not 0",
 }
 
 
@@ -149,16 +113,3 @@ def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, trained,
     pattern = MISTAKES[line].replace("{run}", str(trained.run)).replace("?", r"\?")
     assert re.search(pattern, fails(line))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_of_the_other_kind_is_told_without_its_whole_config(fails):
-    message = fails("generate {run}")
-    assert re.search("(?i)generator", message)
-    assert len(message) < 300
-
-
-@pytest.mark.parametrize(("given", "line"), [(b"good\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
-def test_standard_input_that_is_not_utf8_is_told_by_its_line(fails, given, line):
-    message = fails("classify {run}", given)
-    fault = f"is not utf-8 text: line {line} has the byte {max(given):#x}"
-    assert message == f"tlite: standard input {fault}\n"

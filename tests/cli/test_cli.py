@@ -91,11 +91,6 @@ def test_a_wrong_option_does_not_steer_a_terminal(tlite):
     assert "\x1b" not in err
 
 
-def test_an_empty_text_is_too_short(fails, tmp_path):
-    (tmp_path / "empty.txt").touch()
-    assert "too short" in fails("train text --path empty.txt")
-
-
 @pytest.mark.parametrize("command", ["evaluate", "generate"])
 def test_a_run_without_checkpoints_says_so(fails, copied, command):
     shutil.rmtree(copied / "checkpoints")
@@ -103,37 +98,12 @@ def test_a_run_without_checkpoints_says_so(fails, copied, command):
     assert "has no checkpoint yet" in fails("{command} {copied}", command=command, copied=copied)
 
 
-def test_a_text_that_has_changed_is_told(fails, trained, copied, tmp_path):
-    config = json.loads((copied / "config.json").read_text())
-    config["experiment"]["data"]["path"] = str(tmp_path / "other.txt")
-    (copied / "config.json").write_text(json.dumps(config))
-    (tmp_path / "other.txt").write_text(trained.text.read_text().replace("fox", "ox"))
-    message = fails("evaluate {copied}", copied=copied)
-    assert re.search(r"changed.* characters: 2700 then, 2640 now", message)
-
-
-def damage(checkpoint):
-    for path in checkpoint.rglob("d/*"):  # where TensorStore keeps the arrays
-        content = path.read_bytes()
-        middle = len(content) // 2
-        path.write_bytes(content[:middle] + bytes(255 - b for b in content[middle:]))
-
-
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_used(tlite, works, copied):
-    damage(copied / "checkpoints" / "4")
+    (copied / "checkpoints" / "4" / "checkpoint.json").write_text("?")
     code, out, err = tlite("evaluate {copied} --checkpoint last", copied=copied)
     assert code == 0
     assert re.fullmatch(r"checkpoint 4 is damaged: using checkpoint 2 instead\n", err)
     assert out.splitlines()[1:] == works("evaluate {run} --checkpoint 2").splitlines()
-
-
-def test_without_a_whole_checkpoint_the_command_fails(tlite, copied):
-    for checkpoint in (copied / "checkpoints").iterdir():
-        damage(checkpoint)
-    code, out, err = tlite("evaluate {copied} --checkpoint last", copied=copied)
-    assert (code, len(out.splitlines())) == (2, 1)  # what the run reads
-    assert err.splitlines()[-1] == f"tlite: every checkpoint in {copied / 'checkpoints'} is damaged"
-    assert "Traceback" not in err
 
 
 def number(pattern, out):

@@ -1,9 +1,7 @@
 """Experiment files of one's own: their neighbours, their mistakes, and which file is run."""
 
 import re
-import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,12 +14,6 @@ from experiments.shakespeare_post import experiment as post
 
 experiment = dataclasses.replace(post, name={name})
 """
-
-
-@pytest.fixture
-def trained():
-    """No command here looks at a run."""
-    return SimpleNamespace()
 
 
 @pytest.fixture
@@ -131,11 +123,3 @@ def test_a_file_that_cannot_be_read_is_named(told, tmp_path, monkeypatch):
 def test_what_is_no_file_is_told(name, told, tmp_path):
     (tmp_path / "folder.py").mkdir()
     assert "there is no experiment" in told(f"train {name}")
-
-
-def test_experiments_are_found_without_jax():
-    script = (
-        "import sys; from tlite.cli.experiment_files import find_experiments; find_experiments(); "
-        "sys.exit('jax' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

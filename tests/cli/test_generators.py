@@ -72,20 +72,6 @@ def test_without_a_prompt_the_end_mark_starts_a_text(works, copied):
     assert works("generate {copied} --tokens 8", copied=copied)
 
 
-MISTAKES = {
-    "--tokenizer nowhere.json": "there is no tokenizer 'nowhere.json'",
-    "--tokenizer gpt-none": "no file or folder gpt-none, and the Hugging Face hub gave no",
-    "--tokenizer /dev/zero": "can't read /dev/zero: it is a device",
-    "--tokenizer bytes --vocabulary-size 99": "vocabulary size is 99, but",
-    "--tokenizer bpe --context 2000": "too short: its training part has [0-9]+ tokens",
-}
-
-
-@pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_told_in_one_line(line, fails, text):
-    assert re.search(MISTAKES[line], fails(f"train text --path {text} {line}"))
-
-
 # Corpora
 
 
@@ -103,17 +89,3 @@ def test_a_corpus_is_trained_and_measured(train_without_report, works, corpus):
     line = f"evaluate {run} --split training"
     assert re.search(r"nats per byte, .* bits per byte, .* [\d,]+ bytes", works(line))
     assert works(f"generate {run} --tokens 3 --prompt 12").startswith("12")
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("", "--folder"),
-        ("--folder nowhere", "there is no folder nowhere"),
-        ("--folder {corpus} --tokenizer bytes", "the tokenizer is the corpus's: leave it out"),
-        ("--folder {corpus} --validation-tokens 0", "validation_tokens must be at least 1"),
-        ("--folder {corpus} --context 9999", "too short"),
-    ],
-)
-def test_a_mistake_with_a_corpus_is_told_in_one_line(line, told, fails, corpus):
-    assert told in fails(f"train corpus.py {line}", corpus=corpus)

@@ -3,9 +3,6 @@
 import re
 import shutil
 import sys
-from types import SimpleNamespace
-
-import pytest
 
 from tests.helpers.folders import make_run, write
 from tlite.cli.experiment_files import find_experiments, load_experiment
@@ -23,12 +20,6 @@ wide = dataclasses.replace(base, name="wide")
 experiment = dataclasses.replace(wide, name="mine")
 sys.exit("it was run")
 '''
-
-
-@pytest.fixture
-def trained():
-    """No run is needed."""
-    return SimpleNamespace()
 
 
 def test_experiments_are_listed_with_their_kind_and_whose_they_are(works, tmp_path):

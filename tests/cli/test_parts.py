@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from types import SimpleNamespace
 
 import pytest
 
@@ -170,12 +169,6 @@ def test_help_says_how_parts_are_chosen_and_has_the_numbers_of_those_that_are(wo
     ):
         assert words in told
     assert "--positions.base FLOAT" not in told
-
-
-@pytest.fixture
-def trained():
-    """No command here looks at a run."""
-    return SimpleNamespace()
 
 
 def test_of_options_of_one_name_those_of_the_data_begin_with_data():

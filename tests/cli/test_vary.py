@@ -3,7 +3,6 @@
 import json
 import operator
 import shlex
-from types import SimpleNamespace
 
 import pytest
 
@@ -52,12 +51,6 @@ WHERE = {
     "positions.scaling": "model.positions.scaling.method",
 }
 """Where an option's value is; in the experiment itself unless it says so."""
-
-
-@pytest.fixture
-def trained():
-    """No command here looks at a run."""
-    return SimpleNamespace()
 
 
 @pytest.fixture

@@ -2,13 +2,7 @@
 
 import pytest
 
-from tlite.data.columns import (
-    class_column,
-    has_known_names,
-    in_order,
-    pair_columns,
-    text_column,
-)
+from tlite.data.columns import class_column, has_known_names, in_order, pair_columns, text_column
 from tlite.errors import UserError
 
 

@@ -101,11 +101,6 @@ def test_several_files_follow_each_other():
     assert whole(table("a.jsonl"), table("b.tsv")) == 2 * PAIRS
 
 
-def test_columns_are_named_where_the_first_line_does_not():
-    name = lines("a.tsv", [f"{s}\t{t}" for s, t in PAIRS])
-    assert whole(name, columns=("en", "de")) == PAIRS
-
-
 def test_sentences_are_read_in_their_encoding():
     pairs = [("Grüße", "salué")]
     names = [
@@ -113,11 +108,6 @@ def test_sentences_are_read_in_their_encoding():
         for name, side in zip(("a.en", "a.de"), pairs[0], strict=True)
     ]
     assert whole(*names, encoding="latin-1") == pairs
-
-
-def test_lines_that_end_as_on_windows_are_the_same():
-    names = write("a.en", "one\r\ntwo\r\n"), write("a.de", "eins\nzwei")
-    assert whole(*names) == [("one", "eins"), ("two", "zwei")]
 
 
 def test_a_pair_says_where_it_was_read():
@@ -169,11 +159,6 @@ def test_text_files_that_make_no_pairs_are_told(names):
     message = complaint(whole, *names)
     assert "text files by twos, a source and its target" in message
     assert message.endswith(", ".join(names))
-
-
-def test_bytes_of_another_encoding_are_named_with_their_line():
-    names = write("a.en", "one\ntwo\n"), write("a.de", b"eins\nzw\xe9i\n")
-    assert re.search(r"a.de is not utf-8 text: line 2 .*0xe9.*latin-1", complaint(whole, *names))
 
 
 @pytest.mark.parametrize("part", ["training", "validation", "test"])

@@ -54,10 +54,6 @@ def alone(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def sorted_texts(texts=TEXTS) -> list[str]:
-    return sorted(texts)
-
-
 # What comes out
 
 
@@ -161,7 +157,7 @@ def test_neither_processes_nor_shards_change_the_tokens(tmp_path, piece_size, pr
 def test_the_manifest_counts_what_there_is(tmp_path):
     corpus = made(write_lines(tmp_path / "a.jsonl", TEXTS), "out")
     manifest = corpus.manifest()
-    assert sorted(both(corpus)) == sorted_texts()
+    assert sorted(both(corpus)) == sorted(TEXTS)
     assert manifest.end_id == END
     assert (manifest.dtype, manifest.vocabulary_size) == ("uint16", 257)
     for name, part in manifest.parts.items():
@@ -219,7 +215,7 @@ KINDS = [as_jsonl, as_packed, as_parquet, as_saved, as_saved_splits, as_folder]
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_kind_of_source_gives_the_same_documents(tmp_path, kind):
     corpus = made(kind(tmp_path), "out")
-    assert sorted(both(corpus)) == sorted_texts()
+    assert sorted(both(corpus)) == sorted(TEXTS)
     expected = [text for text in TEXTS if side_of(text, 0.2) == "validation"]
     assert documents(corpus, "validation") == expected
 
@@ -241,7 +237,7 @@ def test_a_set_of_the_hub_is_streamed_by_its_shards(tmp_path, monkeypatch):
     source = Source("some/set", subset="small", validation_fraction=0.2)
     assert len(plan(source)) == 3
     corpus = made("some/set", "out", subset="small")
-    assert sorted(both(corpus)) == sorted_texts()
+    assert sorted(both(corpus)) == sorted(TEXTS)
     assert "no column 'body'" in complaint(made, "some/set", "new", subset="small", field="body")
 
 
@@ -390,12 +386,18 @@ def test_after_kills_at_any_moment_the_bytes_are_the_same(long_source, tmp_path)
     assert not Path("killed.preparing").exists()
 
 
+def begun_process(source: Path, folder: str):
+    """A process that prepares by two of its own, and has done some pieces."""
+    started = process(source, os.path.abspath(folder), 2, 700)
+    while finished_pieces(folder) < 5 and started.poll() is None:
+        time.sleep(0.01)
+    return started
+
+
 def test_killed_processes_leave_no_children_and_another_number_goes_on(long_source):
     psutil = pytest.importorskip("psutil")
     made(long_source, "whole", piece_size=700)
-    started = process(long_source, os.path.abspath("killed"), 2, 700)
-    while finished_pieces("killed") < 5 and started.poll() is None:
-        time.sleep(0.01)
+    started = begun_process(long_source, "killed")
     children = psutil.Process(started.pid).children(recursive=True)
     started.kill()
     started.communicate()
@@ -407,9 +409,7 @@ def test_killed_processes_leave_no_children_and_another_number_goes_on(long_sour
 
 def test_a_child_that_is_killed_is_told_and_what_was_done_is_kept(long_source):
     psutil = pytest.importorskip("psutil")
-    started = process(long_source, os.path.abspath("out"), 2, 700)
-    while finished_pieces("out") < 5 and started.poll() is None:
-        time.sleep(0.01)
+    started = begun_process(long_source, "out")
     for child in psutil.Process(started.pid).children():
         if "spawn_main" in " ".join(child.cmdline()):
             child.kill()
@@ -421,9 +421,7 @@ def test_a_child_that_is_killed_is_told_and_what_was_done_is_kept(long_source):
 
 
 def test_ctrl_c_is_told_and_the_command_goes_on(long_source):
-    started = process(long_source, os.path.abspath("out"), 2, 700)
-    while finished_pieces("out") < 5 and started.poll() is None:
-        time.sleep(0.01)
+    started = begun_process(long_source, "out")
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
     assert "the same command goes on from there" in err.splitlines()[-1]
@@ -629,7 +627,7 @@ def test_a_full_disk_is_told(tmp_path, monkeypatch):
         patch.setattr("tlite.data.prepare.read_pieces", full)
         assert os.strerror(28) in complaint(made, path, "out")
         assert finished_pieces("out") == 1
-    assert sorted(both(made(path, "out"))) == sorted_texts()
+    assert sorted(both(made(path, "out"))) == sorted(TEXTS)
 
 
 def test_numbers_below_nothing_are_told(tmp_path):

@@ -1,7 +1,5 @@
 """Sources of text: what they load, and what a bad file is called."""
 
-import gzip
-
 import pytest
 
 from tlite.data import BuiltinText, TextFile, TinyShakespeare
@@ -34,37 +32,9 @@ def test_line_ends_and_a_byte_order_mark_make_no_difference(tmp_path, line_end, 
     assert load(tmp_path / "a.txt", (mark + TEXT.replace("\n", line_end)).encode()) == TEXT
 
 
-def test_gzip_is_unpacked(tmp_path):
-    assert load(tmp_path / "a.txt.gz", gzip.compress(TEXT.encode())) == TEXT
-
-
-def test_the_line_that_is_not_utf8_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"bad\.txt is not utf-8 text: line 2 has the byte 0xe9"):
-        load(tmp_path / "bad.txt", b"abc\nd\xe9f")
-
-
-PACKED = gzip.compress(TEXT.encode() * 99, mtime=0)
-DAMAGED = PACKED[:20] + b"\xff" * 20 + PACKED[40:]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [PACKED[:-9], PACKED[:4], DAMAGED, TEXT.encode()],
-    ids=["cut", "no more than a beginning", "damaged", "not gzip"],
-)
-def test_broken_gzip_is_named(tmp_path, content):
-    with pytest.raises(UserError, match=r"bad\.gz is not a whole gzip file"):
-        load(tmp_path / "bad.gz", content)
-
-
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"there is no file .*missing\.txt: .* TLITE_DATA"):
         TextFile(str(tmp_path / "missing.txt")).load()
-
-
-def test_a_folder_is_no_text(tmp_path):
-    with pytest.raises(UserError, match="directory"):
-        TextFile(str(tmp_path)).load()
 
 
 def test_a_source_says_where_it_reads(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tlite.data.tables import check_fraction, file_rows, held_out, need_columns
+from tlite.data.tables import file_rows, held_out
 from tlite.errors import UserError
 
 shares = st.integers(1, 99).map(lambda percent: percent / 100)
@@ -40,18 +40,6 @@ def test_rows_are_held_out_as_they_come():
 
     held = held_out(endless(), 0.25, held=True)
     assert [next(held) for _ in range(3)] == [4, 8, 12]
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1, 1.5, float("nan")])
-def test_a_fraction_that_leaves_a_part_empty_is_refused(fraction):
-    with pytest.raises(UserError, match="between 0 and 1"):
-        check_fraction(fraction)
-
-
-def test_the_first_column_that_is_missing_is_named_with_those_there_are():
-    need_columns({"a": 1, "b": 2}, ("b", "a"), "x.csv")
-    with pytest.raises(UserError, match=r"x\.csv has no column 'c': it has a, b$"):
-        need_columns({"a": 1, "b": 2}, ("a", "c", "d"), "x.csv")
 
 
 def rows_of(content: str, name: str, **settings) -> list[dict]:

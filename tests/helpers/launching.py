@@ -25,7 +25,10 @@ class Launched:
     def __init__(self, command: str, folder: Path, processes: int = 2, devices: int = 1):
         program = [sys.executable, "-m", "tlite", "launch", "-n", str(processes)]
         # Compiled with the tests' flags, so kept where they keep what they compile.
-        kept = {"JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": cache_folder()}
+        kept = {
+            "JAX_PLATFORMS": "cpu",
+            "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        }
         self.process = subprocess.Popen(
             [*program, "--devices-each", str(devices), *command.split()],
             stdin=subprocess.DEVNULL,
@@ -65,10 +68,6 @@ class Launched:
         if self.process.poll() is None:
             self.process.terminate()
             self.process.communicate()
-
-
-def cache_folder() -> str:
-    return jax.config.jax_compilation_cache_dir
 
 
 def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -> str:

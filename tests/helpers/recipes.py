@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tlite.data import CopyTask, LabelledText, SyntheticReviews
-from tlite.errors import Interrupted, UserError
+from tlite.errors import Interrupted
 from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, start
@@ -170,11 +170,3 @@ def assert_has_examples(run) -> None:
     for name, values in means.items():
         right = lines[step].get(f"{name}_members", [lines[step][name]])
         np.testing.assert_allclose(values, right, rtol=1e-5)
-
-
-def complaint(action, *arguments, **settings) -> str:
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments, **settings)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)

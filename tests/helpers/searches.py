@@ -6,7 +6,7 @@ import functools
 import jax
 import numpy as np
 
-from tests.helpers.arrays import normal
+from tests.helpers.arrays import numbers
 from tlite.models import Attention, Seq2SeqConfig, TransformerSeq2Seq, TranslatorHead
 
 V, CONTEXT, START, END = 8, 12, 2, 3
@@ -50,7 +50,3 @@ def make_model(seed):
         np.float32([-20.0] + [0.0] * (V - 1))
     )  # padding is not written
     return model
-
-
-def numbers(*shape, seed=0):
-    return np.asarray(normal(*shape, seed=seed))

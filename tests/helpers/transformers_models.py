@@ -4,10 +4,10 @@ import functools
 import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
+from tests.helpers.models import call
 from tlite.pretrained import load_pretrained
 
 torch = pytest.importorskip("torch")
@@ -187,20 +187,15 @@ def logits_of(model):
     return np.where(mask[..., None], logits, 0) if encoder else logits
 
 
-@jax.jit
-def called(model, *inputs):
-    return model(*inputs)
-
-
 def ours(model, pad=PAD):
     """The same of a model of tlite."""
     kind = type(model).__name__
     tokens, mask = batch(model.config.symbols.pad if kind == "TransformerSeq2Seq" else pad)
     if kind == "TransformerSeq2Seq":
-        return np.asarray(called(model, tokens, targets(model.config.symbols.start)))
+        return np.asarray(call(model, tokens, targets(model.config.symbols.start)))
     if kind != "TransformerGenerator":
         tokens = np.where(mask, tokens, -1)
-    logits = np.asarray(called(model, tokens))
+    logits = np.asarray(call(model, tokens))
     return np.where(mask[..., None], logits, 0) if logits.ndim == 3 else logits
 
 

@@ -46,15 +46,6 @@ def test_truncation_keeps_the_last_mark(tmp_path):
     assert tokenizer.encode_texts([], 4).shape == (0, 4)
 
 
-def test_vocabulary_and_merges_of_gpt2(tmp_path):
-    whole = byte_level()
-    whole.model.save(str(tmp_path))
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    tokenizer = PretrainedTokenizer.load(tmp_path)
-    assert tokenizer.encode(TEXT).tolist() == whole.encode(TEXT).ids
-    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
-
-
 def test_saved_and_opened(tmp_path):
     marks = {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
     whole = byte_level()

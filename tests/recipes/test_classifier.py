@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     LABELS,
     LOGISTIC,
@@ -15,7 +16,6 @@ from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
     TRANSFORMER,
-    complaint,
     labelled,
     train,
 )
@@ -62,16 +62,6 @@ def test_the_vocabulary_is_that_of_the_labelled_training_texts(make, tmp_path):
     assert known == set(re.findall(r"\w\w+\b", training))
     tokens = encode_texts(run.experiment, run.tokenizer, ["unheard of"])
     assert tokens[0, :3].tolist() == [run.tokenizer.unknown_id, run.tokenizer.unknown_id, PADDING]
-
-
-def test_rare_words_are_unknown(make, tmp_path):
-    run = start(make(tokenizer=Words(min_document_frequency=2)), tmp_path / "run")
-    counts = {
-        word: sum(word in text.lower().replace(".", " ").split() for text, v in TEXTS if v != "3")
-        for word in run.tokenizer.vocabulary[1:]
-    }
-    assert min(counts.values()) == 2
-    assert "camera" not in counts
 
 
 def test_the_sizes_of_the_model_come_from_the_data_and_may_be_given(make, tmp_path):

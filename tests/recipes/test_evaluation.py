@@ -8,7 +8,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tests.helpers.recipes import LOGISTIC, TEXTS, complaint, labelled, train
+from tests.helpers.complaints import complaint
+from tests.helpers.recipes import LOGISTIC, TEXTS, labelled, train
 from tlite.comparison.statistics import variance
 from tlite.recipes import ClassifierRecipe
 
@@ -49,16 +50,12 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def evaluate(recipe, **settings) -> None:
-    recipe.evaluate(**settings)
-
-
 @pytest.fixture
 def report(capsys):
     """What an evaluation prints."""
 
     def report(run, **settings) -> str:
-        evaluate(run, **settings)
+        run.evaluate(**settings)
         return capsys.readouterr().out
 
     return report
@@ -146,12 +143,6 @@ def test_of_identical_texts_one_is_shown(binary, drawn, report):
     assert 3 <= len(shown) == len(set(shown))
 
 
-def test_checkpoints_can_be_chosen(stars, drawn, report):
-    assert report(stars, checkpoint="4").startswith("step 4: ")
-    assert report(stars, checkpoint="last").startswith("step 6: ")
-    assert "no checkpoint 5" in complaint(evaluate, stars, checkpoint="5")
-
-
 # Pictures
 
 
@@ -216,16 +207,12 @@ def test_learning_curves_are_drawn_beside_another_runs(stars, binary, drawn, rep
 # Mistakes
 
 
-def test_a_member_that_there_is_none_of_is_told(stars):
-    assert "no member 2" in complaint(evaluate, stars, member=2)
-
-
 def test_a_part_without_any_class_is_told(binary):
-    message = complaint(evaluate, binary, split="test")
+    message = complaint(binary.evaluate, split="test")
     assert message == "no text of the test part has one of the classes"
 
 
 def test_another_run_that_is_none_is_told_before_anything_is_printed(stars, tmp_path, capsys):
-    message = complaint(evaluate, stars, beside=tmp_path / "nowhere")
+    message = complaint(stars.evaluate, beside=tmp_path / "nowhere")
     assert "nowhere does not exist" in message
     assert capsys.readouterr().out == ""

@@ -12,15 +12,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.helpers.recipes import (
-    LOGISTIC,
-    TRANSLATOR,
-    complaint,
-    interrupt,
-    start_like,
-    stopped,
-    train,
-)
+from tests.helpers.complaints import complaint
+from tests.helpers.recipes import LOGISTIC, TRANSLATOR, interrupt, start_like, stopped, train
 from tlite.cli import commands, main
 from tlite.cli.options import Resume
 from tlite.data import TextFile

@@ -11,11 +11,11 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tests.helpers.recipes import (
     assert_has_examples,
     assert_same_state,
-    complaint,
     interrupt,
     resume,
     start_like,
@@ -138,14 +138,6 @@ def test_the_report_runs_few_programs_and_validates_once(of_text, monkeypatch):
     jax.monitoring.unregister_event_duration_listener(note)
     assert 1 <= found < 20  # each operation alone were a hundred
     assert len(validated) == 1
-
-
-def test_a_run_of_subwords_that_was_cut_goes_on_to_the_same_bits(of_text, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        interrupt(patch, 3, pretraining=True)
-        message = stopped(start_like(of_text("bpe"), tmp_path / "cut").train)
-    assert "--resume" in message
-    assert_same_state(resume(tmp_path / "cut"), of_text("bpe"))
 
 
 def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):

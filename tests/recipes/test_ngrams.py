@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import tlite
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     LOGISTIC,
     TRANSFORMER,
-    complaint,
     interrupt,
     resume,
     start_like,

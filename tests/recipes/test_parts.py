@@ -8,13 +8,7 @@ from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
-from tlite.recipes.tokens import (
-    TextPart,
-    check_same,
-    end_of_documents,
-    open_parts,
-    tokenizer_of,
-)
+from tlite.recipes.tokens import TextPart, check_same, end_of_documents, open_parts, tokenizer_of
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.placement import make_mesh

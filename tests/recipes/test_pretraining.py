@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import host_copy
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     TEXTS,
     TRAINING,
     TRANSFORMER,
     assert_same_state,
-    complaint,
     interrupt,
     labelled,
     resume,

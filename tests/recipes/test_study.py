@@ -11,11 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
-import numpy as np
 import pytest
 
+from tests.attack import state as attacked
+from tests.helpers.complaints import complaint
 from tests.helpers.corpora import write_corpus
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, complaint, labelled, restored
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, labelled
 from tlite.comparison.study import Study, Variant, free_name, is_study, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
@@ -25,7 +26,7 @@ from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
 from tlite.recipes.study_training import Preparing, resume_study, start_study, train_study
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.metrics import MetricsFile, read_metrics
+from tlite.training.metrics import MetricsFile
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -65,22 +66,8 @@ def sizes(base, **more):
 
 
 def state(folder):
-    """Of each run every line of metrics but for the speed, and all that its checkpoints hold."""
-    found = {}
-    for run in sorted(path.parent for path in folder.glob("[!.]*/config.json")):
-        lines = [
-            {name: value for name, value in line.items() if name != "tokens_per_second"}
-            for line in read_metrics(run / "metrics.jsonl")
-        ]
-        recipe, saved = open_recipe(run), {}
-        with Checkpoints(run / "checkpoints") as checkpoints:
-            steps = checkpoints.steps()
-        for step in steps:
-            members, _ = restored(recipe, step)
-            leaves = jax.tree.leaves((members.parameters, members.optimizer))
-            saved[step] = [np.asarray(leaf).tobytes() for leaf in leaves]
-        found[run.name] = lines, saved
-    return found | {"study.json": json.loads((folder / "study.json").read_text())}
+    """Of each run every line of metrics but for the speed, and the bits of all its checkpoints."""
+    return attacked.checkpoints(folder), attacked.metrics(folder)
 
 
 @pytest.fixture(scope="module")
@@ -253,32 +240,26 @@ def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
 
 def test_variants_that_could_not_be_compared_are_refused_before_they_are_trained(base, tmp_path):
     other = dataclasses.replace(base, data=labelled(tmp_path / "texts.jsonl", TEXTS[:4] * 2))
-    study = tmp_path / "study"
-    for experiment, name in [
-        (other, "training texts"),
-        (changed(base, select="accuracy"), "select"),
-    ]:
-        told = complaint(train_study, {"this": base, "that": experiment}, study)
-        assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    refused(base, other, "training texts", tmp_path / "study")
+
+
+def refused(plain, other, name, study):
+    told = complaint(train_study, {"this": plain, "that": other}, study)
+    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
     assert not study.exists()
 
 
 @pytest.mark.parametrize(
-    ("name", "select", "changes"),
+    ("name", "changes"),
     [
-        ("the tokenizer", "loss", {"tokenizer": PairSubwords(pieces=21)}),
-        ("lowercase", "bleu", {"tokenizer": PairSubwords(pieces=20, lowercase=True)}),
-        ("bleu_sentences", "bleu", {"bleu_sentences": 7}),
-        ("context", "loss", {"truncate": True, "model": Seq2SeqConfig(context=9)}),
-        ("the experiment", "loss", None),
+        ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
+        ("context", {"truncate": True, "model": Seq2SeqConfig(context=9)}),
     ],
 )
-def test_translators_that_could_not_be_compared_are_refused(base, tmp_path, name, select, changes):
+def test_translators_that_could_not_be_compared_are_refused(tmp_path, name, changes):
     pytest.importorskip("tokenizers")
-    plain = changed(TRANSLATOR, select=select)
-    other = base if changes is None else dataclasses.replace(plain, **changes)
-    told = complaint(train_study, {"this": plain, "that": other}, tmp_path / "study")
-    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    plain = changed(TRANSLATOR, select="loss")
+    refused(plain, dataclasses.replace(plain, **changes), name, tmp_path / "study")
 
 
 def test_variants_of_a_translator_are_trained(tmp_path, capsys):
@@ -291,19 +272,11 @@ def test_variants_of_a_translator_are_trained(tmp_path, capsys):
     assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["validation_tokens", "context"])
-def test_what_is_scored_of_a_corpus_must_be_the_same(tmp_path, name):
+def test_windows_of_a_corpus_that_are_scored_must_be_the_same(tmp_path):
     data = Corpus(str(write_corpus(tmp_path / "corpus")))
     model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
     plain = GeneratorExperiment("tiny", data, model, TRAINING)
-    other = {
-        "validation_tokens": dataclasses.replace(
-            plain, data=Corpus(data.folder, validation_tokens=9)
-        ),
-        "context": changed(plain, context=9),
-    }
-    told = complaint(train_study, {"this": plain, "that": other[name]}, tmp_path / "study")
-    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    refused(plain, changed(plain, context=9), "context", tmp_path / "study")
 
 
 MISSING = UserError("this needs the package x")

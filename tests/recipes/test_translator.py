@@ -9,11 +9,11 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     TRANSLATOR,
     assert_has_examples,
     assert_same_state,
-    complaint,
     interrupt,
     resume,
     start_like,
@@ -22,7 +22,7 @@ from tests.helpers.recipes import (
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords
 from tlite.models import TranslatorHead
-from tlite.recipes import TranslatorRecipe, open_recipe, start
+from tlite.recipes import TranslatorRecipe, start
 from tlite.recipes.loading import load_model
 from tlite.recipes.translator import encode_sources
 from tlite.text.pairs import END_ID
@@ -201,11 +201,3 @@ def test_a_model_is_loaded_without_its_data(trained):
 
 
 # Other files
-
-
-def test_another_tokenizer_than_the_one_it_was_trained_with_is_refused(tmp_path):
-    start(TRANSLATOR, tmp_path / "run")
-    path = tmp_path / "run" / "subwords.json"
-    path.write_text(path.read_text().replace("[UNK]", "[unk]"))
-    message = complaint(open_recipe, tmp_path / "run")
-    assert message == f"{path} is not the one that the run was trained with"

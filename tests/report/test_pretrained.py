@@ -10,9 +10,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.inspected import groups_of, undrawn, weights_of
 from tests.helpers.models import drawn as drawn_model
-from tests.helpers.recipes import complaint
 from tlite import functional as F
 from tlite import inspection
 from tlite.models import (

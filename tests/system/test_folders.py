@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.models import call
 from tests.helpers.transformers_models import (
     ALL,
     SEQ2SEQ,
     batch,
-    called,
     load_file,
     loaded,
     logits_of,
@@ -412,7 +412,7 @@ class TestNewHead:
         model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=5, rng=key)
         assert info.new == ("projection.kernel", "projection.bias", "head.kernel", "head.bias")
         assert not info.kept
-        logits = called(model, batch()[0])
+        logits = call(model, batch()[0])
         assert logits.shape == (2, 5)
         assert 1e-3 < np.abs(logits).max() < 10
         assert not np.array_equal(model.head.kernel, np.asarray(model.projection.kernel)[:, :5])

@@ -13,14 +13,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tests.helpers.inspected import (
-    TRAINING,
-    experiment,
-    groups_of,
-    undrawn,
-    weights_of,
-)
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, complaint, labelled, train
+from tests.helpers.complaints import complaint
+from tests.helpers.inspected import TRAINING, experiment, groups_of, undrawn, weights_of
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, labelled, train
 from tlite import inspection
 from tlite.experiment import Words
 from tlite.pictures.marks import symbols
@@ -330,11 +325,6 @@ def untrained(tmp_path, drawn):
         return look, data
 
     return classifier
-
-
-def test_a_text_without_a_word_is_told(trained, drawn):
-    message = complaint(inspect_run, trained("classifier"), text="☕ ... a")
-    assert message == "the text to look at has no word in it"
 
 
 def test_padding_with_unknown_words_is_none_of_the_text(untrained):

@@ -1,8 +1,7 @@
 """`tlite launch`: real processes, that begin and end together, whoever is told to end."""
 
-import os
+import contextlib
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,71 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.attack.several import alive
+from tests.helpers.launching import Launched
 from tlite.errors import UserError
 from tlite.parallel import launch
 from tlite.parallel.launch import Voices, devices, visible_gpus
 from tlite.parallel.processes import LOST
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
-SECONDS = 60
 PRINTED = f"experiment: {EXPERIMENT}\nprinted once\n"
-
-
-class Launched:
-    """A `tlite launch` of two processes."""
-
-    def __init__(self, command: str, folder: Path):
-        self.folder = folder
-        command = [sys.executable, "-m", "tlite", "launch", "-n", "2", *command.split()]
-        settings = {"stdout": -1, "stderr": -1, "text": True, "cwd": folder}
-        self.process = subprocess.Popen(
-            command, env=os.environ | {"JAX_PLATFORMS": "cpu"}, **settings
-        )
-
-    def children(self) -> list[int]:
-        pid = self.process.pid
-        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-    def wait_for(self, mark: str) -> list[int]:
-        """The children, when both have written a file of this name."""
-        last = time.monotonic() + SECONDS
-        while not all((self.folder / f"{mark}-{i}").exists() for i in (0, 1)):
-            assert self.process.poll() is None, self.end()
-            assert time.monotonic() < last
-            time.sleep(0.02)
-        return self.children()
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, out, err
 
 
 @pytest.fixture
 def started(tmp_path):
     """Starts a launch; nothing of it outlives its test."""
-    all = []
 
     def call(what, options=""):
         command = f"train {EXPERIMENT} --name {what} --run {tmp_path} {options}"
-        all.append(Launched(command, tmp_path))
-        return all[-1]
+        return nothing_left.enter_context(Launched(command, tmp_path))
 
-    yield call
-    for one in all:
-        one.process.terminate()
-        one.process.communicate()
+    with contextlib.ExitStack() as nothing_left:
+        yield call
 
 
-def alive(pids: list[int]) -> list[int]:
-    """Those of the processes that have not ended."""
-
-    def runs(pid: int) -> bool:
-        try:
-            return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            return False
-
-    return [pid for pid in pids if runs(pid)]
+def looping(run: Launched, folder: Path) -> list[int]:
+    """The children, when both are at work."""
+    run.wait_until(lambda: all((folder / f"looping-{i}").exists() for i in (0, 1)))
+    return run.children()
 
 
 def test_what_one_fails_of_is_said_once(started):
@@ -84,45 +45,45 @@ def test_what_one_fails_of_is_said_once(started):
 
 def test_a_signal_reaches_all_once(started, tmp_path):
     run = started("loop")
-    children = run.wait_for("looping")
+    children = looping(run, tmp_path)
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.end()
     step = (tmp_path / "saved-0").read_text()
     assert (tmp_path / "saved-1").read_text() == step
     assert (code, out, err) == (130, PRINTED, f"tlite: stopped at step {step}\n")
-    assert alive(children) == []
+    assert not any(map(alive, children))
 
 
 @pytest.mark.parametrize("killed", [0, 1])
-def test_a_child_that_is_killed_is_named_and_takes_the_other_with_it(started, killed):
+def test_a_child_that_is_killed_is_named_and_takes_the_other_with_it(started, tmp_path, killed):
     run = started("loop", "--heartbeat 3")
-    children = run.wait_for("looping")
-    os.kill(sorted(children)[killed], signal.SIGKILL)
+    children = looping(run, tmp_path)
+    run.kill(killed)
     code, _, err = run.end()
     said = f"tlite: process {killed} was ended by SIGKILL: what was saved is kept\n"
     assert (code, err) == (137, said)
-    assert alive(children) == []
+    assert not any(map(alive, children))
 
 
-def test_those_that_wait_for_one_killed_at_its_start_are_ended(started, monkeypatch):
+def test_those_that_wait_for_one_killed_at_its_start_are_ended(started):
     run = started("loop")
-    while len(children := run.children()) < 2:
-        time.sleep(0.01)
-    os.kill(min(children), signal.SIGKILL)
+    run.wait_until(lambda: len(run.children()) == 2)
+    children = run.children()
+    run.kill(0)
     assert run.end()[::2] == (
         137,
         "tlite: process 0 was ended by SIGKILL: what was saved is kept\n",
     )
-    assert alive(children) == []
+    assert not any(map(alive, children))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
 def test_killed_itself_it_leaves_no_orphans_and_they_save(started, tmp_path):
     run = started("loop")
-    children = run.wait_for("looping")
+    children = looping(run, tmp_path)
     run.process.kill()
-    last = time.monotonic() + SECONDS
-    while alive(children):
+    last = time.monotonic() + 60
+    while any(map(alive, children)):
         assert time.monotonic() < last
         time.sleep(0.05)
     assert (tmp_path / "saved-0").read_text() == (tmp_path / "saved-1").read_text()
@@ -193,39 +154,26 @@ def test_gpus_are_those_that_jax_would_see(monkeypatch):
     assert visible_gpus() == []
 
 
-@pytest.fixture
-def heard(monkeypatch):
+def heard(said, processes=3, killed=""):
     """What is written of what children say: a list of (number, content); b"" ends each."""
-
-    def call(said, processes=3, killed=""):
-        written = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Voices, "_write", lambda _, line: written.append(line))
-            voices = Voices(processes)
-            for number, content in said:
-                voices.hear(number, content)
-            for number in range(processes):
-                voices.hear(number, b"")
-            voices.end(killed)
-        return b"".join(written)
-
-    return call
+    written = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Voices, "_write", lambda _, line: written.append(line))
+        voices = Voices(processes)
+        for number, content in said:
+            voices.hear(number, content)
+        for number in range(processes):
+            voices.hear(number, b"")
+        voices.end(killed)
+    return b"".join(written)
 
 
 TEXT = st.lists(st.sampled_from([b"a", b"\n", b"\r", b"tlite", b": ", b"tlite: x\n"]))
 
 
 @given(TEXT)
-def test_process_0_is_heard_as_it_is(heard_parts):
-    written = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Voices, "_write", lambda _, line: written.append(line))
-        voices = Voices(1)
-        for part in filter(None, heard_parts):
-            voices.hear(0, part)
-        voices.hear(0, b"")
-        voices.end("")
-    assert b"".join(written) == b"".join(heard_parts)
+def test_process_0_is_heard_as_it_is(parts):
+    assert heard([(0, part) for part in parts], processes=1) == b"".join(parts)
 
 
 def test_a_progress_bar_is_not_held_back(monkeypatch):
@@ -235,13 +183,13 @@ def test_a_progress_bar_is_not_held_back(monkeypatch):
     assert written == [b"\rloading 10%"]
 
 
-def test_sentences_are_said_once_and_other_lines_by_number(heard):
+def test_sentences_are_said_once_and_other_lines_by_number():
     assert heard([(1, b"tlite: a\n"), (0, b"tlite: a\n"), (2, b"tlite: a\n")]) == b"tlite: a\n"
     said = [(1, b"war"), (2, b"warm\n"), (1, b"m\n"), (0, b"warm\n"), (1, b"cold\ncold\n")]
     assert heard(said) == b"[2] warm\nwarm\n[1] cold\n[1] cold\n"
 
 
-def test_a_reason_is_worth_more_than_that_one_is_lost(heard):
+def test_a_reason_is_worth_more_than_that_one_is_lost():
     lost = f"tlite: {LOST}: what was saved is kept\n".encode()
     assert heard([(0, lost), (2, lost)]) == lost
     assert heard([(0, lost), (1, b"tlite: full\n")]) == b"tlite: full\n"

@@ -2,20 +2,13 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from tests.helpers.arrays import (
-    assert_close,
-    assert_same,
-)
+from tests.helpers.arrays import assert_close, assert_same
 from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tests.helpers.tokenizers import TEXT, byte_level
 from tlite import functional as F
-from tlite.functional import rotary_frequencies
-from tlite.models import (
-    RotaryScaling,
-)
+from tlite.models import RotaryScaling
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 
 torch = pytest.importorskip("torch")
@@ -98,19 +91,12 @@ def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
     assert_same(ours, theirs.numpy())
 
 
-@pytest.mark.parametrize("kind", ["linear", "llama3", "yarn"])
-def test_the_scaling_of_a_config_is_that_of_transformers(kind):
-    theirs = {"rope_type": kind, "rope_theta": 1e6, "factor": 4.0, "low_freq_factor": 1.0}
-    theirs |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 512}
-    if kind == "linear":
-        theirs = {name: theirs[name] for name in ("rope_type", "rope_theta", "factor")}
-    config = transformers.LlamaConfig(
-        hidden_size=64, num_attention_heads=2, max_position_embeddings=2048, rope_parameters=theirs
+def test_the_yarn_of_a_config_is_that_of_transformers():
+    theirs, factor = frequencies_of_transformers(
+        "yarn", 32, 1e6, factor=4.0, original_max_position_embeddings=512
     )
-    frequencies, factor = utils.ROPE_INIT_FUNCTIONS[kind](config, device="cpu")
-    scaling = RotaryScaling(kind, 4.0, 512)
-    ours = scaling.frequencies(rotary_frequencies(32, 1e6), 1e6)
-    np.testing.assert_allclose(ours, frequencies.numpy(), rtol=1e-5)
+    plain, scaling = F.rotary_frequencies(32, 1e6), RotaryScaling("yarn", 4.0, 512)
+    assert_close(scaling.frequencies(plain, 1e6) / plain, theirs / plain)
     assert scaling.magnitude == pytest.approx(factor)
 
 

@@ -98,17 +98,6 @@ def test_where_one_is_killed_in_a_pause_the_other_ends_too(pair):
     assert both.end()[0][0] != 0
 
 
-def test_a_signal_to_one_is_agreed_upon_and_stops_all_at_the_same_step(pair, tmp_path):
-    both = pair("loop")
-    both.wait_for("looping")
-    both.signal(1, signal.SIGTERM)
-    first, second = both.end()
-    step = (tmp_path / "saved-0").read_text()
-    assert (tmp_path / "saved-1").read_text() == step
-    assert first == (143, PRINTED, f"tlite: stopped at step {step}\n")
-    assert second == (143, "", "")
-
-
 def test_where_one_fails_the_others_end_with_its_reason(pair):
     said = "tlite: the disk is full\n"
     assert pair("fault-1").end() == [(2, PRINTED, said), (2, "", said)]

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import reference
-from tests.helpers.arrays import (
-    assert_close,
-)
+from tests.helpers.arrays import assert_close
 from tests.helpers.seq2seq import (
     EXPECTED,
     SMALL,

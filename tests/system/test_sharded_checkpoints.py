@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import jax
 import pytest
 
 from tests.helpers import sharded_program
+from tlite.parallel.launch import free_port
 from tlite.training import TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 
@@ -21,10 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 def start(folder: Path, *command: object, processes: int = 2, devices: int = 1) -> list:
     """Processes of `sharded_program`, with so many devices each."""
-    with socket.socket() as free:
-        free.bind(("", 0))
-        port = free.getsockname()[1]
-    program = [sys.executable, "-m", "tests.helpers.sharded_program", folder, f"localhost:{port}"]
+    where = f"localhost:{free_port()}"
+    program = [sys.executable, "-m", "tests.helpers.sharded_program", folder, where]
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)}
     return [
         subprocess.Popen(

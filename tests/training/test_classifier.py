@@ -8,13 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tlite.models import (
-    ClassifierConfig,
-    LogisticConfig,
-    LogisticRegression,
-    TransformerClassifier,
-    make_model,
-)
+from tests.helpers.reference import parabolic_average
+from tlite.models import LogisticConfig, LogisticRegression
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.classifier import (
     class_logits,
@@ -68,12 +63,6 @@ joined_of = jax.jit(class_logits)
 def log_softmax(logits):
     logits = np.asarray(logits, np.float64)
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-
-
-def parabolic_average(probabilities):
-    """Of one text's sentences: the mean weighted by (p - 1/2)^2."""
-    weights = np.square(probabilities - 0.5)
-    return np.average(probabilities, weights=weights) if weights.any() else 0.5
 
 
 # Batches of training
@@ -192,7 +181,7 @@ def test_a_texts_probability_is_the_parabolic_average_of_its_sentences():
     model = logistic(2)
     of_sentences = np.exp(log_softmax(logits_of(model, tokens)))[..., 1]
     written = (tokens >= 0).any(-1)
-    averages = [parabolic_average(p[w]) for p, w in zip(of_sentences, written, strict=True)]
+    averages = [parabolic_average(p, w) for p, w in zip(of_sentences, written, strict=True)]
     joined = np.exp(log_softmax(joined_of(model, tokens)))
     np.testing.assert_allclose(joined[:, 1], averages, atol=1e-5)
     np.testing.assert_allclose(joined.sum(-1), 1, atol=1e-6)
@@ -249,25 +238,3 @@ def test_a_text_without_a_sentence_is_undecided_and_trains_nothing():
 
 
 # Training
-
-
-def test_the_config_decides_the_kind_of_model():
-    sizes = {"vocabulary_size": WORDS, "num_classes": 3, "context": CONTEXT}
-    for config, kind in (
-        (LogisticConfig(**sizes), LogisticRegression),
-        (ClassifierConfig(**sizes, width=8), TransformerClassifier),
-    ):
-        shapes = jax.eval_shape(lambda c=config: make_model(c, rng=jax.random.key(0)))
-        assert isinstance(shapes, kind)
-        assert isinstance(jax.eval_shape(classifier_task(config).init, jax.random.key(0)), kind)
-
-
-@pytest.mark.parametrize("sentences", [None, 2])
-def test_devices_do_not_change_the_numbers_and_training_lowers_the_loss(sentences):
-    data = jax.tree.map(jnp.asarray, texts(24, classes=2, sentences=sentences))
-    losses = []
-    for devices in (jax.local_devices()[:1], jax.local_devices()):
-        trainer = Trainer(task_of(2), TRAINING, data, devices)
-        losses.append(trainer.train(trainer.init(), 0, 60)[1]["loss"])
-    np.testing.assert_allclose(*losses, atol=1e-5)
-    assert losses[0][-6:].mean() < losses[0][:6].mean()

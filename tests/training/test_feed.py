@@ -99,16 +99,6 @@ def test_where_calls_are_cut_changes_no_bit():
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
 
 
-def test_a_run_goes_on_in_the_middle():
-    trainer = alone()
-    members, _ = trainer.train(trainer.place(start()), 0, 5)
-    host = host_copy(members)
-    again = like_alone()
-    members, _ = trainer.train(members, 5, 7)
-    resumed, _ = again.train(again.place(host), 5, 7)
-    jax.tree.map(np.testing.assert_array_equal, resumed.parameters, members.parameters)
-
-
 @pytest.mark.parametrize(
     ("num_devices", "changes"),
     [(2, {"examples_per_device": 2}), (4, {"placement": "sharded"})],

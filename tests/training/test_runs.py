@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import jax
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite.data import TextFile
-from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
 from tlite.models import FeedForward
 from tlite.recipes import GeneratorRecipe
@@ -28,14 +28,6 @@ def make_run(folder):
     return runs.create_run(
         folder, EXPERIMENT, GeneratorRecipe.fingerprint(TEXT), CharTokenizer(TEXT)
     )
-
-
-def complaint(action, *arguments):
-    """The one line that a user error says."""
-    with pytest.raises(UserError) as caught:
-        action(*arguments)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
 
 
 def test_a_run_that_was_created_opens_as_it_was(tmp_path):
@@ -247,8 +239,8 @@ def test_a_folder_that_there_cannot_be_is_told(name):
     assert "can't make the run folder" in complaint(runs.new_folder, "x", Path(name))
 
 
-@pytest.mark.parametrize("spoil", [os.mkfifo, lambda path: None, Path.mkdir])
-def test_a_tokenizer_that_is_no_file_is_told(tmp_path, spoil):
+@pytest.mark.parametrize("spoil", [Path.touch, os.mkfifo, lambda path: None, Path.mkdir])
+def test_a_tokenizer_that_is_not_the_run_s_is_told(tmp_path, spoil):
     path = make_run(tmp_path / "run").folder / "tokenizer.json"
     path.unlink()
     spoil(path)
