@@ -22,7 +22,6 @@ experiment = ClassifierExperiment(
     tokenizer=Words(min_document_frequency=1, marks=True, word_ngrams=2),
     model=ClassifierConfig(
         context=128,
-        attention="auto",
         num_heads=4,
         width=64,
         block="pre_norm",

@@ -18,7 +18,7 @@ experiment = GeneratorExperiment(
     name="finetune_shakespeare",
     data=TinyShakespeare(),
     pretraining=Pretrained("distilbert/distilgpt2"),
-    model=GeneratorConfig(context=128, dropout=0.1, attention="auto"),
+    model=GeneratorConfig(context=128, dropout=0.1),
     training=TrainingConfig(
         steps=600,  # two epochs
         batch_size=8,

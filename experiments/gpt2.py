@@ -31,7 +31,6 @@ experiment = GeneratorExperiment(
         bias=False,
         head=Head(tied=True),
         dropout=0.0,
-        attention="auto",
         loop=Loop(scan=True, remat=True),
     ),
     training=TrainingConfig(

@@ -28,7 +28,6 @@ experiment = ClassifierExperiment(
     tokenizer=Words(min_document_frequency=2, marks=True),
     model=ClassifierConfig(
         context=320,
-        attention="auto",
         num_heads=2,
         block="pre_norm",
         positions="learned",

@@ -30,7 +30,6 @@ experiment = ClassifierExperiment(
     tokenizer=Words(min_document_frequency=2, marks=True),
     model=ClassifierConfig(
         context=50,
-        attention="auto",
         num_heads=4,
         width=64,
         block="pre_norm",

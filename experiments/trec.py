@@ -33,7 +33,6 @@ experiment = ClassifierExperiment(
     tokenizer=Words(min_document_frequency=2, marks=True),
     model=ClassifierConfig(
         context=40,
-        attention="auto",
         num_heads=4,
         width=128,
         block="pre_norm",

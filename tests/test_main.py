@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.folders import make_run
-from tlite.__main__ import CtrlC, _in_import
+from tlite.__main__ import HUGE_PAGES, CtrlC, _in_import
 
 TLITE = [sys.executable, "-m", "tlite"]
 INTERRUPTED = "tlite: interrupted\n"
@@ -73,6 +73,47 @@ def test_ctrl_c_while_it_starts_says_one_word(tmp_path, delay):
     told = "tlite: nowhere does not exist\n"  # a fast machine has come so far
     ends = {(130, INTERRUPTED), (130, told + INTERRUPTED), (2, told), (-signal.SIGINT, told)}
     assert (process.returncode, err) in ends
+
+
+SAYS = "import os\nprint(os.environ.get('GLIBC_TUNABLES'), os.getpid(), os.getppid())\n"
+madvise = pytest.mark.skipif(
+    not Path(HUGE_PAGES).is_file() or "[madvise]" not in Path(HUGE_PAGES).read_text(),
+    reason="Linux does not leave huge pages to the program",
+)
+
+
+@madvise
+@pytest.mark.parametrize("command", [TLITE, [sys.executable, "tlite"]], ids=["module", "script"])
+@pytest.mark.parametrize("given", [None, "glibc.malloc.arena_max=7", ""])
+def test_training_has_its_memory_in_huge_pages_unless_the_user_says_otherwise(
+    tmp_path, command, given
+):
+    """It is the same process, whose output and exit code are a run's."""
+    (tmp_path / "says.py").write_text(SAYS)
+    (tmp_path / "tlite").write_text("import sys\nfrom tlite.__main__ import main\nsys.exit(main())")
+    environment = {name: v for name, v in os.environ.items() if name != "GLIBC_TUNABLES"}
+    environment |= {} if given is None else {"GLIBC_TUNABLES": given}
+    begun = [*command, "train", "says.py"]
+    process = subprocess.Popen(
+        begun, stdout=-1, stderr=-1, text=True, cwd=tmp_path, env=environment
+    )
+    out, err = process.communicate(timeout=120)
+    found = "glibc.malloc.hugetlb=1" if given is None else given
+    assert out.endswith(f"says.py\n{found} {process.pid} {os.getpid()}\n")
+    assert out.count("\n") == 2
+    assert (process.returncode, err) == (2, "tlite: says.py has no `experiment`\n")
+
+
+@madvise
+def test_a_process_of_which_the_command_is_only_a_part_is_not_begun_again(monkeypatch):
+    """A notebook's, say; and no other command begins again."""
+    code = (
+        "import sys; from tlite.__main__ import main; print('once', flush=True)\n"
+        "sys.argv[1:] = ['train', 'nowhere.py']; sys.exit(main())"
+    )
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "once\n")
 
 
 def test_ctrl_c_in_an_import_ends_at_once(slow_experiment):

@@ -191,7 +191,7 @@ def memory_row(name: str, foretold: int, before: int | None, most: int | None) -
 def memory_part(device) -> Iterator[Row]:
     small, large = CPU_TRAINING[2], gpt2.experiment
     config = TrainingConfig(batch_size=small.batch_size)
-    yield from training_rows(device, small.name, small.config(attention="auto"), config)
+    yield from training_rows(device, small.name, small.config(), config)
     config = dataclasses.replace(large.training, batch_size=48)  # 4 x 12 windows, not 40 x 12
     yield from training_rows(device, "124M", large.model, config)
 

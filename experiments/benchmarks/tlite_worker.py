@@ -22,7 +22,7 @@ def train(options: dict) -> None:
     text = BuiltinText().load()
     tokens = CharTokenizer(text).encode(text) % setting.vocabulary_size
     config = TrainingConfig(batch_size=setting.batch_size, precision=options["precision"])
-    model = choose_products(setting.config(attention="auto"), options["precision"])
+    model = choose_products(setting.config(), options["precision"])
     task = generator_task(model)
     trainer = Trainer(task, config, jnp.asarray(tokens))
     state = {"members": trainer.init(), "step": 0}

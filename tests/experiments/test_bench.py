@@ -32,7 +32,7 @@ def test_ratios_are_between_the_fastest_of_each_side_round_by_round():
     assert result["ratios"] == [4, 2]
 
 
-@pytest.mark.parametrize("setting", TRAINING[:2], ids=lambda s: s.name)
+@pytest.mark.parametrize("setting", TRAINING, ids=lambda s: s.name)
 def test_flops_are_those_of_every_product_of_a_step(setting):
     """Counted layer by layer: 2 a multiplication, forward once and backward twice."""
     width, context = setting.width, setting.context

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import reference
 from tests.helpers.arrays import assert_close, over_batch
 from tlite.functional import causal_mask, scaled_dot_product_attention
-from tlite.functional.fast_attention import fused_attention, mixed_attention
+from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
 
 SHAPES = {"one head": (5, 4), "heads": (2, 3, 7, 5)}
 
@@ -135,3 +135,83 @@ def test_what_is_causal_and_within_a_window_is_what_the_mask_says(window):
     for one, other in zip(said, masked, strict=True):
         np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
     np.testing.assert_allclose(said[0], definition(query, key, value, mask), atol=0.02)
+
+
+# So many queries at a time
+
+
+def results_of(attention, inputs, gradient, **settings):
+    """Output and gradients by each input that is there."""
+    here = {name: x for name, x in inputs.items() if x is not None}
+
+    @jax.jit
+    def both(here):
+        output, pull_back = jax.vjp(lambda here: attention(**here, **settings)[0], here)
+        return output, *pull_back(gradient)[0].values()
+
+    return both(here)
+
+
+CASES = {"plain": (4, {}), "shared keys, scaled and capped": (2, {"scale": 0.3, "softcap": 2.0})}
+
+
+@pytest.mark.parametrize(("heads", "of_scores"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize("window", [0, 1, 9])
+@pytest.mark.parametrize(("length", "rows"), [(3, 8), (16, 8), (39, 2)])
+def test_by_rows_it_is_the_definition(length, rows, window, heads, of_scores):
+    """With a bias of scores where these are scaled and capped; and its gradient."""
+    query, key, value, gradient = draw((2, 4, length, 5))
+    bias = draw((1, 4, length, length))[0] if of_scores else None
+    inputs = {"query": query, "key": key[:, :heads], "value": value[:, :heads], "bias": bias}
+    near = np.subtract.outer(*[np.arange(length)] * 2) < (window or length)
+    mask = causal_mask(length) & near
+    expected = results_of(
+        functools.partial(scaled_dot_product_attention, mask=mask), inputs, gradient, **of_scores
+    )
+    said = {"causal": True, "window": window, **of_scores}
+    ours = results_of(by_rows(scaled_dot_product_attention, rows), inputs, gradient, **said)
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("length", [16, 39])
+def test_by_rows_mixed_attention_is_itself_up_to_rounding(length):
+    query, key, value, gradient = draw((2, 3, length, 8))
+    inputs = {"query": query, "key": key, "value": value}
+    whole = functools.partial(mixed_attention, mask=causal_mask(length))
+    expected = results_of(whole, inputs, gradient)
+    ours = results_of(by_rows(mixed_attention, 4), inputs, gradient, causal=True)
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
+
+
+@pytest.mark.parametrize("attention", [scaled_dot_product_attention, mixed_attention])
+def test_what_is_not_causal_or_is_looked_at_is_computed_whole(attention):
+    query, key, value, _ = draw((2, 3, 9, 4))
+    mask = some(2, 1, 1, 9)  # of keys that are padding, say
+    np.testing.assert_array_equal(
+        jax.jit(by_rows(attention, 2))(query, key, value, mask)[0],
+        jax.jit(attention)(query, key, value, mask)[0],
+    )
+    for observe in (lambda _, weights: weights, lambda _, weights: 2 * weights):
+        settings = {"mask": causal_mask(9), "observe": observe}
+        ours = by_rows(attention, 2)(query, key, value, causal=True, **settings)
+        jax.tree.map(np.testing.assert_array_equal, ours, attention(query, key, value, **settings))
+
+
+@pytest.mark.parametrize("attention", [scaled_dot_product_attention, mixed_attention])
+def test_by_rows_memory_grows_with_the_length_and_not_with_its_square(attention):
+    """That of a program of output and gradients, beside what goes in and comes out."""
+
+    def size(attention, length, **settings):
+        x = jax.ShapeDtypeStruct((2, length, 8), jnp.float32)
+
+        def loss(*inputs):
+            return (attention(*inputs, causal_mask(length), **settings)[0] ** 2).sum()
+
+        program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(x, x, x).compile()
+        return program.memory_analysis().temp_size_in_bytes
+
+    short, long = (size(by_rows(attention, 16), length, causal=True) for length in (512, 2048))
+    assert long < 5 * short
+    assert long < size(attention, 2048) / 10

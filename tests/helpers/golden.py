@@ -29,6 +29,7 @@ from tlite.recipes import open_recipe, start
 from tlite.training.feed import Streamed
 from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
+from tlite.training.precision import choose_products
 from tlite.training.step import BATCH, fold_in
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -234,9 +235,10 @@ def has_gone(model: dict) -> bool:
 
 
 def settled(experiment):
-    """An experiment whose embedding says what version 0.2.0 said: its scale, and its deviation.
+    """An experiment whose embedding says what version 0.2.0 said, its scale and its deviation, and
+    whose attention is what mixed precision makes of it ("auto" was not the default).
 
-    Of one that starts from a folder these are the folder's.
+    Of one that starts from a folder the embedding's are the folder's.
     """
     model = experiment.model
     if not hasattr(model, "embedding"):
@@ -247,7 +249,9 @@ def settled(experiment):
     embedding = dataclasses.replace(embedding, scale=factor != 1, deviation=deviation)
     if isinstance(getattr(experiment, "pretraining", None), Pretrained):
         embedding = dataclasses.replace(embedding, scale=None, deviation=None)
-    return dataclasses.replace(experiment, model=dataclasses.replace(model, embedding=embedding))
+    attention = choose_products(model, "mixed").attention
+    model = dataclasses.replace(model, embedding=embedding, attention=attention)
+    return dataclasses.replace(experiment, model=model)
 
 
 def convolved(parameters: dict[str, list[int]]) -> dict[str, list[int]]:

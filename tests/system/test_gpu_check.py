@@ -57,7 +57,7 @@ def test_memory_is_held_to_what_the_plan_foretells():
 
 
 def test_a_step_is_planned_and_timed():
-    model, training = CPU_TRAINING[0].config(attention="auto"), TrainingConfig(batch_size=4)
+    model, training = CPU_TRAINING[0].config(), TrainingConfig(batch_size=4)
     memory, speed = gpu_check.training_rows(CPU, "44k", model, training)
     assert (memory.found, memory.ok) == ("the device does not tell", None)
     assert "tokens/s" in speed.found

@@ -12,6 +12,7 @@ from tlite.errors import UserError
 from tlite.inspection import run
 from tlite.models import (
     Attention,
+    ClassifierConfig,
     GeneratorConfig,
     Head,
     Layer,
@@ -128,13 +129,30 @@ def test_this_compiler_takes_bfloat16_products_or_says_so():
 
 @pytest.mark.parametrize(
     ("chosen", "context", "attention"),
-    [("float32", 1024, "exact"), ("mixed", 127, "exact"), ("mixed", 128, "mixed")],
+    [
+        ("float32", 511, Attention("exact")),
+        ("float32", 512, Attention("exact", rows=128)),
+        ("mixed", 127, Attention("exact")),
+        ("mixed", 128, Attention("mixed")),
+        ("mixed", 512, Attention("mixed", rows=128)),
+    ],
 )
 def test_auto_attention_is_decided_by_precision_and_context(chosen, context, attention):
-    asked = dataclasses.replace(MODEL, attention="auto", context=context)
+    asked = dataclasses.replace(MODEL, context=context)
     decided = precision.choose_products(asked, chosen)
     product = "mixed" if chosen == "mixed" else "exact"
     assert decided == dataclasses.replace(asked, attention=attention, head=Head(product=product))
+    assert precision.choose_products(decided, chosen) is decided
+
+
+def test_rows_are_for_what_is_causal_and_may_be_named():
+    classifier = ClassifierConfig(context=512)
+    assert precision.choose_products(classifier, "mixed").attention == Attention("mixed")
+    named = GeneratorConfig(context=64, attention=Attention("auto", rows=16))
+    assert precision.choose_products(named, "float32").attention == Attention("exact", rows=16)
+    for function in ("fused", F.scaled_dot_product_attention):
+        with pytest.raises(ValueError, match="rows are for exact and mixed attention"):
+            Attention(function, rows=16)
 
 
 @pytest.mark.parametrize("chosen", ["float32", "mixed"])
@@ -178,7 +196,7 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
 def test_auto_attention_is_exact_where_the_kernels_lack_something():
     model = GeneratorConfig(context=512, attention=Attention("auto", softcap=5.0))
     decided = precision.choose_products(model, "mixed")
-    assert decided.attention == Attention("exact", softcap=5.0)
+    assert decided.attention == Attention("exact", rows=128, softcap=5.0)
 
 
 @dataclasses.dataclass(frozen=True)

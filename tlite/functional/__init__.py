@@ -36,7 +36,7 @@ from tlite.functional.block import (
     feed_forward_layer,
     residual,
 )
-from tlite.functional.fast_attention import fused_attention, mixed_attention
+from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
 from tlite.functional.layers import (
     FeedForwardParameters,
     LinearParameters,

@@ -24,6 +24,7 @@ from tlite.models.parts import (
 
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
+ROWS_FROM_LENGTH, ROWS = 512, 128  # of causal attention (LOG, 2026-11-24)
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,8 @@ def named_parts(config) -> Iterator[tuple[str, str]]:
         elif is_own(value):
             yield name, name_of(type(value))
         elif isinstance(value, Attention):
-            yield name, name_of(value.function)
+            rows = f" by {value.rows} rows" if value.rows else ""
+            yield name, name_of(value.function) + rows
         else:
             for inner, told in named_parts(value):
                 yield name if inner == "function" else inner, told

@@ -207,9 +207,13 @@ class Attention(Layer):
     A layer of your own is a `Layer` with `init` and a call.
     """
 
-    function: Literal["exact", "mixed", "fused", "auto"] | Callable = "exact"
+    function: Literal["exact", "mixed", "fused", "auto"] | Callable = "auto"
     """What computes it: the definition, bfloat16 products ("mixed"), or one kernel of a GPU
-    ("fused"); "auto" takes these two in mixed precision and contexts of 128 or more."""
+    ("fused"); "auto" takes these two in mixed precision and contexts of 128 or more, and in
+    causal models of 512 or more `rows`. Before a run has decided, it is the definition."""
+    rows: int = 0
+    """Queries that causal attention computes at a time, each with only the keys that it may see:
+    faster and in less memory where a context is long; 0: all together."""
     key_heads: int | None = None
     """Heads of keys and values, each for several queries (grouped queries); H unless given."""
     head_width: int | None = None
@@ -230,7 +234,9 @@ class Attention(Layer):
     """The output layer begins at 0: the layer adds nothing yet."""
 
     def __post_init__(self):
-        check(self, sizes="key_heads head_width", positive="softcap scale")
+        check(self, sizes="key_heads head_width", counts="rows", positive="softcap scale")
+        if self.rows and self.function not in ("exact", "mixed", "auto"):
+            raise ValueError("rows are for exact and mixed attention, not for another")
         for window in self.windows:
             check_size("a window", max(window, 1) if window >= 0 else window)
 
@@ -284,6 +290,7 @@ class Attention(Layer):
             function = F.repeating(handed(self.function, params.own))
         else:
             function = ATTENTIONS[self.function]
+        function = F.by_rows(function, self.rows) if self.rows else function
         settings = {"attention": function, "scale": self.scale, "softcap": self.softcap}
         return F.attention_layer(params, x, look, **settings)
 

@@ -14,8 +14,8 @@ from tlite.pretrained.paths import filled_in, flat
 # Fields of ours that change training only, or how the same is computed; and one that others say.
 TRAINING = {
     "dropout", "feed_forward.dropout", "embedding.word_dropout", "embedding.deviation",
-    "attention.function", "head.product", "attention.zero_output", "feed_forward.zero_output",
-    "loop.scan", "loop.remat", "bias",
+    "attention.function", "attention.rows", "head.product", "attention.zero_output",
+    "feed_forward.zero_output", "loop.scan", "loop.remat", "bias",
     "symbols.pad", "symbols.start", "symbols.end", "symbols.first",
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time
 OURS = {  # an experiment's own
     "dropout", "feed_forward.dropout", "embedding.word_dropout", "attention.function",
-    "head.product", "embedding.deviation", "loop.scan", "loop.remat", "context",
+    "attention.rows", "head.product", "embedding.deviation", "loop.scan", "loop.remat", "context",
 }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from tlite.errors import UserError
 from tlite.functional import causal_mask, fused_attention, mixed_attention
-from tlite.models import Attention
-from tlite.models.config import MIXED_FROM_LENGTH
+from tlite.models import Attention, GeneratorConfig
+from tlite.models.config import MIXED_FROM_LENGTH, ROWS, ROWS_FROM_LENGTH
 
 Precision = Literal["float32", "mixed", "auto"]
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of Arm
@@ -70,7 +70,11 @@ def choose_products(model, precision: Precision):
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
     fast = fast and not part.asked(model)
     name = "exact" if not fast else "fused" if _has_fused(model) else "mixed"
-    return dataclasses.replace(model, attention=dataclasses.replace(part, function=name))
+    long = isinstance(model, GeneratorConfig) and model.context >= ROWS_FROM_LENGTH
+    # The one kernel leaves out what is hidden by itself.
+    rows = 0 if name == "fused" else part.rows or ROWS * long
+    part = dataclasses.replace(part, function=name, rows=rows)
+    return dataclasses.replace(model, attention=part)
 
 
 def _has_fused(model) -> bool:
