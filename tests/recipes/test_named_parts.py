@@ -33,6 +33,7 @@ class Parallel(Block):
     ("config", "told"),
     [
         (GeneratorConfig(attention="mixed", norm="rms"), {"attention": "mixed"}),
+        (GeneratorConfig(attention=Attention("exact", rows=8)), {"attention": "exact by 8 rows"}),
         (GeneratorConfig(attention=attend), {"attention": f"attend {HERE}"}),
         (
             GeneratorConfig(attention=Tempered(), block=Parallel()),
@@ -41,14 +42,14 @@ class Parallel(Block):
         (
             GeneratorConfig(feed_forward=FeedForward(activation=squash), norm=squash),
             {
-                "attention": "exact",
+                "attention": "auto",
                 "activation": f"squash {HERE}",
                 "norm": f"squash {HERE}",
             },
         ),
         (LogisticConfig(), {}),
     ],
-    ids=["library", "function", "parts", "inside", "none"],
+    ids=["library", "rows", "function", "parts", "inside", "none"],
 )
 def test_attention_and_what_is_the_users_are_told(config, told):
     assert dict(named_parts(config)) == told
