@@ -68,8 +68,8 @@ def test_a_classifiers_ensemble_is_scored_beside_its_members(works, trained):
 
 def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     """By hand, in float64: -log of the mean of the members' probabilities of each next token."""
-    single, told = works("evaluate {generator} --member all").splitlines()
-    assert works("evaluate {generator}") == f"{single}\n"
+    single, told, interval = works("evaluate {generator} --member all").splitlines()
+    assert works("evaluate {generator}") == f"{single}\n{interval}\n"
     run = open_recipe(trained.generator)
     inputs, targets, weights = run.parts["validation"].scored()
     chosen = []

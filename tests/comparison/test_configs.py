@@ -85,7 +85,7 @@ def own(folder, **record):
 def test_own_functions_are_told_by_name(tmp_path):
     plain, mine = fake_run(tmp_path / "a"), own(tmp_path / "b")
     found = differing_fields(find_entries([plain, mine]).entries)
-    assert found == {"attention": ["exact", "alibi of mine.py"]}
+    assert found == {"attention": ["auto", "alibi of mine.py"]}
 
 
 def test_own_functions_of_one_name_are_told_by_the_file(tmp_path):

@@ -118,7 +118,7 @@ def of_earlier(folder, **fields):
 
 def test_a_run_of_an_earlier_version_is_one_of_today(tmp_path):
     (entry,) = entries(of_earlier(tmp_path / "r"))
-    model = {"norm": "rms", "block": "pre_norm", "positions": Rotary(500.0)}
+    model = {"norm": "rms", "block": "pre_norm", "positions": Rotary(500.0), "attention": "exact"}
     assert entry.experiment == json.loads(json.dumps(to_dict(varied(GENERATOR, model))))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float
 
-from tlite.comparison.statistics import Difference, variance
 from tlite.models import Ensemble
 from tlite.models.parameters import model_maker
 from tlite.training import Trainer
@@ -35,6 +34,8 @@ def interval(table: Float[np.ndarray, "M N"], what: str, style: str) -> str:
         table: by member and example, or block of them (`comparison.statistics.variance`).
         what: they are called: texts.
     """
+    from tlite.comparison.statistics import Difference, variance  # SciPy is slow to import
+
     members, number = table.shape
     found = Difference(table.mean(), variance(table), (members, members), examples=number)
     half, (seeds, examples) = found.half_width, found.parts

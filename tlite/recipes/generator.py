@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from tlite.comparison.examples import of_a_text
 from tlite.data.corpus import Corpus
 from tlite.data.tables import Part
 from tlite.decoding import stream
@@ -261,6 +260,8 @@ class GeneratorRecipe(Recipe):
         tell(f"step {step:,}: {split}", f", {count:,} {self.unit}s")
         kept = read_examples(self.run.folder)
         if kept and split == "validation" and kept.step == step:
+            from tlite.comparison.examples import of_a_text  # SciPy is slow to import
+
             print(interval(of_a_text(kept, "loss"), "text", ".4f"))
         if sampled:
             batches = self.parts[split].sampled_batches(sampled, self.batch_size)
