@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -146,6 +147,19 @@ def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
     assert ctrl_c.raised
     with pytest.raises(SystemExit, match="130"):
         ctrl_c(2, None)
+
+
+def test_what_ctrl_c_has_cut_short_is_not_reported_as_it_is_deleted(monkeypatch):
+    reported, failed = [], SimpleNamespace(exc_type=AttributeError)
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    ctrl_c = CtrlC()
+    ctrl_c.watch_ignored_errors()
+    sys.unraisablehook(failed)
+    ctrl_c.raises = True
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c(2, None)
+    sys.unraisablehook(failed)
+    assert reported == [failed]
 
 
 def test_an_import_is_known_by_its_frames(tmp_path, monkeypatch):

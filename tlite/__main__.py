@@ -73,13 +73,17 @@ class CtrlC:
         raise KeyboardInterrupt
 
     def watch_ignored_errors(self) -> None:
-        """End the process where Python would only report the exception: in a `__del__`, say."""
+        """End the process where Python would only report the exception: in a `__del__`, say.
+
+        What is reported after the exception comes of it: of an object that was cut short.
+        """
         report = sys.unraisablehook
 
         def hook(unraisable):
             if issubclass(unraisable.exc_type, KeyboardInterrupt):
                 os._exit(interrupted())
-            report(unraisable)
+            if not self.raised:
+                report(unraisable)
 
         sys.unraisablehook = hook
 
