@@ -161,7 +161,8 @@ class Line:
         """A command, an experiment, a run or an option that there is not."""
         place, self.certain = self.chance.randrange(3), True
         if place < 2:
-            self.words[min(place, len(self.words) - 1)] = self.chance.choice(ODD)
+            self.words[min(place, len(self.words) - 1)] = odd = self.chance.choice(ODD)
+            self.certain = odd != ".."  # a folder of runs, it may be
         else:
             known = ["--=x", "--x=", "-x", "--" + "a" * 3000, b"--\xff", "--é", "--", "-"]
             self.words.append(self.chance.choice(known))

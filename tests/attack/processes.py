@@ -161,7 +161,9 @@ class Process:
         if self.code not in codes:
             return f"exit code {self.code}, not {codes}: {lines[-1][:200]}"
         told = [line.startswith("tlite: ") for line in lines]
-        boxed = "For full helptext" in err and not any(told)  # tyro's word of a wrong option
+        # What tyro says of a wrong option, which begins with a title in a line.
+        box = "For full helptext" in err or re.match(r"\S{2} [A-Z][a-z ]+ \S+$", lines[0])
+        boxed = bool(box) and not any(told)
         if self.code == 2 and not boxed and not (sum(told) == 1 and told[-1]):
             return f"exit code 2, but {sum(told)} sentences: {lines[-1][:200]}"
         return "an escape sequence on stderr" if "\x1b" in err else None

@@ -39,6 +39,7 @@ MISTAKES = {
     "train --resume {run} --member 2": "no member 2: the run has 2",
     "evaluate nowhere": "nowhere does not exist",
     "evaluate .": "not a run folder",
+    "evaluate ''": "empty name",
     "evaluate {run} --split test": "no test part: training or validation",
     "evaluate {run} --beside {run}": "no option --beside for a generator's run",
     "evaluate --beam 2 {run}": "no option --beam for a generator's run",

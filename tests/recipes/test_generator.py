@@ -165,6 +165,14 @@ def test_a_config_without_a_tokenizer_is_of_characters(of_text, tmp_path):
     assert again.experiment == run.experiment
 
 
+def test_a_vocabulary_that_was_edited_away_is_told(of_text, tmp_path):
+    shutil.copytree(of_text("characters").run.folder, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["experiment"]["model"]["vocabulary_size"] = 0
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert "was it edited?" in complaint(open_recipe(tmp_path / "run").train)
+
+
 # Corpora
 
 

@@ -151,7 +151,8 @@ class GeneratorRecipe(Recipe):
     def batch_size(self) -> int:
         """Windows of a validation's batch: as many on each device, few of a large vocabulary."""
         shards, model = self.trainer.num_shards, self.experiment.model
-        of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
+        vocabulary = max(model.vocabulary_size, 1)  # 0 was edited in: who restores says so
+        of_device = max(MOST_LOGITS // (model.context * vocabulary), 1)
         return min(-(-EVALUATION_BATCH // shards), of_device) * shards
 
     @property

@@ -135,9 +135,14 @@ def find_run(folder: str | Path, kind: str = "") -> Path:
     """The folder that is meant: in a folder of runs the newest, of one kind if told.
 
     `latest` is the newest in ./runs, whatever ./latest is.
+
+    Raises:
+        UserError: there is none, or the name is empty, as of a variable that was not set.
     """
     if str(folder) == LATEST:
         return newest(kind=kind)
+    if folder == "":
+        raise UserError("the run's folder has an empty name: name one, or say latest")
     folder = Path(folder)
     inside = find_folders(folder, depth=2) if os.path.isdir(folder) else []
     return next(_whole(inside, kind), folder)
