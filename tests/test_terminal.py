@@ -1,6 +1,7 @@
 """Standard streams: what is printed on them, and what becomes of it where they fail."""
 
 import io
+import logging
 import os
 import subprocess
 import sys
@@ -45,6 +46,13 @@ def test_of_errors_that_nobody_can_catch_only_late_writes_are_passed_over(monkey
     other = SimpleNamespace(exc_value=RuntimeError("something else"))
     sys.unraisablehook(other)
     assert reported == [other]
+
+
+def test_of_what_asyncio_logs_only_what_a_save_has_told_is_passed_over(caplog):
+    quiet_libraries()
+    for told in ("Task exception was never retrieved: orbax/checkpoint/x.py", "another task's"):
+        logging.getLogger("asyncio").error(told)
+    assert [record.getMessage() for record in caplog.records] == ["another task's"]
 
 
 def test_an_import_silences_nobody():

@@ -44,7 +44,7 @@ def quiet_libraries() -> None:
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs each save too
     for name in ("DATASETS_VERBOSITY", "HF_HUB_VERBOSITY"):  # what they log they also raise
         os.environ.setdefault(name, "critical")
-    logging.getLogger("asyncio").addFilter(lambda record: "tensorstore" not in record.getMessage())
+    logging.getLogger("asyncio").addFilter(_is_not_of_saving)
     warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
     report = sys.unraisablehook
@@ -55,6 +55,11 @@ def quiet_libraries() -> None:
             report(unraisable)
 
     sys.unraisablehook = hook
+
+
+def _is_not_of_saving(record: logging.LogRecord) -> bool:
+    """A save of several arrays raises the error of one; asyncio logs those of the others."""
+    return not any(name in record.getMessage() for name in ("tensorstore", "orbax"))
 
 
 def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:

@@ -170,7 +170,7 @@ def test_a_vocabulary_that_was_edited_away_is_told(of_text, tmp_path):
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     config["experiment"]["model"]["vocabulary_size"] = 0
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    assert "was it edited?" in complaint(open_recipe(tmp_path / "run").train)
+    assert "say the model's vocabulary_size" in complaint(open_recipe, tmp_path / "run")
 
 
 # Corpora

@@ -30,6 +30,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
+from tlite.errors import UserError
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -83,7 +84,14 @@ def has_bias(part, config) -> bool:
 def linear(
     rng: Key[Array, ""], inputs: int, outputs: int, *, bias: bool = True, zeros: bool = False
 ) -> F.LinearParameters:
-    """A kernel drawn by Glorot and Bengio's uniform scheme, or of zeros; the bias is 0."""
+    """A kernel drawn by Glorot and Bengio's uniform scheme, or of zeros; the bias is 0.
+
+    Raises:
+        UserError: it has no inputs or no outputs.
+    """
+    if not (inputs and outputs):
+        what = "say the model's vocabulary_size and num_classes, where no data decides them"
+        raise UserError(f"a linear layer can't have {inputs} inputs and {outputs} outputs: {what}")
     draw = jax.nn.initializers.zeros if zeros else jax.nn.initializers.glorot_uniform()
     return F.LinearParameters(draw(rng, (inputs, outputs)), jnp.zeros(outputs) if bias else None)
 
