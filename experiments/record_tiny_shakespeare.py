@@ -5,10 +5,9 @@ convolutions, and output layers that begin at 0. 799,360 parameters.
 
 command   make record-tiny-shakespeare   (five seeds)
 machine   two cores of an AMD EPYC with AVX-512
-time      14 min for the five, one after the other (OPTIONS="--seeds 1 --seed 0", ... 4), as side by
-          side is slow with Muon; of a machine shared with other work
-result    validation loss 1.5563 +- 0.0026 (tlite 0.2.0, with value residuals: 1.5523 +- 0.0052);
-          `tiny_shakespeare` 1.8161
+time      11 min for the five, of a machine shared with other work
+result    validation loss 1.5520 +- 0.0031, all members together (--member all) 1.4854 (tlite 0.2.0,
+          with value residuals: 1.5523 +- 0.0052); `tiny_shakespeare` 1.8161
 """
 
 import dataclasses
