@@ -30,6 +30,7 @@ from tlite.decoding.generate import align_left
 from tlite.decoding.search import greedy_search
 from tlite.errors import UserError
 from tlite.pretrained import arrays, is_pretrained, load_pretrained, local_folder
+from tlite.pretrained.folders import _fresh
 
 
 @pytest.fixture
@@ -416,6 +417,11 @@ class TestNewHead:
         assert logits.shape == (2, 5)
         assert 1e-3 < np.abs(logits).max() < 10
         assert not np.array_equal(model.head.kernel, np.asarray(model.projection.kernel)[:, :5])
+
+    def test_arrays_with_names_of_one_length_are_drawn_apart(self):
+        names = "blocks.0.head.kernel", "blocks.1.head.kernel"
+        one, other = (_fresh(name, (3, 4), jax.random.key(1)) for name in names)
+        assert np.abs(one - other).min() > 0
 
     def test_the_pooler_is_taken(self):
         model, _, info = load_pretrained(saved("bert Model")[1], num_classes=2)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -281,7 +282,7 @@ def _read(
 
 def _fresh(name: str, shape: tuple[int, ...], rng: jax.Array) -> jax.Array:
     if name.endswith("kernel"):
-        return 0.02 * jax.random.normal(jax.random.fold_in(rng, len(name)), shape)
+        return 0.02 * jax.random.normal(jax.random.fold_in(rng, zlib.crc32(name.encode())), shape)
     return jnp.ones(shape) if name.endswith("scale") else jnp.zeros(shape)
 
 
