@@ -261,7 +261,8 @@ def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch, file):
     assert message == f"can't read {folder / file}: Permission denied"
 
 
-def test_a_folder_that_is_no_run_is_told_from_none(tmp_path):
+def test_a_folder_that_is_no_run_is_told_from_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the checkout may have runs, of which the newest is named
     assert "not a run folder" in complaint(runs.open_run, tmp_path, GeneratorExperiment)
     message = complaint(runs.open_run, tmp_path / "nowhere", GeneratorExperiment)
     assert message.endswith("nowhere does not exist")
