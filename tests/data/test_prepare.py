@@ -31,6 +31,7 @@ from tests.helpers.tokenizers import beginning_with_a_space, byte_level
 from tlite.data.documents import Source, fragments, plan, read_piece, side_of
 from tlite.data.prepare import Tokenizing, prepare, texts_of
 from tlite.data.prepare_encoding import load_encoder
+from tlite.errors import Interrupted
 from tlite.text import CharTokenizer
 
 TEXTS = [
@@ -420,32 +421,30 @@ def test_a_child_that_is_killed_is_told_and_what_was_done_is_kept(long_source):
     assert not Path("out").exists()
 
 
-def test_ctrl_c_is_told_and_the_command_goes_on(long_source):
+def test_ctrl_c_ends_a_process_and_the_command_goes_on(long_source):
     started = begun_process(long_source, "out")
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=60)
-    assert "the same command goes on from there" in err.splitlines()[-1]
+    assert "interrupted" in err.splitlines()[-1]
     assert content_of_both(made(long_source, "out", piece_size=700), made(long_source, "whole"))
 
 
 @pytest.fixture
 def begun(long_source, monkeypatch):
-    """A preparation that was stopped after some pieces, in out.preparing."""
+    """A preparation that Ctrl-C has stopped after some pieces, in out.preparing."""
     from tlite.data import prepare as module
-
-    class Stop(Exception):
-        pass
 
     add, calls = module.PrepareProgress.add, itertools.count()
 
     def stop(*arguments):
         add(*arguments)
         if next(calls) == 4:
-            raise Stop
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(module.PrepareProgress, "add", stop)
-        with pytest.raises(Stop):
+        told = r"interrupted after 5 of \d+ pieces: the same command goes on from there"
+        with pytest.raises(Interrupted, match=told):
             made(long_source, "out", piece_size=2000)
     assert finished_pieces("out") == 5
     return long_source
