@@ -10,7 +10,8 @@ import pytest
 from tests.helpers import reference
 from tests.helpers.arrays import assert_close, over_batch
 from tlite.functional import causal_mask, scaled_dot_product_attention
-from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
+from tlite.functional.attention_by_rows import by_rows
+from tlite.functional.fast_attention import fused_attention, mixed_attention
 
 SHAPES = {"one head": (5, 4), "heads": (2, 3, 7, 5)}
 
@@ -180,7 +181,7 @@ def test_by_rows_mixed_attention_is_itself_up_to_rounding(length):
     inputs = {"query": query, "key": key, "value": value}
     whole = functools.partial(mixed_attention, mask=causal_mask(length))
     expected = results_of(whole, inputs, gradient)
-    ours = results_of(by_rows(mixed_attention, 4), inputs, gradient, causal=True)
+    ours = results_of(by_rows(mixed_attention, 4, jnp.bfloat16), inputs, gradient, causal=True)
     for one, other in zip(ours, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
 

@@ -131,10 +131,10 @@ def test_this_compiler_takes_bfloat16_products_or_says_so():
     ("chosen", "context", "attention"),
     [
         ("float32", 511, Attention("exact")),
-        ("float32", 512, Attention("exact", rows=128)),
+        ("float32", 512, Attention("exact", rows=64)),
         ("mixed", 127, Attention("exact")),
         ("mixed", 128, Attention("mixed")),
-        ("mixed", 512, Attention("mixed", rows=128)),
+        ("mixed", 512, Attention("mixed", rows=64)),
     ],
 )
 def test_auto_attention_is_decided_by_precision_and_context(chosen, context, attention):
@@ -196,7 +196,7 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
 def test_auto_attention_is_exact_where_the_kernels_lack_something():
     model = GeneratorConfig(context=512, attention=Attention("auto", softcap=5.0))
     decided = precision.choose_products(model, "mixed")
-    assert decided.attention == Attention("exact", rows=128, softcap=5.0)
+    assert decided.attention == Attention("exact", rows=64, softcap=5.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tlite.functional.attention import (
     window_mask,
     write,
 )
+from tlite.functional.attention_by_rows import by_rows
 from tlite.functional.block import (
     HIDDEN,
     BlockParameters,
@@ -36,7 +37,7 @@ from tlite.functional.block import (
     feed_forward_layer,
     residual,
 )
-from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
+from tlite.functional.fast_attention import fused_attention, mixed_attention
 from tlite.functional.layers import (
     FeedForwardParameters,
     LinearParameters,

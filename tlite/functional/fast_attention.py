@@ -1,11 +1,10 @@
-"""Attention with bfloat16 operands, as one kernel of a GPU's, or so many queries at a time.
+"""Attention with bfloat16 operands, or as one kernel of a GPU's.
 
-A model takes them where its config says so (`attention="mixed"`, `"fused"`, `Attention(rows=128)`).
+A model takes them where its config says so (`attention="mixed"`, `"fused"`).
 They compute what `scaled_dot_product_attention` defines, up to rounding, and are tested against it.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,10 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from tlite.functional.attention import scaled_dot_product_attention
-from tlite.functional.layers import Observe, taking, unobserved
+from tlite.functional.layers import Observe, unobserved
 from tlite.functional.mixed import attention_products
-
-SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 remain
 
 
 def mixed_attention(
@@ -85,71 +82,6 @@ def fused_attention(
     output = jax.nn.dot_product_attention(*map(by_place, (query, key, value)), **settings)
     output = jnp.swapaxes(output, 1, 2).astype(query.dtype).reshape(*batch, length, width)
     return output if sees is None else jnp.where(sees, output, 0), weights
-
-
-def by_rows(attention: Callable, rows: int) -> Callable:
-    """Causal `attention` of so many queries at a time, each with only the keys that it may see.
-
-    Queries come in at most `SPANS` spans, whose keys end where they end and begin where a window
-    W does; so nearly half of all products are left out, with a window all but about W / T +
-    1 / SPANS. Within a span parts of `rows` queries follow each other, and the backward pass
-    computes their weights again (Dao et al. 2022, section 3.1): memory grows with rows T, not T^2.
-
-    `causal` and `window` say so if the mask is just theirs; where it is another, or somebody
-    observes, this is `attention` itself. A `bias` is of all scores, (..., T, S).
-    """
-
-    def call(
-        query: Float[Array, "*batch T K"],
-        key: Float[Array, "*keys S K"],
-        value: Float[Array, "*keys S Kv"],
-        mask: Bool[Array, "..."] | None = None,
-        *,
-        scale: float | None = None,
-        softcap: float | None = None,
-        bias: Float[Array, "..."] | None = None,
-        causal: bool = False,
-        window: int = 0,
-        observe: Observe = unobserved,
-    ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
-        scaled = taking(attention, scale=scale, softcap=softcap)
-        output, weights = taking(scaled, bias=bias, observe=observe)(query, key, value, mask)
-        if not causal or observe is not unobserved:
-            return output, weights
-        length, outputs = query.shape[-2], []
-        size = rows * math.ceil(length / (SPANS * rows))
-        for first in range(0, length, size):
-            span = slice(first, min(first + size, length))
-            seen = slice(max(first - window + 1, 0) if window else 0, span.stop)
-            keys = key[..., seen, :], value[..., seen, :]
-            biases = None if bias is None else bias[..., span, seen]
-            start = first - seen.start
-            outputs.append(_span(scaled, rows, window, start, query[..., span, :], *keys, biases))
-        return jnp.concatenate(outputs, axis=-2), weights
-
-    return call
-
-
-def _span(attention, rows, window, start, query, key, value, bias):
-    """The output of queries at the keys' places start, start + 1, ..., `rows` at a time."""
-    length = query.shape[-2]
-    rows = min(rows, length)
-
-    def parts(x):  # (..., T, N) to (P, ..., rows, N), filled up with zeros
-        x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -length % rows), (0, 0)])
-        return jnp.moveaxis(x.reshape(*x.shape[:-2], -1, rows, x.shape[-1]), -3, 0)
-
-    @jax.checkpoint
-    def output(part):
-        first, query, bias = part
-        ahead = first + jnp.arange(rows)[:, None] - jnp.arange(key.shape[-2])
-        mask = (ahead >= 0) & (ahead < (window or key.shape[-2]))
-        return taking(attention, bias=bias)(query, key, value, mask)[0]
-
-    places = start + jnp.arange(0, length, rows)
-    outputs = jax.lax.map(output, (places, *jax.tree.map(parts, (query, bias))))
-    outputs = jnp.moveaxis(outputs, 0, -3)
-    return outputs.reshape(*outputs.shape[:-3], -1, outputs.shape[-1])[..., :length, :]
 
 
 def _definition(query, key, value, mask, observe):

@@ -24,7 +24,7 @@ from tlite.models.parts import (
 
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
-ROWS_FROM_LENGTH, ROWS = 512, 128  # of causal attention (LOG, 2026-11-24)
+ROWS_FROM_LENGTH, ROWS = 512, 64  # of causal attention (LOG, 2026-11-24)
 
 
 @dataclass(frozen=True)

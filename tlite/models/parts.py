@@ -298,7 +298,9 @@ class Attention(Layer):
             function = F.repeating(handed(self.function, params.own))
         else:
             function = ATTENTIONS[self.function]
-        function = F.by_rows(function, self.rows) if self.rows else function
+        if self.rows:
+            operands = jnp.bfloat16 if self.function == "mixed" else None
+            function = F.by_rows(function, self.rows, operands)
         settings = {"attention": function, "scale": self.scale, "softcap": self.softcap}
         return F.attention_layer(params, x, look, **settings)
 

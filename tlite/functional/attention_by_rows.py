@@ -1,0 +1,186 @@
+"""Causal attention of so many queries at a time, which keeps no weights (Dao et al. 2022, section
+3.1 and appendix B): memory grows with T, not with T^2.
+
+A model takes it where its config says so (`Attention(rows=64)`). It is what
+`scaled_dot_product_attention` defines, up to rounding, and is tested against it. `jax.grad` and
+`jax.vjp` take it, `jax.jvp` does not.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float
+
+from tlite.functional.layers import Observe, soft_cap, taking, unobserved
+from tlite.functional.mixed import transposed
+
+SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 remain
+
+
+def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -> Callable:
+    """`attention`, of `rows` queries at a time where it is causal: each with the keys it may see.
+
+    Queries come in at most `SPANS` spans, whose keys end where they end and begin where a window
+    W does; so nearly half of all products are left out, with a window all but about W / T +
+    1 / SPANS. Within a span parts of `rows` queries follow each other. Kept for the backward pass
+    are each query's output and log sum exp of its scores, from which it computes the weights again.
+
+    Operands of products are rounded to `operands` (bfloat16), where given; softmax and sums are
+    not. `causal` and `window` say so if the mask is just theirs; where it is another, or somebody
+    observes, this is `attention` itself. A `bias` is of all scores, (..., T, S).
+    """
+
+    def call(
+        query: Float[Array, "*batch T K"],
+        key: Float[Array, "*keys S K"],
+        value: Float[Array, "*keys S Kv"],
+        mask: Bool[Array, "..."] | None = None,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        bias: Float[Array, "..."] | None = None,
+        causal: bool = False,
+        window: int = 0,
+        observe: Observe = unobserved,
+    ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
+        whole = taking(attention, scale=scale, softcap=softcap, bias=bias, observe=observe)
+        output, weights = whole(query, key, value, mask)
+        if not causal or observe is not unobserved:
+            return output, weights
+        *batch, length, width = query.shape
+        if key.shape[:-2] != query.shape[:-2]:
+            key, value = (jnp.repeat(x, batch[-1] // x.shape[-3], axis=-3) for x in (key, value))
+        query = query * (1 / math.sqrt(width) if scale is None else scale)
+        # One axis for batch and heads: XLA's batched product is slower with two.
+        flat = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
+        form = _Form(min(rows, length), window, softcap, tuple(batch), operands)
+        return _attention(form, *flat, bias).reshape(*batch, length, -1), weights
+
+    return call
+
+
+class _Form(NamedTuple):
+    rows: int
+    window: int
+    softcap: float | None
+    batch: tuple[int, ...]
+    operands: DTypeLike | None
+
+    def scores(self, place, first_key, scores, bias):
+        """S of Q K^T: capped, with a bias, and -1e30 where a query doesn't see the key."""
+        scores = scores if self.softcap is None else soft_cap(scores, self.softcap)
+        if bias is not None:
+            biased = scores.reshape(*self.batch, *scores.shape[-2:]) + bias
+            scores = biased.reshape(scores.shape)
+        ahead = place + jnp.arange(self.rows)[:, None] - first_key - jnp.arange(scores.shape[-1])
+        seen = (ahead >= 0) & (ahead < self.window) if self.window else ahead >= 0
+        return jnp.where(seen, scores, -1e30)
+
+    def parts(self, x):
+        """(..., T, N) to (P, ..., rows, N), filled up with zeros."""
+        if x is None:
+            return None
+        x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -x.shape[-2] % self.rows), (0, 0)])
+        return jnp.moveaxis(x.reshape(*x.shape[:-2], -1, self.rows, x.shape[-1]), -3, 0)
+
+    def spans(self, length):
+        """Of each span the slices of its parts and of its keys, and the places of its parts."""
+        number = math.ceil(length / self.rows)
+        size = math.ceil(number / SPANS)
+        for first in range(0, number, size):
+            parts = slice(first, min(first + size, number))
+            begin = max(first * self.rows - self.window + 1, 0) if self.window else 0
+            keys = slice(begin, min(parts.stop * self.rows, length))
+            yield parts, keys, self.rows * jnp.arange(parts.start, parts.stop)
+
+
+def _product(product: str, x: Array, y: Array) -> Array:
+    sums = jnp.promote_types(x.dtype, jnp.float32)
+    return jnp.einsum(product, x, y, preferred_element_type=sums)
+
+
+def _whole(parts: Array, length: int) -> Array:
+    """The inverse of `_Form.parts`."""
+    x = jnp.moveaxis(parts, 0, -3)
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
+
+
+def _forward(form, query, key, value, bias):
+    """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = the rows' sums of E."""
+    length, spans = query.shape[-2], []
+    if form.operands is not None:
+        query, key, value = (x.astype(form.operands) for x in (query, key, value))
+    queries, biases = form.parts(query), form.parts(bias)
+    for parts, keys, places in form.spans(length):
+        seen_keys, seen_values = key[:, keys], value[:, keys]
+
+        def part(given, seen_keys=seen_keys, seen_values=seen_values, first=keys.start):
+            place, query, bias = given
+            products = _product("ntk,nsk->nts", query, seen_keys)
+            scores = form.scores(place, first, products, bias)
+            most = scores.max(-1, keepdims=True)
+            exponentials = jnp.exp(scores - most)
+            total = exponentials.sum(-1, keepdims=True)
+            sums = _product("nts,nsv->ntv", exponentials.astype(value.dtype), seen_values)
+            return sums / total, most + jnp.log(total)
+
+        biases_seen = None if bias is None else biases[parts][..., keys]
+        spans.append(jax.lax.map(part, (places, queries[parts], biases_seen)))
+    outputs, logs = (jnp.concatenate(x) for x in zip(*spans, strict=True))
+    output = _whole(outputs, length)
+    return output, (query, key, value, bias, output, logs)
+
+
+def _backward(form, saved, gradient):
+    """With W = exp(S - l), dO the gradient of O, dW = dO V^T and dS = W * (dW - rowsum(dO * O)):
+
+    dV = W^T dO,  and dQ, dK and the bias' gradient are what dS gives.
+    """
+    query, key, value, bias, output, logs = saved
+    by_row = form.parts((gradient * output).sum(-1, keepdims=True))
+    gradients = form.parts(gradient.astype(value.dtype))
+    queries, biases = form.parts(query), form.parts(bias)
+    by_query, by_bias = [], []
+    by_key, by_value = (jnp.zeros(x.shape, output.dtype) for x in (key, value))
+    for parts, keys, places in form.spans(query.shape[-2]):
+        seen_keys, seen_values = key[:, keys], value[:, keys]
+
+        def part(sums, given, seen_keys=seen_keys, seen_values=seen_values, first=keys.start):
+            place, query, bias, log, gradient, by_row = given
+            products = _product("ntk,nsk->nts", query, seen_keys)
+            scores, pull_back = jax.vjp(partial(form.scores, place, first), products, bias)
+            weights = jnp.exp(scores - log)
+            by_weights = _product("ntv,nsv->nts", gradient, seen_values)
+            by_scores, by_bias = pull_back(weights * (by_weights - by_row))
+            by_scores, weights = by_scores.astype(key.dtype), weights.astype(key.dtype)
+            by_key = _product("nst,ntk->nsk", transposed(by_scores), query)
+            by_value = _product("nst,ntv->nsv", transposed(weights), gradient)
+            by_query = _product("nts,nsk->ntk", by_scores, seen_keys)
+            return (sums[0] + by_key, sums[1] + by_value), (by_query, by_bias)
+
+        biases_seen = None if bias is None else biases[parts][..., keys]
+        given = places, queries[parts], biases_seen, logs[parts], gradients[parts], by_row[parts]
+        sums = by_key[:, keys], by_value[:, keys]
+        sums, (of_queries, of_biases) = jax.lax.scan(part, sums, given)
+        by_key, by_value = by_key.at[:, keys].set(sums[0]), by_value.at[:, keys].set(sums[1])
+        by_query.append(of_queries)
+        if bias is not None:
+            around = (keys.start, key.shape[-2] - keys.stop)
+            by_bias.append(jnp.pad(of_biases, [(0, 0)] * (of_biases.ndim - 1) + [around]))
+    length = query.shape[-2]
+    of_query = _whole(jnp.concatenate(by_query), length)
+    of_bias = _whole(jnp.concatenate(by_bias), length) if by_bias else None
+    return of_query, by_key, by_value, of_bias
+
+
+def _output(form, query, key, value, bias) -> Array:
+    return _forward(form, query, key, value, bias)[0]
+
+
+_attention = jax.custom_vjp(_output, nondiff_argnums=(0,))
+_attention.defvjp(_forward, _backward)
