@@ -22,8 +22,7 @@ from pathlib import Path
 import pytest
 
 from tests.attack import state
-from tlite.data import BuiltinText, CopyTask
-from tlite.data.sources import split_text
+from tlite.data import BuiltinText, CopyTask, split_tokens
 from tlite.training.metrics import read_metrics
 
 STEPS = 60
@@ -75,7 +74,7 @@ def test_a_generator_learns_what_only_attention_can_tell(tmp_path):
     path.write_text(text)
     sizes = "--width 32 --num-blocks 2 --steps 300 --evaluate-every 100"
     finish(f"train text --path {path} --run {folder} {sizes}")
-    floor = bigram_entropy([split_text(text, 0.05)[1]])
+    floor = bigram_entropy([split_tokens(text, 0.05)[1]])
     assert validations(folder)[-1]["loss"] < floor / 2
 
 
@@ -119,7 +118,7 @@ def test_the_demo_learns_and_writes(whole):
     folder, out = whole
     losses = [line["loss"] for line in validations(folder)]
     assert len(losses) == STEPS // 15
-    _, held_out = split_text(BuiltinText().load(), BuiltinText().validation_fraction)
+    _, held_out = split_tokens(BuiltinText().load(), BuiltinText().validation_fraction)
     assert losses[-1] < entropy(held_out)
     written = out.split("\nThe ")[1].split("\nsaved in ")[0]
     assert len(written) > 100

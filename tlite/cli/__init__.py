@@ -67,8 +67,8 @@ USAGE = """tlite: transformers as short pure functions
   tlite experiments                    what there is to train
   tlite runs [FOLDER]                  what was trained, newest first
 
-Where it says RUN, latest is the newest in ./runs; all but train and compare take a Hugging Face
-folder, or a name on its hub, too.
+Where it says RUN, latest is the newest in ./runs. What evaluates, generates, classifies, translates,
+inspects or exports also takes a Hugging Face folder, or a name on its hub.
 Each command lists its options with --help."""
 
 REGISTRY = ConstructorRegistry()

@@ -18,12 +18,6 @@ from tlite.errors import UserError
 from tlite.terminal import printable
 
 
-def split_text(text: str, validation_fraction: float) -> tuple[str, str]:
-    """The first part for training, the last `validation_fraction` for validation."""
-    at = len(text) - round(len(text) * validation_fraction)
-    return text[:at], text[at:]
-
-
 @dataclass(frozen=True)
 class BuiltinText:
     """The help topics that every Python carries (`pydoc_data.topics`): English about Python.

@@ -1,13 +1,17 @@
 """Windows of T tokens and the T tokens that follow each: the examples of a language model."""
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+Tokens = TypeVar("Tokens", np.ndarray, str)
 
-def split_tokens(tokens: np.ndarray, validation_fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """The first part for training, the last `validation_fraction` for validation."""
+
+def split_tokens(tokens: Tokens, validation_fraction: float) -> tuple[Tokens, Tokens]:
+    """Of tokens or a text: the first part for training, the last part for validation."""
     at = len(tokens) - round(len(tokens) * validation_fraction)
     return tokens[:at], tokens[at:]
 

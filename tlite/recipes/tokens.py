@@ -14,7 +14,6 @@ from tlite.data import every_window, split_tokens
 from tlite.data.corpus import Corpus, Tokens
 from tlite.data.counters import places
 from tlite.data.manifest import PartFiles
-from tlite.data.sources import split_text
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
@@ -45,7 +44,7 @@ def make_tokenizer(
     if isinstance(settings, Bytes):
         return settings, ByteTokenizer()
     if isinstance(settings, BPE):
-        training, _ = split_text(text, validation_fraction)
+        training, _ = split_tokens(text, validation_fraction)
         return settings, learn_bpe([training], settings.pieces)
     tokenizer, digest = open_tokenizer(settings.path, settings.sha256)
     place = str(Path(settings.path).resolve()) if Path(settings.path).exists() else settings.path
@@ -115,7 +114,7 @@ def encoded_parts(
     if whole:
         tokens = split_tokens(tokenizer.encode_long(text), validation_fraction)
         return tokens, tuple(tokenizer.decode(part) for part in tokens)
-    texts = split_text(text, validation_fraction)
+    texts = split_tokens(text, validation_fraction)
     return tuple(tokenizer.encode_long(part) for part in texts), texts
 
 
