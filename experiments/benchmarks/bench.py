@@ -32,6 +32,7 @@ from tlite.errors import UserError
 from tlite.training.metrics import read_metrics
 
 ROOT = Path(__file__).parents[2]
+PARTS = "all", *(s.name for s in TRAINING), "profile", "generation", "gpt2", "start"
 
 
 class Contender:
@@ -161,6 +162,19 @@ def training(setting, num_rounds: int, peaks: dict[str, float]) -> dict:
     return result | {"parameters": num_parameters, "utilisation": use, "losses": losses}
 
 
+def profile(num_rounds: int) -> dict[str, float]:
+    """What the kinds of operations take of a step of the largest setting that a CPU trains."""
+    setting = max(CPU_TRAINING, key=lambda setting: setting.width)
+    contender = Contender("", "tlite_worker", "profile", setting=setting.name, precision="mixed")
+    take_turns([contender], num_rounds)
+    rounds = contender.rounds
+    shares = {kind: statistics.median(r[kind] for r in rounds) for kind in rounds[0]}
+    del shares["seconds"]
+    said = ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
+    print(f"\na step of {setting.name}, mixed, by jax.profiler: {said}", flush=True)
+    return shares
+
+
 def generation(samples: int, num_rounds: int) -> dict:
     print(f"\ngeneration, {GENERATION.name}: {samples} sample(s) of {NEW_TOKENS} tokens")
     ours = Contender("tlite", "tlite_worker", "write", samples=samples)
@@ -252,7 +266,7 @@ class Options:
     """Rounds of training."""
     generation_rounds: int = 3
     """Rounds of generation (a round of nanoGPT's with 16 samples takes about 40 s)."""
-    only: Literal["all", "generation", "gpt2", "start", *(s.name for s in TRAINING)] = "all"
+    only: Literal[PARTS] = "all"
     """One part of the work alone."""
     folder: Path = Path("runs/bench")
     """Where the JSON file and the picture go."""
@@ -278,6 +292,8 @@ def main() -> int:
                 for name in (GPT2_WORK if options.only in ("all", "gpt2") else ())
             },
         }
+        if options.only in ("all", "profile"):
+            results["profile"] = profile(options.rounds)
         if options.only in ("all", "start"):
             results["first_step_seconds"] = first_step(options.generation_rounds)
     except UserError as error:

@@ -44,7 +44,7 @@ CPU_TRAINING = [
     Setting("44k", 32, 3, 4, 64, 32, steps=200),
     Setting("0.8M", 128, 4, 4, 64, 12, steps=60),
     Setting("10.8M", 384, 6, 6, 256, 8, steps=3),
-    Setting("0.8M-batch-128", 128, 4, 4, 64, 128, steps=6),
+    Setting("0.8M-batch-128", 128, 4, 4, 64, 128, steps=12),
     Setting("0.8M-context-512", 128, 4, 4, 512, 16, steps=6),
     Setting("0.8M-context-2048", 128, 4, 4, 2048, 4, steps=6),
 ]

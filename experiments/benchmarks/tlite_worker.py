@@ -1,6 +1,11 @@
 """tlite's side of the benchmark: training steps and generation."""
 
+import re
+import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +21,8 @@ from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
 
 
-def train(options: dict) -> None:
+def prepared(options: dict) -> tuple[Trainer, Callable[[], dict]]:
+    """A trainer, and a function that does a round of steps."""
     prepare_devices()
     setting = next(s for s in TRAINING if s.name == options["setting"])
     text = BuiltinText().load()
@@ -32,12 +38,48 @@ def train(options: dict) -> None:
         state.update(members=members, step=state["step"] + setting.steps)
         return {"loss": float(losses["loss"].mean())}
 
+    return trainer, round_of_steps
+
+
+def train(options: dict) -> None:
+    trainer, round_of_steps = prepared(options)
     began = time.perf_counter()
     round_of_steps()
     compile_seconds = time.perf_counter() - began
     serve(
         {"parameters": trainer.num_parameters, "compile_seconds": compile_seconds}, round_of_steps
     )
+
+
+KINDS = {  # by what XLA's CPU compiler calls its operations; the first that is found
+    "products": "ynn|dot|matmul",
+    "waiting for the other core": "all-reduce|all-gather|collective",
+    "moves in memory": "copy|transpose",
+    "conversions": "convert",
+    "fused sums and element-wise operations": "fusion|wrapped|reduce",
+}
+
+
+def profile(options: dict) -> None:
+    """What each kind of operation takes of a training step's time on the devices."""
+    _, round_of_steps = prepared(options)
+    round_of_steps()
+
+    def shares() -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                round_of_steps()
+            (path,) = Path(folder).rglob("*.xplane.pb")
+            planes = jax.profiler.ProfileData.from_file(str(path)).planes
+        spent = Counter()
+        for event in (e for plane in planes for line in plane.lines for e in line.events):
+            if re.fullmatch(r"[a-z][\w.-]*", event.name):  # an operation of the program
+                kinds = (kind for kind, names in KINDS.items() if re.search(names, event.name))
+                spent[next(kinds, "")] += event.duration_ns
+        del spent[""]  # loops and calls, which hold the others
+        return {kind: spent[kind] / spent.total() for kind in KINDS}
+
+    serve({}, shares)
 
 
 def write(options: dict) -> None:
@@ -78,4 +120,4 @@ def peak(options: dict) -> None:
 
 
 if __name__ == "__main__":
-    work({"train": train, "write": write, "peak": peak})
+    work({"train": train, "profile": profile, "write": write, "peak": peak})
