@@ -67,8 +67,8 @@ USAGE = """tlite: transformers as short pure functions
   tlite experiments                    what there is to train
   tlite runs [FOLDER]                  what was trained, newest first
 
-Where it says RUN, latest is the newest in ./runs; to evaluate, generate, classify, translate,
-inspect and export it may be a Hugging Face folder, or a name on its hub, too.
+Where it says RUN, latest is the newest in ./runs; all but train, compare and follow take a Hugging
+Face folder, or a name on its hub, too.
 Each command lists its options with --help."""
 
 REGISTRY = ConstructorRegistry()
