@@ -113,15 +113,15 @@ def compare(ours: list[Contender], theirs: list[Contender], work: float) -> dict
 
 
 def measured_peak() -> tuple[dict[str, float], str]:
-    """FLOP/s in float32 and with bfloat16 operands; and the kind of device."""
+    """FLOP/s in float32 and with bfloat16 operands, bytes/s; and the kind of device."""
     contender = Contender("peak", "tlite_worker", "peak")
     take_turns([contender], 3)
-    peaks = {
-        name: statistics.median(r[name] for r in contender.rounds) for name in ("float32", "mixed")
-    }
+    names = "float32", "mixed", "bytes"
+    peaks = {name: statistics.median(r[name] for r in contender.rounds) for name in names}
     print(
         f"one 2048 x 2048 product: {peaks['float32'] / 1e9:,.0f} GFLOP/s in float32, "
-        f"{peaks['mixed'] / 1e9:,.0f} with bfloat16 operands"
+        f"{peaks['mixed'] / 1e9:,.0f} with bfloat16 operands; "
+        f"a sum of 268 MB: {peaks['bytes'] / 1e9:.1f} GB/s"
     )
     return peaks, contender.ready["platform"]
 
@@ -175,7 +175,7 @@ def profile(num_rounds: int) -> dict[str, float]:
     return shares
 
 
-def generation(samples: int, num_rounds: int) -> dict:
+def generation(samples: int, num_rounds: int, peaks: dict[str, float]) -> dict:
     print(f"\ngeneration, {GENERATION.name}: {samples} sample(s) of {NEW_TOKENS} tokens")
     ours = Contender("tlite", "tlite_worker", "write", samples=samples)
     naive = Contender("nanoGPT's generate", "torch_worker", "write", samples=samples)
@@ -183,11 +183,14 @@ def generation(samples: int, num_rounds: int) -> dict:
     num_parameters = check_parameters([ours, naive, cached])
     take_turns([ours, naive, cached], num_rounds)
     work = samples * NEW_TOKENS
-    return {
+    result = {
         "parameters": num_parameters,
         "naive": compare([ours], [naive], work),
         "cached": compare([ours], [cached], work),
     }
+    rate = ours.ready["bytes_read"] / statistics.median(ours.seconds())
+    print(f"  {rate / 1e9:.1f} GB/s of weights and caches, {rate / peaks['bytes']:.0%} of a sum's")
+    return result
 
 
 def gpt2(name: str, num_rounds: int) -> dict:
@@ -285,7 +288,7 @@ def main() -> int:
             "peak_flops": peaks,
             "training": {s.name: training(s, options.rounds, peaks) for s in chosen},
             "generation": {
-                f"{n} sample(s)": generation(n, options.generation_rounds) for n in numbers
+                f"{n} sample(s)": generation(n, options.generation_rounds, peaks) for n in numbers
             },
             "gpt2": {
                 name: gpt2(name, options.generation_rounds)

@@ -14,6 +14,7 @@ from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
 from experiments.benchmarks.worker import serve, work
 from tlite.data import BuiltinText
 from tlite.decoding import generate
+from tlite.decoding.generate import plan
 from tlite.models import TransformerGenerator, count_parameters
 from tlite.parallel.devices import prepare_devices
 from tlite.text import CharTokenizer
@@ -96,25 +97,36 @@ def write(options: dict) -> None:
     one_text()
     compile_seconds = time.perf_counter() - began
     one_text()
-    serve({"parameters": count_parameters(model), "compile_seconds": compile_seconds}, one_text)
+    weights, token = (
+        sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+        for tree in (model, jax.eval_shape(lambda: model.empty_caches(samples, capacity=1)))
+    )
+    room = sum(step.count * step.capacity for step in plan(1, NEW_TOKENS, GENERATION.context))
+    ready = {"parameters": count_parameters(model), "compile_seconds": compile_seconds}
+    serve(ready | {"bytes_read": NEW_TOKENS * weights + room * token}, one_text)
 
 
 def peak(options: dict) -> None:
-    """FLOP/s of one large matrix product, in float32 and with bfloat16 operands."""
+    """FLOP/s of one large matrix product, in float32 and with bfloat16 operands; bytes/s read."""
     a = jax.random.normal(jax.random.key(0), (2048, 2048))
+    product = jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32))
+    many = jnp.ones((64, 1 << 20))
+    add = jax.jit(lambda x: x.sum(-1))
 
-    def rate(dtype) -> float:
-        product = jax.jit(lambda x, y: jax.lax.dot(x, y, preferred_element_type=jnp.float32))
-        x = a.astype(dtype)
-        product(x, x).block_until_ready()
+    def seconds(function, x) -> float:
+        function(x).block_until_ready()
         times = []
         for _ in range(7):
             began = time.perf_counter()
-            product(x, x).block_until_ready()
+            function(x).block_until_ready()
             times.append(time.perf_counter() - began)
-        return 2 * 2048**3 / sorted(times)[len(times) // 2]
+        return sorted(times)[len(times) // 2]
 
-    rates = lambda: {"float32": rate(jnp.float32), "mixed": rate(jnp.bfloat16)}  # noqa: E731
+    def rates() -> dict[str, float]:
+        types = {"float32": jnp.float32, "mixed": jnp.bfloat16}
+        found = {n: 2 * 2048**3 / seconds(product, a.astype(t)) for n, t in types.items()}
+        return found | {"bytes": many.nbytes / seconds(add, many)}
+
     rates()
     serve({"device": jax.devices()[0].device_kind, "platform": jax.default_backend()}, rates)
 
