@@ -71,22 +71,15 @@ class _Form(NamedTuple):
     batch: tuple[int, ...]
     operands: DTypeLike | None
 
-    def scores(self, place, first_key, scores, bias):
-        """S of Q K^T: capped, with a bias, and -1e30 where a query doesn't see the key."""
-        scores = scores if self.softcap is None else soft_cap(scores, self.softcap)
+    def scores(self, place, first_key, products, bias):
+        """Products Q K^T capped, with a bias, and -1e30 where a query doesn't see the key."""
+        scores = products if self.softcap is None else soft_cap(products, self.softcap)
         if bias is not None:
             biased = scores.reshape(*self.batch, *scores.shape[-2:]) + bias
             scores = biased.reshape(scores.shape)
         ahead = place + jnp.arange(self.rows)[:, None] - first_key - jnp.arange(scores.shape[-1])
         seen = (ahead >= 0) & (ahead < self.window) if self.window else ahead >= 0
         return jnp.where(seen, scores, -1e30)
-
-    def parts(self, x):
-        """(..., T, N) to (P, ..., rows, N), filled up with zeros."""
-        if x is None:
-            return None
-        x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -x.shape[-2] % self.rows), (0, 0)])
-        return jnp.moveaxis(x.reshape(*x.shape[:-2], -1, self.rows, x.shape[-1]), -3, 0)
 
     def spans(self, length):
         """Of each span the slices of its parts and of its keys, and the places of its parts."""
@@ -98,88 +91,91 @@ class _Form(NamedTuple):
             keys = slice(begin, min(parts.stop * self.rows, length))
             yield parts, keys, self.rows * jnp.arange(parts.start, parts.stop)
 
+    def parts(self, x):
+        """(..., T, N) to (P, ..., rows, N), filled up with zeros; of None None."""
+        if x is None:
+            return None
+        x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -x.shape[-2] % self.rows), (0, 0)])
+        return jnp.moveaxis(x.reshape(*x.shape[:-2], -1, self.rows, x.shape[-1]), -3, 0)
+
+
+def _joined(parts: list[Array], length: int) -> Array:
+    """The inverse of `_Form.parts`, of the parts of all spans."""
+    x = jnp.moveaxis(jnp.concatenate(parts), 0, -3)
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
+
 
 def _product(product: str, x: Array, y: Array) -> Array:
     sums = jnp.promote_types(x.dtype, jnp.float32)
     return jnp.einsum(product, x, y, preferred_element_type=sums)
 
 
-def _whole(parts: Array, length: int) -> Array:
-    """The inverse of `_Form.parts`."""
-    x = jnp.moveaxis(parts, 0, -3)
-    return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
+def _output(form, query, key, value, bias) -> Array:
+    return _forward(form, query, key, value, bias)[0]
 
 
 def _forward(form, query, key, value, bias):
     """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = the rows' sums of E."""
-    length, spans = query.shape[-2], []
     if form.operands is not None:
         query, key, value = (x.astype(form.operands) for x in (query, key, value))
-    queries, biases = form.parts(query), form.parts(bias)
-    for parts, keys, places in form.spans(length):
-        seen_keys, seen_values = key[:, keys], value[:, keys]
-
-        def part(given, seen_keys=seen_keys, seen_values=seen_values, first=keys.start):
-            place, query, bias = given
-            products = _product("ntk,nsk->nts", query, seen_keys)
-            scores = form.scores(place, first, products, bias)
-            most = scores.max(-1, keepdims=True)
-            exponentials = jnp.exp(scores - most)
-            total = exponentials.sum(-1, keepdims=True)
-            sums = _product("nts,nsv->ntv", exponentials.astype(value.dtype), seen_values)
-            return sums / total, most + jnp.log(total)
-
+    queries, biases, outputs, logs = form.parts(query), form.parts(bias), [], []
+    for parts, keys, places in form.spans(length := query.shape[-2]):
+        of_part = partial(_forward_part, form, keys.start, key[:, keys], value[:, keys])
         biases_seen = None if bias is None else biases[parts][..., keys]
-        spans.append(jax.lax.map(part, (places, queries[parts], biases_seen)))
-    outputs, logs = (jnp.concatenate(x) for x in zip(*spans, strict=True))
-    output = _whole(outputs, length)
-    return output, (query, key, value, bias, output, logs)
+        output, log = jax.lax.map(of_part, (places, queries[parts], biases_seen))
+        outputs.append(output)
+        logs.append(log)
+    output = _joined(outputs, length)
+    return output, (query, key, value, bias, output, jnp.concatenate(logs))
+
+
+def _forward_part(form, first_key, key, value, given):
+    place, query, bias = given
+    scores = form.scores(place, first_key, _product("ntk,nsk->nts", query, key), bias)
+    most = scores.max(-1, keepdims=True)
+    exponentials = jnp.exp(scores - most)
+    total = exponentials.sum(-1, keepdims=True)
+    output = _product("nts,nsv->ntv", exponentials.astype(value.dtype), value) / total
+    return output, most + jnp.log(total)
 
 
 def _backward(form, saved, gradient):
-    """With W = exp(S - l), dO the gradient of O, dW = dO V^T and dS = W * (dW - rowsum(dO * O)):
-
-    dV = W^T dO,  and dQ, dK and the bias' gradient are what dS gives.
-    """
+    """The gradients of queries, keys, values and bias, each part's added to those of its keys."""
     query, key, value, bias, output, logs = saved
     by_row = form.parts((gradient * output).sum(-1, keepdims=True))
     gradients = form.parts(gradient.astype(value.dtype))
-    queries, biases = form.parts(query), form.parts(bias)
-    by_query, by_bias = [], []
+    queries, biases, by_query, by_bias = form.parts(query), form.parts(bias), [], []
     by_key, by_value = (jnp.zeros(x.shape, output.dtype) for x in (key, value))
-    for parts, keys, places in form.spans(query.shape[-2]):
-        seen_keys, seen_values = key[:, keys], value[:, keys]
-
-        def part(sums, given, seen_keys=seen_keys, seen_values=seen_values, first=keys.start):
-            place, query, bias, log, gradient, by_row = given
-            products = _product("ntk,nsk->nts", query, seen_keys)
-            scores, pull_back = jax.vjp(partial(form.scores, place, first), products, bias)
-            weights = jnp.exp(scores - log)
-            by_weights = _product("ntv,nsv->nts", gradient, seen_values)
-            by_scores, by_bias = pull_back(weights * (by_weights - by_row))
-            by_scores, weights = by_scores.astype(key.dtype), weights.astype(key.dtype)
-            by_key = _product("nst,ntk->nsk", transposed(by_scores), query)
-            by_value = _product("nst,ntv->nsv", transposed(weights), gradient)
-            by_query = _product("nts,nsk->ntk", by_scores, seen_keys)
-            return (sums[0] + by_key, sums[1] + by_value), (by_query, by_bias)
-
+    for parts, keys, places in form.spans(length := query.shape[-2]):
+        of_part = partial(_backward_part, form, keys.start, key[:, keys], value[:, keys])
         biases_seen = None if bias is None else biases[parts][..., keys]
         given = places, queries[parts], biases_seen, logs[parts], gradients[parts], by_row[parts]
         sums = by_key[:, keys], by_value[:, keys]
-        sums, (of_queries, of_biases) = jax.lax.scan(part, sums, given)
+        sums, (of_queries, of_biases) = jax.lax.scan(of_part, sums, given)
         by_key, by_value = by_key.at[:, keys].set(sums[0]), by_value.at[:, keys].set(sums[1])
         by_query.append(of_queries)
         if bias is not None:
-            around = (keys.start, key.shape[-2] - keys.stop)
-            by_bias.append(jnp.pad(of_biases, [(0, 0)] * (of_biases.ndim - 1) + [around]))
-    length = query.shape[-2]
-    of_query = _whole(jnp.concatenate(by_query), length)
-    of_bias = _whole(jnp.concatenate(by_bias), length) if by_bias else None
-    return of_query, by_key, by_value, of_bias
+            hidden = (keys.start, length - keys.stop)
+            by_bias.append(jnp.pad(of_biases, [(0, 0)] * (of_biases.ndim - 1) + [hidden]))
+    of_bias = _joined(by_bias, length) if by_bias else None
+    return _joined(by_query, length), by_key, by_value, of_bias
 
 
-def _output(form, query, key, value, bias) -> Array:
-    return _forward(form, query, key, value, bias)[0]
+def _backward_part(form, first_key, key, value, sums, given):
+    """With W = exp(S - l), dO the gradient of O, dW = dO V^T and dS = W * (dW - rowsum(dO * O)):
+
+    dV = W^T dO,  dQ = dS K,  dK = dS^T Q, once dS has gone back through the cap and the bias.
+    """
+    place, query, bias, log, gradient, by_row = given
+    products = _product("ntk,nsk->nts", query, key)
+    scores, pull_back = jax.vjp(partial(form.scores, place, first_key), products, bias)
+    weights = jnp.exp(scores - log)
+    by_weights = _product("ntv,nsv->nts", gradient, value)
+    by_scores, by_bias = pull_back(weights * (by_weights - by_row))
+    by_scores, weights = by_scores.astype(key.dtype), weights.astype(key.dtype)
+    by_key = sums[0] + _product("nst,ntk->nsk", transposed(by_scores), query)
+    by_value = sums[1] + _product("nst,ntv->nsv", transposed(weights), gradient)
+    return (by_key, by_value), (_product("nts,nsk->ntk", by_scores, key), by_bias)
 
 
 _attention = jax.custom_vjp(_output, nondiff_argnums=(0,))
