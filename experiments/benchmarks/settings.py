@@ -45,8 +45,8 @@ CPU_TRAINING = [
     Setting("0.8M", 128, 4, 4, 64, 12, steps=60),
     Setting("10.8M", 384, 6, 6, 256, 8, steps=3),
     Setting("0.8M-batch-128", 128, 4, 4, 64, 128, steps=12),
-    Setting("0.8M-context-512", 128, 4, 4, 512, 16, steps=6),
-    Setting("0.8M-context-2048", 128, 4, 4, 2048, 4, steps=6),
+    Setting("0.8M-context-512", 128, 4, 4, 512, 16, steps=12),
+    Setting("0.8M-context-2048", 128, 4, 4, 2048, 4, steps=12),
 ]
 GPU_TRAINING = Setting("124M", 768, 12, 12, 1024, 12, steps=10, vocabulary_size=50304, dropout=0.0)
 """GPT-2 small: hours on a CPU, so it is timed where there is a GPU, or where it is asked for."""
