@@ -149,14 +149,12 @@ def speed() -> list[str]:
     rows = []
     for name, text in logs("contender"):
         for part in text.split("\n\n"):
-            ratio = re.search(r"^  (tlite.*?) / (.+): ([\d.]+ \(.*\))$", part, re.M)
-            if ratio:
-                work = part.strip().partition("\n")[0]
-                ours, theirs, times = ratio.groups()
-                rates = (
+            work = part.strip().partition("\n")[0]
+            ratios = re.findall(r"^  (tlite.*?) / (.+): ([\d.]+ \(.*\))$", part, re.M)
+            for ours, theirs, times in ratios:
+                mine, other = (
                     re.search(rf"^  {who} +([\d,]+) ", part, re.M)[1] for who in (ours, theirs)
                 )
-                mine, other = rates
                 rows.append(row(link(name), work, mine, f"{other}, {theirs}", times))
     header = ["log", "work", "tlite, tokens/s", "the fastest other", "ratio, median and range"]
     return table(header, rows)
