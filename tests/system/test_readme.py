@@ -36,6 +36,7 @@ NOT_RUN = {
     )), LONG),
     "make bench": LONG,
     'make bench OPTIONS="--only gpt2"': LONG,
+    'make bench OPTIONS="--only 0.8M-context-2048"': LONG,
     "make test": "these are the tests",
     "make test-all": "these are the tests",
     "make readme": "these are the tests",
