@@ -10,8 +10,7 @@ import pytest
 from tests.helpers import reference
 from tests.helpers.arrays import assert_close, over_batch
 from tlite.functional import causal_mask, scaled_dot_product_attention
-from tlite.functional.attention_by_rows import by_rows
-from tlite.functional.fast_attention import fused_attention, mixed_attention
+from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
 
 SHAPES = {"one head": (5, 4), "heads": (2, 3, 7, 5)}
 

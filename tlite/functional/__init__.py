@@ -24,7 +24,6 @@ from tlite.functional.attention import (
     window_mask,
     write,
 )
-from tlite.functional.attention_by_rows import by_rows
 from tlite.functional.block import (
     HIDDEN,
     BlockParameters,
@@ -37,7 +36,7 @@ from tlite.functional.block import (
     feed_forward_layer,
     residual,
 )
-from tlite.functional.fast_attention import fused_attention, mixed_attention
+from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
 from tlite.functional.layers import (
     FeedForwardParameters,
     LinearParameters,
@@ -83,12 +82,6 @@ from tlite.functional.positions import (
     yarn_frequencies,
 )
 from tlite.functional.random import fold_in, kept, random_bits, shuffled
-from tlite.functional.sampling import (
-    apply_temperature,
-    greedy,
-    keep_top_k,
-    keep_top_p,
-    sample,
-)
+from tlite.functional.sampling import apply_temperature, greedy, keep_top_k, keep_top_p, sample
 
 __all__ = [name for name, value in [*globals().items()] if callable(value)]

@@ -86,17 +86,20 @@ def shared(
     return jnp.einsum(product, x, y[..., None, :, :]).reshape(*batch, heads, rows, -1)
 
 
-def repeating(attention: Callable) -> Callable:
-    """The attention, handed keys and values that are shared once for each query's head.
+def repeated(query, key, value) -> tuple[Array, Array]:
+    """Keys and values that are shared, once for each query's head."""
+    if query.shape[:-2] == key.shape[:-2]:
+        return key, value
+    key, value = (jnp.repeat(x, query.shape[-3] // x.shape[-3], axis=-3) for x in (key, value))
+    return key, value
 
-    For one that may look at the number of heads: those of this library share them.
-    """
+
+def repeating(attention: Callable) -> Callable:
+    """The attention, handed `repeated` keys and values: it may look at the number of heads."""
 
     @wraps(attention)
     def call(query, key, value, *others, **settings):
-        if (number := query.shape[-3] // key.shape[-3]) > 1:
-            key, value = (jnp.repeat(x, number, axis=-3) for x in (key, value))
-        return attention(query, key, value, *others, **settings)
+        return attention(query, *repeated(query, key, value), *others, **settings)
 
     return call
 

@@ -1,19 +1,36 @@
-"""Attention with bfloat16 operands, or as one kernel of a GPU's.
+"""Attention with bfloat16 operands, as one kernel of a GPU's, or of so many queries at a time.
 
-A model takes them where its config says so (`attention="mixed"`, `"fused"`).
+A model takes them where its config says so (`attention="mixed"`, `"fused"`, `Attention(rows=64)`).
 They compute what `scaled_dot_product_attention` defines, up to rounding, and are tested against it.
+`jax.grad` and `jax.vjp` take them; of `jax.jvp` only `fused_attention` does.
 """
 
 import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from tlite.functional.attention import scaled_dot_product_attention
-from tlite.functional.layers import Observe, unobserved
-from tlite.functional.mixed import attention_products
+from tlite.functional.attention import repeated, scaled_dot_product_attention
+from tlite.functional.layers import Observe, soft_cap, taking, unobserved
+from tlite.functional.mixed import product, transposed
+
+SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 remain
+
+
+def _flat(query, key, value):
+    """(..., H, T, K) with one axis for batch and heads: with two XLA's product is slower."""
+    return (x.reshape(-1, *x.shape[-2:]) for x in (query, *repeated(query, key, value)))
+
+
+def _definition(query, key, value, mask, observe):
+    """The definition's output and weights, of operands that are rounded to bfloat16."""
+    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
+    return scaled_dot_product_attention(*rounded, mask=mask, observe=observe)
 
 
 def mixed_attention(
@@ -33,14 +50,50 @@ def mixed_attention(
     if observe is not unobserved:
         return looked_at, weights
     *batch, length, width = query.shape
-    if key.shape[:-2] != query.shape[:-2]:
-        key, value = (jnp.repeat(x, batch[-1] // x.shape[-3], axis=-3) for x in (key, value))
     mask = jnp.ones((1, 1), bool) if mask is None else mask
     if mask.ndim > 2:
         mask = jnp.broadcast_to(mask, (*batch, *mask.shape[-2:])).reshape(-1, *mask.shape[-2:])
-    # One axis for batch and heads: XLA's batched product is slower with two.
-    flat = (x.reshape(-1, *x.shape[-2:]) for x in (query / math.sqrt(width), key, value))
-    return attention_products(*flat, mask).reshape(*batch, length, value.shape[-1]), weights
+    output = _mixed(*_flat(query / math.sqrt(width), key, value), mask)
+    return output.reshape(*batch, length, value.shape[-1]), weights
+
+
+@jax.custom_vjp
+def _mixed(query, key, value, mask):
+    """softmax(Q K^T) V where `mask` (T, S) or (N, T, S) allows; 0 where it allows nothing."""
+    return _mixed_forward(query, key, value, mask)[0]
+
+
+def _mixed_forward(query, key, value, mask):
+    """O = E V / z,  E = exp(S - max S) where the mask allows,  S = Q K^T,  z = the rows' sums.
+
+    Dividing the output costs less than dividing the weights W = E / z. Where nothing is allowed
+    E is 0, and so is O.
+    """
+    query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
+    scores = jnp.where(mask, product("ntk,nsk->nts", query, key), -1e30)
+    exponentials = jnp.where(mask, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
+    scale = 1 / jnp.maximum(exponentials.sum(-1, keepdims=True), 1e-30)
+    exponentials = exponentials.astype(jnp.bfloat16)
+    output = scale * product("nts,nsv->ntv", exponentials, value)
+    return output, (query, key, value, exponentials, scale, output)
+
+
+def _mixed_backward(saved, gradient):
+    """With dO the gradient of O, dW = dO V^T and dS = W * (dW - rowsum(dO * O)):
+
+    dV = W^T dO,  dQ = dS K,  dK = dS^T Q.
+    """
+    query, key, value, exponentials, scale, output = saved
+    by_row = (gradient * output).sum(-1, keepdims=True)
+    scaled = (scale * gradient).astype(jnp.bfloat16)
+    by_weights = product("ntv,nsv->nts", scaled, value)
+    by_scores = (exponentials * (by_weights - scale * by_row)).astype(jnp.bfloat16)
+    by_query = product("nts,nsk->ntk", by_scores, key)
+    by_key = product("nst,ntk->nsk", transposed(by_scores), query)
+    return by_query, by_key, product("nst,ntv->nsv", transposed(exponentials), scaled), None
+
+
+_mixed.defvjp(_mixed_forward, _mixed_backward)
 
 
 def fused_attention(
@@ -84,7 +137,153 @@ def fused_attention(
     return output if sees is None else jnp.where(sees, output, 0), weights
 
 
-def _definition(query, key, value, mask, observe):
-    """The definition's output and weights, of operands that are rounded to bfloat16."""
-    rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
-    return scaled_dot_product_attention(*rounded, mask=mask, observe=observe)
+# So many queries at a time
+
+
+def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -> Callable:
+    """`attention`, of `rows` queries at a time where it is causal: each with the keys it may see.
+
+    It keeps no weights (Dao et al. 2022, section 3.1 and appendix B): memory grows with T, not with
+    T^2. Queries come in at most `SPANS` spans, whose keys end where they end and begin where a
+    window W does; so nearly half of all products are left out, with a window all but about W / T +
+    1 / SPANS. Within a span parts of `rows` queries follow each other. Kept for the backward pass
+    are each query's output and log sum exp of its scores, from which it computes the weights again.
+
+    Operands of products are rounded to `operands` (bfloat16), where given; softmax and sums are
+    not. `causal` and `window` say so if the mask is just theirs; where it is another, or somebody
+    observes, this is `attention` itself. A `bias` is of all scores, (..., T, S).
+    """
+
+    def call(
+        query: Float[Array, "*batch T K"],
+        key: Float[Array, "*keys S K"],
+        value: Float[Array, "*keys S Kv"],
+        mask: Bool[Array, "..."] | None = None,
+        *,
+        scale: float | None = None,
+        softcap: float | None = None,
+        bias: Float[Array, "..."] | None = None,
+        causal: bool = False,
+        window: int = 0,
+        observe: Observe = unobserved,
+    ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
+        whole = taking(attention, scale=scale, softcap=softcap, bias=bias, observe=observe)
+        output, weights = whole(query, key, value, mask)
+        if not causal or observe is not unobserved:
+            return output, weights
+        *batch, length, width = query.shape
+        query = query * (1 / math.sqrt(width) if scale is None else scale)
+        form = _Form(min(rows, length), window, softcap, tuple(batch), operands)
+        return _by_rows(form, *_flat(query, key, value), bias).reshape(*batch, length, -1), weights
+
+    return call
+
+
+class _Form(NamedTuple):
+    rows: int
+    window: int
+    softcap: float | None
+    batch: tuple[int, ...]
+    operands: DTypeLike | None
+
+    def scores(self, place, first_key, products, bias):
+        """Products Q K^T capped, with a bias, and -1e30 where a query doesn't see the key."""
+        scores = products if self.softcap is None else soft_cap(products, self.softcap)
+        if bias is not None:
+            biased = scores.reshape(*self.batch, *scores.shape[-2:]) + bias
+            scores = biased.reshape(scores.shape)
+        ahead = place + jnp.arange(self.rows)[:, None] - first_key - jnp.arange(scores.shape[-1])
+        seen = (ahead >= 0) & (ahead < self.window) if self.window else ahead >= 0
+        return jnp.where(seen, scores, -1e30)
+
+    def spans(self, length):
+        """Of each span the slices of its parts and of its keys, and the places of its parts."""
+        number = math.ceil(length / self.rows)
+        size = math.ceil(number / SPANS)
+        for first in range(0, number, size):
+            parts = slice(first, min(first + size, number))
+            begin = max(first * self.rows - self.window + 1, 0) if self.window else 0
+            keys = slice(begin, min(parts.stop * self.rows, length))
+            yield parts, keys, self.rows * jnp.arange(parts.start, parts.stop)
+
+    def parts(self, x):
+        """(..., T, N) to (P, ..., rows, N), filled up with zeros; of None None."""
+        if x is None:
+            return None
+        x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -x.shape[-2] % self.rows), (0, 0)])
+        return jnp.moveaxis(x.reshape(*x.shape[:-2], -1, self.rows, x.shape[-1]), -3, 0)
+
+
+def _joined(parts: list[Array], length: int) -> Array:
+    """The inverse of `_Form.parts`, of the parts of all spans."""
+    x = jnp.moveaxis(jnp.concatenate(parts), 0, -3)
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _by_rows(form, query, key, value, bias) -> Array:
+    return _forward(form, query, key, value, bias)[0]
+
+
+def _forward(form, query, key, value, bias):
+    """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = the rows' sums of E."""
+    if form.operands is not None:
+        query, key, value = (x.astype(form.operands) for x in (query, key, value))
+    queries, biases, outputs, logs = form.parts(query), form.parts(bias), [], []
+    for parts, keys, places in form.spans(length := query.shape[-2]):
+        of_part = partial(_forward_part, form, keys.start, key[:, keys], value[:, keys])
+        biases_seen = None if bias is None else biases[parts][..., keys]
+        output, log = jax.lax.map(of_part, (places, queries[parts], biases_seen))
+        outputs.append(output)
+        logs.append(log)
+    output = _joined(outputs, length)
+    return output, (query, key, value, bias, output, jnp.concatenate(logs))
+
+
+def _forward_part(form, first_key, key, value, given):
+    place, query, bias = given
+    scores = form.scores(place, first_key, product("ntk,nsk->nts", query, key), bias)
+    most = scores.max(-1, keepdims=True)
+    exponentials = jnp.exp(scores - most)
+    total = exponentials.sum(-1, keepdims=True)
+    output = product("nts,nsv->ntv", exponentials.astype(value.dtype), value) / total
+    return output, most + jnp.log(total)
+
+
+def _backward(form, saved, gradient):
+    """The gradients of queries, keys, values and bias, each part's added to those of its keys."""
+    query, key, value, bias, output, logs = saved
+    by_row = form.parts((gradient * output).sum(-1, keepdims=True))
+    gradients = form.parts(gradient.astype(value.dtype))
+    queries, biases, by_query, by_bias = form.parts(query), form.parts(bias), [], []
+    by_key, by_value = (jnp.zeros(x.shape, output.dtype) for x in (key, value))
+    for parts, keys, places in form.spans(length := query.shape[-2]):
+        of_part = partial(_backward_part, form, keys.start, key[:, keys], value[:, keys])
+        biases_seen = None if bias is None else biases[parts][..., keys]
+        given = places, queries[parts], biases_seen, logs[parts], gradients[parts], by_row[parts]
+        sums = by_key[:, keys], by_value[:, keys]
+        sums, (of_queries, of_biases) = jax.lax.scan(of_part, sums, given)
+        by_key, by_value = by_key.at[:, keys].set(sums[0]), by_value.at[:, keys].set(sums[1])
+        by_query.append(of_queries)
+        if bias is not None:
+            hidden = (keys.start, length - keys.stop)
+            by_bias.append(jnp.pad(of_biases, [(0, 0)] * (of_biases.ndim - 1) + [hidden]))
+    of_bias = _joined(by_bias, length) if by_bias else None
+    return _joined(by_query, length), by_key, by_value, of_bias
+
+
+def _backward_part(form, first_key, key, value, sums, given):
+    """As `_mixed_backward`, with W = exp(S - l), once dS has gone back through cap and bias."""
+    place, query, bias, log, gradient, by_row = given
+    products = product("ntk,nsk->nts", query, key)
+    scores, pull_back = jax.vjp(partial(form.scores, place, first_key), products, bias)
+    weights = jnp.exp(scores - log)
+    by_weights = product("ntv,nsv->nts", gradient, value)
+    by_scores, by_bias = pull_back(weights * (by_weights - by_row))
+    by_scores, weights = by_scores.astype(key.dtype), weights.astype(key.dtype)
+    by_key = sums[0] + product("nst,ntk->nsk", transposed(by_scores), query)
+    by_value = sums[1] + product("nst,ntv->nsv", transposed(weights), gradient)
+    return (by_key, by_value), (product("nts,nsk->ntk", by_scores, key), by_bias)
+
+
+_by_rows.defvjp(_forward, _backward)

@@ -6,13 +6,15 @@ bfloat16 product only for a left operand that is not transposed, and the gradien
 respect to W is x^T g. So `jax.grad` and `jax.vjp` take these, `jax.jvp` does not.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-_product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+
+def product(form: str, x: Array, y: Array) -> Array:
+    """The einsum of x and y, summed in float32 at least."""
+    sums = jnp.promote_types(x.dtype, jnp.float32)
+    return jnp.einsum(form, x, y, preferred_element_type=sums)
 
 
 def matmul(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Array, "*batch O"]:
@@ -29,15 +31,15 @@ def _mixed(x: Float[Array, "N I"], matrix: Float[Array, "I O"]) -> Float[Array, 
 
 def _mixed_forward(x, matrix):
     x = x.astype(jnp.bfloat16)
-    return _product("ni,io->no", x, matrix), (x, matrix)
+    return product("ni,io->no", x, matrix), (x, matrix)
 
 
 def _mixed_backward(saved, gradient):
     """d x = g W^T,  d W = x^T g."""
     x, matrix = saved
     gradient = gradient.astype(jnp.bfloat16)
-    by_matrix = _product("in,no->io", transposed(x), gradient)
-    return _product("no,io->ni", gradient, matrix), by_matrix.astype(matrix.dtype)
+    by_matrix = product("in,no->io", transposed(x), gradient)
+    return product("no,io->ni", gradient, matrix), by_matrix.astype(matrix.dtype)
 
 
 _mixed.defvjp(_mixed_forward, _mixed_backward)
@@ -51,50 +53,3 @@ def transposed(x: Float[Array, "*batch N I"]) -> Float[Array, "*batch I N"]:
     a, b = (next(d for d in (16, 8, 4, 2, 1) if n % d == 0) for n in (rows, columns))
     blocks = x.reshape(*batch, rows // a, a, columns // b, b)
     return jnp.moveaxis(blocks, (-2, -1), (-4, -3)).reshape(*batch, columns, rows)
-
-
-@jax.custom_vjp
-def attention_products(
-    query: Float[Array, "B T K"],
-    key: Float[Array, "B S K"],
-    value: Float[Array, "B S Kv"],
-    mask: Bool[Array, "..."],
-) -> Float[Array, "B T Kv"]:
-    """softmax(Q K^T) V where `mask` (T, S) or (B, T, S) allows; 0 where it allows nothing."""
-    return _forward(query, key, value, mask)[0]
-
-
-def _forward(query, key, value, mask):
-    """O = E V / z,  E = exp(S - max S) where the mask allows,  S = Q K^T,  z = the rows' sums.
-
-    Dividing the output costs less than dividing the weights W = E / z. Where nothing is allowed
-    E is 0, and so is O.
-    """
-    query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
-    scores = jnp.where(mask, _product("btk,bsk->bts", query, key), -1e30)
-    exponentials = jnp.where(mask, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
-    scale = 1 / jnp.maximum(exponentials.sum(-1, keepdims=True), 1e-30)
-    exponentials = exponentials.astype(jnp.bfloat16)
-    output = scale * _product("bts,bsv->btv", exponentials, value)
-    return output, (query, key, value, exponentials, scale, output)
-
-
-def _backward(saved, gradient):
-    """With dO the gradient of O, dW = dO V^T and dS = W * (dW - rowsum(dO * O)):
-
-    dV = W^T dO,  dQ = dS K,  dK = dS^T Q.
-    """
-    query, key, value, exponentials, scale, output = saved
-    by_row = (gradient * output).sum(-1, keepdims=True)
-    scaled = (scale * gradient).astype(jnp.bfloat16)
-    by_weights = _product("btv,bsv->bts", scaled, value)
-    by_scores = (exponentials * (by_weights - scale * by_row)).astype(jnp.bfloat16)
-    return (
-        _product("bts,bsk->btk", by_scores, key),
-        _product("bst,btk->bsk", transposed(by_scores), query),
-        _product("bst,btv->bsv", transposed(exponentials), scaled),
-        None,
-    )
-
-
-attention_products.defvjp(_forward, _backward)

@@ -1,12 +1,23 @@
 """Whole models: functions of tokens, built from parts."""
 
-from tlite.models.classifier import ClassifierConfig, Pool, TransformerClassifier, Wide
+from tlite.models.classifier import (
+    ClassifierConfig,
+    LogisticConfig,
+    LogisticRegression,
+    Pool,
+    TransformerClassifier,
+    Wide,
+)
 from tlite.models.config import BlocksConfig, Loop
 from tlite.models.ensemble import Ensemble
-from tlite.models.generator import GeneratorConfig, Head, TransformerGenerator
-from tlite.models.logistic import LogisticConfig, LogisticRegression
-from tlite.models.masked import MaskedConfig, Projection, TransformerMasked
-from tlite.models.parameters import count_parameters, summary
+from tlite.models.generator import (
+    GeneratorConfig,
+    Head,
+    MaskedConfig,
+    TransformerGenerator,
+    TransformerMasked,
+)
+from tlite.models.parameters import count_parameters
 from tlite.models.parts import (
     ALiBi,
     Attention,
@@ -17,6 +28,7 @@ from tlite.models.parts import (
     Learned,
     NoPositions,
     Norm,
+    Projection,
     Relative,
     Rotary,
     RotaryScaling,

@@ -1,22 +1,61 @@
-"""The encoder classifier: reads a text, gives a score for each class."""
+"""Classifiers, which give a text a score for each class: the encoder, and a linear baseline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models import earlier
-from tlite.models.config import BlocksConfig
-from tlite.models.logistic import LogisticConfig, LogisticRegression
-from tlite.models.masked import Projection
+from tlite.models.config import PARTS, BlocksConfig, earlier
 from tlite.models.parameters import held, hold
-from tlite.models.parts import PositionsPart, Sinusoidal, check, linear
+from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, linear
 from tlite.models.stack import Encoder
 
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
+
+
+@dataclass(frozen=True)
+class LogisticConfig:
+    """The sizes of a logistic regression."""
+
+    vocabulary_size: int = 0
+    """Number of tokens V; 0 takes it from the tokenizer."""
+    num_classes: int = 0
+    """Number of classes C; 0 takes it from the data."""
+    context: int = 400
+    """Tokens T that a text is cut to."""
+    bigrams: int = field(default=0, metadata={"was": "pairs"})
+    """Rows of weights for bigrams (two neighbouring words), which share them by a hash; 0: none."""
+
+    def __post_init__(self):
+        check(self, sizes="context", counts="vocabulary_size num_classes bigrams")
+
+
+class LogisticRegression(nnx.Module):
+    """`functional.bag_of_words` with its parameters: tokens (..., T) to logits (..., C)."""
+
+    def __init__(self, config: LogisticConfig, *, rng: Key[Array, ""] | None = None):
+        """The loss is convex: the weights start at 0 and the key is not needed."""
+        rows = config.vocabulary_size + config.bigrams
+        self.weights = nnx.Param(jnp.zeros((rows, config.num_classes)))
+        self.bias = nnx.Param(jnp.zeros(config.num_classes))
+        self.config = config
+
+    def __call__(
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        rng: Key[Array, "..."] | None = None,
+        observe: F.Observe = F.unobserved,
+    ) -> Float[Array, "*batch C"]:
+        """Logits of the classes; there is no dropout, so the key changes nothing."""
+        if self.config.bigrams:
+            tokens = F.with_bigrams(tokens, self.config.vocabulary_size, self.config.bigrams)
+        weights = observe("weights", self.weights[...])
+        return observe("logits", F.bag_of_words(weights, self.bias[...], tokens))
 
 
 @dataclass(frozen=True)
@@ -97,7 +136,16 @@ class ClassifierConfig(BlocksConfig):
     wide: Wide = Wide()
     """Linear models beside the transformer."""
 
-    EARLIER: ClassVar = earlier.CLASSIFIER
+    EARLIER: ClassVar = earlier(
+        PARTS
+        | {
+            "pool": "method=aggregation projection",
+            "pool.projection": "bias=projection_bias norm=projection_norm",
+            "wide": "bigrams bigrams=pairs word_rows=word_ngram_rows "
+            "character_rows=character_ngram_rows",
+            "embedding": f"{PARTS['embedding']} word_dropout",
+        }
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,16 +1,16 @@
-"""The decoder-only generator: predicts each next token from those before it."""
+"""Language models: one predicts each next token, one fills in tokens that are hidden."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models import earlier
-from tlite.models.config import BlocksConfig
-from tlite.models.parameters import hold
-from tlite.models.parts import OutputLayer, check
+from tlite.models.config import PARTS, BlocksConfig, earlier
+from tlite.models.parameters import held, hold
+from tlite.models.parts import OutputLayer, Projection, check
 from tlite.models.stack import Encoder, Rows
 
 
@@ -34,7 +34,9 @@ class GeneratorConfig(BlocksConfig):
     head: Head = Head()
     """The output layer."""
 
-    EARLIER: ClassVar = earlier.GENERATOR
+    EARLIER: ClassVar = earlier(
+        PARTS | {"head": "tied=tied_head bias=head_bias softcap=head_softcap"}
+    )
 
 
 class TransformerGenerator(Encoder):
@@ -89,3 +91,38 @@ class TransformerGenerator(Encoder):
         head = self.config.head
         logits = head.logits(self, self.embedding, x)
         return logits if head.softcap is None else F.soft_cap(logits, head.softcap)
+
+
+@dataclass(frozen=True)
+class MaskedConfig(BlocksConfig):
+    """The sizes and parts of a masked language model. The defaults are BERT's."""
+
+    projection: Projection = Projection()
+    """The layer before the head."""
+    head_bias: bool = True
+    """A bias of the output layer, which is the embedding."""
+
+    EARLIER: ClassVar = earlier(PARTS | {"projection": "bias=projection_bias norm=projection_norm"})
+
+
+class TransformerMasked(Encoder):
+    """Tokens (..., T), those below 0 padding, to logits (..., T, V) of the token at each place.
+
+    ("BERT", Devlin et al. 2019, section 3.1.) Which tokens are hidden, and by what, is the
+    caller's to say.
+    """
+
+    def __init__(self, config: MaskedConfig, *, rng: Key[Array, ""]):
+        super().__init__(config, rng=rng)
+        hold(self, config.projection.init(jax.random.split(rng, 4)[2], config))
+        if config.head_bias:
+            self.head_bias = held(jnp.zeros(config.vocabulary_size))
+
+    def __call__(self, tokens: Int[Array, "*batch T"], **settings) -> Float[Array, "*batch T V"]:
+        """Logits at every position; settings and errors are those of `Encoder`'s call."""
+        return self.logits(super().__call__(tokens, **settings))
+
+    def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:
+        """A layer with its norm, then the products with the embedding."""
+        bias = self.head_bias[...] if self.config.head_bias else None
+        return F.unembed(self.embedding.table[...], self.config.projection(self, x), bias)

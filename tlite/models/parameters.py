@@ -1,7 +1,7 @@
-"""What a model holds: arrays by name, as one Flax module; and how it is printed."""
+"""What a model holds: arrays by name, as one Flax module, which prints itself."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,9 +17,7 @@ class Parameters(nnx.Module):
     """
 
     def __init__(self, tree):
-        fields = tree if isinstance(tree, Mapping) else tree._asdict()
-        self.kind = "" if isinstance(tree, Mapping) else type(tree).__name__
-        hold(self, fields)
+        hold(self, tree if isinstance(tree, Mapping) else tree._asdict())
 
 
 def held(tree) -> Parameters | nnx.Param | None:
@@ -59,29 +57,3 @@ def model_maker(model) -> Callable[[dict[str, Any]], Any]:
 def count_parameters(model: nnx.Module) -> int:
     """How many numbers are trained."""
     return sum(leaf.size for leaf in jax.tree.leaves(model))
-
-
-def summary(model: nnx.Module) -> str:
-    """The tree of layers, one a line, with parameters per layer and the total."""
-    lines = [*_walk(type(model).__name__, model)]
-    total, arrays = count_parameters(model), len(jax.tree.leaves(model))
-    widths = [max(len(line[column]) for line in lines) for column in range(3)]
-    rows = [
-        f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {count:>{widths[2]}}".rstrip()
-        for name, shape, count in lines
-    ]
-    rule = "-" * max(map(len, rows))
-    return "\n".join([*rows, rule, f"total: {total:,} parameters in {arrays} arrays"])
-
-
-def _walk(name: str, node, indent: str = "") -> Iterator[tuple[str, str, str]]:
-    """Name, shape and count of a node and, indented, of what it holds."""
-    kind = node.kind.removesuffix("Parameters") if isinstance(node, Parameters) else ""
-    is_array, count = isinstance(node, nnx.Variable), sum(a.size for a in jax.tree.leaves(node))
-    shape = " x ".join(map(str, node.shape)) if is_array else ""
-    yield indent + name + (f": {kind}" if kind else ""), shape, f"{count:,}"
-    if not is_array:
-        children = enumerate(node) if isinstance(node, nnx.List) else vars(node).items()
-        for key, child in children:
-            if isinstance(child, nnx.Variable | nnx.Module | nnx.List):
-                yield from _walk(str(key), child, indent + "  ")

@@ -570,7 +570,7 @@ class PositionsFunction(FunctionPart, Positions):
         return x + handed(self.function, params)(at, config.width)
 
 
-# Embeddings and blocks
+# Embeddings, what follows the last block, and blocks
 
 
 @dataclass(frozen=True)
@@ -629,6 +629,30 @@ class OutputLayer:
             return F.linear(model.head, x)
         table, bias = embedding.table[...], model.head_bias[...] if self.bias else None
         return F.unembed(table.astype(jnp.bfloat16) if self.product == "mixed" else table, x, bias)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A layer before the head: norm(activation(x W + b)). The defaults are BERT's."""
+
+    activation: Activation = "gelu_exact"
+    """Its activation."""
+    bias: bool | None = None
+    """A bias of it; as the model's unless given."""
+    norm: bool = True
+    """A norm after it."""
+
+    def init(self, rng: Key[Array, ""], config) -> dict:
+        """The layer, `projection`, and its norm, `projection_norm`."""
+        layer = linear(rng, config.width, config.width, bias=has_bias(self, config))._asdict()
+        layer["own"] = made_by(self.activation, rng, config)
+        norm = {"projection_norm": config.norm.init(rng, config)} if self.norm else {}
+        return {"projection": layer} | norm
+
+    def __call__(self, model, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        function = handed(self.activation, model.projection.own)
+        x = function(F.linear(model.projection, x))
+        return model.config.norm(model.projection_norm, x) if self.norm else x
 
 
 @dataclass(frozen=True)

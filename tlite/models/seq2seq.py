@@ -10,9 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
-from tlite.models import earlier
-from tlite.models.config import MOST_BLOCKS, BlocksConfig
-from tlite.models.parameters import hold, summary
+from tlite.models.config import MOST_BLOCKS, PARTS, BlocksConfig, earlier
+from tlite.models.parameters import hold
 from tlite.models.parts import (
     Embedding,
     FeedForward,
@@ -82,7 +81,13 @@ class Seq2SeqConfig(BlocksConfig):
     symbols: Symbols = Symbols()
     """The tokens that are no text."""
 
-    EARLIER: ClassVar = earlier.SEQ2SEQ
+    EARLIER: ClassVar = earlier(
+        PARTS
+        | {
+            "head": "embeddings bias=head_bias scale=head_scale",
+            "symbols": "pad=pad_id start=start_id end=end_id first=first_id",
+        }
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -91,6 +96,10 @@ class Seq2SeqConfig(BlocksConfig):
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.head.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
+
+    @staticmethod
+    def earlier_deviation(width: int) -> float:
+        return width**-0.5
 
     @property
     def blocks_of_decoder(self) -> int:
@@ -189,6 +198,3 @@ class TransformerSeq2Seq(nnx.Module):
         head = self.config.head
         x = x if head.scale == 1 else head.scale * x
         return head.logits(self, self.encoder.embedding, x)
-
-    def __str__(self) -> str:
-        return summary(self)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.models.config import BlocksConfig
-from tlite.models.parameters import held, hold, summary
+from tlite.models.parameters import held, hold
 from tlite.models.parts import table as drawn_table
 
 BATCH_AXES = "data", "model"  # of a mesh of devices
@@ -174,9 +174,6 @@ class Stack(nnx.Module):
     def final_norm(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T D"]:
         """The norm after pre-norm blocks; post-norm blocks end with one."""
         return self.config.norm(self.norm, x) if self.config.block.pre_norm else x
-
-    def __str__(self) -> str:
-        return summary(self)
 
 
 def by_example(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:

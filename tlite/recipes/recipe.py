@@ -15,7 +15,7 @@ import numpy as np
 from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment import Pretrained, Pretraining
-from tlite.models import make_model, summary
+from tlite.models import count_parameters, make_model
 from tlite.models.config import named_parts
 from tlite.models.probe import probe
 from tlite.parallel import processes
@@ -192,7 +192,8 @@ class Recipe(ABC):
     def tell_what_is_trained(self) -> None:
         """Print the sizes of model, data and training, and where the run lies."""
         run, trainer, config = self.run, self.trainer, self.experiment.training
-        print(summary(trainer.model).splitlines()[-1].removeprefix("total: "), end=", ")
+        arrays = len(jax.tree.leaves(trainer.model))
+        print(f"{count_parameters(trainer.model):,} parameters in {arrays} arrays", end=", ")
         tokens = len(self.tokenizer)
         rows = getattr(self.experiment.model, "vocabulary_size", tokens)
         padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
