@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.models import replaced
 from tests.helpers.searches import CONFIG, CONTEXT, END, V, initial, make_model
 from tlite.decoding.search import beam_search, greedy_search, start_and_end
-from tlite.decoding.translate import LENGTHS, check_search, translate
+from tlite.decoding.translate import LENGTHS, translate
 from tlite.text import pairs
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
@@ -37,11 +37,12 @@ def alone(source, beam, length_penalty=0.6, max_length=6):
     return jax.device_get(found)
 
 
+@pytest.mark.parametrize("batch_size", [4, 64])
 @each_search
-def test_translations_are_in_the_order_of_their_sources(search):
+def test_translations_are_in_the_order_of_their_sources_whatever_the_batch(search, batch_size):
     sources = sentences(11)
     assert {len(source) <= LENGTHS for source in sources} == {True, False}
-    found = translate(make_model(1), sources, max_length=6, batch_size=4, **search)
+    found = translate(make_model(1), sources, max_length=6, batch_size=batch_size, **search)
     assert len(found) == len(sources)
     for source, hypotheses in zip(sources, found, strict=True):
         tokens, scores = alone(source, **search)
@@ -49,14 +50,6 @@ def test_translations_are_in_the_order_of_their_sources(search):
         for place, (target, score) in enumerate(hypotheses):
             np.testing.assert_array_equal(target, tokens[0, place])
             np.testing.assert_allclose(score, scores[0, place], atol=1e-4)
-
-
-def test_the_size_of_the_batch_changes_nothing():
-    sources = sentences(5, longest=LENGTHS)
-    whole, cut = (translate(make_model(1), sources, beam=1, batch_size=n) for n in (64, 1))
-    for one, other in zip(whole, cut, strict=True):
-        np.testing.assert_array_equal(one[0][0], other[0][0])
-        np.testing.assert_allclose(one[0][1], other[0][1], atol=1e-4)
 
 
 @each_search
@@ -73,6 +66,7 @@ def test_a_longer_neighbour_changes_nothing(search):
 
 
 def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
+    assert translate(make_model(1), []) == []
     sources = sentences(3, longest=LENGTHS)
     for max_length, length in ((4, 4), (None, CONTEXT)):
         found = translate(make_model(1), sources, beam=1, max_length=max_length)
@@ -82,10 +76,6 @@ def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
 def test_targets_start_and_end_as_the_tokenizer_says_unless_the_model_does():
     assert start_and_end(CONFIG) == (pairs.START_ID, pairs.END_ID)
     assert start_and_end(replaced(CONFIG, {"symbols.start": 0, "symbols.end": 1})) == (0, 1)
-
-
-def test_nothing_to_translate_is_nothing():
-    assert translate(make_model(1), []) == []
 
 
 def test_a_source_longer_than_the_context_is_refused_with_both_lengths():
@@ -107,8 +97,5 @@ def test_a_source_longer_than_the_context_is_refused_with_both_lengths():
     ],
 )
 def test_settings_of_a_search_that_make_no_sense_are_named(wrong, message):
-    settings = {"beam": 5, "length_penalty": 0.6, "max_length": None} | wrong
     with pytest.raises(ValueError, match=message):
-        check_search(CONFIG, **settings)
-    with pytest.raises(ValueError, match=message):
-        translate(make_model(1), sentences(1), **settings)
+        translate(make_model(1), sentences(1), **wrong)

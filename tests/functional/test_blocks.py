@@ -84,15 +84,6 @@ def test_gradients_of_decoder_blocks_are_their_differences(pre_norm):
     )
 
 
-@both_orders
-def test_gradients_reach_what_is_seen_of_the_memory_and_nothing_else(pre_norm):
-    block, _, params = block_and_formula(True, pre_norm=pre_norm)
-    (x, memory), seen = x_and_memory(), jnp.array([True, False, True, True, False])
-    weights = normal(D)
-    rows = jax.jacrev(lambda m: block(params, x, m, F.causal_mask(T), seen) @ weights)
-    assert_same(np.asarray(jax.jit(rows)(memory)).any(-1), np.tile(seen, (T, 1)))
-
-
 # Norms of outputs, norms left out, normed heads, rotary positions, biases of scores
 
 
@@ -196,18 +187,6 @@ def test_a_block_with_all_options_and_a_cache_is_the_whole_one_piece_by_piece(
         assert_close(output, expected)
 
 
-@both_orders
-def test_blocks_under_jit_and_vmap_are_the_batched_ones(pre_norm):
-    block, params = of_parts(pre_norm, 0.3, 0.5), decoder_block_parameters(D, 6)
-    (x, memory), keys = x_and_memory(3), jax.random.split(jax.random.key(0), 3)
-
-    def whole(x, memory, rng):
-        look = F.Look(H, F.causal_mask(T), memory=remembered(params, memory), rng=rng)
-        return block(params, x, look)[0]
-
-    assert_close(jax.jit(jax.vmap(whole))(x, memory, keys), jax.jit(whole)(x, memory, keys))
-
-
 @pytest.mark.parametrize("rate", ["dropout", "hidden_dropout"])
 @both_blocks
 def test_each_rate_of_dropout_is_that_of_the_key(decoder, rate):
@@ -223,21 +202,3 @@ def test_each_rate_of_dropout_is_that_of_the_key(decoder, rate):
     for other in (noisy(second), noisy(None)):
         assert np.abs(of_first - other).max() > 1e-3
     assert_same(noisy(None), plain(None))
-
-
-def test_every_place_of_dropout_in_a_decoder_has_noise_of_its_own(monkeypatch):
-    keys, params, (x, memory) = [], decoder_block_parameters(D, 6), x_and_memory()
-
-    def random_bits(rng, shape):
-        keys.append(jax.random.key_data(rng))
-        return F.random_bits(rng, shape)
-
-    monkeypatch.setattr(F.random, "random_bits", random_bits)
-
-    @jax.jit
-    def found():
-        look = F.Look(H, memory=remembered(params, memory), rng=jax.random.key(0))
-        of_parts(dropout=0.5, hidden_dropout=0.5)(params, x, look)
-        return keys
-
-    assert len(np.unique(found(), axis=0)) == len(keys) == 4

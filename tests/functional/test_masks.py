@@ -15,7 +15,7 @@ padding_mask = jax.jit(F.padding_mask, static_argnums=1)
 cache_mask = jax.jit(F.cache_mask, static_argnums=1)
 window_mask = jax.jit(F.window_mask, static_argnums=2)
 documents = jax.jit(F.documents, static_argnums=1)
-combine_masks, document_mask = jax.jit(F.combine_masks), jax.jit(F.document_mask)
+document_mask = jax.jit(F.document_mask)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -41,15 +41,6 @@ def test_combined_masks_allow_what_all_allow(masks):
         assert (combined == np.logical_and.reduce(given_masks)).all()
     else:
         assert combined is None
-
-
-def test_combined_masks_broadcast():
-    tokens = np.array([[1, 1, 0], [1, 0, 0]])
-    combined = combine_masks(causal_mask(3), None, padding_mask(tokens, 0))
-    assert combined.shape == (2, 1, 3, 3)
-    combined = np.asarray(combined)
-    for b, t, s in np.ndindex(2, 3, 3):
-        assert combined[b, 0, t, s] == (s <= t and tokens[b, s] != 0)
 
 
 @pytest.mark.parametrize("batch", [(), (2, 3)])

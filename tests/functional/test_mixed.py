@@ -52,14 +52,3 @@ def test_gradients_are_those_of_the_rounded_operands(x_shape, matrix_shape):
     expected = rounded(x).reshape(-1, matrix_shape[0]).T @ rows
     assert by_matrix.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(by_matrix, np.float64), expected, rtol=0.005, atol=1e-3)
-
-
-def test_products_work_in_a_loop_under_vmap_and_jit():
-    x, matrix, _ = draw((4, 5, 8), (8, 8))
-    matrix = jax.device_put(halved(matrix))
-    looped = jax.jit(lambda x: jax.lax.fori_loop(0, 2, lambda _, x: matmul(x, matrix), x))
-    once = (rounded(x) @ rounded(matrix)).astype(np.float32)
-    np.testing.assert_allclose(looped(x), rounded(once) @ rounded(matrix), atol=1e-5)
-    np.testing.assert_allclose(
-        jax.jit(jax.vmap(matmul, in_axes=(0, None)))(x, matrix), product(x, matrix), atol=1e-5
-    )

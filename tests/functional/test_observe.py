@@ -5,8 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.helpers.arrays import (
     assert_close,
@@ -47,8 +45,8 @@ def feed_forward(observe=F.unobserved):
     return F.feed_forward(feed_forward_parameters(D, 6), X, observe=observe)
 
 
-def encoder_block(observe=F.unobserved, pre_norm=False):
-    settings = {"num_heads": HEADS, "pre_norm": pre_norm, "observe": observe}
+def encoder_block(observe=F.unobserved):
+    settings = {"num_heads": HEADS, "observe": observe}
     return F.encoder_block(block_parameters(D, 6), X, F.causal_mask(T), **settings)
 
 
@@ -65,21 +63,6 @@ FUNCTIONS = {
     "decoder_block": (decoder_block, DECODER_BLOCK),
 }
 each_function = pytest.mark.parametrize(("function", "names"), FUNCTIONS.values(), ids=FUNCTIONS)
-
-
-def compiled(function):
-    """The result and what a recorder has seen of it, in its order."""
-    order = []
-
-    @jax.jit
-    def recorded():
-        recorder = Recorder()
-        result = function(recorder)
-        order.extend(recorder.seen)  # what leaves a compiled function is sorted
-        return result, recorder.seen
-
-    result, seen = jax.device_get(recorded())
-    return result, {place: seen[place] for place in order}
 
 
 class Recorder:
@@ -99,17 +82,6 @@ def test_unobserved_gives_back_the_very_value():
     assert F.within(F.unobserved, "blocks.0") is F.unobserved
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=4))
-def test_a_name_tells_every_place_it_is_within(places):
-    def observe(name, value):
-        return name, value
-
-    *outer, last = places
-    for place in outer:
-        observe = F.within(observe, place)
-    assert observe(last, X) == (".".join(places), X)
-
-
 def test_taking_gives_a_function_what_it_takes_and_nothing_else():
     def some(x, *, a, b=2):
         return x, a, b
@@ -122,12 +94,11 @@ def test_taking_gives_a_function_what_it_takes_and_nothing_else():
 
 @each_function
 def test_every_value_is_seen_once_in_the_order_of_computation_and_the_result_last(function, names):
-    result, seen = compiled(function)
     recorder = Recorder()
-    assert_close((result, seen), (function(recorder), recorder.seen))
-    assert_close(result, jax.jit(function)(), 1e-6)
-    assert list(seen) == list(recorder.seen) == names
-    assert_same(result, seen[names[-1]])
+    result = function(recorder)
+    assert_close(jax.jit(function)(), result)
+    assert list(recorder.seen) == names
+    assert_same(result, recorder.seen[names[-1]])
 
 
 @each_function
@@ -139,15 +110,3 @@ def test_a_change_shows_in_the_result_and_not_before(function, names):
         assert jnp.abs(function(changed) - before).max() > 1e-3, name
         for earlier in names[: place + 1]:
             assert_same(changed.seen[earlier], plain.seen[earlier])
-
-
-@pytest.mark.parametrize("pre_norm", [False, True])
-def test_a_block_without_its_layers_is_its_residuals(pre_norm):
-    def nothing(name, value):
-        return 0 * value if name.endswith(".output") else value
-
-    params = block_parameters(D, 6)
-    x = X
-    if not pre_norm:
-        x = F.layer_norm(params.feed_forward_norm, F.layer_norm(params.attention_norm, X))
-    assert_close(encoder_block(nothing, pre_norm), x)

@@ -16,7 +16,7 @@ from tests.helpers.arrays import (
 from tests.helpers.positions import BUCKETS, DISTANCES, LLAMA3, YARN, each_dim
 from tlite import functional as F
 
-LENGTHS = [1, 3, 13]
+LENGTHS = [1, 3, 5, 13]
 BATCHES = [(), (2, 3)]
 sinusoidal_positions = jax.jit(
     F.sinusoidal_positions, static_argnums=(0, 1, 2), static_argnames="split"
@@ -70,11 +70,6 @@ def test_interpolated_positions_are_rows_at_fractions_of_the_table(length):
     assert_close(interpolate_positions(table, length), expected)
 
 
-def test_interpolation_to_the_same_length_is_the_identity():
-    table = normal(7, 3)
-    assert_same(interpolate_positions(table, 7), table)
-
-
 # Rotary
 
 
@@ -110,27 +105,17 @@ def test_an_odd_rotary_width_is_named():
 # Scaled rotary positions
 
 
-def test_rotary_frequencies_are_the_angles_of_position_1():
-    assert_close(rotary_frequencies(6, 100.0), reference.rotary_angles(2, 6, 100.0)[1])
+SCALED = [("llama3", *settings) for settings in LLAMA3] + [("yarn", *settings) for settings in YARN]
 
 
-@pytest.mark.parametrize("settings", LLAMA3)
+@pytest.mark.parametrize(("kind", "factor", "context", "first", "second", "base"), SCALED)
 @each_dim
-def test_llama3_frequencies_are_their_formula(dim, settings):
-    *scaling, base = settings
+def test_scaled_frequencies_are_their_formula(dim, kind, factor, context, first, second, base):
+    settings = factor, context, first, second, *((base,) if kind == "yarn" else ())
     plain = np.asarray(rotary_frequencies(dim, base))
-    expected = reference.llama3_frequencies(exact(plain), *scaling)
-    found = np.asarray(llama3_frequencies(plain, *scaling))
-    assert_close(found / plain, expected / exact(plain))
-
-
-@pytest.mark.parametrize("settings", YARN)
-@each_dim
-def test_yarn_frequencies_are_their_formula(dim, settings):
-    plain = np.asarray(rotary_frequencies(dim, settings[-1]))
-    expected = reference.yarn_frequencies(exact(plain), *settings)
-    found = np.asarray(yarn_frequencies(plain, *settings))
-    assert_close(found / plain, expected / exact(plain))
+    expected = getattr(reference, f"{kind}_frequencies")(exact(plain), *settings)
+    scale = {"llama3": llama3_frequencies, "yarn": yarn_frequencies}[kind]
+    assert_close(np.asarray(scale(plain, *settings)) / plain, expected / exact(plain))
 
 
 def test_scaled_frequencies_are_all_of_slowed_kept_and_between():
@@ -162,8 +147,3 @@ def test_alibi_is_its_formula(batch, num_heads):
     assert bias.shape == (*batch, num_heads, 3, 5)
     expected = over_batch(batch, lambda p: reference.alibi(p, range(5), num_heads), positions)
     assert_close(bias, expected)
-
-
-def test_the_slopes_of_alibi_are_those_of_the_paper():
-    bias = np.asarray(alibi(np.array([1]), np.array([0]), 8))
-    assert_same(bias[:, 0, 0], [-(2.0**-h) for h in range(1, 9)])

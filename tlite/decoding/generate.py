@@ -60,8 +60,7 @@ def generate(
     0, it is the most probable one.
 
     Args:
-        lengths: how much of each prompt counts, where shorter ones are padded on the right; for
-            padding on the left see `align_left`.
+        lengths: how much of each prompt counts, where shorter ones are padded on the right.
         stop: the token, or tokens, that end a row. What comes before is as without it, and when
             all rows have ended nothing more is computed; `Generated` says how long each is.
         slide: how many tokens a full window forgets at once. With 1 every token sees all that the
@@ -108,8 +107,10 @@ def stream(
     pieces = []
     for step in steps:
         settings = Settings(part, slide if step.slides else None, **sampling)
-        inputs = _with_capacity(state, step.capacity), rng, step.start, step.count
-        state, written = _extend(model, *inputs, temperature, stops, settings)
+        tokens = grown(state.tokens, step.capacity, axis=-1)
+        state = state._replace(tokens=tokens, caches=grown(state.caches, step.capacity))
+        given = rng, step.start, step.count, temperature, stops, settings
+        state, written = _extend(model, state, *given)
         pieces.append(written[..., : step.count])
         over = step is steps[-1] or (stops.size and state.ended.all())
         if over or (step.start + step.count) % part == 0:
@@ -124,8 +125,7 @@ def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
     if not 1 <= slide <= context:
         raise ValueError(f"a window of {context} can slide by 1 to {context} tokens, not {slide}")
-    if not greedy:
-        # Raises for what makes no sense.
+    if not greedy:  # it raises for what makes no sense
         jax.eval_shape(lambda: F.apply_temperature(jnp.zeros(1), temperature))
 
 
@@ -205,25 +205,12 @@ def _free(model, batch: tuple[int, ...]) -> int:
     return weights // (4 * token)
 
 
-def align_left(
-    prompt: Int[Array, "*batch P"], lengths: Int[Array, "*batch"]
-) -> Int[Array, "*batch P"]:
-    """Prompts that were padded on the left, padded on the right instead."""
-    places = jnp.arange(prompt.shape[-1]) + prompt.shape[-1] - lengths[..., None]
-    return jnp.take_along_axis(prompt, jnp.minimum(places, prompt.shape[-1] - 1), axis=-1)
-
-
 def _size(count: int, samples: int, capacity: int) -> int:
     """How many tokens of each sample to read at once: few sizes, as each is a program."""
     if count < 1:
         return 0
     most = max(16, AT_ONCE // max(1, samples))
     return min(max(16, 2 ** (count - 1).bit_length()), most, capacity)
-
-
-def _with_capacity(state: Decoding, capacity: int) -> Decoding:
-    tokens = grown(state.tokens, capacity, axis=-1)
-    return state._replace(tokens=tokens, caches=grown(state.caches, capacity))
 
 
 def grown(arrays, size: int, axis: int = -2):

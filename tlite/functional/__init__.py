@@ -19,7 +19,6 @@ from tlite.functional.attention import (
     padding_mask,
     repeating,
     scaled_dot_product_attention,
-    shared,
     split_heads,
     window_mask,
     write,
@@ -42,12 +41,16 @@ from tlite.functional.layers import (
     LinearParameters,
     NormParameters,
     Observe,
+    attention_pool,
     check_tokens,
+    dense_pool,
     dropout,
     embed,
     feed_forward,
     layer_norm,
     linear,
+    mean_pool,
+    parabolic_average,
     rms_norm,
     soft_cap,
     squared_relu,
@@ -64,9 +67,17 @@ from tlite.functional.logistic import (
     logistic_regression,
     with_bigrams,
 )
-from tlite.functional.losses import accuracy, cross_entropy, token_cross_entropy, weighted_sum
+from tlite.functional.logits import (
+    accuracy,
+    apply_temperature,
+    cross_entropy,
+    greedy,
+    keep_top_k,
+    keep_top_p,
+    sample,
+    token_cross_entropy,
+)
 from tlite.functional.mixed import matmul
-from tlite.functional.pooling import attention_pool, dense_pool, mean_pool, parabolic_average
 from tlite.functional.positions import (
     add_positions,
     alibi,
@@ -82,6 +93,5 @@ from tlite.functional.positions import (
     yarn_frequencies,
 )
 from tlite.functional.random import fold_in, kept, random_bits, shuffled
-from tlite.functional.sampling import apply_temperature, greedy, keep_top_k, keep_top_p, sample
 
 __all__ = [name for name, value in [*globals().items()] if callable(value)]

@@ -1,0 +1,163 @@
+"""Losses: (sum, count) that add up however a batch is cut. Draws follow the filtered softmax."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.helpers import reference
+from tests.helpers.arrays import (
+    assert_all_finite,
+    assert_close,
+    assert_same,
+    exact,
+    integers,
+    normal,
+)
+from tlite import functional as F
+
+N, V = 6, 5
+LOGITS = 3 * np.asarray(normal(N, V))
+TARGETS = np.asarray(integers(V, N))
+WEIGHTS = np.array([1, 0, 0.5, 2, 0, 1], np.float32)
+cross_entropy = jax.jit(F.cross_entropy, static_argnames="smoothing")
+accuracy = jax.jit(F.accuracy)
+losses = pytest.mark.parametrize("loss", [cross_entropy, accuracy], ids=["entropy", "accuracy"])
+weighted = pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["plain", "weighted"])
+
+
+log_softmax = jax.jit(jax.nn.log_softmax)
+
+
+@weighted
+@pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.3, 1.0])
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_cross_entropy_is_its_formula(batch, smoothing, weights):
+    rows = [x[: math.prod(batch)] for x in (LOGITS, TARGETS, weights) if x is not None]
+    shaped = (np.reshape(x, (*batch, *x.shape[1:])) for x in rows)
+    expected = reference.cross_entropy(*exact(rows), smoothing=smoothing)
+    assert_close(cross_entropy(*shaped, smoothing=smoothing), expected)
+
+
+@losses
+@pytest.mark.parametrize("cut", [1, 3])
+def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):
+    whole = loss(LOGITS, TARGETS, WEIGHTS)
+    parts = [loss(LOGITS[part], TARGETS[part], WEIGHTS[part]) for part in np.s_[:cut, cut:]]
+    assert_close(tuple(map(sum, zip(*parts, strict=True))), whole)
+
+
+@losses
+def test_no_elements_sum_and_count_to_0(loss):
+    assert_same(loss(LOGITS, TARGETS, np.zeros(N, np.float32)), (0.0, 0.0))
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4, 1e30])
+@pytest.mark.parametrize("target", range(3))
+def test_extreme_logits_give_the_finite_loss_of_log_softmax(size, target):
+    logits = np.array([[size, 0.0, -size]], np.float32)
+    value, gradient = loss_and_gradient(logits, np.array([target]))
+    assert_all_finite((value, gradient))
+    assert_close(value, -np.asarray(log_softmax(logits))[0, target])
+
+
+@jax.jit
+@jax.value_and_grad
+def loss_and_gradient(logits, targets):
+    return F.cross_entropy(logits, targets)[0]
+
+
+@weighted
+def test_accuracy_counts_the_largest_logits_that_are_targets(weights):
+    used = np.ones(N) if weights is None else weights
+    right = sum(used[n] for n in range(N) if max(LOGITS[n]) == LOGITS[n, TARGETS[n]])
+    assert_close(accuracy(LOGITS, TARGETS, weights), (right, used.sum()))
+
+
+# The next token
+
+W, DRAWS = 8, 20_000
+greedy = jax.jit(F.greedy)
+keep_top_k = jax.jit(F.keep_top_k, static_argnums=1)
+keep_top_p = jax.jit(F.keep_top_p, static_argnums=1)
+sample = jax.jit(F.sample, static_argnames=("top_k", "top_p"))
+any_logits = st.lists(st.integers(-8, 8), min_size=W, max_size=W).map(
+    lambda values: np.float32(values) / 2
+)
+
+
+def kept(filtered):
+    return set(np.flatnonzero(np.isfinite(filtered)).tolist())
+
+
+@pytest.mark.parametrize("batch", [(), (2, 3)])
+def test_greedy_takes_the_largest(batch):
+    logits = np.round(normal(*batch, W))  # the first of equals
+    assert_same(greedy(logits), logits.argmax(-1))
+
+
+@given(any_logits, st.integers(1, W + 2))
+def test_top_k_keeps_the_k_largest_and_their_equals_as_they_were(logits, k):
+    filtered = np.asarray(keep_top_k(logits, k))
+    assert kept(filtered) == set(np.flatnonzero(logits >= np.sort(logits)[-min(k, W)]).tolist())
+    assert_same(filtered, np.where(np.isfinite(filtered), logits, -np.inf))
+
+
+@given(any_logits, st.floats(0.01, 0.99))
+def test_top_p_keeps_the_smallest_set_that_reaches_p(logits, p):
+    odds = np.sort(np.exp(exact(logits)))[::-1]
+    assume(np.abs(odds.cumsum() / odds.sum() - p).min() > 1e-5)
+    filtered = np.asarray(F.keep_top_p(jax.device_put(logits), p))
+    assert kept(filtered) == reference.top_p(logits.tolist(), p)
+    assert_same(filtered, np.where(np.isfinite(filtered), logits, -np.inf))
+
+
+@given(any_logits)
+def test_top_p_of_1_keeps_all_and_a_tiny_p_one(logits):
+    assert kept(keep_top_p(100 * logits, 1.0)) == set(range(W))
+    assert kept(keep_top_p(logits, 1e-9)) == {int(logits.argmax())}
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ({}, lambda x: x),
+        ({"temperature": 0.5}, lambda x: 2 * x),
+        ({"temperature": np.float32(3.0)}, lambda x: x / 3),
+        ({"top_k": 3}, lambda x: keep_top_k(x, 3)),
+        ({"top_p": 0.6}, lambda x: keep_top_p(x, 0.6)),
+        (
+            {"temperature": 2.0, "top_k": 5, "top_p": 0.8},
+            lambda x: keep_top_p(keep_top_k(x / 2, 5), 0.8),
+        ),
+    ],
+)
+def test_draws_follow_the_softmax_of_the_filtered_logits(options, changed):
+    logits = np.asarray(normal(W))
+    draws = sample(jax.random.key(0), np.tile(logits, (DRAWS, 1)), **options)
+    frequencies = np.bincount(draws, minlength=W) / DRAWS
+    odds = np.exp(exact(np.asarray(changed(logits))))
+    expected = odds / odds.sum()
+    assert (np.abs(frequencies - expected) <= 5 * np.sqrt(expected * (1 - expected) / DRAWS)).all()
+
+
+def test_draws_repeat_with_their_key_and_one_kept_token_is_the_greedy_one():
+    logits, key = normal(50, W), jax.random.key(0)
+    draws = np.asarray(sample(key, logits))
+    assert_same(sample(key, logits), draws)
+    assert (draws != sample(jax.random.key(1), logits)).any()
+    assert_same(sample(key, logits, top_k=1), greedy(logits))
+    assert_same(sample(key, logits, top_p=1e-6), greedy(logits))
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [("temperature", [0.0, -1.0]), ("top_k", [0, -1]), ("top_p", [0.0, -0.1, 1.1])],
+)
+def test_bad_options_are_named(option, values):
+    for value in values:
+        with pytest.raises(ValueError, match=f"not {value}"):
+            F.sample(jax.random.key(0), normal(W), **{option: value})
