@@ -147,9 +147,3 @@ def assert_gradients_are_differences(function, formula, *inputs, step=1e-5, tole
             number[index] = value
             differences[index] = (around[0] - around[1]) / (2 * step)
         assert_close(gradient, differences, tolerance)
-
-
-def own_places(sequences, length, t):
-    """Which places of a cache that sequences share each of them sees at step t: its own so far."""
-    written = np.arange(sequences * length) < sequences * (t + 1)
-    return jax.device_put(np.tile(np.eye(sequences, dtype=bool), length) & written)

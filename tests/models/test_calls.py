@@ -1,13 +1,15 @@
-"""What holds of every model: causality, padding, batches, noise, and how long a text may be."""
+"""What holds of every model: causality, padding, batches, noise, and what tokens there may be."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, PartitionSpec
 
-from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, some_mask
+from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, some_mask
 from tests.helpers.models import ALL, GENERATORS, call, difference, drawn, replaced
 from tlite import functional as F
 from tlite.models import (
@@ -21,11 +23,13 @@ from tlite.models import (
     Pool,
     Seq2SeqConfig,
     TranslatorHead,
+    Wide,
     make_model,
 )
 from tlite.models.parameters import parameter_names
+from tlite.models.stack import by_example
 
-N, T, V, C = 4, 6, 7, 3
+N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
 SIZES |= {"dropout": 0.5, "feed_forward": FeedForward(6, dropout=0.3)}
 GENERATOR = GeneratorConfig(**SIZES)
@@ -47,6 +51,7 @@ PADDED = {  # by numbers below 0
     "logistic": LogisticConfig(vocabulary_size=V, num_classes=C, context=T),
 }
 CONFIGS = CAUSAL | PADDED
+BIGRAMS = LogisticConfig(vocabulary_size=V, num_classes=C, bigrams=5)
 NOISY = ["generator", "dense", "mean", "attention", "masked", "seq2seq"]
 KEYS = jax.random.split(jax.random.key(0), N)
 TEXTS = np.random.default_rng(0).permuted(np.tile(np.arange(1, V), (N, 1)), axis=1)
@@ -127,10 +132,41 @@ def test_nothing_but_padding_has_finite_logits_and_gradients(name):
             assert {n for n, leaf in leaves if leaf.any()} <= {"bias", "head.bias"}
 
 
-def test_a_masked_model_is_a_head_on_the_vectors_of_the_bare_encoder():
-    vectors = call(make("encoder"), HOLES)
-    logits = jax.jit(lambda model, x: model.logits(x))(make("masked"), vectors)
-    assert_same(logits, call(make("masked"), HOLES))
+# Documents in one window
+
+
+PACKED = np.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
+NUMBERS = np.asarray(F.documents(jnp.asarray(PACKED), END))
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
+    """A token changes the logits at its place, those after it in its document, and no others."""
+    model = make(name)
+    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
+    for t in range(T):
+        tokens = np.where(np.arange(T) == t, (PACKED + 1) % V, PACKED)
+        changed = np.asarray(call(model, tokens, documents=NUMBERS))
+        assert_same((changed != logits).any(-1), (np.arange(T) >= t) & (NUMBERS[t] == NUMBERS))
+
+
+@pytest.mark.parametrize(
+    "positions", ["learned", "sinusoidal", "none", "rotary", "alibi", "relative"]
+)
+def test_a_document_is_as_if_alone_at_its_place(positions):
+    """Where only distances count, at any place."""
+    model = make("generator", positions=positions)
+
+    @jax.jit
+    def second(model, tokens):
+        x, places = model.embed(tokens, jnp.arange(2, T)), jnp.arange(2, T)
+        return model.logits(model.run_blocks(x, F.causal_mask(T - 2), positions=places)[0])
+
+    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
+    assert_close(logits[:2], call(model, PACKED[:2]))
+    assert_close(logits[2:], second(model, PACKED[2:]))
+    if positions in ("rotary", "alibi", "relative"):
+        assert_close(logits[2:], call(model, PACKED[2:]))
 
 
 # Batches and transformations
@@ -149,12 +185,6 @@ def test_a_text_is_the_same_alone_batched_or_mapped_with_its_noise(name):
     assert_close(call(model, *(x[::-1] for x in texts), rng=KEYS[::-1]), batched[::-1])
     for i in (0, N - 1):
         assert_close(call(model, *(x[i] for x in texts), rng=KEYS[i]), batched[i])
-
-
-@pytest.mark.parametrize("name", ["generator", "dense", "logistic"])
-def test_a_call_is_the_same_compiled_or_not(name):
-    model, texts = make(name), jnp.asarray(*inputs(name))
-    assert_close(model(texts, rng=KEYS), call(model, texts, rng=KEYS))
 
 
 # Noise
@@ -176,13 +206,6 @@ def test_noise_needs_a_key_repeats_with_it_and_differs_without(name, rates):
     assert_same(call(model, *texts, rng=KEYS[0]), of_first)
     for other in (call(model, *texts, rng=KEYS[1]), without):
         assert difference(of_first, other) > 1e-3
-
-
-def test_a_linear_model_is_the_function_of_its_parameters_and_has_no_noise():
-    model = make("logistic")
-    expected = jax.jit(F.bag_of_words)(model.weights[...], model.bias[...], HOLES)
-    for key in (None, KEYS, KEYS[0]):
-        assert_same(call(model, HOLES, rng=key), expected)
 
 
 @pytest.mark.parametrize(
@@ -220,3 +243,85 @@ def test_too_many_tokens_are_refused_with_both_lengths(name, positions):
         longer[side] = np.ones((N, T + 1), int)
         with pytest.raises(ValueError, match=r"length 7 .* length 6"):
             jax.eval_shape(call, model, *longer)
+
+
+KNOWN = ["generator", "dense", "encoder", "masked", "logistic", "seq2seq"]
+
+
+@pytest.mark.parametrize("name", [*KNOWN, "logistic, bigrams"])
+def test_a_token_that_there_is_not_is_named_where_its_value_is_known(name):
+    """Below 0 is padding, or no token either."""
+    model = drawn(make_model, BIGRAMS) if "bigrams" in name else make(name)
+    calls = [model]
+    if name == "seq2seq":
+        calls = lambda t: model(t, jnp.ones_like(t)), lambda t: model(jnp.ones_like(t), t)
+    for call_with in calls:
+        for token, row in ((V, [1, V, 99]), (-1, [1, -1, 2])):
+            if token < 0 and name in (*PADDED, "logistic, bigrams"):
+                assert np.isfinite(call_with(jnp.array(row))).all()
+                continue
+            with pytest.raises(ValueError, match=f"no token {token}: the vocabulary has 0 to 6"):
+                call_with(jnp.array(row))
+
+
+@pytest.mark.parametrize("token", [11, -1, -12])
+def test_in_a_compiled_program_what_is_no_token_gives_nan(token):
+    table, tokens = jnp.ones((11, 4)), np.array([token, 10])
+    for embed in (jax.jit(F.embed), jax.vmap(F.embed, (None, 0))):
+        assert_same(np.isnan(embed(table, tokens)).all(-1), [True, False])
+    with pytest.raises(ValueError, match=f"no token {token}"):
+        jax.grad(lambda table: F.embed(table, jnp.asarray(tokens)).sum())(table)
+
+
+# What the classifier alone has: features of n-grams, word dropout
+
+
+def test_features_after_the_context_reach_the_linear_model_alone():
+    model = make("dense", wide=Wide(word_rows=10, character_rows=5))
+    model.word_ngrams.weights[...] = words = normal(V + 10, C)
+    model.character_ngrams.weights[...] = characters = normal(5, C)
+    features = np.array([[0, V + 9, -1, V + 10 + 4, V + 10, V + 10 + 2]] * N)
+    both = np.concatenate([TEXTS, features], axis=-1)
+    words, characters = np.asarray(words), np.asarray(characters)
+    added = (words[0] + words[V + 9]) / 2**0.5 + characters[[0, 2, 4]].sum(0) / 3**0.5
+    added += np.asarray(model.word_ngrams.bias) + np.asarray(model.character_ngrams.bias)
+    read = jax.jit(lambda model, **noise: model.read(jnp.asarray(TEXTS), **noise))
+    for noise in ({}, {"rng": KEYS}):
+        assert_close(call(model, both, **noise), np.asarray(read(model, **noise)) + added)
+    with pytest.raises(ValueError, match="features are missing"):
+        call(model, TEXTS)
+
+
+@pytest.mark.parametrize(("pool", "rate"), [("dense", 0.2), ("mean", 0.5), ("attention", 0.7)])
+def test_word_dropout_makes_padding_of_each_word_with_its_rate(pool, rate):
+    none = {"dropout": 0.0, "feed_forward.dropout": 0.0, "embedding.word_dropout": rate}
+    model, tokens, number = make(pool, **none), TEXTS[0], 2000
+    kept = np.array(list(itertools.product([False, True], repeat=T)))
+    possible = np.asarray(call(model, np.where(kept, tokens, -1)))
+    draw = jax.jit(jax.vmap(lambda rng: call(model, tokens, rng=rng)))
+    found = np.asarray(draw(jax.random.split(KEYS[0], number)))
+    distances = np.abs(found[:, None] - possible).max(-1)
+    nearest, second = np.sort(distances, axis=-1)[:, :2].T
+    assert nearest.max() < 1e-4 < second.min()  # so it is known which words were kept
+    hidden = ~kept[distances.argmin(-1)]
+    variance = rate * (1 - rate)
+    assert (np.abs(hidden.mean(0) - rate) < 5 * np.sqrt(variance / number)).all()
+    together = np.cov(hidden.T)[np.triu_indices(T, 1)]
+    assert (np.abs(together) < 5 * variance / np.sqrt(number)).all()
+
+
+# Where examples lie on a mesh of devices
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["of the whole", "of each device's part"])
+def test_on_a_mesh_each_device_has_other_examples_and_the_numbers_stay(inside):
+    x, spec, function = jnp.arange(24.0).reshape(8, 3), PartitionSpec(("data", "model")), by_example
+    devices = np.array(jax.local_devices()[:4]).reshape(1, 2, 2)
+    mesh = Mesh(devices, ("member", "data", "model"))
+    assert by_example(x) is x
+    if inside:
+        function = jax.shard_map(by_example, mesh=mesh, in_specs=spec, out_specs=spec)
+    with jax.set_mesh(mesh):
+        found = jax.jit(function)(x)
+    assert_same(found, x)
+    assert {shard.data.shape for shard in found.addressable_shards} == {(2, 3)}

@@ -8,7 +8,6 @@ import jax
 import pytest
 
 from tests.helpers.models import replaced
-from tlite.functional import Look, scaled_dot_product_attention
 from tlite.models import (
     ALiBi,
     Attention,
@@ -144,48 +143,6 @@ own_norm.parameters = lambda config, rng: {}
 def test_parts_that_do_not_go_together_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-YARN = Rotary(scaling=RotaryScaling("yarn", 4.0))
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"attention": Attention(key_heads=1)},
-        {"attention": "mixed", "positions": Rotary(scaling=RotaryScaling("llama3", 8.0))},
-        *({"attention": name, "positions": YARN} for name in ("exact", "auto", "mixed", "fused")),
-        {"attention": Attention("auto", softcap=5.0), "positions": "alibi"},
-        {"attention": Attention(scaled_dot_product_attention, softcap=5.0)},
-        {"loop": Loop(scan=True), "attention": Attention(windows=(4, 4))},
-        {"attention": Attention(windows=(0,))},
-    ],
-)
-def test_parts_that_go_together_are_taken(parts):
-    GeneratorConfig(**parts)
-
-
-@pytest.mark.parametrize(
-    ("scaling", "magnitude"),
-    [
-        (None, 1.0),
-        (RotaryScaling("linear", 4.0), 1.0),
-        (RotaryScaling("llama3", 4.0), 1.0),
-        (RotaryScaling("linear", 4.0, attention_factor=1.5), 1.0),
-        (RotaryScaling("yarn", 4.0), 0.1 * math.log(4) + 1),
-        (RotaryScaling("yarn", 1.0), 1.0),
-        (RotaryScaling("yarn", 4.0, attention_factor=1.5), 1.5),
-    ],
-)
-def test_only_yarn_multiplies_queries_and_keys(scaling, magnitude):
-    config = GeneratorConfig(positions=Rotary(local_base=7.0, scaling=scaling))
-
-    def multiplied(window):
-        look = Look(config.num_heads, positions=jax.numpy.arange(3), window=window)
-        return config.positions.of_scores(None, look, config, causal=True)["magnitude"]
-
-    assert multiplied(0) == pytest.approx(magnitude)
-    assert multiplied(4) == 1  # local: nothing is scaled
 
 
 def test_a_subclass_of_a_config_has_the_same_model():

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same
-from tests.helpers.models import assert_pieces_give, begun, call, difference, drawn, extend
+from tests.helpers.models import begun, call, difference, drawn
 from tlite import inspection
 from tlite.models import (
     Attention,
@@ -97,12 +97,6 @@ def test_values_can_be_captured_and_edited(model):
     plain, other = (results(make(model, loop)) for loop in (PLAIN, BOTH))
     assert names[0] == names[1]
     assert_close(other, plain, 1e-4)
-
-
-def test_a_generator_extended_piece_by_piece_is_the_whole():
-    model, whole = make("generator", BOTH), call(make("generator"), TOKENS)
-    extended = functools.partial(extend, model)
-    assert_pieces_give(whole, TOKENS, extended, model.empty_caches(2))
 
 
 def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():

@@ -9,7 +9,6 @@ import pytest
 
 from tests.helpers.arrays import assert_close, assert_same, integers, normal
 from tests.helpers.models import Shifted, call
-from tlite.decoding import generate
 from tlite.decoding.search import greedy_search
 from tlite.decoding.translate import translate
 from tlite.models import (
@@ -100,19 +99,6 @@ def test_extending_a_text_gives_the_rows_of_a_call_on_all_of_it(parts):
     for start, end in ((0, 3), (3, T)):
         logits, caches = extend(ensemble, TOKENS[:, start:end], caches, jnp.int32(start))
         assert_close(logits, expected[:, start:end], 1e-4)
-
-
-def test_what_is_generated_is_drawn_from_the_mean():
-    """Greedily, with and past a full window: the most probable token of a call on the window."""
-    ensemble = stacked(members(CONFIGS["generator"]))
-    prompt = TOKENS[0, :2]
-    found = generate(ensemble, prompt, num_tokens=8, rng=jax.random.key(0), greedy=True)
-    tokens = prompt.tolist()
-    for token in found.tolist():
-        window = tokens[-T:]
-        padded = jnp.array(window + [0] * (T - len(window)))  # what comes later is not seen
-        assert token == int(call(ensemble, padded)[len(window) - 1].argmax())
-        tokens.append(token)
 
 
 def next_tokens(models, source, target):

@@ -32,7 +32,6 @@ from tests.helpers.models import (
 )
 from tlite.models import (
     ALiBi,
-    Attention,
     Block,
     ClassifierConfig,
     FeedForward,
@@ -321,42 +320,12 @@ def test_a_target_extended_from_ragged_starts_gives_the_logits_of_the_whole(kind
     assert_pieces_give(logits_of(kind, config), TARGET, extended, model.empty_caches(2))
 
 
-# What parts are the same as
-
-
-def generator(fields):
-    return make("generator", replaced(BASES["generator"], fields))
+# Zeros
 
 
 def arrays_of(model):
     leaves = map(np.asarray, jax.tree.leaves(model))
     return dict(zip(parameter_names(model), leaves, strict=True))
-
-
-SAME = {
-    "a window as long as the text, as many heads of keys, high soft caps": (
-        {"attention": Attention(windows=(T,), key_heads=2, softcap=1e4), "head.softcap": 1e4},
-        {},
-    ),
-    "windows of nothing, widths and scales of heads, biases as all": (
-        {"attention": Attention(windows=(0, 0), scale=0.5, head_width=4, bias=True)}
-        | {"norm.bias": True, "feed_forward.bias": True, "head.bias": True},
-        {},
-    ),
-    "scaling by one, a local base without windows": (
-        {"positions": Rotary(scaling=RotaryScaling("linear", 1.0), local_base=7.0)},
-        ROTARY,
-    ),
-    "scaling by YaRN by one": ({"positions": Rotary(scaling=RotaryScaling("yarn", 1.0))}, ROTARY),
-    "a local base that is the other one": (LOCAL | {"positions": Rotary(local_base=1e4)}, LOCAL),
-}
-
-
-@pytest.mark.parametrize("name", SAME)
-def test_parts_that_say_what_is_so_anyway_change_nothing(name):
-    one, other = map(generator, SAME[name])
-    assert parameter_names(one) == parameter_names(other)
-    assert_close(call(one, TOKENS), call(other, TOKENS), 1e-5)
 
 
 def test_zero_outputs_change_only_the_arrays_that_are_0():

@@ -1,14 +1,13 @@
-"""Parameters of parts and models: counted by hand, drawn as documented, and printed."""
+"""Parameters of parts and models: counted by hand, and drawn as documented."""
 
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same
-from tests.helpers.models import drawn, replaced
+from tests.helpers.models import replaced
 from tlite.models import (
     Attention,
     Block,
@@ -17,13 +16,10 @@ from tlite.models import (
     FeedForward,
     GeneratorConfig,
     Head,
-    Learned,
     LogisticConfig,
     MaskedConfig,
-    Norm,
     Pool,
     Seq2SeqConfig,
-    Sinusoidal,
     TranslatorHead,
     Wide,
     count_parameters,
@@ -58,57 +54,30 @@ BASES = {
 }
 OF_DENSE = (D + 1) + (T * C + C)
 CHANGES = [
-    ("generator", {"block.pre_norm": True}, NORM),
     ("generator", {"block": Block(True, output_norms=True)}, NORM + 2 * 2 * NORM),
     ("generator", {"block.first_norm": False}, -NORM),
     ("generator", {"norm.method": "rms"}, -4 * D),
-    ("generator", {"norm": Norm("rms", offset=1.0), "block.pre_norm": True}, -4 * D + D),
-    ("generator", {"norm.bias": False}, -4 * D),
-    ("generator", {"feed_forward.gated": True}, 2 * (D * F + F)),
-    ("generator", {"feed_forward.bias": False}, -2 * (F + D)),
-    ("generator", {"feed_forward.hidden_width": 5}, -2 * (2 * D + 1) * (F - 5)),
-    ("generator", {"positions": Sinusoidal()}, -T * D),
+    ("generator", {"feed_forward.gated": True, "feed_forward.bias": False}, 2 * (D * F - F - D)),
     ("generator", {"positions": "relative"}, -T * D + 32 * 2),
-    ("generator", {"positions": Learned(2)}, 2 * D),
-    ("generator", {"attention.input_bias": True}, 2 * 3 * D),
-    ("generator", {"attention.bias": False}, -2 * D),
-    ("generator", {"attention.key_heads": 1}, -2 * 2 * D * 4),
-    ("generator", {"attention.head_width": 3}, -2 * 4 * D * (D - 2 * 3)),
     ("generator", {"attention.query_key_norm": True}, 2 * 2 * 2 * 4),
-    ("generator", {"attention.query_key_norm": True, "norm.method": "rms"}, 2 * 2 * 4 - 4 * D),
     (
         "generator",
         {"attention": Attention(key_heads=1, head_width=5, input_bias=True)},
         2 * (2 * 10 * D + 2 * 5 * D + 10 + 2 * 5 - 4 * D * D),
     ),
-    ("generator", {"bias": False}, -2 * BIASES - V),
     ("generator", {"bias": False, "norm.bias": True}, -2 * (BIASES - 2 * D) - V),
-    ("generator", {"head.tied": True}, -HEAD),
     ("generator", {"head": Head(tied=True, bias=True)}, -D * V),
-    ("generator", {"num_blocks": 1}, -BLOCK),
     ("generator", {"embedding": Embedding(norm=True, segments=2)}, NORM + 2 * D),
-    ("classifier", {"pool": Pool("mean")}, OF_VECTOR - OF_DENSE),
     ("classifier", {"pool": Pool("attention")}, OF_VECTOR + (D + 1) - OF_DENSE),
-    ("classifier", {"bias": False}, -BIASES - 1 - C),
-    ("classifier", {"positions": "learned"}, T * D),
-    ("classifier", {"wide": Wide(bigrams=10)}, (V + 10) * C + C),
-    ("classifier", {"wide": Wide(0, 10, 5)}, (V + 10) * C + C + 5 * C + C),
-    ("masked", {"head_bias": False}, -V),
-    ("masked", {"projection.bias": False}, -D),
-    ("masked", {"projection.norm": False}, -NORM),
-    ("masked", {"norm.method": "rms"}, -(2 * 2 + 1) * D),
+    ("classifier", {"wide": Wide(10, 10, 5)}, 2 * ((V + 10) * C + C) + 5 * C + C),
+    ("masked", {"head_bias": False, "projection.norm": False}, -V - NORM),
     ("seq2seq", {"head": TranslatorHead("shared")}, HEAD),
     (
         "seq2seq",
         {"head": TranslatorHead("separate"), "source_vocabulary_size": 11},
         (11 - V) * D + V * D + HEAD,
     ),
-    ("seq2seq", {"head.bias": True}, V),
-    ("seq2seq", {"block.pre_norm": True}, 2 * NORM),
-    ("seq2seq", {"attention.input_bias": True}, (2 + 2) * 3 * D),
-    ("seq2seq", {"bias": False}, -3 * BIASES - 2 * D),
-    ("seq2seq", {"attention.head_width": 6}, 4 * 4 * D * (2 * 6 - D)),
-    ("seq2seq", {"decoder_blocks": None}, DECODER_BLOCK),
+    ("seq2seq", {"decoder_blocks": None, "block.pre_norm": True}, DECODER_BLOCK + 2 * NORM),
     ("logistic", {"bigrams": 5}, 5 * C),
 ]
 
@@ -118,16 +87,10 @@ def shapes(config):
 
 
 @pytest.mark.parametrize(("kind", "parts", "change"), CHANGES, ids=str)
-def test_parts_change_the_count_as_by_hand_and_give_logits(kind, parts, change):
+def test_parts_change_the_count_as_by_hand(kind, parts, change):
     config, count = BASES[kind]
-    config = replaced(config, parts)
-    model, tokens = shapes(config), jnp.zeros((2, S), int)
-    assert count_parameters(model) == count + change
-    if getattr(config, "wide", Wide()).has_ngrams:
-        tokens = jnp.zeros((2, T + 1), int)
-    inputs = (jnp.zeros((2, T), int), tokens) if kind == "seq2seq" else (tokens,)
-    logits = jax.eval_shape(lambda model: model(*inputs), model)
-    assert logits.shape == ((2, C) if hasattr(config, "num_classes") else (2, S, V))
+    assert count_parameters(shapes(config)) == count
+    assert count_parameters(shapes(replaced(config, parts))) == count + change
 
 
 def block_names(place, *, decoder=False):
@@ -221,13 +184,6 @@ def test_parameters_are_drawn_as_documented():
     )
 
 
-@pytest.mark.parametrize("width", [16, 256])
-def test_scaled_embeddings_begin_with_the_deviation_of_positions(width):
-    config = Seq2SeqConfig(500, source_vocabulary_size=500, width=width)
-    table = jax.jit(lambda: make_model(config, rng=KEY).encoder.embedding.table[...])()
-    assert float(table.std() * config.embedding.factor(config)) == pytest.approx(1, abs=0.05)
-
-
 def test_a_gate_leaves_the_other_layers_as_they_are_drawn_without():
     gated, plain = (FeedForward(6, gated=gated).init(KEY, CONFIG) for gated in (True, False))
     assert_same((gated.hidden, gated.output), (plain.hidden, plain.output))
@@ -238,22 +194,3 @@ def test_the_layers_of_a_block_are_drawn_independently():
     leaves = jax.tree.leaves(Block().init(KEY, CONFIG, 0, across=True))
     kernels = [leaf for leaf in leaves if leaf.ndim == 2]
     assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels) == 10
-
-
-# How they are printed
-
-
-def test_the_text_of_a_model_names_the_total_and_the_count_of_every_layer():
-    model = drawn(make_model, GeneratorConfig(vocabulary_size=71))
-    lines = [line.split() for line in str(model).splitlines()]
-    assert lines[0] == ["TransformerGenerator", "44,487"]
-    assert lines[-1] == ["total:", "44,487", "parameters", "in", "43", "arrays"]
-    expected = {"embedding": 2_272, "positions": 2_048, "blocks": 37_824, "head": 2_343}
-    expected |= dict.fromkeys(("0", "1", "2"), 12_608) | {"attention": 4_128, "feed_forward": 8_352}
-    expected |= dict.fromkeys(("attention_norm", "feed_forward_norm"), 64)
-    counts = {line[0].rstrip(":"): line[-1] for line in lines}
-    assert {name: f"{count:,}" for name, count in expected.items()}.items() <= counts.items()
-    assert ["kernel", "32", "x", "128", "4,096"] in lines
-    assert ["bias", "128", "128"] in lines
-    leaves = [line for line in lines if line[0] in ("table", "kernel", "bias", "scale")]
-    assert sum(int(line[-1].replace(",", "")) for line in leaves) == 44_487

@@ -1,6 +1,7 @@
 """What a user's parts must do is tried before a run begins; what they don't is one sentence."""
 
 import dataclasses
+import doctest
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from tlite.models import (
     Rotary,
     Seq2SeqConfig,
     make_model,
+    parts,
 )
 from tlite.models.probe import probe, users_parts
 
@@ -156,11 +158,19 @@ def test_positions_of_a_class_of_ones_own_are_tried():
 
 def test_the_part_at_fault_is_named_among_others():
     feed_forward = FeedForward(activation=lambda x: x)
-    parts = {"norm": lambda params, x: x, "attention": forgetful, "feed_forward": feed_forward}
-    assert told(dataclasses.replace(KINDS[GeneratorConfig], **parts)).startswith("forgetful")
+    three = {"norm": lambda params, x: x, "attention": forgetful, "feed_forward": feed_forward}
+    assert told(dataclasses.replace(KINDS[GeneratorConfig], **three)).startswith("forgetful")
 
 
 def test_the_librarys_own_parts_are_not_tried():
     assert not users_parts(
         dataclasses.replace(KINDS[GeneratorConfig], attention=Attention("mixed"))
     )
+
+
+@pytest.mark.parametrize("part", ["Norm", "Attention", "FeedForward", "Positions", "Block"])
+def test_the_example_in_the_help_of_a_part_works_and_passes(part):
+    names = {**vars(parts), "GeneratorConfig": GeneratorConfig}
+    (example,) = doctest.DocTestFinder(recurse=False).find(getattr(parts, part), part, globs=names)
+    assert doctest.DocTestRunner().run(example, clear_globs=False).failed == 0
+    probe(example.globs["config"], make_model)
