@@ -10,7 +10,7 @@ import hypothesis
 import jax
 import pytest
 
-from tests.helpers import guarantees, programs, skips
+from tests.helpers import programs, suite
 
 # Few examples while one works, more where nobody waits; no deadline, as what is new is compiled.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
@@ -78,16 +78,16 @@ def pytest_addoption(parser) -> None:
 
 
 def pytest_configure(config) -> None:
-    config.pluginmanager.register(skips)
-    whole, writes = guarantees.asked_for_all(config, TESTS), config.option.write_programs
+    config.pluginmanager.register(suite.Skips())
+    whole, writes = suite.asked_for_all(config, TESTS), config.option.write_programs
     if whole:
-        config.pluginmanager.register(guarantees.Guarantees(config, TESTS))
+        config.pluginmanager.register(suite.Guarantees(config, TESTS))
     if whole or writes:
         config.pluginmanager.register(programs.Programs(config, writes))
 
 
 def pytest_terminal_summary(terminalreporter, config) -> None:
-    if guarantees.asked_for_all(config, TESTS) and config.option.ignore:
+    if suite.asked_for_all(config, TESTS) and config.option.ignore:
         names = sorted(path.stem for path in (TESTS / "system").glob("test_*.py"))
         names = ", ".join(name.removeprefix("test_").replace("_", " ") for name in names)
         terminalreporter.write_line(f"left out, make test-all has them: {names}")

@@ -18,36 +18,17 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import mean, stdev
-from typing import NamedTuple
 
 from experiments import tables as results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
-DOCUMENTS = [
-    ROOT / name
-    for name in (
-        "README.md",
-        "CHANGELOG.md",
-        "experiments/LOG.md",
-        "experiments/RESULTS.md",
-        "notebooks/README.md",
-        "tests/README.md",
-    )
-]
+NAMES = "README.md", "CHANGELOG.md", "experiments/LOG.md", "experiments/RESULTS.md"
+DOCUMENTS = [ROOT / name for name in (*NAMES, "notebooks/README.md", "tests/README.md")]
 FRONT, FIGURES = ROOT / "README.md", ROOT / "experiments" / "RESULTS.md"
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
 CALLED = re.compile(r"make [a-z]|tlite [a-z]|python -m \w|pip install |\.ci/")
 SOURCES = "here"  # the first column of RESULTS' one table that is not written from logs
-
-
-class Table(NamedTuple):
-    """Of a document: its header, its rows, and the line it begins at."""
-
-    header: list[str]
-    rows: list[list[str]]
-    line: int
 
 
 # Links
@@ -158,22 +139,13 @@ def unknown_commands(document: Path) -> list[str]:
 # Figures
 
 
-def tables(text: str) -> Iterator[Table]:
-    """Every table that is not in a fenced block."""
-    text = re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
-    header: list[str] | None = None
-    rows: list[list[str]] = []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.startswith("|"):
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            if header is None:
-                header, rows = cells, []
-            elif not set("".join(cells)) <= set("-: "):
-                rows.append(cells)
-            continue
-        if header is not None:
-            yield Table(header, rows, number - len(rows) - 2)
-            header = None
+def tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Header and rows of every table that is not in a fenced block."""
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    for block in re.findall(r"(?:^\|.*\n?)+", text, flags=re.M):
+        rows = (re.split(r"(?<!\\)\|", line)[1:-1] for line in block.splitlines())
+        header, _, *rows = ([cell.strip() for cell in row] for row in rows)
+        yield header, rows
 
 
 def log_of(command: str) -> str | None:
@@ -190,41 +162,27 @@ def numbers(text: str) -> set[str]:
     return {found.replace(",", "") for found in NUMBER.findall(text)}
 
 
-def evidence(name: str) -> set[str] | None:
-    """The numbers of a log; None if it was not kept."""
-    path = RESULTS / f"{name}.log"
-    if not path.is_file():
-        return None
-    text = path.read_text(encoding="utf-8")
-    losses = [float(loss) for loss in re.findall(r"validation loss ([\d.]+) nats", text)]
-    if len(losses) < 2:
-        return numbers(text)
-    # Seeds that were trained one after the other: mean and standard deviation over them.
-    return numbers(text) | {f"{mean(losses):.4f}", f"{stdev(losses):.4f}"}
-
-
-def of_others() -> set[str]:
-    """The numbers of others, which RESULTS.md gives with their sources."""
-    text = FIGURES.read_text(encoding="utf-8")
-    section = text.split("## What the numbers are compared with")[1].split("\n## ")[0]
-    return numbers(section)
-
-
 def unproven_figures(document: Path) -> tuple[list[str], int]:
-    """Rows of commands with a number that their log lacks; and how many were held to one."""
-    faults, held, others = [], 0, of_others()
-    for table in tables(document.read_text(encoding="utf-8")):
-        for row in table.rows if table.header[0] == "command" else ():
-            name = log_of(row[0])
-            known = evidence(name) if name else None
-            where = f"{document.name}, table of line {table.line}, {row[0][:60]}"
-            if known is None:
-                faults.append(f"{where}: no log {name} in experiments/results")
-                continue
-            held += 1
-            missing = numbers(" ".join(row[1:])) - known - others
-            if missing := {number for number in missing if len(number) > 1}:  # no seeds, classes
-                faults.append(f"{where}: {', '.join(sorted(missing))} not in {name}.log")
+    """Rows of commands with a number that their log lacks; and how many were held to one.
+
+    Numbers of others RESULTS.md gives with their sources.
+    """
+    figures = FIGURES.read_text(encoding="utf-8")
+    section = figures.split("## What the numbers are compared with")[1].split("\n## ")[0]
+    faults, held, others = [], 0, numbers(section)
+    found = tables(document.read_text(encoding="utf-8"))
+    for command, *cells in (
+        row for header, rows in found if header[0] == "command" for row in rows
+    ):
+        name, where = log_of(command), f"{document.name}, {command[:60]}"
+        log = RESULTS / f"{name}.log"
+        if not (name and log.is_file()):
+            faults.append(f"{where}: no log {name} in experiments/results")
+            continue
+        held += 1
+        missing = numbers(" ".join(cells)) - numbers(log.read_text(encoding="utf-8")) - others
+        if missing := {number for number in missing if len(number) > 1}:  # no seeds, classes
+            faults.append(f"{where}: {', '.join(sorted(missing))} not in {name}.log")
     return faults, held
 
 
@@ -232,8 +190,8 @@ def tables_by_hand(text: str) -> list[str]:
     """Why the tables of RESULTS are not those of the logs: all but the sources of others are."""
     faults = [] if results.written(text) == text else ["run python -m experiments.tables"]
     by_hand = re.sub(r"<!-- table: .*?<!-- end -->", "", text, flags=re.S)
-    headers = (table.header for table in tables(by_hand))
-    faults += [f"a table of no log: {', '.join(h)}" for h in headers if h[0] != SOURCES]
+    headers = (header for header, _ in tables(by_hand) if header[0] != SOURCES)
+    faults += [f"a table of no log: {', '.join(header)}" for header in headers]
     names = (path.name for path in sorted(RESULTS.glob("*.log")))
     faults += [f"no table shows {name}" for name in names if f"(results/{name})" not in text]
     return [f"RESULTS.md: {fault}" for fault in faults]

@@ -1,33 +1,122 @@
-"""The suite's own rules: a skip in CI is a fault, and what a file compiles has a budget."""
+"""The suite's own rules: README's guarantees have passed, a skip in CI is a fault, few programs."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.programs import over
+from tests.helpers.suite import ROW, not_passed, rows
 
-ROOT = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
+README = (TESTS / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_guarantee_is_listed_once_with_a_test_that_exists():
+    found = {row: ROW.fullmatch(row) for row in rows(README)}
+    assert [row for row, match in found.items() if not match] == []
+    tests, missing = [match[1] for match in found.values()], []
+    for file, name in (test.split("::") for test in tests):
+        path = TESTS / file
+        body = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
+        if name not in [node.name for node in body if isinstance(node, ast.FunctionDef)]:
+            missing.append(f"{file}::{name}")
+    assert missing == []
+    guarantees = [row.strip("| ").split(" | ")[0] for row in found]
+    assert len({*tests}) == len({*guarantees}) == len(rows(README)) >= 60
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "missing", "excused"),
+    [
+        ({"a.py::test_a": {"passed"}}, False, False),
+        ({"a.py::test_b": {"passed"}}, True, False),
+        ({"a.py::test_a": {"skipped"}}, True, False),
+        ({"a.py": {"skipped"}}, True, False),
+        ({"a.py::test_a": {"passed", "skipped"}}, False, False),
+        ({"a.py::test_a": {"passed", "failed"}}, True, False),
+        ({"a.py::test_a": {"excused"}}, False, True),
+        ({"a.py": {"excused"}}, False, True),
+        ({"a.py::test_a": {"excused", "failed"}}, True, False),
+    ],
+)
+def test_what_did_not_pass_is_missing_unless_the_machine_excuses_it(outcomes, missing, excused):
+    assert tuple(map(bool, not_passed(["a.py::test_a"], outcomes))) == (missing, excused)
+
+
 CONFTEST = """
-from tests.helpers import skips
-def pytest_configure(config):
-    config.pluginmanager.register(skips)
+    from pathlib import Path
+    from tests.helpers import suite
+    def pytest_configure(config):
+        config.pluginmanager.register(suite.Skips())
+        if suite.asked_for_all(config, folder := Path(__file__).parent):
+            config.pluginmanager.register(suite.Guarantees(config, folder))
 """
-SHARED = """
-import jax, pytest
-from tests.helpers import programs
-def pytest_configure(config):
-    programs.KEPT = config.rootpath / "kept.json"
-    config.pluginmanager.register(programs.Programs(config, True))
-@pytest.fixture(scope="session")
-def made():
-    return jax.jit(lambda x: x + 1.0)(2.0)
-"""
-SKIPPED = "import pytest\ndef test_it(): pytest.skip('not now')\ndef test_other(): pass"
-LACKING = "import pytest\npytest.importorskip('no_such_module')\ndef test_it(): pass"
+FILES = {
+    "conftest.py": CONFTEST,
+    "README.md": """
+        | one | `folder/test_one.py::test_it` |
+        | two | `test_two.py::test_it` |
+        | three | `test_three.py::test_it` |
+        | four | `system/test_four.py::test_it` |
+    """,
+    "lacking.py": "import pytest; pytest.skip('no chromium', allow_module_level=True)",
+    "folder/test_one.py": """
+        import pytest
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_it(number): pass
+    """,
+    "test_two.py": "import lacking",
+    "test_three.py": "import lacking",
+    "system/test_four.py": "def test_it(): pass",
+}
+NONE = "def test_other(): pass"
+SKIPPED = "import pytest\ndef test_it(): pytest.skip('not now')"
+LACKING = ["guarantees that can't be tested here: test_two.py::test_it, test_three.py::test_it"]
+
+
+def lost(test: str) -> list[str]:
+    return [f"guarantees whose test has not passed: {test}::test_it", *LACKING]
+
+
+def pytest_in(folder: Path, files: dict[str, str], options: str, **environment: str):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    paths = {"PYTHONPATH": f"{folder / 'all'}{os.pathsep}{TESTS.parent}"}
+    words = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", *options.split()]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=folder,
+        env=os.environ | paths | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": ""} | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "changed", "told"),
+    [
+        ("all", {}, LACKING),
+        ("all -p xdist -n 2", {"folder/test_one.py": SKIPPED}, lost("folder/test_one.py")),
+        (". --ignore all/system", {"folder/test_one.py": NONE}, lost("folder/test_one.py")),
+        ("all", {"system/test_four.py": SKIPPED}, lost("system/test_four.py")),
+        ("all --ignore all/system", {"system/test_four.py": SKIPPED}, LACKING),
+        ("all/folder", {"folder/test_one.py": NONE}, []),
+        ("all -k other", {"folder/test_one.py": NONE}, []),
+    ],
+)
+def test_a_run_of_all_tests_fails_where_a_guarantee_did_not_pass(tmp_path, options, changed, told):
+    files = {f"all/{name}": text for name, text in (FILES | changed).items()}
+    done = pytest_in(tmp_path, files, options)
+    assert [r for r in done.stdout.splitlines() if r.startswith("guarantees")] == told, done.stdout
+    assert done.returncode == (len(told) > 1)
 
 
 @pytest.mark.parametrize(
@@ -35,17 +124,13 @@ LACKING = "import pytest\npytest.importorskip('no_such_module')\ndef test_it(): 
     [("", 0, "1 passed, 2 skipped"), ("true", 1, "1 failed, 1 passed, 1 error")],
 )
 def test_what_is_skipped_in_ci_has_failed(ci, code, closing, tmp_path):
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_it.py").write_text(SKIPPED)
-    (tmp_path / "test_lacking.py").write_text(LACKING)
-    words = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=tmp_path,
-        env=os.environ | {"CI": ci, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    files = {
+        "conftest.py": CONFTEST,
+        "README.md": "",
+        "test_it.py": f"{SKIPPED}\n{NONE}",
+        "test_lacking.py": f"import pytest\npytest.importorskip('no_such_module')\n{NONE}",
+    }
+    done = pytest_in(tmp_path, files, "--continue-on-collection-errors", CI=ci)
     assert done.returncode == code, done.stdout
     assert closing in done.stdout.splitlines()[-1]
 
@@ -60,14 +145,20 @@ def test_a_file_that_compiles_a_quarter_more_than_is_kept_is_told(count, kept, f
 
 
 def test_a_fixture_of_the_session_is_counted_for_no_file_and_clears_what_it_compiled(tmp_path):
-    (tmp_path / "conftest.py").write_text(SHARED)
-    (tmp_path / "kept.json").write_text('{"programs": {}}')
+    shared = """
+        import jax, pytest
+        from tests.helpers import programs
+        def pytest_configure(config):
+            programs.KEPT = config.rootpath / "kept.json"
+            config.pluginmanager.register(programs.Programs(config, True))
+        @pytest.fixture(scope="session")
+        def made():
+            return jax.jit(lambda x: x + 1.0)(2.0)
+    """
     test = "import jax\ndef test_it(made): assert jax.jit(lambda x: x + 2.0)(made) == 5.0"
-    for name in ("test_first.py", "test_then.py"):
-        (tmp_path / name).write_text(test)
-    words = ["-q", "-p", "no:xdist", "-p", "no:cacheprovider", "--rootdir", "."]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "pytest", *words]
-    subprocess.run(words, cwd=tmp_path, env=environment, check=True)
+    files = {"conftest.py": shared, "kept.json": '{"programs": {}}'}
+    files |= dict.fromkeys(("test_first.py", "test_then.py"), test)
+    done = pytest_in(tmp_path, files, "--rootdir .")
+    assert done.returncode == 0, done.stdout
     counts = json.loads((tmp_path / "kept.json").read_text())["programs"]
     assert counts["test_first.py"] == counts["test_then.py"] > 0

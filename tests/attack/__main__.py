@@ -5,9 +5,9 @@ folder; its file `commands` has what was run there.
 """
 
 import argparse
-import importlib
 import json
 import os
+import random
 import shutil
 import sys
 import tempfile
@@ -31,8 +31,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="tlite-attack-"))
     # Before JAX is imported: what is forked from this process is to be what users run.
     wanted = surrounding(folder)
-    for name in {*os.environ} - {*wanted}:
-        del os.environ[name]
+    os.environ.clear()
     os.environ.update(wanted)
     from tests.attack.kinds import FILES, KINDS, Work
 
@@ -52,9 +51,6 @@ def main() -> int:
     if options.json:
         content = {"seed": options.seed, "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(content, indent=2))
-    for path in folder.iterdir():
-        if path.name != "cases":
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
     if faults:
         print(f"{len(faults)} faults; the folders of these cases are in {folder}/cases")
     else:
@@ -62,28 +58,51 @@ def main() -> int:
     return bool(faults)
 
 
+def parts() -> dict[str, tuple]:
+    """By name what tries a case, and the kinds of run that it needs."""
+    from tests.attack import damage, grammar, kills, limits
+
+    return {
+        "kills": (kills.kills, kills.RUNS),
+        "study": (kills.study, ("study",)),
+        "several": (kills.several, ("generator",)),
+        "grammar": (grammar.grammar, grammar.NEEDS),
+        "damage": (damage.damage, ("generator",)),
+        "disk": (limits.disk, limits.FILLED),
+        "handles": (limits.handles, ()),
+    }
+
+
+def attempt(work, part: str, number: int) -> Result:
+    """A case; the folder of one that has found nothing is deleted."""
+    folder, chance = work.case(f"{part}-{number}"), random.Random(f"{work.seed} {part} {number}")
+    result = parts()[part][0](work, folder, number, chance)
+    if not result.faults:
+        shutil.rmtree(folder)
+    return result
+
+
 def attack(part: str, work, pool, options, until: float, made: set[str]) -> list[Result]:
     """The cases of a part, several at a time: until then, and until so many were tried."""
     from tests.attack.kinds import make_reference
 
-    module = importlib.import_module(f"tests.attack.{part}")
-    needed = [kind for kind in module.NEEDS if kind in {*work.kinds} - made]
-    last = len(getattr(module, "CASES", range(10**9)))
-    following, results, running = 0, [], {}
-    if options.case is not None:
-        following, last = options.case, options.case + 1
-        if part == "kills":
-            needed = [module.kind_of(work, options.case)]
+    case, last = options.case, 2 if part == "handles" else 10**9
+    needed = [kind for kind in work.kinds if kind in parts()[part][1]]
+    if part == "kills" and case is not None:
+        needed = [needed[case % len(needed)]]
+    needed = [kind for kind in needed if kind not in made]
     list(pool.map(make_reference, [work] * len(needed), needed))
-    made |= set(needed)
+    made |= {*needed}
+    following, last = (0, last) if case is None else (case, case + 1)
+    results, running = [], {}
     again = f"--seed {work.seed} --only {part}"
     again += f" --kinds {' '.join(map(repr, options.kinds))}" if options.kinds else ""
     while True:
         tried = sum(result.tried for result in results) + len(running)
-        more = time.monotonic() < until or tried < options.minimum.get(part, 0)
-        more = (more or options.case is not None) and all(result.possible for result in results)
+        more = case is not None or time.monotonic() < until or tried < options.minimum.get(part, 0)
+        more = more and all(result.possible for result in results)
         if more and following < last and len(running) < options.jobs:
-            running[pool.submit(module.case, work, following)] = following
+            running[pool.submit(attempt, work, part, following)] = following
             following += 1
         elif not running:
             return results
@@ -100,7 +119,7 @@ def merge(results: list[Result]) -> list[Result]:
     """One for each row, in the order of their names."""
     rows: dict[str, Result] = {}
     for result in sorted(results, key=lambda result: result.row):
-        row = rows.setdefault(result.row, Result(result.row))
+        row = rows.setdefault(result.row, Result(result.row, 0))
         row.tried += result.tried
         row.faults += result.faults
         row.note, row.possible = result.note or row.note, row.possible and result.possible
@@ -128,9 +147,9 @@ def parse() -> argparse.Namespace:
     help_ = "tried however long it takes: kills=200 grammar=300; in proportion unless given"
     parser.add_argument("--minimum", nargs="*", default=[], metavar="PART=N", help=help_)
     options = parser.parse_args()
-    pairs = (pair.split("=") for pair in options.minimum)
     least = {part: number * options.minutes / 30 for part, number in HALF_AN_HOUR.items()}
-    options.minimum = {part: int(number) for part, number in pairs} or least
+    given = {part: int(n) for part, n in (pair.split("=") for pair in options.minimum)}
+    options.minimum = given or least
     return options
 
 

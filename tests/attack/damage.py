@@ -17,7 +17,6 @@ from tests.attack.kinds import Work
 from tests.attack.processes import Process, Result
 from tlite.cli import main
 
-NEEDS = ("generator",)
 LOOKS = ("evaluate run --checkpoint {}", "generate run --tokens 40 --checkpoint {}")
 VALUES = [None, 5, -1, 0, "x", "", [], {}, True, 1e300, 10**9, "a\0b", "/dev/zero", "../..", [[1]]]
 CONFIGS = ["[" * 5000 + "]" * 5000, "[]", "null", "5", "{}", '{"experiment": 1}', '{"data": {}}']
@@ -31,17 +30,15 @@ FOREIGN = [
 ]
 
 
-def case(work: Work, number: int) -> Result:
+def damage(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
     """One damage; then the run is looked at, and gone on with."""
-    chance = random.Random(f"{work.seed} damage {number}")
-    folder = work.case(f"damage-{number}")
     run, right = folder / "run", work.reference("generator")
     shutil.copytree(right.half, run)
     ways = {checkpoint: 10, file: 4, exchange: 2, config: 5, metrics: 3, forbid: 2, lose: 1}
     way = chance.choices(list(ways), ways.values())[0]
     steps, look = state.steps_of(run), chance.choice(LOOKS)
     name, hit = way(chance, run)
-    result, before = Result(f"damage: {way.__name__}", 1), contents(run)
+    result, before = Result(f"damage: {way.__name__}"), contents(run)
     call = None if way is forbid else main  # root's rights end with a new program
     process = work.start(look.format("last").split(), folder, call=call)
     fault = process.finish() or process.fault()
@@ -55,15 +52,12 @@ def case(work: Work, number: int) -> Result:
     if not fault:
         look, process = "resume", work.start(["train", "--resume", "run"], folder, call=call)
         fault = resumed(process, work, run, way, before, [s for s in steps if s not in hit])
-    told = process.err.strip().splitlines()[-1:]
-    if not fault and way is forbid and "damaged" in process.err:
-        fault = f"what can't be read is called damaged: {told}"
-    if not fault and way is config and "every checkpoint" in process.err:
-        fault = f"what was changed is called damaged: {told}"
+    # What can't be read is not damaged, nor is a checkpoint where the config was changed.
+    called = {forbid: "damaged", config: "every checkpoint"}.get(way)
+    if not fault and called and called in process.err:
+        fault = f"what is whole is called damaged: {process.err.strip().splitlines()[-1:]}"
     if fault:
         result.faults.append(f"{name}; {look.split()[0]}: {fault}")
-    else:
-        shutil.rmtree(folder)
     return result
 
 

@@ -58,26 +58,22 @@ SURROUNDINGS = [
 ]
 
 
-def case(work: Work, number: int) -> Result:
+def grammar(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
     """One line."""
-    line = Line(work, random.Random(f"{work.seed} grammar {number}"), f"grammar-{number}")
+    line = Line(work, chance, folder)
     process = line.start()
-    shown = " ".join(process.arguments)[:160]
-    result = Result(f"lines: {line.command.split()[0]}", 1)
-    if fault := line.fault(process):
-        result.faults.append(f"{fault} [tlite {shown!r}]")
-    else:
-        for name in line.modes:
-            (line.folder / name).chmod(0o755)
-        shutil.rmtree(line.folder)
-    return result
+    shown, fault = " ".join(process.arguments)[:160], line.fault(process)
+    for name in line.modes:
+        (folder / name).chmod(0o755)
+    faults = [f"{fault} [tlite {shown!r}]"] if fault else []
+    return Result(f"lines: {line.command.split()[0]}", faults=faults)
 
 
 class Line:
     """A command line with what is around it: first as it should be, then spoiled."""
 
-    def __init__(self, work: Work, chance: random.Random, name: str):
-        self.work, self.chance, self.folder = work, chance, work.case(name)
+    def __init__(self, work: Work, chance: random.Random, folder: Path):
+        self.work, self.chance, self.folder = work, chance, folder
         bases = {
             command: (given, [kind for kind in kinds if kind in work.kinds], often)
             for command, (given, kinds, often) in BASES.items()

@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,46 +13,66 @@ from tests.attack import state
 from tests.attack.kinds import KINDS, Reference, Work, grown
 from tests.attack.processes import Process, Result
 
-NEEDS = tuple(kind for kind in KINDS if kind != "study")
+RUNS = tuple(kind for kind in KINDS if kind != "study")
 SIGNALS = [signal.SIGKILL] * 5 + [signal.SIGINT] * 2 + [signal.SIGTERM, signal.SIGHUP]
+TO_ONE_OF_SEVERAL = [signal.SIGKILL] * 5 + [signal.SIGINT, signal.SIGTERM]
+LAUNCH = ["launch", "-n", "2", "--devices-each", "1"]
+HEARTBEAT = ["--heartbeat", "10"]  # seconds after which one without a sign of life is lost
+SECONDS = 60  # for all processes to end, once one is told to
 
 
-def case(work: Work, number: int) -> Result:
+def kills(work: Work, folder: Path, number: int, chance: random.Random) -> Result:
     """A chain of five to ten kills."""
-    chance = random.Random(f"{work.seed} kills {number}")
-    return chain(work, kind_of(work, number), f"kills-{number}", chance, 5)
+    kinds = [kind for kind in work.kinds if kind in RUNS]
+    return chain(work, kinds[number % len(kinds)], folder, chance, (5, 10))
 
 
-def kind_of(work: Work, number: int) -> str:
-    """What a case kills."""
-    kinds = [kind for kind in work.kinds if kind in NEEDS]
-    return kinds[number % len(kinds)]
+def study(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
+    """A chain of ten, of variants one after the other."""
+    return chain(work, "study", folder, chance, (10, 10))
 
 
-def chain(work: Work, kind: str, name: str, chance: random.Random, least: int) -> Result:
+def several(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
+    """Started by two processes, killed, gone on with by one, killed, by two, ...
+
+    Two processes with a device each and one with two devices divide a batch alike.
+    """
+    return chain(work, "generator", folder, chance, (2, 4), several=True)
+
+
+def chain(work, kind: str, folder: Path, chance, number: tuple[int, int], several=False) -> Result:
     """A run is started, killed, resumed, killed, ..., at last left alone and compared."""
-    right, result = work.reference(kind), Result(f"kills: {kind}")
-    folder, cold = work.case(name), work.folder / "cold" / name
-    run = folder / "run"
+    right, run, cold = work.reference(kind), folder / "run", work.folder / "cold" / folder.name
+    result = Result("several processes" if several else f"kills: {kind}", 0)
+    signals, together = (TO_ONE_OF_SEVERAL if several else SIGNALS), several
     # Where nothing is compiled yet, more moments are within a compilation.
     environment = {"XDG_CACHE_HOME": str(cold)} if chance.random() < 0.25 else {}
-    for to_come in reversed(range(chance.randint(least, 10) + 1)):
-        before, sent = progress(run, right), chance.choice(SIGNALS)
-        process = work.start(work.train(kind, run), folder, environment=environment)
-        if to_come and (moment := wait_for_moment(chance, process, run, right)):
+    for to_come in reversed(range(chance.randint(*number) + 1)):
+        before, sent = progress(run, right), chance.choice(signals)
+        line = [*LAUNCH * together, *work.train(kind, run), *HEARTBEAT * several]
+        process = work.start(line, folder, environment=environment)
+        moment = wait_for_moment(chance, process, run, right) if to_come else None
+        if moment:
             result.tried += 1
             trained = progress(run, right).later_than(before)
-            process.signal(sent)
-            if fault := process.finish(60) or fault_of(process, sent, trained, run, right):
-                result.faults.append(f"{sent.name} at {moment}: {fault}")
+            all_ = family(process) if several else [process.pid]
+            place = chance.randrange(len(all_)) if several else 0
+            where = f"{sent.name} to {place or 'it'} of {len(all_)} at {moment}"
+            if not place:
+                process.signal(sent)
+            elif alive(all_[place]):
+                os.kill(all_[place], sent)
+            fault = process.finish(SECONDS) or still_at_work(all_[1:])
+            fault = fault or fault_of(process, sent, place, trained, run, right)
         else:
+            where = f"after {result.tried} kills"
             fault = process.finish() or process.fault(0) or right.difference(work, run)
-            if fault:
-                result.faults.append(f"after {result.tried} kills: {fault}")
+        if fault := fault or (twice(process) if several else None):
+            result.faults.append(f"{where}: {fault}")
+        if fault or not moment:
             break
+        together = several and not together
     shutil.rmtree(cold, ignore_errors=True)
-    if not result.faults:
-        shutil.rmtree(folder)
     return result
 
 
@@ -94,17 +115,65 @@ def names(folder: Path, depth: int = 4) -> set[str]:
     return found
 
 
-def fault_of(process: Process, sent: int, trained: bool, run: Path, right: Reference):
-    """What is wrong with how a signal has ended it."""
+def family(process: Process) -> list[int]:
+    """Itself, and the processes that it has launched."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    except OSError:  # ended just now
+        children = []
+    return [process.pid, *map(int, children)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def still_at_work(launched: list[int]) -> str | None:
+    """What is wrong where some have not ended in time; they are killed."""
+    last = time.monotonic() + SECONDS
+    while left := [pid for pid in launched if alive(pid)]:
+        if time.monotonic() > last:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            return f"{len(left)} processes still at work {SECONDS} s after their launch had ended"
+        time.sleep(0.05)
+    return None
+
+
+def fault_of(process: Process, sent: int, place: int, trained: bool, run: Path, right: Reference):
+    """What is wrong with how a signal has ended it; or one to another, which is told in a sentence.
+
+    Args:
+        place: of what it was sent to: 0 the process itself, others are what it has launched.
+        trained: whether it had made steps.
+    """
+    now = progress(run, right)
+    saves = trained and now.folder  # what is under way
+    if place:
+        if process.code == 0:
+            return process.fault(0)
+        lines = process.err.strip().splitlines()
+        if len(lines) != 1 or not lines[0].startswith("tlite: "):
+            return f"exit code {process.code}, and not one sentence: {lines[:3]}"
+        if sent == signal.SIGKILL or not saves:
+            return process.fault(128 + sent, 2)
     if sent == signal.SIGKILL:
         return process.fault(-sent, 0)
-    now = progress(run, right)
-    if trained and now.folder:  # what was under way is saved
+    if saves:
         fault = process.fault(128 + sent)
         return fault or (None if now.step == now.saved else f"step {now.step} was not saved")
     if process.code in (-sent, 1) and "/tlite/" not in process.err:
         return None  # Python itself had not started yet
     return process.fault(128 + sent, -sent, 0)
+
+
+def twice(process: Process) -> str | None:
+    """What several processes have said, though one was to say it."""
+    said = process.out.partition("steps in")[0].splitlines()
+    return "it says all twice" if len(said) != len(set(said)) else None
 
 
 class Progress(NamedTuple):

@@ -26,7 +26,7 @@ class Result:
     """What a case has come to: a row of the table, how often it was tried, a line a fault."""
 
     row: str
-    tried: int = 0
+    tried: int = 1
     faults: list[str] = field(default_factory=list)
     note: str = ""
     possible: bool = True

@@ -5,7 +5,6 @@ import json
 import re
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,13 +15,28 @@ from tlite.data import CopyTask
 from tlite.data.sources import TextFile
 from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
 from tlite.models import GeneratorConfig, Seq2SeqConfig
-from tlite.report.page import MASKED, Page
+from tlite.report.page import MASKED, PICTURES, Page
 from tlite.training import TrainingConfig
 
 TRAINING = TrainingConfig(
     steps=2, batch_size=4, learning_rate=1e-2, evaluate_every=1, seeds=2, precision="float32"
 )
 
+
+EMBEDDING = ["embedding-pca", "embedding-tsne"]
+GENERATOR = [
+    *(*EMBEDDING, "values-of-block-0-pca", "values-of-block-0-tsne", "next-token", "logit-lens"),
+    *("head-previous", "head-duplicate", "head-induction", "ablation", "patching"),
+]
+SEQ2SEQ = [
+    *("alignment", "next-token", "logit-lens", "ablation-encoder-attention"),
+    *("ablation-decoder-attention", "ablation-decoder-cross_attention"),
+]
+TABLE = {
+    word: [f"{what}-{word}" for what in ("positions", "position-curves", "similarity")]
+    for word in ("learned", "sinusoidal", "split_sinusoidal")
+} | {"rotary": ["angles-rotary", "similarity-rotary"]}
+"""Pictures of a page, by what they are of."""
 
 SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
 
@@ -64,6 +78,12 @@ def groups_of(page: Path) -> list[dict]:
     return json.loads(view)
 
 
+def facts_of(page: Path) -> dict[str, str]:
+    """What stands at the page's beginning, as HTML."""
+    content = page.read_text(encoding="utf-8")
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content, re.S))
+
+
 def weights_of(group: dict) -> np.ndarray:
     """What is masked is NaN."""
     found = np.array(group["weights"], float)
@@ -75,18 +95,14 @@ def undrawn(patch: pytest.MonkeyPatch) -> dict:
 
     The files of the pictures are empty.
     """
-    found = {}
+    found, captions = {}, {k: v for known in PICTURES.values() for k, v in known.items()}
 
-    def draw(page, topic, drawn):
-        for name, caption, plot in drawn:
-            (page.folder / f"{name}.png").touch()
-            page.add(topic, "", caption)
-            found[name] = caption, plot
-
-    def later(plot):
-        return lambda *given, **settings: SimpleNamespace(figure=partial(plot, *given, **settings))
+    def draw(page, picture, later, **words):
+        name = picture.format(**words).replace(" ", "-")
+        (page.folder / f"{name}.png").touch()
+        found[name] = captions[picture].format(**words), later
 
     patch.setattr(Page, "draw", draw)
     for name in [n for n in vars(pictures) if n.startswith("plot_") or n == "heat_map"]:
-        patch.setattr(pictures, name, later(getattr(pictures, name)))
+        patch.setattr(pictures, name, partial(partial, getattr(pictures, name)))
     return found

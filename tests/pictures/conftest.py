@@ -1,9 +1,5 @@
 """What the tests of pictures share."""
 
-import matplotlib
-
-matplotlib.use("Agg")
-
 import matplotlib.pyplot as plt
 import pytest
 

@@ -1,20 +1,26 @@
-"""What all pictures have in common: labels, Axes of the caller's, texts that are no formulas."""
+"""Labels, Axes of the caller's, texts that are no formulas; heat maps show what was given."""
 
 import warnings
 from collections import Counter
+from contextlib import nullcontext
 
+import jax.numpy as jnp
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from tlite import functional as F
 from tlite import pictures as P
 from tlite.pictures.marks import visible
 
+matplotlib.use("Agg")
 DRAW = np.random.default_rng(0)
 WORDS = ["$x_{$", "$$", r"\$a$", "\n", "a\\", r"\frac$"]
 NUMBERS, SHARES = DRAW.normal(size=(6, 6)), DRAW.dirichlet(np.ones(6), size=6)
-PIECES = [WORDS] * 6
 LINES = [
     {"step": step, "split": split, "loss": 1 / step, "accuracy": 0.1 * step}
     for step in (1, 2, 3)
@@ -27,14 +33,14 @@ PLOTS = {
     "frequencies": lambda: P.plot_frequencies(Counter(WORDS), "word"),
     "heads": lambda: P.plot_heads(NUMBERS, "score"),
     "lengths": lambda: P.plot_lengths([3, 4, 9], "line", "character"),
-    "lens": lambda: P.plot_top_of_lens(SHARES, PIECES, WORDS),
+    "lens": lambda: P.plot_top_of_lens(SHARES, [WORDS] * 6, WORDS),
     "lines": lambda: P.plot_lines({"a": NUMBERS[0]}, "position", "value"),
     "position": lambda: P.plot_loss_by_position(SHARES),
     "predictions": lambda: P.plot_predictions_by_value(np.arange(6), WORDS, WORDS),
     "probability": lambda: P.plot_probability_by_value(SHARES[0], WORDS, WORDS[0]),
     "schedule": lambda: P.plot_schedule({"peak 1": SHARES[0]}),
     "score by length": lambda: P.plot_score_by_length([1, 2], lambda rows: 1.0, "BLEU"),
-    "top tokens": lambda: P.plot_top_tokens(SHARES, PIECES, WORDS),
+    "top tokens": lambda: P.plot_top_tokens(SHARES, [WORDS] * 6, WORDS),
 }
 PANELS = {
     "attention": lambda: P.plot_attention(SHARES[None], WORDS),
@@ -42,16 +48,20 @@ PANELS = {
     "saliency": lambda: P.plot_saliency(WORDS, {WORDS[0]: SHARES[0], "b": SHARES[1]}),
     "scores by step": lambda: P.plot_scores_by_step([1, 2], SHARES.reshape(2, 3, 6), "score"),
 }
-NAMED = ["confusion", "embedding", "frequencies", "lens", "predictions", "probability"]
-NAMED += ["top tokens", "attention", "learning curves", "saliency"]
+UNNAMED = {"curves", "heads", "lengths", "lines", "position", "schedule", "score by length"}
+UNNAMED |= {"scores by step"}
 
 
 @pytest.mark.parametrize("plot", PLOTS | PANELS)
-def test_every_plot_is_drawn_with_labels_and_gives_its_first_axes(plot, tmp_path):
+def test_every_plot_has_labels_gives_its_first_axes_and_reads_no_name_as_a_formula(plot, tmp_path):
     axes = (PLOTS | PANELS)[plot]()
     assert axes.figure.axes[0] is axes
     assert plot in PANELS or (axes.get_xlabel() and axes.get_ylabel())
     axes.figure.savefig(tmp_path / "plot.png")
+    texts = [text.get_text() for text in axes.figure.findobj(matplotlib.text.Text)]
+    assert not any(map(matplotlib.cbook.is_math_text, texts))
+    shown = {text.replace(r"\$", "$").partition("\n")[0] for text in texts}
+    assert plot in UNNAMED or shown & {*WORDS, "↵"}
 
 
 @pytest.mark.parametrize(
@@ -68,33 +78,33 @@ def test_what_draws_curves_and_tables_can_draw_them_where_wanted(plot):
     assert [*mine.lines, *mine.images]
 
 
-@pytest.mark.parametrize("plot", NAMED)
-def test_names_are_no_formulas(plot):
-    axes = (PLOTS | PANELS)[plot]()
-    axes.figure.draw_without_rendering()
-    texts = [text.get_text() for text in axes.figure.findobj(matplotlib.text.Text)]
-    assert not any(map(matplotlib.cbook.is_math_text, texts))
-    shown = {text.replace(r"\$", "$").partition("\n")[0] for text in texts}
-    assert shown & {*WORDS, "↵"}
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_callers_figures_stay_and_no_other_is_left(fails):
+    mine = plt.figure()
+    plt.ion()
+    expected = pytest.raises(ValueError, match="no picture") if fails else nullcontext()
+    with expected, P.own_figures():
+        plt.subplots()
+        shown = plt.isinteractive()
+        if fails:
+            raise ValueError("no picture")
+    states = shown, plt.isinteractive()
+    plt.ioff()
+    assert states == (False, True)
+    assert plt.get_fignums() == [mine.number]
 
 
-def test_a_heat_map_shows_its_table_with_names_and_texts_that_can_be_read():
-    names, texts = ["it", "$"], [["a", "b", "c"], ["d", "e", "f"]]
-    table = np.array([[0, 0.4, 1], [0.7, 0.1, 0.5]])
-    labels = {"xlabel": "across", "title": "a table"}
-    axes = P.heat_map(
-        table, rows=names, columns=["1", "$2", "3"], texts=texts, scale=(0, 2), label="%", **labels
-    )
-    (image,) = axes.images
-    np.testing.assert_array_equal(image.get_array(), table)
-    assert image.get_clim() == (0, 2)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["it", r"\$"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", r"\$2", "3"]
-    assert (axes.get_xlabel(), axes.get_title()) == ("across", "a table")
-    assert [panel.get_ylabel() for panel in axes.figure.axes] == ["", "%"]
-    assert {text.get_position(): text.get_text() for text in axes.texts} == {
-        (column, row): texts[row][column] for row, column in np.ndindex(2, 3)
-    }
+def test_the_font_of_pictures_has_a_glyph_for_each_mark_of_a_control_character(tmp_path):
+    every = [visible(chr(code)) for code in [*range(0x20), 0x7F]]
+    assert len(set(every)) == len(every)
+    axes = plt.figure().add_subplot()
+    axes.set_title("".join(every))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        axes.figure.savefig(tmp_path / "plot.png")
+
+
+# Heat maps
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -121,42 +131,124 @@ def test_words_stand_upright_below_their_columns(names, turn):
     assert {label.get_rotation() for label in labels} == {turn}
 
 
-def drawing():
-    axes = plt.subplots()[1]
-    plt.figure()  # a second one, which it forgets
-    return axes.figure
+QUERIES, KEYS = ["The", " $5$", "\n"], ["a", "<b>", " ", "$"]
+BESIDE, BELOW = ["The", r"␣\$5\$", "↵"], ["a", "<b>", "␣", r"\$"]
+WEIGHTS = DRAW.dirichlet(np.ones(4), size=(12, 3))
+TABLE = DRAW.normal(size=(3, 4))
+MOST = np.abs(TABLE).max()
+COUNTS = np.array([[7, 2, 1], [0, 0, 0], [1, 0, 199]])
+PIECES = [["a", "$", " ", "\n"], ["b", "c", "d", "e"], ["f", "g", "h", "i"]]
+CELLS = [[visible(piece) for piece in row] for row in PIECES]
+TOKENS = ["a", r"\$", "␣", "↵"]
+NUMBERED = [[f"{number:.2f}" for number in row] for row in TABLE]
+MAPS = {  # what draws, what it shows, the ends of its scale, names of rows and columns, texts
+    "attention": (lambda: P.plot_attention(WEIGHTS[:1], QUERIES, KEYS), WEIGHTS[0],
+        (0, WEIGHTS[0].max()), BESIDE, BELOW, ()),
+    "confusion": (lambda: P.plot_confusion(COUNTS, ["p", "f", "$"]), COUNTS / [[10], [1], [200]],
+        (0, 1), ["p", "f", r"\$"], ["p", "f", r"\$"],
+        [["70%\n7", "20%\n2", "10%\n1"], ["0%\n0"] * 3, ["0%\n1", "0%\n0", "100%\n199"]]),
+    "heads": (lambda: P.plot_heads(abs(TABLE), "score"), abs(TABLE), (0, MOST),
+        ["0", "1", "2"], ["0", "1", "2", "3"], [[n.strip("-") for n in row] for row in NUMBERED]),
+    "small": (lambda: P.plot_heads(np.array([[0.012, 0.004], [-0.0001, 0.0]]), "score"),
+        [[0.012, 0.004], [-0.0001, 0.0]], (0, 0.012), ["0", "1"], ["0", "1"],
+        [["0.012", "0.004"], ["0.000", "0.000"]]),
+    "change": (lambda: P.plot_heads(TABLE, "loss added", change=True), TABLE, (-MOST, MOST),
+        ["0", "1", "2"], ["0", "1", "2", "3"], NUMBERED),
+    "lens": (lambda: P.plot_top_of_lens(WEIGHTS[0], PIECES, PIECES[0]), WEIGHTS[0], (0, 1),
+        ["embedding", "block 0", "block 1"], TOKENS, CELLS),
+    "top tokens": (lambda: P.plot_top_tokens(WEIGHTS[0], PIECES, PIECES[0]),
+        WEIGHTS[0], (0, 1), ["1", "2", "3"], TOKENS, CELLS),
+}  # fmt: skip
 
 
-def test_the_callers_figures_and_backend_stay(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("the backend was switched")
-
-    mine, backend = plt.figure(), matplotlib.get_backend()
-    plt.ion()
-    monkeypatch.setattr(matplotlib, "use", refuse)
-    monkeypatch.setattr(plt, "switch_backend", refuse)
-    try:
-        with P.own_figures():
-            drawing()
-            assert not plt.isinteractive()
-        assert plt.isinteractive()
-    finally:
-        plt.ioff()
-    assert plt.get_fignums() == [mine.number]
-    assert (plt.gcf(), matplotlib.get_backend()) == (mine, backend)
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_what_fails_leaves_no_figure():
-    with pytest.raises(RuntimeError, match="no picture"), P.own_figures():
-        raise RuntimeError(f"no picture, of {drawing()}")
-    assert plt.get_fignums() == []
+@pytest.mark.parametrize("name", MAPS)
+def test_a_map_shows_what_was_given_at_its_names(name):
+    draw, table, scale, rows, columns, texts = MAPS[name]
+    axes = draw()
+    np.testing.assert_allclose(axes.images[0].get_array(), table)
+    assert axes.images[0].get_clim() == pytest.approx(scale)
+    assert (ticks(axes.yaxis), ticks(axes.xaxis)) == (rows, columns)
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    cells = {(c, r): text for r, line in enumerate(texts) for c, text in enumerate(line)}
+    assert shown == cells
+    assert axes.figure.axes[-1].get_ylabel()  # what the colours stand for
 
 
-def test_the_font_of_pictures_has_a_glyph_for_each_mark_of_a_control_character(tmp_path):
-    every = [visible(chr(code)) for code in [*range(0x20), 0x7F]]
-    assert len(set(every)) == len(every)
-    axes = plt.figure().add_subplot()
-    axes.set_title("".join(every))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        axes.figure.savefig(tmp_path / "plot.png")
+# Attention, in panels
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 5, 12])
+def test_each_head_has_a_map_of_its_weights_and_tokens_stand_at_the_outer_edges(heads):
+    axes = P.plot_attention(WEIGHTS[:heads], QUERIES, KEYS)
+    panels, columns = axes.figure.axes[:heads], min(heads, 4 if heads > 4 else 2)
+    assert [panel.get_title() for panel in panels] == [f"head {h}" for h in range(heads)]
+    for head, panel in enumerate(panels):
+        np.testing.assert_allclose(panel.images[0].get_array(), WEIGHTS[head])
+        assert panel.images[0].get_clim() == (0, WEIGHTS[:heads].max())
+        beside = BESIDE if head % columns == 0 else []
+        below = BELOW if head + columns >= heads else []
+        assert (ticks(panel.yaxis), ticks(panel.xaxis)) == (beside, below)
+    empty = [panel for panel in axes.figure.axes if not panel.axison]
+    assert len(empty) == -heads % columns
+    assert not any(panel.images for panel in empty)
+
+
+def test_what_is_masked_is_hatched_and_no_weight_of_zero():
+    mask = np.tril(np.ones((3, 4), bool))
+    weights = np.where(mask, WEIGHTS[:2], 0.0)
+    weights[:, 2, 0] = 0.0
+    for panel in P.plot_attention(weights, QUERIES, KEYS, mask=mask).figure.axes[:2]:
+        shown = np.ma.getmaskarray(panel.images[0].get_array())
+        np.testing.assert_array_equal(shown, ~mask)
+        assert panel.patch.get_hatch()
+
+
+def test_the_figure_says_what_is_shown():
+    figure = P.plot_attention(WEIGHTS[:2], QUERIES, KEYS, "block 0").figure
+    assert "key" in figure.get_supxlabel()
+    assert "query" in figure.get_supylabel()
+    assert figure.get_suptitle() == "block 0"
+    axes = P.plot_attention(WEIGHTS[:2], QUERIES, KEYS, each="decoder block")
+    assert axes.get_title() == "decoder block 0"
+    axes = P.plot_attention(WEIGHTS[:1, :, :3], QUERIES, title="head 3")  # which looks at itself
+    assert ticks(axes.xaxis) == ticks(axes.yaxis) == BESIDE
+    assert (axes.get_title(), axes.figure.get_suptitle()) == ("", "head 3")
+
+
+# How alike positions are
+
+
+TABLES = arrays(np.float32, (4, 3), elements=st.floats(-10, 10, width=32))
+SINUSOIDAL = np.asarray(F.sinusoidal_positions(10, 6))
+ROTATED = np.asarray(F.rotate(jnp.ones((10, 6)), F.rotary_angles(10, 6)))
+
+
+@given(TABLES, st.floats(0.1, 10))
+def test_cosine_similarity_is_of_directions_alone(table, scale):
+    assume((np.linalg.norm(table, axis=1) > 0.1).all())
+    similarity = P.cosine_similarity(table)
+    np.testing.assert_allclose(np.diag(similarity), 1, atol=1e-5)
+    np.testing.assert_allclose(similarity, similarity.T, atol=1e-6)
+    assert np.abs(similarity).max() <= 1 + 1e-5
+    scaled = P.cosine_similarity(np.float32(scale) * table)
+    np.testing.assert_allclose(scaled, similarity, atol=1e-5)
+    turned = P.cosine_similarity(table * np.float32([[-1], [1], [1], [1]]))
+    np.testing.assert_allclose(turned[0, 1:], -similarity[0, 1:], atol=1e-5)
+
+
+def test_perpendicular_rows_and_rows_of_zeros_are_like_nothing():
+    rows = np.array([[0.0, 0.0], [3.0, 4.0], [-8.0, 6.0]])
+    np.testing.assert_allclose(P.cosine_similarity(rows), np.diag([0, 1, 1]), atol=1e-7)
+
+
+@pytest.mark.parametrize("table", [ROTATED, SINUSOIDAL], ids=["rotary", "sinusoidal"])
+def test_rotary_and_sinusoidal_similarities_depend_on_the_distance_alone(table):
+    similarity = P.cosine_similarity(table)
+    for distance in range(10):
+        diagonal = np.diag(similarity, distance)
+        np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-5)
+    assert (similarity[0, 1:] < 1).all()

@@ -10,19 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.figure import Figure
 
-from tlite.pictures import Picture
 from tlite.pictures.marks import readable, symbols
-from tlite.report.page import (
-    MASKED,
-    SCRIPT,
-    Page,
-    bars,
-    coloured_by_loss,
-    new_page,
-    sample,
-)
+from tlite.report.page import MASKED, SCRIPT, Page, bars, coloured_by_loss, new_page, sample
 
 TEXT = st.text(
     st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
@@ -37,12 +27,6 @@ def new(tmp_path_factory):
     return lambda title="": Page(folder, title)
 
 
-def data_of(content):
-    (inside,) = re.findall(r'<script type="application/json">(.*?)</script>', content, re.S)
-    assert "<" not in inside
-    return json.loads(inside)
-
-
 def with_heads(page, queries, keys):
     weights = np.random.default_rng(0).random((2, 3, len(queries), len(keys)))
     page.add_heads("attention", queries, keys, list(weights), [None, None])
@@ -55,7 +39,9 @@ def test_any_tokens_come_through_the_head_view_as_symbols(new, queries, keys):
     weights = with_heads(page, queries, keys)
     content = page.content()
     assert not CONTROL.search(content)
-    (data,) = data_of(content)
+    (inside,) = re.findall(r'<script type="application/json">(.*?)</script>', content, re.S)
+    assert "<" not in inside
+    (data,) = json.loads(inside)
     assert data["queries"] == [symbols(token) for token in queries]
     assert data["keys"] == [symbols(token) for token in keys]
     np.testing.assert_allclose(np.array(data["weights"]) / 1000, weights, atol=5.1e-4)
@@ -73,18 +59,17 @@ def test_what_is_masked_is_no_weight_of_zero(new):
 
 def test_a_picture_is_in_the_page_itself_with_a_caption_and_its_figure_is_closed(new):
     page, mine = new(), plt.figure()
-    figures = [plt.figure(), Figure()]
-    page.draw("Data", (Picture("a", "a < b & \"c\" 'd'\f.", figure) for figure in figures))
+    told = "a < b & \"c\" 'd'\f."
+    page.draw("similarity-{name}", plt.figure().add_subplot(), name="of a", told=told)
     assert plt.get_fignums() == [mine.number]
     plt.close(mine)
-    for content in page.topics["Data"]:
-        found = re.fullmatch(
-            r'<figure><div><img alt="" src="data:image/png;base64,([^"]*)"></div>'
-            r"<figcaption>([^<]*)</figcaption></figure>",
-            content,
-        )
-        assert base64.b64decode(found[1]) == (page.folder / "a.png").read_bytes()
-        assert html.unescape(found[2]) == "a < b & \"c\" 'd'␌."
+    found = re.fullmatch(
+        r'<figure><div><img alt="" src="data:image/png;base64,([^"]*)"></div>'
+        r"<figcaption>([^<]*)</figcaption></figure>",
+        *page.topics["Positions"],
+    )
+    assert base64.b64decode(found[1]) == (page.folder / "similarity-of-a.png").read_bytes()
+    assert html.unescape(found[2]) == readable(told)
 
 
 @given(TEXT, st.lists(TEXT, max_size=3), st.sets(st.sampled_from(["Data", "Heads", "Training"])))
@@ -100,9 +85,9 @@ def test_facts_come_first_then_the_heads_then_topics_in_their_order(new, title, 
     parts = [f"<dt>{html.escape(n)}</dt><dd>{sample(n)}</dd>" for n in names]
     parts += ['<div class="heads">', SCRIPT]
     parts += [f"<p>{topic}</p>" for topic in ("Heads", "Training", "Data") if topic in topics]
-    at = [whole.index(f"<h1>{html.escape(readable(title))}</h1>")]
+    at = whole.index(f"<h1>{html.escape(readable(title))}</h1>")
     for part in parts:
-        at.append(whole.index(part, at[-1]))
+        at = whole.index(part, at)
     assert whole.count("<details>") == len(topics)  # none is open
 
 
@@ -122,23 +107,18 @@ def test_the_page_takes_the_place_of_the_folder_once_it_is_whole(tmp_path):
 
 @given(TEXT)
 def test_a_sample_is_text_without_control_characters(text):
-    shown = sample(text)
-    assert not CONTROL.search(shown)
-    inside = shown.removeprefix("<pre>").removesuffix("</pre>")
-    assert not re.search(r"[<>]", inside)
+    inside = sample(text).removeprefix("<pre>").removesuffix("</pre>")
+    assert not re.search(f"[<>]|{CONTROL.pattern}", inside)
     assert html.unescape(inside) == readable(text)
 
 
 def test_probabilities_have_bars():
-    found = re.findall(
-        r"<span>(.*?)</span><span>(.*?)</span><i style=\"width:(.*?)%", bars({"<a>": 0.25})
-    )
+    shown = bars({"<a>": 0.25})
+    found = re.findall(r"<span>(.*?)</span><span>(.*?)</span><i style=\"width:(.*?)%", shown)
     assert found == [("&lt;a&gt;", "0.250", "25.0")]
 
 
-SPAN = re.compile(
-    r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bits">(.*?)</span>', re.S
-)
+SPAN = r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bits">(.*?)</span>'
 
 
 @given(st.lists(st.tuples(TEXT, st.floats(0, 30, width=32)), min_size=1, max_size=5))
@@ -146,8 +126,9 @@ def test_the_ground_is_the_redder_the_larger_the_loss_and_no_token_is_read_as_ht
     tokens, losses = zip(*pairs, strict=True)
     shown = coloured_by_loss(tokens, np.array(losses))
     inside = shown.removeprefix('<p class="text">').removesuffix("</p>")
-    assert SPAN.sub("", inside) == ""
-    for token, loss, (shade, bits, text) in zip(tokens, losses, SPAN.findall(inside), strict=True):
+    assert re.sub(SPAN, "", inside, flags=re.S) == ""
+    spans = re.findall(SPAN, inside, re.S)
+    for token, loss, (shade, bits, text) in zip(tokens, losses, spans, strict=True):
         assert float(bits) == pytest.approx(loss / np.log(2), abs=0.051)
         assert float(shade) == pytest.approx(min(loss / np.log(2) / 8, 1), abs=0.0051)
         plain = text.replace("&#8629;<br>", "\n")

@@ -11,11 +11,21 @@ import numpy as np
 import pytest
 
 from tests.helpers.complaints import complaint
-from tests.helpers.inspected import groups_of, undrawn, weights_of
+from tests.helpers.inspected import (
+    EMBEDDING,
+    GENERATOR,
+    SEQ2SEQ,
+    TABLE,
+    facts_of,
+    groups_of,
+    undrawn,
+    weights_of,
+)
 from tests.helpers.models import drawn as drawn_model
 from tlite import functional as F
 from tlite import inspection
 from tlite.models import (
+    ALiBi,
     Attention,
     Block,
     BlocksConfig,
@@ -25,13 +35,16 @@ from tlite.models import (
     FeedForward,
     GeneratorConfig,
     Head,
+    Learned,
     MaskedConfig,
+    NoPositions,
     Norm,
     Pool,
     Projection,
     Relative,
     Rotary,
     Seq2SeqConfig,
+    Sinusoidal,
     Symbols,
     TransformerClassifier,
     TransformerGenerator,
@@ -42,7 +55,9 @@ from tlite.models import (
 from tlite.pictures.marks import visible
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
-from tlite.report import pretrained as module
+from tlite.report import runs as module
+from tlite.report.page import Page
+from tlite.report.parts import draw_positions, word_of
 
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("sklearn")
@@ -85,29 +100,19 @@ MODELS = {
     "classifier": ("bert", TransformerClassifier, ClassifierConfig(**SIZES, **BERT | OF_CLASSES)),
     "seq2seq": ("t5", TransformerSeq2Seq, Seq2SeqConfig(**SIZES, **T5)),
 }
-LEARNED = ["positions-learned", "position-curves-learned", "similarity-learned"]
-ROTARY = ["angles-rotary", "similarity-rotary"]
 ATTENTION = ["blocks-0-attention", "blocks-1-attention"]
-EMBEDDING = ["embedding-pca", "embedding-tsne"]
-GENERATOR = [
-    *(*ATTENTION, *EMBEDDING, "values-of-block-0-pca", "values-of-block-0-tsne", "next-token"),
-    *("logit-lens", "head-previous", "head-duplicate", "head-induction", "ablation", "patching"),
-]
 PICTURES = {
-    "generator": [*LEARNED, *GENERATOR],
-    "rotary": [*ROTARY, *GENERATOR],
-    "encoder": [*LEARNED, *ATTENTION, *EMBEDDING],
+    "generator": [*TABLE["learned"], *ATTENTION, *GENERATOR],
+    "rotary": [*TABLE["rotary"], *ATTENTION, *GENERATOR],
+    "encoder": [*TABLE["learned"], *ATTENTION, *EMBEDDING],
     "seq2seq": [
-        *("bias-relative", "bias-relative-decoder", *EMBEDDING, "alignment", "next-token"),
+        *("bias-relative", "bias-relative-decoder", *EMBEDDING, *SEQ2SEQ),
         *(f"{place}-{name}" for place in ("encoder", "decoder") for name in ATTENTION),
-        *("decoder-blocks-0-cross_attention", "decoder-blocks-1-cross_attention", "logit-lens"),
-        *("ablation-encoder-attention", "ablation-decoder-attention"),
-        "ablation-decoder-cross_attention",
+        *(f"decoder-blocks-{block}-cross_attention" for block in range(2)),
     ],
 }
 PICTURES["masked"] = [*PICTURES["encoder"], "filled-in", "tokens", "logit-lens", "ablation"]
 PICTURES["classifier"] = [*PICTURES["encoder"], "saliency", "ablation"]
-each_kind = pytest.mark.parametrize("kind", MODELS)
 
 
 def tokenizer(kind) -> PretrainedTokenizer:
@@ -179,12 +184,7 @@ def probabilities_of(model, tokens):
     return jax.nn.softmax(model(tokens))
 
 
-def facts_of(page) -> dict[str, str]:
-    content = page.read_text(encoding="utf-8")
-    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content, re.S))
-
-
-@each_kind
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, looked, kind):
     page, drawn = looked(kind)
     assert page.name == "index.html"
@@ -216,14 +216,6 @@ def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, 
     pattern = "blocks.*.attention.weights"
     _, captured = jax.jit(partial(inspection.run, capture=pattern))(model, tokens)
     np.testing.assert_allclose(weights, np.stack([*captured.values()]), atol=6e-4)
-
-
-def test_pictures_are_files(folders):
-    page = inspect_pretrained(folders("encoder"), text=TEXT)
-    assert {path.stem for path in page.parent.glob("*.png")} == set(PICTURES["encoder"])
-    assert all(p.read_bytes().startswith(b"\x89PNG\r\n") for p in page.parent.glob("*.png"))
-    content = page.read_text(encoding="utf-8")
-    assert content.count("<img") == content.count("<figcaption>") == len(PICTURES["encoder"])
 
 
 def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, looked):
@@ -261,8 +253,42 @@ def test_positions_are_those_of_the_model(folders, looked):
         look = F.Look(stack.config.num_heads, positions=at, key_positions=at)
         bias = jax.jit(lambda stack, look: stack.look_at(look, 0).bias)(stack, look)
         lines = drawn[name][1]().lines
-        middle = len(at) // 2
-        np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, middle])
+        np.testing.assert_allclose([line.get_ydata() for line in lines], bias[:, len(at) // 2])
+
+
+@pytest.mark.parametrize(
+    ("positions", "windows", "expected"),
+    [
+        (Relative(), (3, 0), {"bias-relative"}),
+        (ALiBi(), (3,), {"bias-alibi"}),
+        (Rotary(), (3, 0), {*TABLE["rotary"]}),
+        (
+            Rotary(local_base=100.0),
+            (3, 0),
+            {f"{picture}{of}" for picture in TABLE["rotary"] for of in ("", "-window-3")},
+        ),
+        (Sinusoidal(split=True), (), {*TABLE["split_sinusoidal"]}),
+        (NoPositions(), (3,), set()),
+    ],
+    ids=["relative", "alibi", "rotary", "local base", "split sinusoidal", "none"],
+)
+def test_positions_are_drawn_in_models_with_windows_too(
+    positions, windows, expected, drawn, tmp_path
+):
+    config = BlocksConfig(**SIZES, positions=positions, attention=Attention(windows=windows))
+    draw_positions(Page(tmp_path), Encoder(config, rng=jax.random.key(0)))
+    assert set(drawn) == expected
+    assert all(caption.endswith(".") for caption, _ in drawn.values())
+
+
+def test_positions_are_called_as_a_config_may_call_them():
+    known = Learned(offset=2), Sinusoidal(), Sinusoidal(split=True), Rotary(base=5.0)
+    assert [*map(word_of, known)] == ["learned", "sinusoidal", "split_sinusoidal", "rotary"]
+
+    class Clock(Rotary):
+        pass
+
+    assert word_of(Clock()) == "Clock"
 
 
 def test_a_long_text_is_cut_and_keeps_its_last_mark(folders, drawn, capsys):
@@ -295,16 +321,10 @@ def test_pictures_go_into_a_folder_of_the_model_s_name(folders, drawn, monkeypat
     assert page == Path("inspection/someone--a-model/index.html")
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"text": ""}, "the text to look at is empty"),
-        ({"text": " \n"}, "the text to look at is empty"),
-        ({"checkpoint": "3"}, "--checkpoint and --member are for runs"),
-    ],
-)
-def test_what_can_not_be_looked_at_is_told(folders, given, told):
-    assert told in complaint(inspect_pretrained, folders("generator"), **given)
+def test_what_can_not_be_looked_at_is_told(folders):
+    told = {"text": " \n"}, "the text to look at is empty"
+    for given, expected in (told, ({"checkpoint": "3"}, "--checkpoint and --member are for runs")):
+        assert expected in complaint(inspect_pretrained, folders("generator"), **given)
 
 
 def test_a_folder_without_a_tokenizer_is_told(folders, tmp_path):

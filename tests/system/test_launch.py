@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.attack.several import alive
+from tests.attack.kills import alive
 from tests.helpers.launching import Launched
 from tlite.errors import UserError
 from tlite.parallel import launch

@@ -1,30 +1,29 @@
 """Figures of arrays, each in one call: `plot_...` draws on new Axes and returns them."""
 
-from tlite.pictures.bars import (
-    plot_frequencies,
-    plot_lengths,
-    plot_predictions_by_value,
-    plot_probability_by_value,
-    plot_saliency,
-    plot_score_by_length,
-)
 from tlite.pictures.embeddings import plot_embedding
-from tlite.pictures.figures import Picture, heat_map, own_figures
-from tlite.pictures.lines import (
-    plot_curves,
-    plot_learning_curves,
-    plot_lines,
-    plot_loss_by_position,
-    plot_schedule,
-    plot_scores_by_step,
-)
-from tlite.pictures.maps import (
+from tlite.pictures.figures import (
     cosine_similarity,
+    heat_map,
+    own_figures,
     plot_attention,
     plot_confusion,
     plot_heads,
     plot_top_of_lens,
     plot_top_tokens,
+)
+from tlite.pictures.lines import (
+    plot_curves,
+    plot_frequencies,
+    plot_learning_curves,
+    plot_lengths,
+    plot_lines,
+    plot_loss_by_position,
+    plot_predictions_by_value,
+    plot_probability_by_value,
+    plot_saliency,
+    plot_schedule,
+    plot_score_by_length,
+    plot_scores_by_step,
 )
 from tlite.pictures.marks import mark_of
 

@@ -14,10 +14,10 @@ from tlite.decoding import generate
 from tlite.inspection.capture import matching
 from tlite.models import count_parameters
 from tlite.models.parts import PositionsFunction
-from tlite.pictures import Picture
 from tlite.report import parts
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 
+Tokens, Source = Int[np.ndarray, "T"], Int[np.ndarray, "S"]
 PATCHED = 20  # tokens of a text whose values are put into another
 HIDDEN = 5  # of so many tokens one is hidden
 
@@ -27,8 +27,7 @@ def tell_size(page: Page, model) -> None:
     config = model.config
     blocks, own = f"{config.num_blocks} blocks", isinstance(config.positions, PositionsFunction)
     if hasattr(model, "decoder"):
-        decoders = config.blocks_of_decoder
-        blocks = f"{config.num_blocks} encoder blocks and {decoders} decoder blocks"
+        blocks = f"{config.num_blocks} encoder blocks and {config.blocks_of_decoder} decoder blocks"
     page.tell(
         "Size",
         f"{count_parameters(model):,} parameters",
@@ -40,17 +39,13 @@ def tell_size(page: Page, model) -> None:
     )
 
 
-def draw_losses(
-    page: Page, marks: Sequence[str], losses: Float[np.ndarray, "N"], told: str
-) -> None:
+def draw_losses(page: Page, marks: Sequence[str], losses: Float[np.ndarray, "N"], of: str) -> None:
     """A text whose tokens are coloured by how little they were expected."""
     how = "the redder the ground, the less it was expected; point at it for its bits."
-    page.add("Predictions", coloured_by_loss(marks, losses), f"{told}: {how}")
+    page.add("Predictions", coloured_by_loss(marks, losses), f"{of}: {how}")
 
 
-def draw_stack(
-    page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"], marks: Sequence[str]
-) -> Array:
+def draw_stack(page: Page, model, tokenizer, tokens: Tokens, marks: Sequence[str]) -> Array:
     """Attention, positions and embedding of a single stack of blocks, whose logits it returns.
 
     Args:
@@ -58,53 +53,45 @@ def draw_stack(
     """
     logits, weights = parts.read(model, jnp.asarray(tokens))
     parts.draw_attention(page, "attention", weights, model, [*marks], [*marks])
-    page.draw("Positions", parts.position_pictures(model))
-    shown = tokens[: len(marks)]
-    page.draw("Embeddings", parts.vocabulary_pictures(model.embedding.table, tokenizer, shown))
+    parts.draw_positions(page, model)
+    parts.draw_vocabulary(page, model.embedding.table, tokenizer, tokens[: len(marks)])
     return logits
 
 
-def tell_continued(page: Page, model, tokenizer, prompt: Int[np.ndarray, "T"], **settings) -> None:
+def tell_continued(page: Page, model, tokenizer, prompt: Tokens, **settings) -> None:
     """A sample of what a generator writes after a prompt; `settings` go to `generate`."""
     written, count = generate(model, jnp.asarray(prompt), **settings)
     page.tell_html("Sample", sample(tokenizer.decode(np.r_[prompt, written[:count]])))
 
 
 def draw_generator(
-    page: Page,
-    model,
-    tokenizer,
-    tokens: Int[np.ndarray, "T"],
-    by_step: Iterable[tuple[int, Any]] = (),
+    page: Page, model, tokenizer, tokens: Tokens, by_step: Iterable[tuple[int, Any]] = ()
 ) -> Float[np.ndarray, "_"]:
     """The scores of the heads also of models by the step of their training.
 
     Returns the losses (T - 1,) of the text's tokens but the first.
     """
-    text = jnp.asarray(tokens)
+    text, table = jnp.asarray(tokens), model.embedding.table
     logits = draw_stack(page, model, tokenizer, tokens, parts.marks_of(tokenizer, tokens))
     heads = model.blocks[0].attention.value.kernel[...].reshape(model.config.width, -1)
     told = "What the heads of block 0 take from each token (embedding times value matrices)"
-    values = parts.vocabulary_pictures(
-        model.embedding.table, tokenizer, tokens, "values-of-block-0", told, heads
-    )
-    page.draw("Embeddings", values)
-    page.draw("Predictions", parts.prediction_pictures(model, (text,), tokenizer))
-    page.draw("Heads", parts.score_pictures(model, by_step))
+    parts.draw_vocabulary(page, table, tokenizer, tokens, "values-of-block-0", told, heads)
+    parts.draw_predictions(page, model, (text,), tokenizer)
+    parts.draw_scores(page, model, by_step)
     if len(tokens) > 1:  # else there is nothing to predict
-        page.draw("Heads", [parts.ablation_picture(model, (text,), parts.next_token_loss(text))])
+        parts.draw_ablation(page, model, (text,), parts.next_token_loss(text))
     if len(tokens) > 5:
-        page.draw("Heads", [parts.patching_picture(model, text[:PATCHED], tokenizer)])
+        parts.draw_patching(page, model, text[:PATCHED], tokenizer)
     return np.asarray(F.token_cross_entropy(logits[:-1], text[1:]))
 
 
-def draw_encoder(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
+def draw_encoder(page: Page, model, tokenizer, tokens: Tokens) -> None:
     """The text that its vectors are of."""
     page.tell_html("Sample", sample(tokenizer.decode(tokens)))
     draw_stack(page, model, tokenizer, tokens, parts.marks_of(tokenizer, tokens))
 
 
-def draw_masked(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> None:
+def draw_masked(page: Page, model, tokenizer, tokens: Tokens) -> None:
     """What a masked model fills in for each token alone, and for some of them together."""
     draw_encoder(page, model, tokenizer, tokens)
     special = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
@@ -119,9 +106,9 @@ def draw_masked(page: Page, model, tokenizer, tokens: Int[np.ndarray, "T"]) -> N
         return F.token_cross_entropy(logits[hidden], text[hidden]).mean()
 
     draw_filled(page, model, tokenizer, text, places)
-    page.draw("Predictions", parts.prediction_pictures(model, (given,), tokenizer, "this"))
+    parts.draw_predictions(page, model, (given,), tokenizer, "this")
     of = f"{len(hidden)} hidden tokens of the text"
-    page.draw("Heads", [parts.ablation_picture(model, (given,), loss, of)])
+    parts.draw_ablation(page, model, (given,), loss, of)
 
 
 def draw_filled(
@@ -139,13 +126,9 @@ def draw_filled(
     losses, best, tokens = jax.device_get(filled(model, text, jnp.asarray(places)))
     asked, shown = parts.marks_of(tokenizer, np.asarray(text)[places]), parts.PREDICTED
     pieces = parts.marks_of(tokenizer, tokens.T)
-    told = (
-        "What is most probable in the place of each token when that token alone is hidden: the "
-        "stronger the colour, the more probable."
-    )
     table = best.T[:, :shown], [row[:shown] for row in pieces], asked[:shown]
-    plot = pictures.plot_top_tokens(*table, "the token that is hidden", "rank")
-    page.draw("Predictions", [Picture("filled-in", told, plot.figure)])
+    axes = pictures.plot_top_tokens(*table, "the token that is hidden", "rank")
+    page.draw("filled-in", axes)
     draw_losses(page, asked, losses, "Each token when it alone is hidden")
     right = sum(a == b for a, b in zip(asked, pieces[0], strict=True))
     page.tell("Score", f"{right} of {len(asked)} tokens right, each hidden alone")
@@ -156,7 +139,7 @@ def draw_classifier(
     page: Page,
     model,
     tokenizer,
-    tokens: Int[np.ndarray, "T"],
+    tokens: Tokens,
     pieces: Sequence[str],
     text: str,
     classes: Sequence[str],
@@ -170,29 +153,19 @@ def draw_classifier(
     """
     logits = draw_stack(page, model, tokenizer, tokens, pieces)
     predicted, inputs = int(logits.argmax()), jnp.asarray(tokens)
-    name, probabilities = classes[predicted], np.asarray(jax.nn.softmax(logits))
-    shares = dict(zip(classes, map(float, probabilities), strict=True))
+    shares = dict(zip(classes, map(float, np.asarray(jax.nn.softmax(logits))), strict=True))
     page.tell_html("Sample", sample(text) + bars(shares))
-    speaks = np.asarray(jax.jit(inspection.gradient_times_input)(model, inputs, predicted))
-    columns = {f"gradient x input\nfor {name!r}": speaks[: len(pieces)], **beside(predicted)}
-    told = (
-        f"What speaks for {name!r}, which has probability {shares[name]:.3f}: words with a green "
-        "bar speak for it, those with a red one against it."
-    )
-    plot = pictures.plot_saliency(pieces, columns)
-    page.draw("Predictions", [Picture("saliency", told, plot.figure)])
+    name, gradients = classes[predicted], jax.jit(inspection.gradient_times_input)
+    speaks = np.asarray(gradients(model, inputs, predicted))[: len(pieces)]
+    columns = {f"gradient x input\nfor {name!r}": speaks, **beside(predicted)}
+    axes = pictures.plot_saliency(pieces, columns)
+    page.draw("saliency", axes, name=name, share=shares[name])
     loss = lambda logits: -jax.nn.log_softmax(logits)[predicted]  # noqa: E731
-    page.draw("Heads", [parts.ablation_picture(model, (inputs,), loss, f"the class {name!r}")])
+    parts.draw_ablation(page, model, (inputs,), loss, f"the class {name!r}")
 
 
 def draw_seq2seq(
-    page: Page,
-    model,
-    tokenizers: tuple,
-    source: Int[np.ndarray, "S"],
-    target: Int[np.ndarray, "T"],
-    text: str,
-    beside: str = "",
+    page: Page, model, tokenizers: tuple, source: Source, target: Tokens, text: str, beside: str
 ) -> None:
     """Attention within and between a source and what is written for it, start first.
 
@@ -207,45 +180,31 @@ def draw_seq2seq(
     of_source, fed = map(parts.marks_of, tokenizers, (source, target))
     _, weights = parts.read(model, *inputs)
     layers = lambda place: {n: weights[n] for n in matching(f"{place}.weights", [*weights])}  # noqa: E731
-    across = layers("decoder.*.cross_attention")
+    across, encoder, decoder = layers("decoder.*.cross_attention"), model.encoder, model.decoder
     parts.draw_attention(page, "cross-attention", across, None, fed, of_source)
-    for name, stack, shown in (
-        ("encoder", model.encoder, of_source),
-        ("decoder", model.decoder, fed),
-    ):
+    for name, stack, shown in (("encoder", encoder, of_source), ("decoder", decoder, fed)):
         parts.draw_attention(page, name, layers(f"{name}.*.attention"), stack, shown, shown)
-    page.draw("Positions", parts.position_pictures(model.encoder))
-    if model.decoder.learned_positions is not None:
-        page.draw("Positions", parts.position_pictures(model.decoder, "-decoder"))
+    parts.draw_positions(page, encoder)
+    if decoder.learned_positions is not None:
+        parts.draw_positions(page, decoder, "-decoder")
     draw_vocabularies(page, model, tokenizers, source, target)
     if not (written := fed[1 : parts.SHOWN]):
         return
-    page.draw("Attention", [alignment(across, of_source[: parts.SHOWN], written)])
-    page.draw("Predictions", parts.prediction_pictures(model, inputs, tokenizers[1]))
-    settings = inputs, parts.next_token_loss(inputs[1]), "its own output"
-    layers = "encoder.attention", "decoder.attention", "decoder.cross_attention"
-    page.draw("Heads", (parts.ablation_picture(model, *settings, layer) for layer in layers))
+    means, keys = np.stack([np.asarray(a).mean(0) for a in across.values()]), of_source
+    means, keys = means[:, : len(written), : parts.SHOWN], keys[: parts.SHOWN]
+    page.draw("alignment", pictures.plot_attention(means, written, keys, each="decoder block"))
+    parts.draw_predictions(page, model, inputs, tokenizers[1])
+    for layer in ("encoder.attention", "decoder.attention", "decoder.cross_attention"):
+        loss = parts.next_token_loss(inputs[1])
+        parts.draw_ablation(page, model, inputs, loss, "its own output", layer)
 
 
-def alignment(across: dict, keys: list[str], written: list[str]) -> Picture:
-    """Attention on the source, by decoder block."""
-    means = np.stack([np.asarray(of_block).mean(0) for of_block in across.values()])
-    told = (
-        "Where each piece that is written (rows) looks in the source (columns), a mean over the "
-        "heads of each decoder block: of a translator, which words belong together."
-    )
-    means = means[:, : len(written), : len(keys)]
-    plot = pictures.plot_attention(means, written, keys, each="decoder block")
-    return Picture("alignment", told, plot.figure)
-
-
-def draw_vocabularies(page: Page, model, tokenizers: tuple, source, target) -> None:
+def draw_vocabularies(page: Page, model, tokenizers: tuple, source: Source, target: Tokens) -> None:
     """The embeddings of both sides, which may be the same."""
-    of_source, of_target = tokenizers
     separate, table = model.config.head.embeddings == "separate", model.encoder.embedding.table
     shown = source if separate else [*source, *target]
-    page.draw("Embeddings", parts.vocabulary_pictures(table, of_source, shown))
+    parts.draw_vocabulary(page, table, tokenizers[0], shown)
     if separate:
         named = "target-embedding", "The embeddings of the target's pieces"
         table = model.decoder.embedding.table
-        page.draw("Embeddings", parts.vocabulary_pictures(table, of_target, target, *named))
+        parts.draw_vocabulary(page, table, tokenizers[1], target, *named)

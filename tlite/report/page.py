@@ -5,16 +5,17 @@ import contextlib
 import html
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
 
 from tlite.errors import UserError, disk_errors
-from tlite.pictures import Picture, own_figures
+from tlite.pictures import own_figures
 from tlite.pictures.marks import readable, symbols
 
 TEMPLATE, STYLE, SCRIPT = (
@@ -32,6 +33,67 @@ TOPICS = {
     "Training": "how it was trained, and how that went",
     "Data": "what its texts are made of",
 }
+PICTURES = {
+    "Predictions": {
+        "next-token": "What is most probable as the next token, below each token of the text: the "
+        "stronger the colour, the more probable. The first row is the model's choice.",
+        "tokens": "What is most probable as this token, below each token of the text: the stronger "
+        "the colour, the more probable. The first row is the model's choice.",
+        "logit-lens": "The logit lens: what would be {which} token if the model ended after the "
+        "embedding, after block 0, and so on. Where a row first has what the last one has, the "
+        "model knew.",
+        "filled-in": "What is most probable in the place of each token when that token alone is "
+        "hidden: the stronger the colour, the more probable.",
+        "loss-by-position": "The validation loss by how many tokens the model has seen: where the "
+        "line falls, a longer past helps.",
+        "saliency": "What speaks for {name!r}, which has probability {share:.3f}: words with a "
+        "green bar speak for it, those with a red one against it.",
+    },
+    "Heads": {
+        "head-{kind}": "How much of each head's attention goes to {told}, on random tokens that "
+        "are written twice: 0 nothing, 1 all. The scale ends at the largest score here.",
+        "{kind}-by-step": "The same {kind} score at the checkpoints that the run has kept, a panel "
+        "for each block: a line that rises is a head that has learned to look there.",
+        "ablation{place}": "By how much the loss on {of} ({loss:.2f} nats) rises when the output "
+        "of one {head} is set to zero: red heads are needed, without blue ones it would be better.",
+        "patching": "Activation patching: with token {middle} of the text changed, the "
+        "log-probability of the next token but one went from {before:.2f} to {after:.2f}. Each "
+        "cell is that value when the clean text's residual stream is put back at one block and "
+        "place: what counts is there where it is restored.",
+    },
+    "Attention": {
+        "{layer}": "Block {block}{what}: each row is a query, and shows how it divides its "
+        "attention among the keys.{hatched}",
+        "alignment": "Where each piece that is written (rows) looks in the source (columns), a "
+        "mean over the heads of each decoder block: of a translator, which words belong together.",
+    },
+    "Positions": {
+        "positions-{name}": "The {kind} positions: row t is what is added to the embedding of the "
+        "token at place t.",
+        "position-curves-{name}": "Some columns of that table over the positions.",
+        "angles-{name}": "Rotary positions: at place t the pair of columns i of each query and key "
+        "is turned by an angle, whose cosine is drawn. The first pairs turn fast, the last ones "
+        "slowly.",
+        "similarity-{name}": "{told}",
+        "bias-{name}": "What {kind} positions add to the score of a key, by its distance from the "
+        "query. A head whose line falls fast looks at what is near.",
+    },
+    "Embeddings": {
+        "{name}-{method}": "{told} in the plane, {by}. Capitals are blue, small letters green, "
+        "digits red; a line leads to a mark's place.",
+    },
+    "Training": {
+        "schedule": "The learning rate of every update.",
+        "curve-{name}": "The {measure} by step, of training batches (smoothed) and of the "
+        "validation part; a band is one standard deviation over members.",
+    },
+    "Data": {
+        "frequencies-{kind}": "The most frequent {kind}s of the text, and what share of all "
+        "{kind}s each is.",
+        "lengths-{kind}": "How long its {kind}s are; the longest hundredth of them is left out.",
+    },
+}
+"""By topic the pictures: names of their files, and what is said of each, with what is filled in."""
 
 
 class Page:
@@ -51,15 +113,19 @@ class Page:
     def tell_html(self, name: str, content: str) -> None:
         self.facts.append(f"<dt>{html.escape(name)}</dt><dd>{content}</dd>")
 
-    def draw(self, topic: str, pictures: Iterable[Picture]) -> None:
-        """Each into a file, and onto the page itself; then its figure is closed."""
-        for name, caption, figure in pictures:
-            path = self.folder / f"{name}.png"
-            figure.savefig(path, dpi=110)
-            plt.close(figure)
-            content = base64.b64encode(path.read_bytes()).decode()
-            image = f'<div><img alt="" src="data:image/png;base64,{content}"></div>'
-            self.add(topic, image, caption)
+    def draw(self, picture: str, axes: Axes, **words: object) -> None:
+        """One of `PICTURES`: into a file, and onto the page itself; then its figure is closed.
+
+        Args:
+            words: what is filled into its name and into what is said of it.
+        """
+        topic = next(topic for topic, known in PICTURES.items() if picture in known)
+        path = self.folder / f"{picture.format(**words).replace(' ', '-')}.png"
+        axes.figure.savefig(path, dpi=110)
+        plt.close(axes.figure)
+        content = base64.b64encode(path.read_bytes()).decode()
+        image = f'<div><img alt="" src="data:image/png;base64,{content}"></div>'
+        self.add(topic, image, PICTURES[topic][picture].format(**words))
 
     def add(self, topic: str, content: str, caption: str) -> None:
         """HTML with a sentence on what is seen."""

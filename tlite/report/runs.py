@@ -1,7 +1,7 @@
-"""The page of a run: what it is, what its heads look at, and every picture."""
+"""What is inspected: a run with its data, or a Hugging Face folder, which has a text alone."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,10 +13,20 @@ from tlite import functional as F
 from tlite import pictures
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import every_window
+from tlite.decoding.search import start_and_end
+from tlite.decoding.translate import translate
 from tlite.errors import UserError
-from tlite.pictures import Picture
+from tlite.experiment import Experiment
+from tlite.models import (
+    Encoder,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerMasked,
+    TransformerSeq2Seq,
+)
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
+from tlite.recipes.loading import open_model
 from tlite.recipes.recipe import Recipe
 from tlite.recipes.tokens import prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe, encode_sources
@@ -37,6 +47,13 @@ SCORES = {  # what a validation finds, and how it is told
     "exact_match": "exact matches {:.1%}",
     "bits_per_byte": "{:.4f} bits per byte",
 }
+KINDS = {"masked": "masked model", "seq2seq": "encoder-decoder"}
+SAMPLED = 40  # tokens that a pretrained generator goes on with
+# Names come again, so that heads that copy have something to do.
+TEXT = (
+    "When Mary and John went to the store, John gave a drink to Mary. "
+    "When Mary and John went to the park, John gave a ball to Mary."
+)
 
 
 def inspect_run(
@@ -56,37 +73,46 @@ def inspect_run(
     parameters, step = run.parameters(checkpoint)
     model = run.trainer.models(parameters)[member]
     check_text(text)
-    of_run = {"parameters": parameters, "member": member}
     draw = {
-        GeneratorRecipe: partial(draw_generator_run, **of_run),
+        GeneratorRecipe: partial(draw_generator_run, parameters=parameters, member=member),
         ClassifierRecipe: draw_classifier_run,
         TranslatorRecipe: draw_translator_run,
     }[type(run)]
     folder = unused(to) if to else run.run.folder / "inspection"
     with new_page(folder, f"{run.experiment.name}: a {run.kind}") as page:
-        which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
-        tell_run(page, run, model, which, member)
-        page.tell("Score", score(run, checkpoint, step, member))
+        tell_run(page, run, model, checkpoint, step, member)
         draw(run, model, page, text)
-        page.draw("Training", training_pictures(run))
+        axes = pictures.plot_schedule(learning_rates(run.experiment.training))
+        page.draw("schedule", axes)
+        curves = read_metrics(run.run.metrics, most=1000)
+        for name in run.measured:
+            if any(line.get(name) is not None for line in curves):
+                axes, measure = pictures.plot_curves(curves, name), name.replace("_", " ")
+                page.draw("curve-{name}", axes, name=name, measure=measure)
     return folder / PAGE
 
 
-def tell_run(page: Page, run: Recipe, model, which: str, member: int) -> None:
-    """What a run is: its name and kind, which checkpoint, how large, how it was trained."""
+def check_text(text: str | None) -> None:
+    """Raises a `UserError` for a text with nothing in it."""
+    if text is not None and not text.strip():
+        raise UserError("the text to look at is empty")
+
+
+def tell_run(page: Page, run: Recipe, model, checkpoint: str, step: int, member: int) -> None:
+    """What a run is: its name and kind, which checkpoint, how large, how trained, its score."""
     name, kind, training = run.experiment.name, run.kind, run.experiment.training
-    unit = "tokens" if kind == "translator" else "examples"
+    which = f"step {step:,}" if checkpoint == str(step) else f"{checkpoint} step {step:,}"
     one = f"member {member}" if training.seeds > 1 else ""
     page.tell("Experiment", f"{name}, a {kind}", which, one, str(run.run.folder))
     models.tell_size(page, model)
-    several = f"{training.seeds} models side by side"
     page.tell(
         "Training",
         f"{training.steps:,} steps",
-        f"batches of {training.batch_size:,} {unit}",
-        several if one else f"seed {training.seed}",
+        f"batches of {training.batch_size:,} {'tokens' if kind == 'translator' else 'examples'}",
+        f"{training.seeds} models side by side" if one else f"seed {training.seed}",
         f"{training.precision} precision",
     )
+    page.tell("Score", score(run, checkpoint, step, member))
 
 
 def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
@@ -103,25 +129,7 @@ def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
     return f"validation {', '.join(told)}{least}" if told else ""
 
 
-def check_text(text: str | None) -> None:
-    """Raises a `UserError` for a text with nothing in it."""
-    if text is not None and not text.strip():
-        raise UserError("the text to look at is empty")
-
-
-def training_pictures(run: Recipe) -> Iterator[Picture]:
-    """The learning rate, and what training and validations have found, by step."""
-    rates = pictures.plot_schedule(learning_rates(run.experiment.training))
-    yield Picture("schedule", "The learning rate of every update.", rates.figure)
-    curves = read_metrics(run.run.metrics, most=1000)
-    for name in run.measured:
-        if any(line.get(name) is not None for line in curves):
-            yield Picture(
-                f"curve-{name}",
-                f"The {name.replace('_', ' ')} by step, of training batches (smoothed) and of "
-                "the validation part; a band is one standard deviation over members.",
-                pictures.plot_curves(curves, name).figure,
-            )
+# Generators
 
 
 def draw_generator_run(
@@ -145,7 +153,7 @@ def draw_generator_run(
     lines = [line for line in run.text.split("\n") if line]
     passages = [passage for passage in re.split(r"\n\s*\n", run.text) if passage.strip()]
     lengths = {"line": map(len, lines), "passage": map(len, passages)}
-    page.draw("Data", parts.data_pictures(run.text, lengths))
+    parts.draw_data(page, run.text, lengths)
 
 
 def lively_text(run: GeneratorRecipe, length: int) -> str:
@@ -158,12 +166,8 @@ def lively_text(run: GeneratorRecipe, length: int) -> str:
 def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None:
     """The losses on validation data, by position and of single tokens."""
     sums = run.trainer.evaluate(parameters, run.validation())
-    told = (
-        "The validation loss by how many tokens the model has seen: where the line falls, a "
-        "longer past helps."
-    )
-    plot = pictures.plot_loss_by_position(sums["loss"] / sums["count"])
-    page.draw("Predictions", [Picture("loss-by-position", told, plot.figure)])
+    axes = pictures.plot_loss_by_position(sums["loss"] / sums["count"])
+    page.draw("loss-by-position", axes)
     windows = every_window(run.validation_tokens, min(model.config.context, LONGEST))
     inputs, targets, weights = (a[:6] for a in windows)
     of_windows = jax.jit(lambda model, x, y: F.token_cross_entropy(model(x), y))
@@ -172,20 +176,22 @@ def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None
     models.draw_losses(page, marks, losses, "The beginning of the validation part")
 
 
+# Classifiers
+
+
 def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | None) -> None:
     if not hasattr(model, "blocks"):
         raise UserError("a logistic regression has no attention to look at: inspect a classifier")
     if run.experiment.sentences:
         raise UserError("inspect looks at whole texts: this run reads sentence by sentence")
     examples = islice(run.data.training, EXAMPLES)  # streamed data may be without end
-    examples = [e for e in examples if e.label is not None]
-    texts, classes = [e.text for e in examples], run.experiment.data.classes
-    chosen = text or next(iter(run.data.validation)).text
+    texts, labels = zip(*((e.text, e.label) for e in examples if e.label is not None), strict=True)
+    chosen, classes = text or next(iter(run.data.validation)).text, run.experiment.data.classes
     tokens, pieces = tokens_and_pieces(run, chosen)
 
-    def baseline(predicted: int) -> dict[str, np.ndarray]:
+    def baseline(predicted: int) -> Mapping[str, np.ndarray]:
         try:
-            fitted = tfidf_logistic_regression(texts, [example.label for example in examples])
+            fitted = tfidf_logistic_regression(texts, labels)
         except ValueError:  # no word is in two texts, say
             return {}
         words = [piece.strip("\u2581# ") for piece in pieces]
@@ -195,7 +201,7 @@ def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | No
     read = run.tokenizer, tokens, pieces, chosen
     models.draw_classifier(page, model, *read, classes, baseline)
     lengths = {"text": (len(t.split()) for t in texts)}
-    page.draw("Data", parts.data_pictures("\n".join(texts), lengths, "word"))
+    parts.draw_data(page, "\n".join(texts), lengths, "word")
 
 
 def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, list[str]]:
@@ -214,13 +220,16 @@ def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, lis
     return tokens if isinstance(tokenizer, NgramTokenizer) else tokens[:length], pieces
 
 
-def word_weights(pipeline, words: list[str], label: int) -> np.ndarray:
+def word_weights(pipeline, words: Sequence[str], label: int) -> np.ndarray:
     """The weights of single words in a fitted TF-IDF and logistic regression; 0 for others."""
     vectorizer, regression = (step for _, step in pipeline.steps)
     rows = regression.coef_
     row = rows[label] if len(rows) > 1 else rows[0] * (1 if label else -1)
     known = vectorizer.vocabulary_
     return np.array([row[known[word]] if word in known else 0.0 for word in words])
+
+
+# Translators
 
 
 def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | None) -> None:
@@ -236,4 +245,66 @@ def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | No
         for side in ("source", "target")
     }
     sources = "\n".join(pair.source for pair in run.data.training)
-    page.draw("Data", parts.data_pictures(sources, lengths, "word"))
+    parts.draw_data(page, sources, lengths, "word")
+
+
+# Folders of Hugging Face
+
+
+def inspect_pretrained(
+    folder: str | Path,
+    checkpoint: str = "best",
+    member: int = 0,
+    text: str | None = None,
+    to: Path | None = None,
+) -> Path:
+    """Draw what a model of transformers shows on a text, and one page with all pictures.
+
+    They go into the folder `to`, or into one of the model's name in ./inspection: the model's own
+    folder stays as it is. Returns the page's path.
+
+    Raises:
+        UserError: it can't be opened, has no tokenizer, the text is empty, or other files are where
+            the pictures are to be.
+    """
+    check_text(text)
+    name = Path(folder).resolve().name if Path(folder).is_dir() else str(folder)
+    place = unused(to or Path("inspection", name.replace("/", "--")))
+    model, tokenizer, told = open_model(folder, Experiment, checkpoint, member)
+    tokens = tokenizer.encode(text or TEXT)
+    if not len(tokens):
+        raise UserError("the text to look at is empty")
+    if len(tokens) > (length := min(parts.SHOWN, model.config.context)):
+        print(f"looking at {length} of {len(tokens)} tokens")
+        tokens = tokenizer.encode_texts([text or TEXT], length)[0]  # with the marks at its end
+    kind = f"{told.family} {KINDS.get(told.kind, told.kind)}"
+    with new_page(place, f"{name}: {kind}") as page:
+        page.tell("Model", kind, str(folder))
+        models.tell_size(page, model)
+        draw_pretrained(page, model, tokenizer, tokens, told.labels)
+    return place / PAGE
+
+
+def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, classes) -> None:
+    """What a model of its kind shows on a text alone."""
+    given, marks = (page, model, tokenizer, tokens), parts.marks_of(tokenizer, tokens)
+    text = tokenizer.decode(tokens)
+    if isinstance(model, TransformerGenerator):
+        losses = models.draw_generator(*given)
+        if len(losses):
+            page.tell("Score", f"loss {losses.mean():.4f} nats per token on the text below")
+        settings = {"num_tokens": SAMPLED, "rng": jax.random.key(0), "stop": []}
+        models.tell_continued(*given, **settings)
+        models.draw_losses(page, marks[1:], losses, "The text without its first token")
+    elif isinstance(model, TransformerMasked):
+        models.draw_masked(*given)
+    elif isinstance(model, TransformerClassifier):
+        models.draw_classifier(*given, marks, text, classes)
+    elif isinstance(model, TransformerSeq2Seq):
+        limit, config = max(min(parts.SHOWN, model.config.context) - 1, 1), model.config
+        ((written, _), *_), *_ = translate(model, [tokens], beam=1, max_length=limit)
+        written = written[written != config.symbols.pad]
+        target = np.r_[start_and_end(config)[0], written][: limit + 1].astype(np.int32)
+        models.draw_seq2seq(page, model, (tokenizer, tokenizer), tokens, target, text, "")
+    elif isinstance(model, Encoder):
+        models.draw_encoder(*given)
