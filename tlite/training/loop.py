@@ -288,8 +288,8 @@ def agreed(interrupt: "Interrupt", steps_per_call: int = 0) -> tuple[int, int]:
     With another number of steps in one of them all would go on to a wrong result, and then wait for
     each other for ever.
     """
-    found = processes.agree(np.array([interrupt.signal, steps_per_call]))
-    return int(found[:, 0].max()), int(found[0, 1])
+    found = processes.gather((interrupt.signal, steps_per_call))
+    return max(signal for signal, _ in found), found[0][1]
 
 
 class Interrupt(processes.Signals):
