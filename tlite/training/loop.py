@@ -27,7 +27,7 @@ from tlite.parallel import processes
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
+from tlite.training.metrics import MetricsFile, iterate_metrics, summarise
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
@@ -71,7 +71,7 @@ def fit(
     check_resumable(folder)
     with (
         Interrupt() as interrupt,
-        MetricsFile(path) if first else NoMetrics() as metrics,
+        MetricsFile(path, writing=first) as metrics,
         Checkpoints(folder / "checkpoints", config, writing=True) as checkpoints,
     ):
         given = validation, tokens_per_example, measure, profile, later
@@ -80,7 +80,8 @@ def fit(
         members, step, signal = loop.train(interrupt, members, step, scores)
         checkpoints.wait()
         processes.of_first(lambda: None)  # it has renamed the last checkpoint: all may read it
-        metrics.check()
+        if first:
+            metrics.check()
     if loop.profile:
         print("nothing was profiled: the run had no second call of its program to make")
     check_end(config, step, scores, signal)
@@ -92,7 +93,7 @@ class Loop:
     """What a run is trained with, and how many steps a call of the compiled program takes."""
 
     trainer: Trainer
-    metrics: MetricsFile | NoMetrics
+    metrics: MetricsFile
     checkpoints: Checkpoints
     validation: Any
     tokens_per_example: int
