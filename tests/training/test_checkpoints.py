@@ -203,7 +203,7 @@ def test_what_is_damaged_is_moved_aside_never_deleted_and_its_step_saved_anew(sa
     assert checkpoints.best_step() == 5
     flip_a_byte(largest_file(saved / "5"))
     checkpoints.put_right(4)
-    assert (saved / "damaged-5-again").is_dir()
+    assert (saved / "damaged-5-2").is_dir()
 
 
 # What a kill leaves behind, and damage
