@@ -191,13 +191,6 @@ def test_a_member_of_a_summary_is_the_summary_of_the_member(losses):
         assert split_member(line | summarise(losses), member) == line | summarise(alone)
 
 
-def test_a_summary_holds_mean_spread_and_members():
-    line = summarise({"loss": np.array([1.0, 3.0])})
-    assert (line["loss"], line["loss_members"]) == (2, [1, 3])
-    assert line["loss_spread"] == pytest.approx(2**0.5)
-    assert line["perplexity"] == pytest.approx((np.exp(1) + np.exp(3)) / 2)
-
-
 @pytest.mark.filterwarnings("error")  # a loss that is not finite has a sentence of its own
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_summary_is_json_whatever_the_loss(bad):
