@@ -32,8 +32,8 @@ def prepare_streams() -> None:
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
     if os.name == "nt":  # whose console has streams of its own kind
         return
-    sys.stdout = _text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
-    sys.stderr = _text_stream(sys.stderr, StandardError(2, "w", closefd=False))
+    sys.stdout = text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
+    sys.stderr = text_stream(sys.stderr, StandardError(2, "w", closefd=False))
 
 
 def quiet_libraries() -> None:
@@ -62,7 +62,7 @@ def _is_not_of_saving(record: logging.LogRecord) -> bool:
     return not any(name in record.getMessage() for name in ("tensorstore", "orbax"))
 
 
-def _text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:
+def text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", "utf-8")
     by_line = raw.fileno() == 2 or raw.isatty() or getattr(before, "write_through", False)
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "replace", line_buffering=by_line)

@@ -4,6 +4,9 @@ import datetime
 import json
 import os
 
+from tlite.config import to_dict
+from tlite.training import TrainingConfig
+
 
 def write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -18,7 +21,7 @@ def make_run(
 
     It began so many seconds ago as `began` says, where config.json says it.
     """
-    training = {"steps": steps, "select": select, "evaluate_every": 3}
+    training = to_dict(TrainingConfig(steps=steps, select=select, evaluate_every=3))
     experiment = {"kind": kind, "name": "tiny", "training": training}
     said = {} if began is None else {"began": f"{datetime.datetime.fromtimestamp(1e9 - began)}"}
     write(folder / "config.json", {"experiment": experiment, "data": {}} | said)

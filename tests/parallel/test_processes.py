@@ -1,31 +1,122 @@
-"""Several real processes: they agree, one prints, and all of them end where one does."""
+"""Which of several processes this one is, by options and by what a cluster sets; how they agree.
+
+Real ones are in `system/`.
+"""
 
 import os
+import socket
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 
 from tlite.errors import UserError
 from tlite.parallel import processes
 from tlite.parallel.processes import (
     LOST,
     Crew,
-    Place,
-    agree,
-    exchange,
+    check_place,
+    gather,
+    in_a_job,
     join,
-    leave,
+    local_devices,
     lost_peer,
-    of_first,
 )
 
-SECONDS = 60
+SLURM = {
+    "SLURM_JOB_ID": "71",
+    "SLURM_STEP_NODELIST": "node[03-04]",
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "2",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+}
+MPI = {
+    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1:34911",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+}
+
+
+@pytest.fixture
+def within(monkeypatch):
+    """Sets an environment that says nothing else of clusters."""
+    for name in (*SLURM, *MPI, "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(processes, "has_tpu", lambda: False)
+
+    def call(names):
+        for name, value in names.items():
+            monkeypatch.setenv(name, value)
+        return in_a_job()
+
+    return call
+
+
+MISTAKES = {
+    ("host:1", None, None): "needs --coordinator HOST:PORT, --processes N and --process I",
+    ("host", 2, 0): "--coordinator must be HOST:PORT, not 'host'",
+    (":1", 2, 0): "HOST:PORT",
+    ("host:65536", 2, 0): "HOST:PORT",
+    ("host:x", 2, 0): "HOST:PORT",
+    ("host:1", 0, 0): "--process must be from 0 to --processes 0 - 1, not 0",
+    ("host:1", 2, 2): "--process must be from 0 to --processes 2 - 1, not 2",
+}
+
+
+@pytest.mark.parametrize("given", MISTAKES, ids=str)
+def test_options_that_do_not_fit_are_told(given):
+    with pytest.raises(UserError, match=MISTAKES[given]):
+        join(*given)
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.create_server(("", 0)) as taken:
+        place = f"localhost:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"address {place}: address already in use"):
+            check_place(place, 2, 0)
+        check_place(place, 2, 1)
+
+
+JOBS = [
+    (SLURM, True),
+    (MPI, True),
+    ({"JOB_COMPLETION_INDEX": "0"}, True),
+    ({}, False),
+    ({name: SLURM[name] for name in ("SLURM_JOB_ID", "SLURM_NTASKS")}, False),  # a shell in a job
+    (SLURM | {"SLURM_NTASKS": "1"}, False),
+    (MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, False),
+]
+
+
+@pytest.mark.parametrize(("names", "several"), JOBS, ids=str)
+def test_a_process_of_a_job_is_to_be_found_by_jax(within, names, several):
+    assert within(names) == several
+
+
+def test_an_open_mpi_that_tells_no_address_is_asked_for_it(within):
+    names = {name: MPI[name] for name in ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")}
+    with pytest.raises(UserError, match="--processes \\$OMPI_COMM_WORLD_SIZE"):
+        within(names)
+
+
+DEVICES = [
+    (SLURM, None),
+    (MPI, None),
+    (SLURM | {"CUDA_VISIBLE_DEVICES": "0,1"}, None),
+    (SLURM | {"CUDA_VISIBLE_DEVICES": "3"}, []),
+    (SLURM | {"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, []),
+    (MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, []),
+]
+
+
+@pytest.mark.parametrize(("names", "expected"), DEVICES, ids=str)
+def test_processes_of_one_machine_have_a_gpu_each(within, names, expected):
+    within(names)
+    assert local_devices() == expected
 
 
 def test_one_alone_needs_no_jax():
@@ -33,78 +124,48 @@ def test_one_alone_needs_no_jax():
         "import sys; from tlite.parallel import processes as p\n"
         "p.join(); p.join('localhost:1', 1, 0)\n"
         "assert (p.count(), p.is_first()) == (1, True)\n"
-        "assert p.of_first(lambda: {'a': 1}) == {'a': 1}\n"
+        "assert p.of_first(lambda: {'a': (1,)}) == {'a': [1]}\n"
         "p.leave(); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     )
     names = ("SLURM", "OMPI", "JAX", "TPU")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(names)}
-    assert subprocess.run([sys.executable, "-c", code], env=clean, timeout=SECONDS).returncode == 0
-
-
-@given(arrays.arrays(arrays.scalar_dtypes(), arrays.array_shapes(min_dims=0, max_side=3)))
-def test_alone_everything_is_agreed(values):
-    found = agree(values)
-    assert (found.shape, found.dtype) == ((1, *values.shape), values.dtype)
-    np.testing.assert_array_equal(found[0], values)
+    assert subprocess.run([sys.executable, "-c", code], env=clean, timeout=60).returncode == 0
 
 
 class Service:
     """The coordination service's values, as a client sees them."""
 
-    def __init__(self, **values):
-        self.values = values
+    def __init__(self):
+        self.values = {}
 
-    def key_value_set_bytes(self, key, value):
+    def key_value_set(self, key, value):
         self.values[key] = value
 
-    def blocking_key_value_get_bytes(self, key, _):
-        if key not in self.values:
-            raise RuntimeError("UNAVAILABLE: no coordinator")
+    def blocking_key_value_get(self, key, _):
         return self.values[key]
 
     def key_value_delete(self, key):
         self.values = {k: v for k, v in self.values.items() if not k.startswith(key + "/")}
 
 
-@pytest.fixture
-def crew(monkeypatch):
-    """This process as one of several, with a service that only it uses."""
-
-    def call(process, **values):
-        crew = Crew(Place("localhost:1", 2, process), Service(**values))
-        monkeypatch.setattr(processes, "_crew", crew)
-        return crew
-
-    return call
-
-
-@given(st.lists(st.tuples(st.binary(), st.binary()), max_size=4))
-def test_what_is_exchanged_arrives_whole_and_does_not_stay(contents):
+@given(st.lists(st.tuples(st.text(), st.integers()), max_size=4))
+def test_what_is_gathered_arrives_whole_and_does_not_stay(contents):
     with pytest.MonkeyPatch.context() as patch:
-        first, second = (Crew(Place("localhost:1", 2, i), Service()) for i in (0, 1))
-        second.client = first.client
-        for round, pair in enumerate(contents):
-            first.client.values[f"tlite/exchange/{round}/1"] = b"x\n" + pair[1]
-            for crew, content in zip((first, second), pair, strict=True):
+        service = Service()
+        first, second = (Crew(service, 2, number) for number in (0, 1))
+        for round, (one, other) in enumerate(contents):
+            service.values[f"tlite/{round}/1"] = str(other)
+            for crew, value in ((first, one), (second, other)):
                 patch.setattr(processes, "_crew", crew)
-                assert exchange("x", content) == list(pair)
-        assert len(first.client.values) <= 3  # those of the last exchange
+                assert gather(value) == [one, other]
+        assert len(service.values) <= 3  # those of the last exchange
 
 
-def test_who_is_somewhere_else_in_the_program_is_told(crew):
-    crew(0, **{"tlite/exchange/0/1": b"the end\n"})
-    with pytest.raises(UserError, match="out of step: process 1 is at the end, not of first"):
-        of_first(lambda: 1)
-    crew(0, **{"tlite/exchange/0/1": b"agree\n"})
-    with pytest.raises(UserError, match="out of step: process 1 is at agree, not the end"):
-        leave()
-
-
-def test_an_error_of_a_lost_peer_is_known_where_there_are_peers(crew, monkeypatch):
+def test_an_error_of_a_lost_peer_is_known_where_there_are_peers(monkeypatch):
     gloo = ValueError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer")
     assert lost_peer(gloo) is None
-    crew(1)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(processes, "_crew", Crew(None, 2, 1))
+    monkeypatch.setattr(processes, "POLL_SECONDS", 0)
     assert lost_peer(gloo).startswith(LOST)
     assert lost_peer(ValueError("ours")) is None
 

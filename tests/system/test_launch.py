@@ -1,14 +1,13 @@
 """`tlite launch`: real processes, that begin and end together, whoever is told to end."""
 
 import contextlib
+import io
 import signal
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.attack.kills import alive
 from tests.helpers.launching import Launched
@@ -41,6 +40,13 @@ def looping(run: Launched, folder: Path) -> list[int]:
 
 def test_what_one_fails_of_is_said_once(started):
     assert started("fault-1").end() == (2, PRINTED, "tlite: the disk is full\n")
+
+
+def test_a_fault_of_ours_stays_a_traceback(started):
+    code, out, err = started("bug-1").end()
+    assert (code, out) == (1, PRINTED)
+    assert err.startswith("[1] Traceback")
+    assert "[1] KeyError: 'ours'\n" in err
 
 
 def test_a_signal_reaches_all_once(started, tmp_path):
@@ -94,7 +100,7 @@ MISTAKES = {
     "launch -n 2 evaluate run": "launch needs a command to train",
     "launch -n 0 train demo": "-n must be at least 1, not 0",
     "launch --devices-each 0 train demo": "--devices-each must be at least 1, not 0",
-    "train demo --process 1": "--coordinator and --processes must be given too",
+    "train demo --process 1": "needs --coordinator HOST:PORT, --processes N and --process I",
 }
 
 
@@ -154,44 +160,41 @@ def test_gpus_are_those_that_jax_would_see(monkeypatch):
     assert visible_gpus() == []
 
 
-def heard(said, processes=3, killed=""):
-    """What is written of what children say: a list of (number, content); b"" ends each."""
+def heard(said, failed=None, killed=""):
+    """What is written of what children say: lines, each with the number of who says it."""
     written = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Voices, "_write", lambda _, line: written.append(line))
-        voices = Voices(processes)
-        for number, content in said:
-            voices.hear(number, content)
-        for number in range(processes):
-            voices.hear(number, b"")
+        voices = Voices()
+        voices.failed = failed
+        for number, line in said:
+            voices.hear(number, line)
         voices.end(killed)
-    return b"".join(written)
+    return written
 
 
-TEXT = st.lists(st.sampled_from([b"a", b"\n", b"\r", b"tlite", b": ", b"tlite: x\n"]))
-
-
-@given(TEXT)
-def test_process_0_is_heard_as_it_is(parts):
-    assert heard([(0, part) for part in parts], processes=1) == b"".join(parts)
-
-
-def test_a_progress_bar_is_not_held_back(monkeypatch):
+def test_a_child_is_heard_in_whole_lines_to_its_end(monkeypatch):
+    monkeypatch.setattr(launch, "DELAY_SECONDS", 0)
     written = []
     monkeypatch.setattr(Voices, "_write", lambda _, line: written.append(line))
-    Voices(2).hear(0, b"\rloading 10%")
-    assert written == [b"\rloading 10%"]
+    Voices().listen(0, io.BufferedReader(io.BytesIO(b"a\n\rb\nlast"), buffer_size=2))
+    assert written == [b"a", b"\rb", b"last"]
 
 
-def test_sentences_are_said_once_and_other_lines_by_number():
-    assert heard([(1, b"tlite: a\n"), (0, b"tlite: a\n"), (2, b"tlite: a\n")]) == b"tlite: a\n"
-    said = [(1, b"war"), (2, b"warm\n"), (1, b"m\n"), (0, b"warm\n"), (1, b"cold\ncold\n")]
-    assert heard(said) == b"[2] warm\nwarm\n[1] cold\n[1] cold\n"
+def test_what_several_say_is_said_once_and_other_lines_by_number():
+    assert heard([(1, b"tlite: a"), (0, b"tlite: a"), (2, b"tlite: a")]) == [b"tlite: a"]
+    said = [(2, b"warm"), (1, b"warm"), (0, b"hot"), (0, b"hot"), (1, b"cold")]
+    assert heard(said) == [b"[2] warm", b"hot", b"hot", b"[1] cold"]
+
+
+def test_of_one_that_has_failed_all_is_heard_and_of_the_others_sentences():
+    said = [(0, b"*** Check failure stack trace"), (1, b"KeyError"), (0, b"tlite: b")]
+    assert heard(said, failed=1) == [b"[1] KeyError", b"tlite: b"]
 
 
 def test_a_reason_is_worth_more_than_that_one_is_lost():
-    lost = f"tlite: {LOST}: what was saved is kept\n".encode()
-    assert heard([(0, lost), (2, lost)]) == lost
-    assert heard([(0, lost), (1, b"tlite: full\n")]) == b"tlite: full\n"
-    assert heard([(0, lost)], killed="process 1 was killed") == b"tlite: process 1 was killed\n"
-    assert heard([], killed="") == b""
+    lost = f"tlite: {LOST}: what was saved is kept".encode()
+    assert heard([(0, lost), (2, lost)]) == [lost]
+    assert heard([(0, lost), (1, b"tlite: full")]) == [b"tlite: full"]
+    assert heard([(0, lost)], killed="process 1 was killed") == [b"tlite: process 1 was killed"]
+    assert heard([]) == []

@@ -96,17 +96,3 @@ def test_where_one_is_killed_in_a_pause_the_other_ends_too(pair):
     both.wait_for("joined")
     both.signal(1, signal.SIGKILL)
     assert both.end()[0][0] != 0
-
-
-def test_where_one_fails_the_others_end_with_its_reason(pair):
-    said = "tlite: the disk is full\n"
-    assert pair("fault-1").end() == [(2, PRINTED, said), (2, "", said)]
-
-
-def test_a_fault_of_ours_stays_a_traceback_and_ends_the_others(pair):
-    first, second = pair("bug-1").end()
-    line = "tlite: process 1 failed by a KeyError: its traceback tells more\n"
-    assert first == (1, PRINTED, line)
-    assert second[0] == 1
-    assert second[2].startswith("Traceback")
-    assert second[2].endswith("KeyError: 'ours'\n" + line)

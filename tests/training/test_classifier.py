@@ -68,7 +68,7 @@ def log_softmax(logits):
 # Batches of training
 
 
-@pytest.mark.parametrize(("number", "size"), [(7, 3), (8, 8), (5, 16), (1, 2), (33, 10)])
+@pytest.mark.parametrize(("number", "size"), [(7, 3), (5, 16)])
 def test_every_example_comes_once_an_epoch(number, size):
     data = np.arange(number)[:, None], 100 + np.arange(number)
     epochs = 3
@@ -86,32 +86,19 @@ def test_every_example_comes_once_an_epoch(number, size):
         np.testing.assert_array_equal(np.sort(order), np.arange(number))
 
 
-def test_the_order_differs_by_epoch_and_by_key_and_is_repeated_by_both():
+def test_the_order_differs_by_epoch_and_by_key():
     data = np.arange(50)[:, None], np.arange(50)
     draw = jax.jit(task_of().draw, static_argnums=3)
-
-    def order(seed, epoch):
-        return draw(data, jax.random.key(seed), epoch, 50)[1].tolist()
-
-    assert order(0, 0) == order(0, 0)
-    assert len({tuple(order(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
-
-
-def test_sentences_are_drawn_with_their_text():
-    labels = np.arange(5)
-    tokens = np.broadcast_to(labels[:, None, None], (5, 4, CONTEXT))
-    draw = jax.jit(task_of(2).draw, static_argnums=3)
-    rows, drawn = map(np.asarray, draw((tokens, labels), jax.random.key(0), 0, 5))
-    assert rows.shape == tokens.shape
-    assert (rows == drawn[:, None, None]).all()
+    both = [(jax.random.key(seed), epoch) for seed in (0, 1) for epoch in (0, 1)]
+    assert len({tuple(draw(data, key, epoch, 50)[1].tolist()) for key, epoch in both}) == 4
 
 
 # Batches of evaluation
 
 
-@pytest.mark.parametrize("shards", [1, 2, 4])
-@pytest.mark.parametrize(("number", "size"), [(7, 3), (8, 8), (10, 4), (5, 16), (1, 1)])
-@pytest.mark.parametrize("sentences", [None, 2])
+@pytest.mark.parametrize(
+    ("number", "size", "shards", "sentences"), [(7, 3, 2, None), (8, 8, 4, 2), (5, 16, 1, 2)]
+)
 def test_labelled_batches_hold_every_text_once_and_weigh_the_rest_zero(
     number, size, shards, sentences
 ):
@@ -235,6 +222,3 @@ def test_a_text_without_a_sentence_is_undecided_and_trains_nothing():
         return task_of(2).loss(model, (tokens, jnp.ones(1, int)), None)["loss"][0]
 
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient(model)))
-
-
-# Training

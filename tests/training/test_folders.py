@@ -1,6 +1,5 @@
 """Runs as folders: which are found, which is the newest, and what their small files say."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -8,41 +7,39 @@ import pytest
 
 from tests.helpers.folders import make_run, write
 from tlite.errors import UserError
-from tlite.training.runs import describe, find_folders, find_run, kind_of, newest
+from tlite.training.runs import describe, find_run, find_runs, kind_of, newest
 
 
-def make_study(folder, runs, age):
+def make_study(folder, runs):
     variants = [{"name": run.name, "run": run.name} for run in runs]
     write(folder / "study.json", {"name": "tiny", "variants": variants})
-    os.utime(folder / "study.json", (1e9 - age, 1e9 - age))
     return folder
 
 
+def folders(root):
+    return [run.folder for run in find_runs(root)]
+
+
 def test_runs_and_studies_are_found_newest_first_whatever_lies_between(tmp_path):
-    old = make_run(tmp_path / "demo" / "20260101", 30)
-    young = make_run(tmp_path / "first", 10)
-    inside = [make_run(tmp_path / "study" / name, 5) for name in ("a", "b")]
-    study = make_study(tmp_path / "study", inside, 20)
+    """As old as their beginning, whenever a config was written; of 0.2.0 as old as that."""
+    old = make_run(tmp_path / "demo" / "20260101", 0, began=50)
+    young = make_run(tmp_path / "first", 30, began=10)
+    before = make_run(tmp_path / "of 0.2.0", 20)
+    inside = [make_run(tmp_path / "study" / name, 0, began=n) for name, n in (("a", 40), ("b", 5))]
+    study = make_study(tmp_path / "study", inside)
     make_run(tmp_path / "demo" / ".hidden", 0)
     write(young / "pretraining" / "metrics.jsonl", "")
     write(tmp_path / "theirs" / "config.json", {"model_type": "gpt2"})
     write(tmp_path / "notes.txt", "none")
-    assert find_folders(tmp_path) == [young, study, old]
+    assert folders(tmp_path) == [young, before, study, old]
     assert newest(tmp_path) == young
-    assert find_folders(tmp_path / "nowhere") == []
-
-
-def test_a_run_is_as_old_as_its_beginning_whenever_its_config_was_written(tmp_path):
-    old = make_run(tmp_path / "old", 0, began=50)
-    young = make_run(tmp_path / "young", 10, began=10)
-    before = make_run(tmp_path / "of 0.2.0", 20)
-    inside = [make_run(tmp_path / "study" / name, 0, began=n) for name, n in (("a", 40), ("b", 5))]
-    study = make_study(tmp_path / "study", inside, 0)
-    assert find_folders(tmp_path) == [young, before, study, old]
+    assert folders(tmp_path / "nowhere") == []
 
 
 def test_a_folder_of_runs_is_its_newest_one_and_latest_that_of_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"there is no latest run: .*runs has none"):
+        newest()
     one = make_run(Path("runs/demo/one"), 30)
     two = make_run(Path("runs/demo/two"), 20)
     other = make_run(Path("runs/other/three"), 10, kind="ClassifierExperiment")
@@ -55,7 +52,7 @@ def test_a_folder_of_runs_is_its_newest_one_and_latest_that_of_all(tmp_path, mon
     assert find_run("latest") == Path("runs/far/too/far/away")
     for none in ("runs/far", "nowhere", "gpt2", "\0"):
         assert find_run(none) == Path(none)
-    make_study(Path("runs/study"), [], 0)
+    make_study(Path("runs/study"), [])
     assert find_run("runs/study") == Path("runs/study")
     shutil.rmtree("runs/other")
     with pytest.raises(UserError, match="there is no latest classifier's run"):
@@ -76,15 +73,9 @@ def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):
         assert describe(tmp_path / name).kind == "damaged"
     write(tmp_path / "no config" / "metrics.jsonl", "")
     write(tmp_path / "study" / "study.json", {"variants": 3})
-    assert {d.kind for d in map(describe, find_folders(tmp_path))} == {"damaged", "generator"}
-    assert len(find_folders(tmp_path)) == 9
+    kinds = [run.kind for run in find_runs(tmp_path)]
+    assert sorted(kinds) == ["damaged"] * 8 + ["generator"]
     assert newest(tmp_path) == whole
-
-
-def test_without_a_run_there_is_no_newest(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"there is no latest run: .*runs has none"):
-        newest()
 
 
 @pytest.mark.parametrize(
@@ -108,13 +99,13 @@ def test_a_study_counts_the_variants_that_have_ended(tmp_path):
         make_run(tmp_path / name, 0, scores=[(step, 1.0)], steps=9)
         for name, step in (("a", 9), ("b", 6))
     ]
-    found = describe(make_study(tmp_path, [*runs, tmp_path / "not begun"], 0))
+    found = describe(make_study(tmp_path, [*runs, tmp_path / "not begun"]))
     assert (found.kind, found.done, found.of) == ("study", 1, 3)
 
 
 def test_a_folder_has_a_kind(tmp_path):
-    assert kind_of(make_run(tmp_path / "a", 0)) == "GeneratorExperiment"
+    assert kind_of(make_run(tmp_path / "a", 0)) == "generator"
     write(tmp_path / "b" / "config.json", {"model_type": "gpt2"})
     assert kind_of(tmp_path / "b") == "pretrained"
-    assert kind_of(tmp_path) == ""
+    assert kind_of(tmp_path) == "damaged"
     assert kind_of(Path("openai-community/gpt2")) == "pretrained"

@@ -1,6 +1,9 @@
+"""Where arrays lie; and what can't fit is told before it is allocated, with what it would need."""
+
 import dataclasses
-import functools
 import math
+import os
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,94 +11,26 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from tlite.models import GeneratorConfig, Loop
-from tlite.planning.hlo import exchanged
-from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
-from tlite.training.loop import validate
-from tlite.training.placement import make_mesh, partition, whole
-
-TOKENS = np.random.default_rng(9).integers(0, 16, 500)
-MODEL = GeneratorConfig(
-    vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1, block="pre_norm"
+from tlite.data import BuiltinText
+from tlite.errors import UserError
+from tlite.experiment import GeneratorExperiment
+from tlite.models import GeneratorConfig
+from tlite.recipes import start
+from tlite.training import Trainer, TrainingConfig, generator_task, placement
+from tlite.training.placement import (
+    check_fits,
+    free_memory,
+    make_mesh,
+    out_of_memory,
+    partition,
+    whole,
 )
-SCANNED = dataclasses.replace(MODEL, num_blocks=2, loop=Loop(scan=True, remat=True))
-# With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
-# gradient that is a sum in place of a mean; and what is clipped hides that, too.
-TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
-MUON = {"optimizer": "muon", "learning_rate": 1e-4, "adam_epsilon": 1e-8, "clip_norm": 1.0}
 
-
-@pytest.fixture
-def small_is_large(monkeypatch):
-    """Arrays of 64 elements or more are divided."""
-    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
-
-
-@functools.cache
-def make_trainer(num_devices=1, model=MODEL, **changes):
-    """Compiled once for all of its runs."""
-    training = dataclasses.replace(TRAINING, **changes)
-    devices = jax.local_devices()[:num_devices]
-    return Trainer(generator_task(model), training, jnp.asarray(TOKENS), devices)
-
-
-@functools.cache
-def run(trainer, num_steps=4):
-    members, history = trainer.train(trainer.init(), 0, num_steps)
-    return members, history["loss"]
-
-
-def assert_close(one, other):
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=1e-5),
-        one.parameters,
-        other.parameters,
-    )
-
-
-def test_sharding_changes_no_number(small_is_large):
-    shared = {"accumulate": 2, "batch_size": 4, "model_devices": 2, "placement": "sharded"}
-    members, losses = run(make_trainer(4, SCANNED, **shared))
-    parts = [a.addressable_shards[0].data.size / a.size for a in members.parameters.values()]
-    assert min(parts) == pytest.approx(1 / 4)
-    expected, expected_losses = run(make_trainer(1, SCANNED))
-    assert_close(members, expected)
-    np.testing.assert_allclose(losses, expected_losses, atol=1e-5)
-
-
-def test_sharded_members_train_as_each_alone(small_is_large):
-    together, losses = run(make_trainer(4, placement="sharded", seeds=2, **MUON))
-    for member in range(2):
-        alone, own = run(make_trainer(seed=member, **MUON))
-        one = together._replace(
-            parameters={n: np.asarray(a)[[member]] for n, a in together.parameters.items()}
-        )
-        assert_close(one, alone)
-        np.testing.assert_allclose(losses[:, [member]], own, atol=1e-5)
-
-
-def test_validation_of_a_sharded_model_is_that_of_one_device(small_is_large):
-    sharded = make_trainer(4, placement="sharded", seeds=2, **MUON)
-    found, expected = (
-        validate(
-            trainer,
-            run(trainer)[0].parameters,
-            validation_batches(TOKENS, MODEL.context, 4, trainer.num_shards),
-        )
-        for trainer in (sharded, make_trainer(seed=0, **MUON))
-    )
-    assert found["loss"][0] == pytest.approx(expected["loss"][0], abs=1e-5)
-
-
-def test_a_replicated_model_has_one_exchange_and_gathers_nothing():
-    """The gradient of all, the loss, the accuracy and their counts."""
-    trainer = make_trainer(2)
-    expected = {"all-reduce": (1, 4 * (trainer.num_parameters + 4))}
-    assert exchanged(trainer.lower().compile().as_text()) == expected
-
-
-def test_members_exchange_nothing_with_each_other():
-    assert exchanged(make_trainer(2, seeds=2).lower().compile().as_text()) == {}
+MODEL = GeneratorConfig(
+    vocabulary_size=5, context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0
+)
+TRAINING = TrainingConfig(steps=2, batch_size=8, precision="float32")
+TOKENS = jnp.asarray(np.tile(np.arange(5), 20))
 
 
 @pytest.mark.parametrize(
@@ -117,12 +52,10 @@ def test_the_mesh_has_members_then_the_batch_then_the_model(num_devices, seeds, 
 
 
 def test_large_models_are_divided_without_being_asked():
+    config = dataclasses.replace(TRAINING, model_devices=2)
     for size, shape in {10**6: (1, 4, 1), 10**9: (1, 2, 2)}.items():
-        config = dataclasses.replace(TRAINING, model_devices=2)
-        assert (
-            tuple(make_mesh(jax.local_devices(), config, size, config.batch_size).shape.values())
-            == shape
-        )
+        mesh = make_mesh(jax.local_devices(), config, size, config.batch_size)
+        assert tuple(mesh.shape.values()) == shape
 
 
 def test_the_table_of_a_gpt():
@@ -147,7 +80,86 @@ def test_the_table_of_a_gpt():
     assert whole(shapes, mesh) == ["odd"]
     for name, spec in partition(shapes, AbstractMesh((1, 256, 1), mesh.axis_names)).items():
         for size, axes in zip(shapes[name].shape, spec, strict=False):
-            over = math.prod(
-                mesh.shape[a] for a in ([axes] if isinstance(axes, str) else axes or ())
-            )
-            assert size % over == 0
+            axes = [axes] if isinstance(axes, str) else axes or ()
+            assert size % math.prod(mesh.shape[a] for a in axes) == 0
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "words"),
+    [
+        ({"width": 10**9}, {}, r"training 12,0\d\d,.* parameters would need .* GiB"),
+        ({"context": 2 * 10**9, "positions": "learned"}, {}, "parameters would need"),
+        ({}, {"seeds": 10**8}, r"training 100,000,000 x [\d,]+ parameters would need"),
+        ({}, {"batch_size": 10**9}, r"training with a batch of [\d,]+ would need"),
+        ({}, {"accumulate": 10**9}, r"training with a batch of [\d,]+ would need"),
+    ],
+)
+def test_what_cannot_fit_is_told_with_what_it_would_need(model, training, words):
+    task = generator_task(dataclasses.replace(MODEL, **model))
+    trainer = Trainer(task, dataclasses.replace(TRAINING, **training), TOKENS)
+    with pytest.raises(UserError, match=words + r".*and [\d,.]+ GiB are free$"):
+        trainer.compile()
+
+
+def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
+    model = dataclasses.replace(MODEL, vocabulary_size=0)
+    training = dataclasses.replace(TRAINING, batch_size=10**9)
+    experiment = GeneratorExperiment("large", BuiltinText(), model, training)
+    with pytest.raises(UserError, match=r"training with a batch of .* would need"):
+        start(experiment, tmp_path / "run")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_cores_of_a_cpu_share_its_memory_and_others_have_their_own(monkeypatch):
+    cpu = SimpleNamespace(platform="cpu")
+    monkeypatch.setattr(placement, "free_memory", lambda: 2**30)
+    check_fits("it", 2**30, [cpu])
+    with pytest.raises(UserError, match=r"it would need 2\.0 GiB of memory, and 1\.0 GiB are free"):
+        check_fits("it", 2**30, [cpu, cpu])
+    gpu = SimpleNamespace(
+        platform="gpu", memory_stats=lambda: {"bytes_limit": 2**31, "bytes_in_use": 2**30}
+    )
+    check_fits("it", 2**30, [gpu, gpu])
+    with pytest.raises(UserError, match=r"1\.0 GiB are free"):
+        check_fits("it", 2**30 + 1, [gpu])
+    check_fits("it", 2**60, [SimpleNamespace(platform="tpu", memory_stats=lambda: None)])
+
+
+def test_the_free_memory_is_that_of_the_machine_or_of_its_control_group(monkeypatch, tmp_path):
+    real = free_memory()
+    monkeypatch.setattr(placement, "Path", lambda path: tmp_path / path.removeprefix("/"))
+    assert free_memory() is None
+
+    def write(path, content):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+
+    write("proc/meminfo", "MemTotal: 900 kB\nMemFree: 100 kB\nMemAvailable: 500 kB\n")
+    assert free_memory() == 500 * 1024
+    write("sys/fs/cgroup/memory.max", "max\n")  # no limit
+    write("sys/fs/cgroup/memory.current", "300000\n")
+    write("sys/fs/cgroup/memory.stat", "anon 200000\ninactive_file 60000\nactive_file 40000\n")
+    assert free_memory() == 500 * 1024
+    write("sys/fs/cgroup/memory.max", "400000\n")
+    assert free_memory() == 400000 - 300000 + 60000 + 40000
+    if real is not None:
+        assert 0 < real <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_lack_that_only_the_allocation_shows_is_told_and_other_faults_are_not_hidden():
+    def fail(error):
+        raise error
+
+    exhausted = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes")
+    for error in (MemoryError(), exhausted):
+        with (
+            pytest.raises(UserError, match="not enough memory for a step"),
+            out_of_memory("a step"),
+        ):
+            fail(error)
+    internal = jax.errors.JaxRuntimeError("INTERNAL: a bug")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="a bug"), out_of_memory("a step"):
+        fail(internal)

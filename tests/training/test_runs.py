@@ -40,22 +40,10 @@ def test_a_run_that_was_created_opens_as_it_was(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("experiment", [EXPERIMENT, ClassifierExperiment("stars")])
-def test_a_run_opens_whatever_kind_of_experiment_it_is_of(tmp_path, experiment):
-    run = runs.create_run(tmp_path / "run", experiment, {}, CharTokenizer(TEXT))
-    assert runs.open_run(tmp_path / "run", Experiment) == run
-
-
 def test_a_run_of_another_kind_is_refused(tmp_path):
     make_run(tmp_path / "run")
     message = complaint(runs.open_run, tmp_path / "run", ClassifierExperiment)
     assert "run of a GeneratorExperiment, not of a ClassifierExperiment" in message
-
-
-def test_a_text_is_known_by_its_content():
-    assert GeneratorRecipe.fingerprint(TEXT) == GeneratorRecipe.fingerprint(TEXT)
-    assert GeneratorRecipe.fingerprint(TEXT)["characters"] == len(TEXT)
-    assert GeneratorRecipe.fingerprint(TEXT) != GeneratorRecipe.fingerprint(TEXT[::-1])
 
 
 def test_a_named_folder_that_exists_is_refused(tmp_path):
@@ -70,10 +58,16 @@ def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
     now = datetime.datetime(2026, 1, 2, 3, 4, 5)
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda: now))
     monkeypatch.setattr(runs, "datetime", clock)
-    made = [make_run(runs.new_folder("novel", root=tmp_path)).folder for _ in range(4)]
-    assert made[0] == tmp_path / "novel" / "20260102-030405"
-    assert len(set(made)) == 4
-    assert sorted((tmp_path / "novel").iterdir()) == sorted(made)
+    made = [make_run(runs.new_folder("novel", root=tmp_path)).folder for _ in range(3)]
+    arguments = EXPERIMENT, {}, CharTokenizer(TEXT)  # another has come between
+    made.append(runs.create_run(made[0], *arguments, exactly=False).folder)
+    assert [folder.name.removeprefix("20260102-030405") for folder in made] == [
+        "",
+        "-2",
+        "-3",
+        "-4",
+    ]
+    assert all(runs.open_run(folder, Experiment).folder == folder for folder in made)
 
 
 def test_a_run_that_appeared_meanwhile_is_not_written_over(tmp_path):
@@ -82,16 +76,6 @@ def test_a_run_that_appeared_meanwhile_is_not_written_over(tmp_path):
     assert "can't write" in complaint(make_run, wanted)
     assert runs.open_run(wanted, Experiment) == run
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_runs_that_are_made_at_the_same_time_get_folders_of_their_own(tmp_path):
-    wanted = tmp_path / "run"
-    made = [
-        runs.create_run(wanted, EXPERIMENT, {}, CharTokenizer(TEXT), exactly=False)
-        for _ in range(3)
-    ]
-    assert [run.folder.name for run in made] == ["run", "run-2", "run-3"]
-    assert all(runs.open_run(run.folder, Experiment) == run for run in made)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -178,6 +162,9 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     assert str(tmp_path / "file") in complaint(runs.new_folder, "x", tmp_path / "file" / "run")
 
 
+PARTS = "has not all parts of a run's"
+
+
 def edited(**changes):
     """The config with parts of it replaced."""
 
@@ -197,46 +184,35 @@ def edited(**changes):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda text: text[: len(text) // 2], "line .* is not JSON"),
-        (lambda text: "", "is not JSON"),
-        (lambda text: "\udcff\udcfe\0", "it is not JSON"),  # bytes that are no text
-        (lambda text: "[" * 100_000 + "]" * 100_000, "it is not JSON"),
-        (lambda text: "[]", "lacks kind of the experiment"),
-        (lambda text: "null", "lacks kind of the experiment"),
-        (lambda text: "5", "lacks kind of the experiment"),
-        (lambda text: "{}", "lacks kind of the experiment"),
+        (lambda text: text[: len(text) // 2], "line .* column"),
+        (lambda text: "\udcff\udcfe\0", "can't decode"),  # bytes that are no text
+        (lambda text: "[" * 100_000 + "]" * 100_000, PARTS),
+        (lambda text: "[]", PARTS),
+        (lambda text: "{}", PARTS),
         (lambda text: text.replace('"steps"', '"colour"'), "no field colour"),
         (lambda text: text.replace("GeneratorExperiment", "Cooking"), "Cooking"),
-        (edited(experiment=[]), "lacks kind of the experiment"),
-        (edited(experiment__kind=5), "lacks kind of the experiment"),
+        (edited(experiment=[]), PARTS),
+        (edited(experiment__kind=5), PARTS),
         (edited(experiment__data={}), "data: expected"),
         (edited(experiment__data=None), "data: expected"),
         (edited(experiment__model=[1] * 9999), "model: expected"),
         (edited(experiment__training__learning_rate=10**400), "learning_rate: expected float"),
         (edited(experiment__training__steps=1.5), "steps: expected int"),
-        (edited(data=None), "lacks the sizes of the data"),
-        (edited(data=[]), "lacks the sizes of the data"),
-        (edited(tokenizer=None), "lacks file and sha256 of the tokenizer"),
-        (edited(tokenizer={"file": 5, "sha256": ""}), "lacks file and sha256 of the tokenizer"),
-        (edited(tokenizer={"file": "\0", "sha256": ""}), "no file can have the name"),
-        (edited(made_with=5), "made_with"),
-        (edited(made_with={"commit": 5, "jax": "0"}), "made_with"),
+        (edited(data=None), PARTS),
+        (edited(tokenizer=None), PARTS),
+        (edited(tokenizer={"file": 5, "sha256": ""}), PARTS),
+        (edited(tokenizer={"file": "\0", "sha256": ""}), "is not the one"),
+        (edited(made_with=5), PARTS),
+        (edited(made_with={"commit": 5, "jax": "0"}), PARTS),
     ],
 )
 def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
     path = make_run(tmp_path / "run").folder / "config.json"
     path.write_text(spoil(path.read_text()), errors="surrogateescape")
     message = complaint(runs.open_run, path.parent, GeneratorExperiment)
-    assert str(path) in message
+    assert str(path.parent) in message
     assert re.search(words, message)
     assert len(message) < 400
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
-def test_a_folder_that_there_cannot_be_is_told(name):
-    message = complaint(runs.open_run, Path(name), GeneratorExperiment)
-    assert re.search("can't read|does not exist", message)
-    assert "can't make the run folder" in complaint(runs.new_folder, "x", Path(name))
 
 
 @pytest.mark.parametrize("spoil", [Path.touch, os.mkfifo, lambda path: None, Path.mkdir])

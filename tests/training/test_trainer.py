@@ -1,3 +1,5 @@
+"""How training is computed changes no number: devices, shards, parts of a batch, calls, members."""
+
 import dataclasses
 import functools
 
@@ -7,24 +9,35 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import host_copy
-from tlite.models import GeneratorConfig
+from tlite.models import GeneratorConfig, Loop
+from tlite.planning.hlo import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
+from tlite.training.step import BATCH, fold_in
 
-TOKENS = np.random.default_rng(9).integers(0, 11, 500)
-MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
+TOKENS = np.random.default_rng(9).integers(0, 16, 500)
+MODEL = GeneratorConfig(vocabulary_size=16, context=8, width=16, num_heads=4, num_blocks=1)
+SCANNED = dataclasses.replace(MODEL, num_blocks=2, loop=Loop(scan=True, remat=True))
 # With so large an epsilon Adam's steps are 0.1 of the gradient. As it is used it would not notice a
 # gradient that is a sum in place of a mean; and what is clipped hides that, too.
 TRAINING = TrainingConfig(batch_size=8, learning_rate=1e2, adam_epsilon=1e3, weight_decay=1e-4)
 SEVERAL = {"seeds": 2, "clip_norm": 0.5}
+MUON = {"optimizer": "muon", "learning_rate": 1e-4, "adam_epsilon": 1e-8, "clip_norm": 1.0}
+SHARDED = {"placement": "sharded", "model_devices": 2}
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch):
+    """Arrays of 64 elements or more are divided."""
+    monkeypatch.setattr("tlite.training.placement.WHOLE_BELOW", 64)
 
 
 @functools.cache
-def make_trainer(num_devices=1, **changes):
+def make_trainer(num_devices=1, model=MODEL, **changes):
     """Compiled once for all of its runs."""
     training = dataclasses.replace(TRAINING, **changes)
     devices = jax.local_devices()[:num_devices]
-    return Trainer(generator_task(MODEL), training, jnp.asarray(TOKENS), devices)
+    return Trainer(generator_task(model), training, jnp.asarray(TOKENS), devices)
 
 
 @functools.cache
@@ -37,23 +50,18 @@ def begin(trainer, alike=None):
     return trainer.place(start_of(alike or trainer))
 
 
-def run(trainer, *parts, alike=None):
-    members, step, losses = begin(trainer, alike), 0, []
-    for num_steps in parts:
-        members, history = trainer.train(members, step, num_steps)
-        losses.append(history["loss"])
-        step += num_steps
-    return flat(members.parameters), np.concatenate(losses)
-
-
 @functools.cache
-def run_alone(**changes):
-    """Ten steps on one device."""
-    return run(make_trainer(**changes), 10)
+def run(trainer, parts=(10,), alike=None):
+    """All parameters of each member as one row, and the losses of each step."""
+    members, step, history = begin(trainer, alike), 0, []
+    for num_steps in parts:
+        members, losses = trainer.train(members, step, num_steps)
+        history.append(losses["loss"])
+        step += num_steps
+    return flat(members.parameters), np.concatenate(history)
 
 
 def flat(parameters):
-    """All parameters of each member as one row."""
     return np.concatenate([np.asarray(a).reshape(len(a), -1) for a in parameters.values()], axis=1)
 
 
@@ -62,20 +70,25 @@ def assert_same(one, other):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_devices_do_not_change_the_numbers():
-    assert_same(run(make_trainer(4), 10), run_alone())
+HOW = {
+    "devices": (4, {}, {}),
+    "devices of several seeds": (4, {}, SEVERAL),
+    "parts of a batch": (2, {"examples_per_device": 1}, {}),
+    "shards": (4, SHARDED | {"accumulate": 2, "batch_size": 4}, {"model": SCANNED}),
+}
 
 
-def test_devices_do_not_change_the_numbers_of_several_seeds():
-    trainer = make_trainer(4, **SEVERAL)
-    assert tuple(trainer.mesh.shape.values()) == (2, 2, 1)
-    assert_same(run(trainer, 10, alike=make_trainer(**SEVERAL)), run_alone(**SEVERAL))
+@pytest.mark.parametrize("how", HOW)
+def test_how_it_is_computed_changes_no_number(how):
+    number, changes, what = HOW[how]
+    alone, trainer = make_trainer(**what), make_trainer(number, **what | changes)
+    assert_same(run(trainer, alike=alone), run(alone))
 
 
-def test_accumulated_batches_train_as_one_large_batch():
-    accumulated = make_trainer(2, examples_per_device=1)
-    assert (accumulated.config.batch_size, accumulated.config.accumulate) == (2, 4)
-    assert_same(run(accumulated, 10, alike=make_trainer()), run_alone())
+def test_of_a_sharded_model_each_device_has_a_part():
+    members = begin(make_trainer(4, **HOW["shards"][1], model=SCANNED))
+    parts = [a.addressable_shards[0].data.size / a.size for a in members.parameters.values()]
+    assert min(parts) == 1 / 4
 
 
 @pytest.mark.parametrize(("num_devices", "at_a_time"), [(1, 3), (2, 2), (2, 100)])
@@ -86,24 +99,26 @@ def test_batches_are_cut_to_fit_the_devices(num_devices, at_a_time):
 
 
 def test_where_calls_are_cut_changes_no_bit():
-    whole, parts = run_alone(), run(make_trainer(), 1, 6, 3)
-    np.testing.assert_array_equal(whole[0], parts[0])
-    np.testing.assert_array_equal(whole[1], parts[1])
+    for whole, parts in zip(run(make_trainer()), run(make_trainer(), (1, 6, 3)), strict=True):
+        np.testing.assert_array_equal(whole, parts)
 
 
-def test_a_seed_alone_trains_as_among_five():
-    together = run(make_trainer(seeds=5), 10)
-    for index, alone in ((0, run_alone()), (4, run_alone(seed=4))):
-        assert_same(alone, (together[0][[index]], together[1][:, [index]]))
-    assert len({row.tobytes() for row in together[0]}) == 5
+@pytest.mark.parametrize(
+    ("number", "together", "alone"), [(1, {"seeds": 5}, {}), (4, {"seeds": 2} | SHARDED, MUON)]
+)
+def test_a_seed_alone_trains_as_among_others(number, together, alone):
+    found = run(make_trainer(number, **alone | together))
+    for index in (0, together["seeds"] - 1):
+        right = run(make_trainer(seed=index, **alone))
+        assert_same(right, (found[0][[index]], found[1][:, [index]]))
+    assert len({row.tobytes() for row in found[0]}) == together["seeds"]
 
 
-@pytest.mark.parametrize("several", [{}, SEVERAL])
-def test_each_example_is_found_alone_and_adds_up_on_any_devices(several):
+@pytest.mark.parametrize("changes", [{}, SEVERAL, SHARDED])
+def test_each_example_is_found_alone_and_adds_up_on_any_devices(changes):
     """In its place, whatever device scored it; by the program that validates."""
-    found = []
-    for number in (1, 4):
-        trainer = make_trainer(number, **several)
+    found, several = [], {n: v for n, v in changes.items() if n not in SHARDED}
+    for trainer in (make_trainer(**several), make_trainer(4, **changes)):
         parameters = begin(trainer, make_trainer(**several)).parameters
         batches = validation_batches(TOKENS, MODEL.context, 8, 4)
         each = trainer.evaluate(parameters, batches, each=True)
@@ -113,6 +128,23 @@ def test_each_example_is_found_alone_and_adds_up_on_any_devices(several):
         found.append(each["loss"])
     np.testing.assert_allclose(*found, atol=1e-5)
     assert np.unique(found[0]).size > found[0].size // 2
+
+
+def test_validation_does_not_depend_on_the_batch_size():
+    log_softmax = jax.jit(lambda model, tokens: jax.nn.log_softmax(model(tokens)))
+    padded = np.pad(TOKENS, (0, 5))  # to whole windows
+    windows, targets = (a.reshape(-1, MODEL.context) for a in (padded[:-1], padded[1:]))
+    for num_devices, batch_size in ((4, 3), (1, 64)):
+        trainer = make_trainer(num_devices, **SEVERAL)
+        members = begin(trainer, make_trainer(**SEVERAL))
+        batches = validation_batches(TOKENS, MODEL.context, batch_size, trainer.num_shards)
+        assert batches[2].sum() == len(TOKENS) - 1
+        means = validate(trainer, members.parameters, batches)
+        for member, model in enumerate(trainer.models(members.parameters)):
+            log_p = np.asarray(log_softmax(model, windows))
+            losses = -np.take_along_axis(log_p, targets[..., None], -1).ravel()
+            expected = losses[: len(TOKENS) - 1].mean()
+            assert means["loss"][member] == pytest.approx(expected, abs=1e-5)
 
 
 def test_everything_is_compiled_once():
@@ -133,41 +165,71 @@ def test_everything_is_compiled_once():
         return len(compilations)
 
     first = rounds(0, [3])
-    assert first > 0
     assert rounds(3, [5, 1, 7, 2]) == first
 
 
-@functools.cache
-def standing_still():
-    """Ten steps with a learning rate of 0."""
+def test_a_replicated_model_has_one_exchange_and_members_have_none(monkeypatch):
+    """The gradient of all, the loss, the accuracy and their counts."""
+    monkeypatch.undo()
+    trainer = make_trainer(2)
+    expected = {"all-reduce": (1, 4 * (trainer.num_parameters + 4))}
+    assert exchanged(trainer.lower().compile().as_text()) == expected
+    assert exchanged(make_trainer(2, seeds=2).lower().compile().as_text()) == {}
+
+
+def test_without_a_learning_rate_nothing_moves_and_batches_and_noise_differ_by_step_and_seed():
     trainer = make_trainer(**SEVERAL)
     members = begin(trainer)._replace(learning_rate=jnp.zeros(2))
     members, history = trainer.train(members, 0, 10)
-    return flat(members.parameters), history["loss"]
+    np.testing.assert_array_equal(flat(members.parameters), flat(start_of(trainer).parameters))
+    assert len(np.unique(history["loss"])) == history["loss"].size
 
 
-def test_noise_and_batches_differ_by_step_and_seed():
-    _, losses = standing_still()
-    assert len(np.unique(losses)) == losses.size
+# Norms among the metrics
+
+NORMS = {"gradient_norm", "parameter_norm", "update_ratio"}
+QUIET = dataclasses.replace(MODEL, dropout=0.0)
+NORMED = {"model": QUIET, "norms": True, "clip_norm": 1e-3} | {
+    "learning_rate": 1e-2,
+    "adam_epsilon": 1e-8,
+}
 
 
-def test_without_a_learning_rate_nothing_moves():
-    start = flat(start_of(make_trainer(**SEVERAL)).parameters)
-    np.testing.assert_array_equal(standing_still()[0], start)
+def length(arrays):
+    """Of each member's arrays (M, ...)."""
+    squares = [(np.asarray(a, np.float64) ** 2).reshape(len(a), -1).sum(1) for a in arrays]
+    return np.sqrt(sum(squares))
 
 
-def test_validation_does_not_depend_on_the_batch_size():
-    log_softmax = jax.jit(lambda model, tokens: jax.nn.log_softmax(model(tokens)))
-    padded = np.pad(TOKENS, (0, 5))  # to whole windows
-    windows, targets = (a.reshape(-1, MODEL.context) for a in (padded[:-1], padded[1:]))
-    for num_devices, batch_size in ((4, 3), (1, 64)):
-        trainer = make_trainer(num_devices, **SEVERAL)
-        members = begin(trainer, make_trainer(**SEVERAL))
-        batches = validation_batches(TOKENS, MODEL.context, batch_size, trainer.num_shards)
-        assert batches[2].sum() == len(TOKENS) - 1
-        means = validate(trainer, members.parameters, batches)
-        for member, model in enumerate(trainer.models(members.parameters)):
-            log_p = np.asarray(log_softmax(model, windows))
-            losses = -np.take_along_axis(log_p, targets[..., None], -1).ravel()
-            expected = losses[: len(TOKENS) - 1].mean()
-            assert means["loss"][member] == pytest.approx(expected, abs=1e-5)
+def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():
+    trainer = make_trainer(**NORMED)
+    before = start_of(trainer).parameters
+
+    @jax.jit
+    @jax.grad
+    def gradient_of(parameters):
+        batch = trainer.task.draw(jnp.asarray(TOKENS), fold_in(jax.random.key(0), BATCH), 0, 8)
+        total, count = trainer.task.loss(trainer._to_model(parameters), batch, None)["loss"]
+        return total / count
+
+    gradient = gradient_of({name: a[0] for name, a in before.items()})
+    members, history = trainer.train(begin(trainer), 0, 1)
+    moved = [np.asarray(members.parameters[n], np.float64) - a for n, a in before.items()]
+    expected = {
+        "gradient_norm": length(a[None] for a in gradient.values()),
+        "parameter_norm": length(before.values()),
+        "update_ratio": length(moved) / length(before.values()),
+    }
+    for name, right in expected.items():
+        np.testing.assert_allclose(history[name][0], right, rtol=1e-3)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 2, "accumulate": 4}, SHARDED])
+def test_norms_do_not_depend_on_how_it_is_computed(changes):
+    alone, divided = make_trainer(**NORMED), make_trainer(4, **NORMED | changes)
+    assert divided.num_shards > 1
+    _, right = alone.train(begin(alone), 0, 3)
+    _, found = divided.train(begin(divided, alone), 0, 3)
+    assert right.keys() >= NORMS
+    for name in NORMS:
+        np.testing.assert_allclose(found[name], right[name], rtol=1e-3)

@@ -87,17 +87,6 @@ def test_buckets_hold_every_pair_once_and_padding_after_it(number, buckets, seed
     assert padding_share(made, 0) == pytest.approx(1 - share)
 
 
-@pytest.mark.parametrize(("size", "shards"), [(1, 1), (3, 2), (4, 4), (64, 1)])
-def test_batches_of_evaluation_hold_every_pair_once_in_order(size, shards):
-    given = pairs(7)
-    batches = pair_batches(*given, size, shards)
-    for side, rows in zip(batches, given, strict=True):
-        assert side.shape[1] % shards == 0
-        found = rows_of(side)
-        assert found[:7] == [tuple(row.tolist()) for row in rows]
-        assert not any(found[7:])
-
-
 # Batches of training
 
 

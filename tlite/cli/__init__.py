@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     code = _told(_command, sys.argv[1:] if arguments is None else arguments)
     # What can't be written is told while it can be.
     code = _told(sys.stdout.flush) or code
-    return _told(processes.leave, code) or code
+    return _told(processes.leave) or code
 
 
 def _told(action: Callable, *given: Any) -> int:
@@ -104,7 +104,7 @@ def _told(action: Callable, *given: Any) -> int:
         return _complain("interrupted", 130)
     except SystemExit as stop:  # after --help, or launch
         if processes.count() > 1:
-            processes.fail("", stop.code or 0)
+            processes.fail(stop.code or 0)
         return stop.code or 0
     # The last net: elsewhere these are told with what to do.
     except OSError as error:
@@ -122,9 +122,10 @@ def _told(action: Callable, *given: Any) -> int:
 
 def _complain(sentence: str, code: int = 2) -> int:
     """Say what this process fails of, which is then the end of all of the run's processes."""
+    _say(sentence, code)
     if processes.count() > 1:
-        processes.fail(_line(sentence), code)
-    return _say(sentence, code)
+        processes.fail(code)
+    return code
 
 
 def _say(sentence: str, code: int) -> int:

@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import datetime
 import os
 import re
 
@@ -10,7 +11,7 @@ from tlite.cli.options import Experiments, Runs
 from tlite.config import shipped_experiments
 from tlite.errors import UserError
 from tlite.terminal import show
-from tlite.training.runs import describe, find_folders
+from tlite.training.runs import find_runs
 
 MADE = re.compile(r"\b(Generator|Classifier|Translator)Experiment\(")
 TAKEN = re.compile(r"^from (?:experiments\.)?(\w+) import", re.MULTILINE)
@@ -51,13 +52,13 @@ def runs(options: Runs) -> None:
     """Print how far each run and study below a folder has come, newest first."""
     if not os.path.isdir(options.folder):
         raise UserError(f"there is no folder {options.folder}: runs are made in ./runs")
-    if not (found := [describe(folder) for folder in find_folders(options.folder)]):
+    if not (found := find_runs(options.folder)):
         raise UserError(f"there are no runs in {options.folder}")
     rows = [("folder", "experiment", "kind", "done", "best validation", "begun")]
     for run in found:
         unit = "variants" if run.kind == "study" else "steps"
         done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
-        when = f"{run.began:%Y-%m-%d %H:%M}"
+        when = f"{datetime.datetime.fromtimestamp(run.began):%Y-%m-%d %H:%M}"
         rows.append((str(run.folder), run.experiment, run.kind, done, run.best, when))
     print_columns(rows)
 

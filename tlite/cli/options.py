@@ -96,9 +96,9 @@ class Evaluate(OfRun, Search):
 
 OF_ANY_RUN = "checkpoint", "split", "member"
 EVALUATED = {
-    "GeneratorExperiment": ("a generator's run", (*OF_ANY_RUN, "sampled")),
-    "ClassifierExperiment": ("a classifier's run", (*OF_ANY_RUN, "beside")),
-    "TranslatorExperiment": ("a translator's run", (*OF_ANY_RUN, *Search.__dataclass_fields__)),
+    "generator": ("a generator's run", (*OF_ANY_RUN, "sampled")),
+    "classifier": ("a classifier's run", (*OF_ANY_RUN, "beside")),
+    "translator": ("a translator's run", (*OF_ANY_RUN, *Search.__dataclass_fields__)),
     "pretrained": ("a Hugging Face folder", ("path",)),
 }
 """By the kind of a folder: what it is called, and what its evaluation can be told."""

@@ -1,25 +1,27 @@
 """`tlite launch`: several processes of a command on this machine, which begin and end together."""
 
 import contextlib
+import ctypes
 import importlib.util
-import io
+import math
 import os
-import selectors
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from tlite.errors import LAUNCHED, UserError, command
 from tlite.parallel.devices import num_cores
 from tlite.parallel.processes import LOST, Signals
 from tlite.terminal import printable
 
-GRACE_SECONDS = 5  # for the others to end by themselves, after one has failed
+GRACE_SECONDS = 10  # for the others to end by themselves, after one has failed
+DELAY_SECONDS = 0.5  # before what is said is passed on
 PDEATHSIG = 1  # of Linux's prctl
-SENTENCE = b"tlite: "
 
 
 def launch(arguments: list[str], processes: int, devices_each: int | None = None) -> int:
@@ -39,7 +41,7 @@ def launch(arguments: list[str], processes: int, devices_each: int | None = None
             start([*started, "--process", str(number)], extra, number == 0)
             for number, extra in enumerate(surroundings)
         ]
-        return Watch(children, signals).run()
+        return watch(children, signals)
 
 
 def devices(processes: int, each: int | None = None) -> list[dict[str, str]]:
@@ -81,18 +83,7 @@ def free_port() -> int:
 
 def start(command: list[str], extra: dict[str, str], first: bool) -> subprocess.Popen:
     """A child in a session of its own: the terminal's Ctrl-C reaches it only from here."""
-    prctl = None
-    if sys.platform == "linux":
-        import ctypes
-
-        prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
-
-    def end_with_parent() -> None:
-        if prctl:
-            prctl(PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:  # it has gone meanwhile
-                os._exit(1)
-
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -100,109 +91,86 @@ def start(command: list[str], extra: dict[str, str], first: bool) -> subprocess.
         stderr=subprocess.PIPE,
         env=os.environ | extra,
         start_new_session=True,
-        preexec_fn=end_with_parent,
+        preexec_fn=lambda: prctl(PDEATHSIG, signal.SIGTERM),  # when this process ends
     )
 
 
-class Watch:
-    """The loop until all children have ended."""
-
-    def __init__(self, children: list[subprocess.Popen], signals: Signals):
-        self.children, self.signals = children, signals
-        self.voices = Voices(len(children))
-        self.code, self.killed, self.forwarded = 0, "", set()
-        self.hurry = []  # when which signal is sent to those that go on though one has failed
-
-    def run(self) -> int:
-        alive = dict(enumerate(self.children))
-        with selectors.DefaultSelector() as pipes:
-            for number, child in alive.items():
-                pipes.register(child.stderr, selectors.EVENT_READ, number)
-            while alive:
-                ready = pipes.select(0.1) if pipes.get_map() else time.sleep(0.1)
-                self._forward(alive)
-                # Of one that is killed JAX writes a page in the others: that it has ended is seen
-                # first, a moment after its sockets have closed.
-                time.sleep(0.2 if ready else 0)
-                for number, child in list(alive.items()):
-                    if child.poll() is not None:
-                        self._ended(number, alive.pop(number))
-                self._hear(pipes, ready)
-            while self._hear(pipes, pipes.select(0) if pipes.get_map() else None):
-                pass  # what the last one has said
-        self.voices.end(self.killed)
-        return self.code
-
-    def _hear(self, pipes: selectors.BaseSelector, ready: list | None) -> bool:
-        for pipe, _ in ready or ():
-            content = os.read(pipe.fd, 1 << 16)
-            self.voices.hear(pipe.data, content)
-            if not content:
-                pipes.unregister(pipe.fileobj)
-        return bool(ready)
-
-    def _forward(self, alive: dict[int, subprocess.Popen]) -> None:
-        self.forwarded.update(self.signals.arrived)
-        while self.hurry and time.monotonic() > self.hurry[0][0]:
-            self.signals.arrived.append(self.hurry.pop(0)[1])
-        while self.signals.arrived:
-            number = self.signals.arrived.pop(0)
+def watch(children: list[subprocess.Popen], signals: Signals) -> int:
+    """Until all children have ended; the first exit code that is not 0, 128 + n after signal n."""
+    voices, killed = Voices(), ""
+    threads = [
+        threading.Thread(target=voices.listen, args=(number, child.stderr))
+        for number, child in enumerate(children)
+    ]
+    for thread in threads:
+        thread.start()
+    alive, code, deadline, forwarded = dict(enumerate(children)), 0, math.inf, set()
+    while alive:
+        time.sleep(0.1)
+        while signals.arrived:
+            forwarded.add(sent := signals.arrived.pop(0))
             for child in alive.values():
-                child.send_signal(number)
-
-    def _ended(self, number: int, child: subprocess.Popen) -> None:
-        """Note the first failure; the others end by themselves, or are made to."""
-        if not (code := child.returncode) or self.code:
-            return
-        self.code = code if code > 0 else 128 - code
-        end = time.monotonic() + GRACE_SECONDS
-        self.hurry = [(end, signal.SIGTERM), (end + GRACE_SECONDS, signal.SIGKILL)]
-        if code < 0:
-            name = signal.Signals(-code).name
-            who = "all processes were" if -code in self.forwarded else f"process {number} was"
-            self.voices.only_sentences = True
-            self.killed = f"{who} ended by {name}: what was saved is kept"
+                child.send_signal(sent)
+        for number in [number for number, child in alive.items() if child.poll() is not None]:
+            code_of_child = alive.pop(number).returncode
+            if not code_of_child or code:
+                continue
+            code, voices.failed = code_of_child, number
+            deadline = time.monotonic() + GRACE_SECONDS
+            if code < 0:
+                who = "all processes were" if -code in forwarded else f"process {number} was"
+                killed = f"{who} ended by {signal.Signals(-code).name}: what was saved is kept"
+        if time.monotonic() > deadline:
+            for child in alive.values():
+                child.kill()
+    for thread in threads:
+        thread.join()
+    voices.end(killed)
+    return code if code >= 0 else 128 - code
 
 
 class Voices:
-    """Standard error of all children as one: each sentence once, other lines with their number."""
+    """Standard error of all children as one: a line that several say once, others' numbered.
 
-    def __init__(self, processes: int):
-        self._rest = [b""] * processes
+    When one has failed the others pass on only tlite's sentences. Of a peer that is lost JAX writes
+    pages: so there is a moment in which `watch` sees its end first.
+    """
+
+    def __init__(self):
+        self.failed: int | None = None
         self._said: dict[bytes, int] = {}
         self._lost = b""
-        self.only_sentences = False
+        self._lock = threading.Lock()
 
-    def hear(self, number: int, content: bytes) -> None:
-        """Pass on what a child has written, in whole lines; b"" is its end."""
-        lines = io.BytesIO(self._rest[number] + content).readlines()
-        self._rest[number] = b""
-        if lines and content and not lines[-1].endswith(b"\n"):
-            part = lines[-1]
-            if number or SENTENCE.startswith(part[: len(SENTENCE)]):
-                self._rest[number] = lines.pop()  # else a progress bar of process 0
-        for line in lines:
-            self._pass_on(number, line)
+    def listen(self, number: int, pipe: Any) -> None:
+        """Pass on what a child writes, in whole lines, to its end."""
+        rest = b""
+        while content := pipe.read1(1 << 16):
+            time.sleep(DELAY_SECONDS)
+            *lines, rest = (rest + content).split(b"\n")
+            for line in lines:
+                self.hear(number, line)
+        if rest:
+            self.hear(number, rest)
 
-    def _pass_on(self, number: int, line: bytes) -> None:
-        told = line.startswith(SENTENCE)
-        if LOST.encode() in line:
-            self._lost = line  # the reason, if one comes, says more
-            return
-        if self.only_sentences and not told:
-            return
-        if (told or number) and self._said.setdefault(line, number) != number:
-            return
-        self._write(line if told or not number else b"[%d] " % number + line)
+    def hear(self, number: int, line: bytes) -> None:
+        sentence = line.startswith(b"tlite: ")
+        with self._lock:
+            if LOST.encode() in line:
+                self._lost = line  # the reason, if one comes, says more
+                return
+            heard = sentence or self.failed in (None, number)
+            if heard and self._said.setdefault(line, number) == number:
+                self._write(line if sentence or not number else b"[%d] " % number + line)
 
     def end(self, killed: str) -> None:
         """The last word, where no child has said why it ended."""
-        if any(line.startswith(SENTENCE) for line in self._said):
+        if any(line.startswith(b"tlite: ") for line in self._said):
             return
         if killed or self._lost:
-            self._write(f"tlite: {printable(killed)}\n".encode() if killed else self._lost)
+            self._write(f"tlite: {printable(killed)}".encode() if killed else self._lost)
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(OSError):
             sys.stderr.flush()
-            os.write(sys.stderr.fileno(), line)
+            os.write(sys.stderr.fileno(), line + b"\n")

@@ -1,6 +1,5 @@
 """Training a study: each variant that has not come to its end, one after the other."""
 
-import contextlib
 import dataclasses
 import gc
 import json
@@ -168,8 +167,7 @@ def train(study: Study, preparing: Preparing) -> None:
             continue
         which = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
         print(printable(which), flush=True)
-        later = sum(map(_steps, study.variants[number:]))
-        failed = _train_variant(study.folder, variant, preparing, later)
+        failed = _train_variant(study.folder, variant, preparing)
         study = study.changed(variant.name, failed=failed, ended=not failed)
         if processes.is_first():
             study.write()
@@ -177,19 +175,12 @@ def train(study: Study, preparing: Preparing) -> None:
     _report(study)
 
 
-def _steps(variant: Variant) -> int:
-    """How many are to be trained, for an estimate; what is wrong is told when it is its turn."""
-    with contextlib.suppress(UserError):
-        return 0 if variant.failed or variant.ended else variant.config().training.steps
-    return 0
-
-
-def _train_variant(folder: Path, variant: Variant, preparing: Preparing, later: int) -> str | None:
+def _train_variant(folder: Path, variant: Variant, preparing: Preparing) -> str | None:
     """Train a variant to its end; why it has failed, in a sentence, or None."""
     try:
         with out_of_memory(f"the variant {variant.name}"):
             # compare's report is at the end
-            _open(folder, variant, preparing).train(report=False, later=later)
+            _open(folder, variant, preparing).train(report=False)
     except RunFailed as error:
         if isinstance(error, OutOfMemory) and processes.count() > 1:
             raise  # others may have enough

@@ -19,10 +19,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
 from tlite.training.config import TrainingConfig
-from tlite.training.runs import sha256
+from tlite.training.runs import next_free, sha256
 from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
@@ -44,12 +44,9 @@ UNFINISHED = re.compile(rf"{DELETING}|\d+({re.escape(TEMPORARY)}|\.writing|\.del
 EACH = TrainingConfig(evaluate_every=1)
 CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
 
+GONE = FileNotFoundError, NotADirectoryError
+
 Trees = dict[str, dict[str, Any]]
-T = TypeVar("T")
-
-
-class Damaged(Exception):
-    """A checkpoint is not what was saved."""
 
 
 class Checkpoints:
@@ -108,9 +105,9 @@ class Checkpoints:
         folder = self.folder / f"{step}{TEMPORARY}"
         if not folder.is_dir():  # it may be called after the renaming too, by its name
             folder = self.folder / str(step)
-        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
-        names = (str(path.relative_to(folder)) for path in paths)
-        files = {name: sha256(folder / name) for name in names if name not in WRITTEN_LATER}
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        files = {str(path.relative_to(folder)): path for path in paths}
+        files = {n: sha256(path) for n, path in files.items() if n not in WRITTEN_LATER}
         content = {"step": step, "score": self._policy.scores[step], "files": files}
         content["sha256"] = _content_digest(content)
         with (folder / SEAL).open("w", encoding="utf-8") as file:
@@ -163,7 +160,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, oldest first; damaged ones too."""
-        return _decided(self._steps, self._writing)
+        return of_first(self._steps) if self._writing else self._steps()
 
     def _steps(self) -> list[int]:
         with reading(self.folder):
@@ -173,35 +170,25 @@ class Checkpoints:
     def best_step(self) -> int | None:
         """The step with the least score, of those that count; of all where none does."""
         scores = self._scores()
-        return least(scores, self._counted(scores)) if scores else None
+        return least(scores, self._config.regular(scores)) if scores else None
 
     def regular_steps(self) -> list[int]:
         """The steps that count, oldest first; all where none does."""
-        return self._counted(self._scores()) or self._steps()
-
-    def _counted(self, steps: Iterable[int]) -> list[int]:
-        return list(filter(self._config.is_regular, steps)) or list(steps)
+        return self._config.regular(self._scores()) or self._steps()
 
     def _scores(self) -> dict[int, float]:
         """What the seals say, oldest first; damaged ones are passed over."""
-        scores = {}
-        for step in self._steps():
-            with contextlib.suppress(Damaged):
-                scores[step] = self._read_seal(step)["score"]
-        return scores
+        return {step: seal["score"] for step in self._steps() if (seal := self._read_seal(step))}
 
-    def _read_seal(self, step: int) -> dict[str, Any]:
+    def _read_seal(self, step: int) -> dict[str, Any] | None:
+        """None where it is damaged."""
         with reading(path := self.folder / str(step) / SEAL):
             try:
-                content = json.loads(path.read_bytes())
-                digest = content.pop("sha256")
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise Damaged from error
-            except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-                raise Damaged from error  # another JSON, or none
-        if digest != _content_digest(content) or content["step"] != step:
-            raise Damaged
-        return content
+                seal = json.loads(path.read_bytes())
+                whole = seal.pop("sha256") == _content_digest(seal) and seal["step"] == step
+            except (*GONE, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+                return None  # another JSON, or none
+        return seal if whole else None
 
     def load(self, abstract: Trees, step: int | None = None) -> tuple[int, Trees]:
         """The checkpoint of `step`, or the last; a damaged one is reported, the nearest one before
@@ -216,11 +203,7 @@ class Checkpoints:
         """
         leaves = jax.tree.leaves(abstract)
         together = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
-        asked, found = _decided(lambda: self._find_whole(step), together)
-        if found != asked and (is_first() or not together):
-            print(
-                f"checkpoint {asked} is damaged: using checkpoint {found} instead", file=sys.stderr
-            )
+        found = of_first(lambda: self._find_whole(step)) if together else self._find_whole(step)
         folder = self.folder / str(found)
         try:
             differs = difference(saved_arrays(folder, abstract), abstract)
@@ -238,30 +221,33 @@ class Checkpoints:
             )
         return found, trees
 
-    def _find_whole(self, step: int | None) -> tuple[int, int]:
-        """The step asked for, and the one that is whole nearest to it."""
-        steps = self._steps()
-        if not steps:
+    def _find_whole(self, step: int | None) -> int:
+        """The one that is whole nearest to the step asked for; says so where it is another."""
+        if not (steps := self._steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
-        before = [s for s in steps if step is None or s <= step]
-        order = [*reversed(before), *(s for s in steps if s not in before)]
-        for candidate in order:
-            if self._is_whole(candidate):
-                return order[0], candidate
-            if not (self.folder / str(candidate)).is_dir():
+        last = steps[-1] if step is None else step
+        order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
+        for found in order:
+            if self._is_whole(found):
+                if found != order[0]:
+                    damaged = f"checkpoint {order[0]} is damaged"
+                    print(f"{damaged}: using checkpoint {found} instead", file=sys.stderr)
+                return found
+            if not (self.folder / str(found)).is_dir():
                 return self._find_whole(step)  # who trains the run has just removed it
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
     def _is_whole(self, step: int) -> bool:
+        if (seal := self._read_seal(step)) is None:
+            return False
         try:
-            files = self._read_seal(step)["files"]
-            for name, written in files.items():
+            for name, written in seal["files"].items():
                 with reading(path := self.folder / str(step) / name):
                     # Of large files version 0.2.0 has written the size.
                     by_size = isinstance(written, int)
                     if (path.stat().st_size if by_size else sha256(path)) != written:
                         return False
-        except (Damaged, FileNotFoundError, NotADirectoryError):
+        except GONE:
             return False
         return True
 
@@ -269,7 +255,7 @@ class Checkpoints:
         """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others;
         and remove what was no longer wanted when a kill came between its save and the removal."""
         self.close()  # Orbax is to look anew
-        _decided(lambda: self._put_right(step), self._writing)  # in all when the first has done it
+        of_first(lambda: self._put_right(step))  # in all when the first has done it
 
     def _put_right(self, step: int) -> None:
         whole = {other: score for other, score in self._scores().items() if other <= step}
@@ -278,10 +264,7 @@ class Checkpoints:
             for other in self._steps():
                 path = self.folder / str(other)
                 if other not in whole:
-                    aside = self.folder / f"damaged-{other}"
-                    while aside.exists():
-                        aside = aside.with_name(f"{aside.name}-again")
-                    path.rename(aside)
+                    aside = path.rename(next_free(self.folder / f"damaged-{other}"))
                     print(f"moved to {aside}", file=sys.stderr)
                 elif other not in kept:
                     shutil.rmtree(path.rename(path.with_name(f"{other}.{DELETING}")))
@@ -378,7 +361,7 @@ def reading(path: Path) -> Iterator[None]:
     """A file that is there and can't be read, for lack of permission say, is a `UserError`."""
     try:
         yield
-    except (FileNotFoundError, NotADirectoryError):
+    except GONE:
         raise
     except OSError as error:
         raise UserError(
@@ -396,41 +379,30 @@ def to_named(members: TrainState) -> Trees:
     Each array of the optimizer is under its number, those that it has for every parameter under
     number.name.
     """
-    optimizer = {}
-    for index, part in enumerate(_parts(members)[0]):
-        by_parameter = part.items() if isinstance(part, dict) else ()
-        optimizer |= {f"{index}.{name}": array for name, array in by_parameter} or {
-            f"{index}": part
-        }
-    return {
-        "parameters": dict(members.parameters),
-        "optimizer": {name: a for name, a in optimizer.items() if jax.tree.leaves(a)},
-    }
+    names = jax.tree.leaves(_optimizer_names(members))
+    optimizer = dict(zip(names, jax.tree.leaves(members.optimizer), strict=True))
+    return {"parameters": dict(members.parameters), "optimizer": optimizer}
 
 
 def from_named(members: TrainState, trees: Trees) -> TrainState:
     """The inverse: `members`, of which shapes are enough, with the arrays of `trees`."""
-    parts, structure = _parts(members)
-    saved = trees["optimizer"]
-    optimizer = [
-        {name: saved.get(f"{index}.{name}", none) for name, none in part.items()}
-        if isinstance(part, dict)
-        else saved[f"{index}"]
-        for index, part in enumerate(parts)
-    ]
-    return members._replace(
-        parameters={name: trees["parameters"][name] for name in members.parameters},
-        optimizer=jax.tree.unflatten(structure, optimizer),
+    optimizer = jax.tree.map(trees["optimizer"].get, _optimizer_names(members))
+    parameters = {name: trees["parameters"][name] for name in members.parameters}
+    return members._replace(parameters=parameters, optimizer=optimizer)
+
+
+def _optimizer_names(members: TrainState) -> Any:
+    """The optimizer's state with names in place of arrays; what it has by parameter has a number
+    of its own."""
+    is_by_parameter = lambda part: (  # noqa: E731
+        isinstance(part, dict) and part.keys() == members.parameters.keys()
     )
-
-
-def _parts(members: TrainState) -> tuple[list, Any]:
-    """The optimizer's arrays, those that it has by parameter as one dictionary."""
-    names = members.parameters.keys()
-    by_parameter = lambda part: isinstance(part, dict) and part.keys() == names  # noqa: E731
-    return jax.tree.flatten(members.optimizer, is_leaf=by_parameter)
-
-
-def _decided(find: Callable[[], T], together: bool) -> T:
-    """What `find` gives: in the first process, where all are at it together."""
-    return of_first(find) if together else find()
+    parts, structure = jax.tree.flatten(members.optimizer, is_leaf=is_by_parameter)
+    names = [
+        # Of a parameter that another rule updates there is no array.
+        {name: f"{i}.{name}" if jax.tree.leaves(a) else a for name, a in part.items()}
+        if isinstance(part, dict)
+        else f"{i}"
+        for i, part in enumerate(parts)
+    ]
+    return jax.tree.unflatten(structure, names)

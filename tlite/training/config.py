@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -114,6 +115,11 @@ class TrainingConfig:
     def is_regular(self, step: int) -> bool:
         """Whether the validation after `step` counts: the schedule has it, and no interruption."""
         return step % self.evaluate_every == 0 or step == self.steps
+
+    def regular(self, steps: Iterable[int]) -> list[int]:
+        """Those of the steps whose validation counts; all where none does."""
+        steps = list(steps)
+        return list(filter(self.is_regular, steps)) or steps
 
     @property
     def members(self) -> range:

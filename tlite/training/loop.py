@@ -5,7 +5,8 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,14 @@ from tlite.parallel import processes
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, NoMetrics, iterate_metrics, summarise
+from tlite.training.metrics import MetricsFile, iterate_metrics, summarise
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
 SECONDS_PER_CALL = 0.5
 """Often enough for the progress bar and Ctrl-C, rarely enough to cost nothing."""
-MEASURED, SHORT = 2.0, 10.0
-"""Seconds of steps from which the time of a run is estimated, and that nobody needs to be told."""
+SHORT = 10.0
+"""Seconds that nobody needs to be told of."""
 
 
 def fit(
@@ -45,14 +46,13 @@ def fit(
     start: Callable[[], TrainState] | None = None,
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
-    later: int = 0,
 ) -> TrainState:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
     adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
-    call of the program `profile` steps are profiled, or as many as are between two validations,
-    into the folder's `profile`. `later` steps of other runs are to come: an estimate counts them.
+    call of the program `profile` steps are profiled, or those to the next validation, into the
+    folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -67,121 +67,118 @@ def fit(
         UserError: the disk is full, or the folder is not as it was left.
         Interrupted: by one of these signals; all is saved.
     """
-    config, path, first = trainer.config, folder / "metrics.jsonl", processes.is_first()
     check_resumable(folder)
     with (
         Interrupt() as interrupt,
-        MetricsFile(path) if first else NoMetrics() as metrics,
-        Checkpoints(folder / "checkpoints", config, writing=True) as checkpoints,
+        MetricsFile(folder / "metrics.jsonl", writing=processes.is_first()) as metrics,
+        Checkpoints(folder / "checkpoints", trainer.config, writing=True) as checkpoints,
     ):
-        given = validation, tokens_per_example, measure, profile, later
+        given = validation, tokens_per_example, measure, profile
         loop = Loop(trainer, metrics, checkpoints, *given)
-        members, step, scores = loop.resume(start)
-        members, step, signal = loop.train(interrupt, members, step, scores)
+        loop.resume(start)
+        signal = loop.train(interrupt)
         checkpoints.wait()
-        processes.of_first(lambda: None)  # it has renamed the last checkpoint: all may read it
-        metrics.check()
+        processes.of_first(metrics.check)  # it has renamed the last checkpoint: all may read it
     if loop.profile:
         print("nothing was profiled: the run had no second call of its program to make")
-    check_end(config, step, scores, signal)
-    return members
+    check_end(trainer.config, loop.step, loop.scores, signal)
+    return loop.members
 
 
 @dataclass
 class Loop:
-    """What a run is trained with, and how many steps a call of the compiled program takes."""
+    """What a run is trained with, and where it stands."""
 
     trainer: Trainer
-    metrics: MetricsFile | NoMetrics
+    metrics: MetricsFile
     checkpoints: Checkpoints
     validation: Any
     tokens_per_example: int
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
-    profile: int = 0
+    profile: int
     """Steps to be profiled, if they have not been."""
-    later: int = 0
-    """Steps of other runs that come after this one."""
+    members: TrainState | None = None
+    step: int = 0
+    scores: list[float] = field(default_factory=list)
+    """Of the validations that count."""
     steps_per_call: int = 1
     warm: bool = False
     """Whether there has been a call."""
 
-    def resume(self, start: Callable[[], TrainState] | None) -> tuple[TrainState, int, list[float]]:
-        """The members and the step where a run stands, with all put right that a kill has left.
+    def resume(self, start: Callable[[], TrainState] | None) -> None:
+        """Go to where the run stands, with all put right that a kill has left."""
+        self.members, self.step = restore(self.trainer, self.checkpoints, start=start)
+        if self.step:
+            self.checkpoints.put_right(self.step)
+        self.metrics.cut_after(self.step)
+        before = iterate_metrics(self.metrics.path, "validation")
+        self.scores = processes.of_first(lambda: regular_scores(self.trainer.config, before))
 
-        And the scores of its validations that count.
+    def train(self, interrupt: "Interrupt") -> int:
+        """To the last step, out of patience, or to a signal; returns that, or 0."""
+        config, signal = self.trainer.config, self.agreed(interrupt)
+        with TrainingProgress(self.step, config.steps) as progress:
+            while not (signal or self.step == config.steps or out_of(config.patience, self.scores)):
+                progress.update(*self.call())
+                signal = self.agreed(interrupt)
+                if config.is_regular(self.step) or signal:
+                    progress.validated(self.validate_and_save())
+                    signal = self.agreed(interrupt)
+        return signal
+
+    def agreed(self, interrupt: "Interrupt") -> int:
+        """The signal that any of the processes has got; and the first one's steps of a call.
+
+        With another number in one of them all would go on to a wrong result, and then wait for each
+        other for ever.
         """
-        members, step = restore(self.trainer, self.checkpoints, start=start)
-        if self.checkpoints.steps():
-            self.checkpoints.put_right(step)
-        self.metrics.cut_after(step)
-        path = self.checkpoints.folder.parent / "metrics.jsonl"
-        before, config = iterate_metrics(path, "validation"), self.trainer.config
-        return members, step, processes.of_first(lambda: regular_scores(config, before))
+        found = processes.gather((interrupt.signal, self.steps_per_call))
+        self.steps_per_call = found[0][1]
+        return max(signal for signal, _ in found)
 
-    def train(
-        self, interrupt: "Interrupt", members: TrainState, step: int, scores: list[float]
-    ) -> tuple[TrainState, int, int]:
-        """To the last step, out of patience, or to a signal: members, step, and the signal or 0.
-
-        The scores of validations are added to `scores`.
-        """
-        config, (signal, _) = self.trainer.config, agreed(interrupt)
-        with TrainingProgress(step, config.steps, self.later) as progress:
-            while step < config.steps and not signal and not out_of(config.patience, scores):
-                members, step, loss, rate = self.call(members, step)
-                progress.update(step, loss, rate)
-                signal, self.steps_per_call = agreed(interrupt, self.steps_per_call)
-                if config.is_regular(step) or signal:
-                    loss, score = self.validate_and_save(members, step)
-                    progress.validated(loss)  # after the save: nobody may be reading
-                    if config.is_regular(step):
-                        scores.append(score)
-                    signal, _ = agreed(interrupt)
-        return members, step, signal
-
-    def call(self, members: TrainState, step: int) -> tuple[TrainState, int, float, float]:
-        """To the next validation at most: members, step, mean loss and tokens a second.
+    def call(self) -> tuple[int, float, float]:
+        """To the next validation at most: the step, its mean loss, and tokens a second.
 
         Raises:
             RunFailed: a loss is not finite.
         """
-        config, trainer = self.trainer.config, self.trainer
-        left = min(config.evaluate_every - step % config.evaluate_every, config.steps - step)
-        profile = min(self.profile, config.evaluate_every, config.steps - step)
-        if profile > left or not self.warm:
-            profile = 0  # in a later call
+        config, trainer, first = self.trainer.config, self.trainer, self.step
+        left = min(config.evaluate_every - first % config.evaluate_every, config.steps - first)
+        profile = self.profile if self.warm else 0
         num_steps = min(profile or self.steps_per_call, left, trainer.feed.most_steps)
-        trainer.compile(members)  # before the clock starts
-        with profiled(self.checkpoints.folder.parent, num_steps if profile else 0):
+        trainer.compile(self.members)  # before the clock starts
+        with profiled(self.metrics.path.parent, num_steps if profile else 0):
             began = time.perf_counter()
-            members, losses = trainer.train(members, step, num_steps)
+            self.members, losses = trainer.train(self.members, first, num_steps)
             seconds = (time.perf_counter() - began) / num_steps
-        self.profile, self.warm = 0 if profile else self.profile, True
+        self.step, self.warm, self.profile = first + num_steps, True, self.profile - profile
         examples = config.accumulate * config.batch_size * config.seeds
         rate = examples * self.tokens_per_example / seconds
         lines = [
-            {"step": step + i + 1, "split": "training"}
+            {"step": first + i + 1, "split": "training"}
             | summarise({n: v[i] for n, v in losses.items()}, trainer.task.perplexity)
             | {"tokens_per_second": round(rate)}
             for i in range(num_steps)
         ]
         self.metrics.write(lines)
-        self.check_finite(losses["loss"], step)
+        self.check_finite(losses["loss"], first)
         # Calls are fitted to the time that a step takes.
         wanted = min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.steps_per_call + 8)
         self.steps_per_call = int(min(wanted, trainer.feed.most_steps))
-        return members, step + num_steps, float(losses["loss"][-1].mean()), rate
+        return self.step, float(losses["loss"][-1].mean()), rate
 
-    def validate_and_save(self, members: TrainState, step: int) -> tuple[float | None, float]:
-        """The mean loss, None if it is not finite, and the score of a validation."""
-        means = validate(self.trainer, members.parameters, self.validation)
-        means |= self.measure(members.parameters, means) if self.measure else {}
+    def validate_and_save(self) -> float:
+        """The mean loss that is found; infinite where it is not finite."""
+        means = validate(self.trainer, self.members.parameters, self.validation)
+        means |= self.measure(self.members.parameters, means) if self.measure else {}
         line = summarise(means, self.trainer.task.perplexity)
-        line = processes.of_first(lambda: {"step": step, "split": "validation"} | line)
+        line = processes.of_first(lambda: {"step": self.step, "split": "validation"} | line)
         self.metrics.write([line])
         (score,) = selection_scores(self.trainer.config, [line])
-        self.checkpoints.save(step, to_named(members), score)
-        return line["loss"], score
+        self.checkpoints.save(self.step, to_named(self.members), score)
+        if self.trainer.config.is_regular(self.step):
+            self.scores.append(score)
+        return math.inf if line["loss"] is None else line["loss"]
 
     def check_finite(self, losses: Float[np.ndarray, "N M"], step: int) -> None:
         """Raises a `RunFailed` where a training loss after `step` is not finite."""
@@ -212,20 +209,17 @@ def check_end(config: TrainingConfig, step: int, scores: list[float], signal: in
 
 def check_resumable(folder: Path) -> None:
     """Raises a `UserError` where a run has been trained, and its checkpoints were removed."""
-    if not (folder / "metrics.jsonl").exists():
-        return
     checkpoints, metrics = folder / "checkpoints", folder / "metrics.jsonl"
-    if checkpoints.is_dir() and Checkpoints(checkpoints).steps():
+    if not metrics.exists() or not metrics.stat().st_size or Checkpoints(checkpoints).steps():
         return
     # By its third validation a run has saved the checkpoint of its first.
     validations = sum(1 for _ in iterate_metrics(metrics, "validation"))
-    if validations > 2 or (not checkpoints.is_dir() and metrics.stat().st_size):
+    if validations > 2 or not checkpoints.is_dir():
         raise UserError(
             f"{folder} has no checkpoints, but {metrics.name} says that it was trained: put "
             f"{checkpoints} back, or remove {metrics} to begin at step 0"
         )
-    if metrics.stat().st_size:
-        print(f"{folder} has no checkpoint yet: beginning at step 0")
+    print(f"{folder} has no checkpoint yet: beginning at step 0")
 
 
 def out_of(patience: int, scores: list[float]) -> bool:
@@ -242,8 +236,7 @@ def ended(config: TrainingConfig, validations: list[dict]) -> bool:
 
 def regular_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
     """The scores of the validations that count."""
-    regular = (line for line in validations if config.is_regular(line["step"]))
-    return selection_scores(config, regular)
+    return selection_scores(config, (n for n in validations if config.is_regular(n["step"])))
 
 
 def selection_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
@@ -252,8 +245,8 @@ def selection_scores(config: TrainingConfig, validations: Iterable[dict]) -> lis
     Where a loss is not finite nothing is worse.
     """
     sign = 1 if config.select == "loss" else -1
-    found = ((line.get("loss"), line.get(config.select)) for line in validations)
-    return [math.inf if None in pair else sign * pair[1] for pair in found]
+    pairs = ((line.get("loss"), line.get(config.select)) for line in validations)
+    return [math.inf if None in pair else sign * pair[1] for pair in pairs]
 
 
 def restore(
@@ -280,16 +273,6 @@ def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
     count = totals.pop("count")
     return {name: total / count for name, total in totals.items()}
-
-
-def agreed(interrupt: "Interrupt", steps_per_call: int = 0) -> tuple[int, int]:
-    """The signal that any of the processes has got, and the first one's number of steps.
-
-    With another number of steps in one of them all would go on to a wrong result, and then wait for
-    each other for ever.
-    """
-    found = processes.agree(np.array([interrupt.signal, steps_per_call]))
-    return int(found[:, 0].max()), int(found[0, 1])
 
 
 class Interrupt(processes.Signals):
@@ -325,13 +308,9 @@ def profiled(run: Path, num_steps: int) -> Iterator[None]:
 
 
 class TrainingProgress:
-    """A bar on a terminal; elsewhere (a log, CI) a line for each validation, and an estimate.
+    """A bar on a terminal; elsewhere (a log, CI) a line for each validation."""
 
-    Args:
-        later: steps of other runs after this one's.
-    """
-
-    def __init__(self, step: int, steps: int, later: int = 0):
+    def __init__(self, step: int, steps: int):
         self._bar = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
@@ -346,11 +325,7 @@ class TrainingProgress:
         )
         fields = {"loss": "-", "validation": "-", "rate": "-"}
         self._task = self._bar.add_task("", completed=step, total=steps, **fields)
-        self._live = sys.stdout.isatty()
-        self._last, self._steps, self._later = "", steps, later
-        self._measured: tuple[float, int] | None = None  # when, and at which step, it began
-        self._estimated = self._live  # the bar has one of its own
-        self._validated = False
+        self._live, self._last = sys.stdout.isatty(), ""
 
     def __enter__(self):
         if self._live:
@@ -365,34 +340,11 @@ class TrainingProgress:
         fields = {"loss": f"{loss:.3f}", "rate": f"{tokens_per_second:,.0f}"}
         self._bar.update(self._task, completed=step, **fields)
         self._last = f"step {step}  training loss {loss:.4f}  {tokens_per_second:,.0f} tokens/s"
-        self._estimate(step)
 
-    def _estimate(self, step: int) -> None:
-        """Say once how long it will take, by the time since the first call, which warms up."""
-        now = time.monotonic()
-        began, first = self._measured = self._measured or (now, step)
-        if self._estimated or now - began < MEASURED:
-            return
-        self._estimated, of_step = True, (now - began) / (step - first)
-        seconds, later = (of_step * number for number in (self._steps - step, self._later))
-        if seconds + later >= SHORT:
-            others = f", then {roughly(later)} for the study's other runs" if later else ""
-            print(f"about {roughly(seconds)} to go{others}", flush=True)
-
-    def validated(self, loss: float | None) -> None:
-        """A validation has found this loss; None: one that is not finite."""
-        loss = math.inf if loss is None else loss
-        if not self._validated:  # the first one's program was compiled: the clock starts anew
-            self._validated, self._measured = True, None
+    def validated(self, loss: float) -> None:
+        """A validation has found this loss."""
         self._bar.update(self._task, validation=f"{loss:.3f}")
         if not self._live:
-            print(f"{self._last}  validation loss {loss:.4f}", flush=True)
-
-
-def roughly(seconds: float) -> str:
-    """A time as one says it: "40 s", "3 min", "1.5 h", "2.0 days"."""
-    if seconds < 90:
-        return f"{max(round(seconds, -1), 10):.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+            left = self._bar.tasks[0].time_remaining or 0.0
+            left = f"  {timedelta(seconds=left)} left" if left >= SHORT else ""
+            print(f"{self._last}  validation loss {loss:.4f}{left}", flush=True)

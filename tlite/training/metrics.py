@@ -1,22 +1,15 @@
 """metrics.jsonl: a line for each training step and each validation, appended as they happen."""
 
 import contextlib
-import io
+import fcntl
 import json
-import math
-import mmap
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from tlite.errors import UserError, disk_errors
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
 
 
 @np.errstate(invalid="ignore", over="ignore")  # what is not finite is told by the loop
@@ -34,38 +27,39 @@ def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
         line[name] = _short(values.mean())
         if len(values) > 1:
             line[f"{name}_spread"] = _short(values.std(ddof=1))
-            line[f"{name}_members"] = [_short(value) for value in values]
+            line[f"{name}_members"] = list(map(_short, values))
     return line
 
 
+def _short(value: float) -> float | None:
+    return float(f"{value:.8g}") if np.isfinite(value) else None
+
+
 class MetricsFile:
-    """Appends to metrics.jsonl.
+    """Appends to metrics.jsonl; of several processes only in the one that is `writing`.
 
     Raises:
         UserError: another process has it open so, or it can't be written.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, *, writing: bool = True):
+        self.path, self._file = path, None
+        if not writing:
+            return
         with disk_errors(path):
             self._file = path.open("ab")
-        self._lock()
-
-    def _lock(self) -> None:
-        """Only one process trains a run; the lock ends with the process, however that ends."""
-        if fcntl is None:
-            return
-        try:
+        try:  # the lock ends with the process, however that ends
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{self.path.parent} is being trained by another process") from None
+            raise UserError(f"{path.parent} is being trained by another process") from None
         except OSError:  # a file system that knows no locks
             return
 
     def cut_after(self, step: int) -> None:
         """Drop the lines of later steps."""
-        with disk_errors(self.path):
-            self._file.truncate(end_of_step(self.path, step))
+        if self._file:
+            with disk_errors(self.path):
+                self._file.truncate(end_of_step(self.path, step))
 
     def write(self, lines: list[dict]) -> None:
         """All of the lines; a process that is killed after this does not lose them.
@@ -73,10 +67,11 @@ class MetricsFile:
         Raises:
             UserError: the disk is full, or the run folder was removed or moved.
         """
-        with disk_errors(self.path):
-            self._file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
-            self._file.flush()
-        self.check()
+        if self._file:
+            with disk_errors(self.path):
+                self._file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+                self._file.flush()
+            self.check()
 
     def check(self) -> None:
         """Raises a `UserError` if what is written is no longer in the run folder."""
@@ -94,60 +89,43 @@ class MetricsFile:
         return self
 
     def __exit__(self, *_):
-        with disk_errors(self.path):
-            self._file.close()
-
-
-class NoMetrics(contextlib.nullcontext):
-    """What a process that does not write has in place of a `MetricsFile`."""
-
-    def __enter__(self):
-        return self
-
-    def cut_after(self, *_) -> None:
-        pass
-
-    write = check = cut_after
+        if self._file:
+            with disk_errors(self.path):
+                self._file.close()
 
 
 def end_of_step(path: Path, step: int) -> int:
-    """Where the last whole line of `step` or an earlier one ends, in bytes; read from the end."""
-    size = path.stat().st_size
-    if not size or not step:
-        return 0
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        end = content.rfind(b"\n") + 1  # what comes after it is not whole
-        while end:
-            start = content.rfind(b"\n", 0, end - 1) + 1
-            if (line := parse(content[start:end])) and line["step"] <= step:
-                break
-            end = start
-    return end
+    """Where the last whole line of `step` or an earlier one ends, in bytes."""
+    end = place = 0
+    with path.open("rb") as file:
+        for text in file:
+            place += len(text)
+            if text.endswith(b"\n") and (line := parse(text)) and line["step"] <= step:
+                end = place
+    return end if step else 0
 
 
-def parse(line: bytes) -> dict | None:
+def parse(text: bytes) -> dict | None:
     """A line as it was written, or None: cut short by a kill, or foreign."""
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
+        line = json.loads(text)
+        values = [value for name, value in line.items() if name not in ("step", "split")]
+        numbers = [n for v in values for n in (v if isinstance(v, list) else [v])]
+        fits = type(line["step"]) is int and line["split"] in ("training", "validation")
+        fits = fits and all(isinstance(number, int | float | None) for number in numbers)
+    except (ValueError, RecursionError, AttributeError, KeyError):
         return None
-    if not isinstance(values, dict) or type(values.get("step")) is not int:
-        return None
-    numbers = [v for name, v in values.items() if name not in ("step", "split")]
-    numbers = [n for v in numbers for n in (v if isinstance(v, list) else [v])]
-    fits = all(isinstance(n, int | float | None) for n in numbers)
-    return values if fits and values.get("split") in ("training", "validation") else None
+    return line if fits else None
 
 
-def iterate_metrics(path: Path, split: str | None = None) -> Iterator[dict]:
+def iterate_metrics(path: Path, split: str = "") -> Iterator[dict]:
     """Every line that was written whole, of one split if asked; others are passed over."""
     if not path.exists():
         return
-    wanted = b"" if split is None else json.dumps(split).encode()
     with path.open("rb") as file:
-        for line in file:
-            if wanted in line and (values := parse(line)) and split in (None, values["split"]):
-                yield values
+        for text in file:
+            if split.encode() in text and (line := parse(text)) and split in ("", line["split"]):
+                yield line
 
 
 def read_metrics(path: Path, most: int | None = None) -> list[dict]:
@@ -155,10 +133,10 @@ def read_metrics(path: Path, most: int | None = None) -> list[dict]:
 
     A picture needs no more than a thousand or two, however long the run was.
     """
-    if most is None:
+    if most is None or not path.exists():
         return list(iterate_metrics(path))
-    with path.open("rb") if path.exists() else io.BytesIO() as file:
-        width = -(-sum(b'"training"' in line for line in file) // most)
+    with path.open("rb") as file:
+        width = -(-sum(b'"training"' in text for text in file) // most)
     return list(thinned(iterate_metrics(path), width))
 
 
@@ -179,26 +157,15 @@ def thinned(lines: Iterable[dict], width: int) -> Iterator[dict]:
 
 def mean_line(lines: list[dict]) -> dict:
     """One line for several: their last step, and the means of what is known of each value."""
-    if len(lines) == 1:
-        return lines[0]
-    means = {"step": lines[-1]["step"], "split": lines[-1]["split"]}
-    for name in lines[0].keys() - means.keys():
-        values = [line[name] for line in lines if line.get(name) is not None]
-        if not any(isinstance(value, list) for value in values):
-            means[name] = _known_mean(values)
-        elif len({len(v) if isinstance(v, list) else 0 for v in values}) == 1:
-            means[name] = [_known_mean(of_member) for of_member in zip(*values, strict=True)]
-    return means
-
-
-def _known_mean(values: Sequence[float | int | None]) -> float | None:
-    """The mean of what was finite; None where nothing was."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.8g}") if math.isfinite(value) else None
+    mean = lines[-1].copy()
+    for name in [name for name in mean if name not in ("step", "split")]:
+        with contextlib.suppress(ValueError):  # a foreign line has other members
+            values = np.array([line.get(name) for line in lines], np.float64)
+            known = np.isfinite(values)
+            with np.errstate(invalid="ignore"):
+                means = np.where(known, values, 0.0).sum(0) / known.sum(0)
+            mean[name] = np.where(np.isfinite(means), means, None).tolist()  # NaN is null
+    return mean
 
 
 def split_member(line: dict, member: int) -> dict:

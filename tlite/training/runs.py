@@ -13,7 +13,6 @@ imported, no experiment is made, and what is damaged is listed as that.
 
 import contextlib
 import datetime
-import errno
 import hashlib
 import itertools
 import json
@@ -24,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -34,13 +33,12 @@ import tlite
 from tlite.config import from_dict, to_dict
 from tlite.errors import UserError, command, disk_errors, system_reason
 from tlite.terminal import printable
+from tlite.training.config import TrainingConfig
 
 LATEST = "latest"
 RUN, STUDY = "config.json", "study.json"
 MARKS = {RUN, STUDY, "metrics.jsonl", "checkpoints"}
 """What a run or a study has at least one of."""
-NEEDED = {"experiment": ("kind",), "data": (), "tokenizer": ("file", "sha256")}
-"""The parts of config.json, and the texts in them."""
 UNREADABLE = (
     OSError, ArithmeticError, LookupError, ValueError, TypeError, AttributeError, RecursionError
 )  # fmt: skip
@@ -86,9 +84,11 @@ class Found(NamedTuple):
     """A run or a study, as a list tells it."""
 
     folder: Path
+    began: float
+    """When it did, or the first of a study, as config.json says; of 0.2.0 when that was written."""
     experiment: str = ""
     kind: str = "damaged"
-    """generator, classifier, translator, study; damaged."""
+    """generator, classifier, translator, study, pretrained; damaged."""
     done: int = 0
     """The step of the last checkpoint; of a study the variants at their last step."""
     of: int = 0
@@ -96,13 +96,8 @@ class Found(NamedTuple):
     best: str = ""
     """What the best validation has found: "loss 1.0802"."""
 
-    @property
-    def began(self) -> datetime.datetime:
-        """When it did, in local time."""
-        return datetime.datetime.fromtimestamp(_seconds(self.folder))
 
-
-def find_folders(root: Path, depth: int | None = None) -> list[Path]:
+def find_runs(root: Path, depth: int | None = None) -> list[Found]:
     """The runs and studies below a folder, newest first; a study's own runs are not among them.
 
     Args:
@@ -113,10 +108,10 @@ def find_folders(root: Path, depth: int | None = None) -> list[Path]:
         marked = MARKS & {*folders, *files}
         if marked or (depth and len(Path(place).relative_to(root).parts) >= depth):
             folders.clear()
-        if marked and kind_of(Path(place)) != "pretrained":
-            found.append(Path(place))
+        if marked and (run := describe(Path(place))).kind != "pretrained":
+            found.append(run)
         folders[:] = [name for name in folders if not name.startswith(".")]
-    return sorted(found, key=lambda folder: (_seconds(folder), folder), reverse=True)
+    return sorted(found, key=lambda run: (run.began, run.folder), reverse=True)
 
 
 def newest(root: Path = Path("runs"), kind: str = "") -> Path:
@@ -125,7 +120,7 @@ def newest(root: Path = Path("runs"), kind: str = "") -> Path:
     Raises:
         UserError: there is none.
     """
-    if found := next(_whole(find_folders(root), kind), None):
+    if found := _first(find_runs(root), kind):
         return found
     which = f"{kind}'s run" if kind else "run"
     raise UserError(f"there is no latest {which}: {Path.cwd() / root} has none")
@@ -143,91 +138,70 @@ def find_run(folder: str | Path, kind: str = "") -> Path:
         return newest(kind=kind)
     if folder == "":
         raise UserError("the run's folder has an empty name: name one, or say latest")
-    folder = Path(folder)
-    inside = find_folders(folder, depth=2) if os.path.isdir(folder) else []
-    return next(_whole(inside, kind), folder)
+    inside = find_runs(Path(folder), depth=2) if os.path.isdir(folder) else []
+    return _first(inside, kind) or Path(folder)
 
 
-def _whole(folders: Iterable[Path], kind: str) -> Iterator[Path]:
-    for folder in folders:
-        found = describe(folder).kind
-        if found == kind or (not kind and found != "damaged"):
-            yield folder
+def _first(found: list[Found], kind: str) -> Path | None:
+    fits = (run.folder for run in found if run.kind == (kind or run.kind) != "damaged")
+    return next(fits, None)
 
 
 def kind_of(folder: Path) -> str:
-    """Of a run the kind of its experiment; of models of others "pretrained"; "": not known."""
-    if not os.path.exists(folder):
-        from tlite.pretrained import is_pretrained
+    """That of the run, study or model in a folder, or on the hub."""
+    if os.path.exists(folder):
+        return describe(folder).kind
+    from tlite.pretrained import is_pretrained
 
-        return "pretrained" if is_pretrained(folder) else ""  # a name on the hub
-    try:
-        content = _read(folder / RUN)
-        return "pretrained" if "model_type" in content else str(content["experiment"]["kind"])
-    except UNREADABLE:
-        return ""
+    return "pretrained" if is_pretrained(folder) else "damaged"
 
 
 def describe(folder: Path) -> Found:
     """What a folder's files say."""
+    study = (folder / STUDY).is_file()
+    configs = [*folder.glob(f"[!.]*/{RUN}")] if study else [*folder.glob(RUN)]
+    began = min(map(_seconds, configs or [folder]))
     try:
-        return _study(folder) if (folder / STUDY).is_file() else _run(folder)
+        content = _read(folder / (STUDY if study else RUN))
+        if "model_type" in content:
+            return Found(folder, began, kind="pretrained")
+        return Found(folder, began, *(_of_study if study else _of_run)(folder, content))
     except UNREADABLE:
-        return Found(folder)
+        return Found(folder, began)
 
 
-def _run(folder: Path) -> Found:
-    experiment = _read(folder / RUN)["experiment"]
-    name, kind, training = (experiment[key] for key in ("name", "kind", "training"))
-    steps, checkpoints = int(training["steps"]), folder / "checkpoints"
+def _of_run(folder: Path, content: dict) -> tuple[str, str, int, int, str]:
+    experiment, checkpoints = content["experiment"], folder / "checkpoints"
+    training = from_dict(TrainingConfig, experiment["training"])
     names = os.listdir(checkpoints) if checkpoints.is_dir() else []
     saved = sorted(int(name) for name in names if name.isascii() and name.isdigit())
-    best, select = _best(checkpoints, saved, training), training.get("select", "loss")
+    files = (checkpoints / f"{step}/checkpoint.json" for step in training.regular(saved))
+    # The best of all is among those that are kept.
+    best = min((float(_read(file)["score"]) for file in files if file.is_file()), default=None)
+    select = training.select
     told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
-    short = str(kind).removesuffix("Experiment").lower()
-    return Found(folder, str(name), short, saved[-1] if saved else 0, steps, told)
+    kind = str(experiment["kind"]).removesuffix("Experiment").lower()
+    return str(experiment["name"]), kind, saved[-1] if saved else 0, training.steps, told
 
 
-def _best(checkpoints: Path, saved: list[int], training: dict[str, Any]) -> float | None:
-    """The least score of the checkpoints that are kept, the best of all among them."""
-    every, end = int(training["evaluate_every"]), int(training["steps"])
-    counted = [step for step in saved if step % every == 0 or step == end] or saved
-    files = (checkpoints / str(step) / "checkpoint.json" for step in counted)
-    scores = (float(_read(file)["score"]) for file in files if file.is_file())
-    return min(scores, default=None)
-
-
-def _study(folder: Path) -> Found:
-    content = _read(folder / STUDY)
-    variants = content["variants"]
-    runs = {run: describe(folder / run) for run in {str(v["run"]) for v in variants}}
-    ended = sum(0 < runs[v["run"]].of <= runs[v["run"]].done for v in variants)
-    return Found(folder, str(content["name"]), "study", ended, len(variants))
+def _of_study(folder: Path, content: dict) -> tuple[str, str, int, int]:
+    runs = [describe(folder / variant["run"]) for variant in content["variants"]]
+    ended = sum(0 < run.of <= run.done for run in runs)
+    return str(content["name"]), "study", ended, len(runs)
 
 
 def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _seconds(folder: Path) -> float:
-    """When a run began, or the first of a study, as config.json says; else when that was written.
-
-    Version 0.2.0 has not said it.
-    """
-    runs = [folder, *folder.glob("[!.]*/")] if (folder / STUDY).is_file() else [folder]
-    if began := [seconds for run in runs if (seconds := _began(run)) is not None]:
-        return min(began)
-    for name in (RUN, STUDY, ""):
-        with contextlib.suppress(OSError):
-            return (folder / name).stat().st_mtime
-    return 0.0
-
-
-def _began(folder: Path) -> float | None:
+def _seconds(path: Path) -> float:
+    """When a run began, by its config."""
     try:
-        return datetime.datetime.fromisoformat(_read(folder / RUN)["began"]).timestamp()
+        return datetime.datetime.fromisoformat(_read(path)["began"]).timestamp()
     except UNREADABLE:
-        return None
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime
+        return 0.0
 
 
 def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs")) -> Path:
@@ -241,17 +215,21 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent):
             pass  # so that a folder that can't be made is told early
-    except (OSError, ValueError) as error:
-        reason = system_reason(error) or "there can be no such name"
-        raise UserError(f"can't make the run folder {path}: {reason}") from error
+    except OSError as error:
+        raise UserError(f"can't make the run folder {path}: {system_reason(error)}") from error
     if folder is None:
-        return next(free for free in numbered(path) if not os.path.lexists(free))
+        return next_free(path)
     if os.path.lexists(folder):
         raise UserError(
             f"the run folder {folder} exists already: name another, "
             f"or continue it with {command('train', '--resume', folder)}"
         )
     return folder
+
+
+def next_free(path: Path) -> Path:
+    """The first of path, path-2, path-3, ... where nothing is."""
+    return next(free for free in numbered(path) if not os.path.lexists(free))
 
 
 def numbered(path: Path) -> Iterator[Path]:
@@ -332,20 +310,10 @@ def create_folder(folder: Path, write: Callable[[Path], None], *, exactly: bool)
         with disk_errors(folder):
             temporary.mkdir()
             write(temporary)
-            return _appear(temporary, folder, exactly)
+            return temporary.rename(folder if exactly else next_free(folder))
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def _appear(temporary: Path, folder: Path, exactly: bool) -> Path:
-    """Rename a folder to where it belongs, or to the next number."""
-    for path in [folder] if exactly else numbered(folder):
-        try:
-            return temporary.rename(path)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) or exactly:
-                raise
 
 
 def open_run(folder: Path, kind: Any) -> Run:
@@ -357,14 +325,12 @@ def open_run(folder: Path, kind: Any) -> Run:
     Raises:
         UserError: there is no such folder, it isn't a run's, or can't be read.
     """
-    path = folder / "config.json"
+    path = folder / RUN
     try:
         if not path.is_file():
-            there = "has no config.json: it is not a run folder"
-            what = there if folder.exists() else "does not exist"
-            raise UserError(f"{folder} {what}{_inside(folder) or _nearby()}")
+            raise UserError(f"{folder} {_lack_of_run(folder)}")
         content = read_config(path)
-        saved = content["experiment"].get("kind")
+        saved = content["experiment"]["kind"]
         if isinstance(kind, type) and saved != kind.__name__:
             raise UserError(f"{path} is of the run of a {saved}, not of a {kind.__name__}")
         token_file = folder / Path(content["tokenizer"]["file"]).name
@@ -382,6 +348,15 @@ def open_run(folder: Path, kind: Any) -> Run:
     return run
 
 
+def _lack_of_run(folder: Path) -> str:
+    what = "has no config.json: it is not a run folder" if folder.exists() else "does not exist"
+    if (folder / STUDY).is_file():
+        runs = ", ".join(sorted(path.parent.name for path in folder.glob(f"[!.]*/{RUN}")))
+        return f"{what}, but a study of runs: name {f'one of {runs}' if runs else 'none yet'}"
+    near = _first(find_runs(Path("runs")), "")
+    return f"{what}; the newest run is {near}" if near else what
+
+
 def read_config(path: Path) -> dict:
     """The content of config.json, with all of its parts.
 
@@ -390,19 +365,16 @@ def read_config(path: Path) -> dict:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is not JSON") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError("it is not JSON") from error
-    for part, names in NEEDED.items():
-        values = content.get(part) if isinstance(content, dict) else None
-        if not isinstance(values, dict) or not all(isinstance(values.get(n), str) for n in names):
-            raise ValueError(f"it lacks {' and '.join(names) or 'the sizes'} of the {part}")
-    if "\0" in content["tokenizer"]["file"]:
-        raise ValueError("no file can have the name of the tokenizer's")
-    made = content.get("made_with", {})  # runs from before November 2026 do not say it
-    if not isinstance(made, dict) or not all(isinstance(v, str) for v in made.values()):
-        raise ValueError("made_with is not a table of versions")
+        experiment, data, tokenizer = (
+            content[part] for part in ("experiment", "data", "tokenizer")
+        )
+        texts = [experiment["kind"], tokenizer["file"], tokenizer["sha256"]]
+        texts += content.get("made_with", {}).values()  # runs from before November 2026 have none
+        fits = isinstance(data, dict) and all(isinstance(text, str) for text in texts)
+    except (LookupError, TypeError, AttributeError, RecursionError):
+        fits = False
+    if not fits:
+        raise ValueError("it has not all parts of a run's")
     return content
 
 
@@ -410,22 +382,6 @@ def sha256(path: Path) -> str:
     """Of a file's bytes, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _inside(folder: Path) -> str:
-    """The runs of a study, where the folder is one."""
-    if not (folder / "study.json").is_file():
-        return ""
-    runs = sorted(path.parent.name for path in folder.glob("[!.]*/config.json"))
-    named = f"one of {', '.join(runs[:20])}{', ...' if runs[20:] else ''}" if runs else "none yet"
-    return f", but a study of runs: name {named}"
-
-
-def _nearby() -> str:
-    try:
-        return f"; the newest run is {newest()}"
-    except UserError:
-        return ""
 
 
 def made_with() -> dict[str, str]:
@@ -440,11 +396,11 @@ def changed_since(then: dict[str, str]) -> str:
     """
     now = _deciding()
     changed = [name for name in now if then.get(name, now[name]) != now[name]]
-    rooms = ", ".join(name for name in changed if name.startswith("tlite/"))
-    commit = f" since commit {then['commit'][:12]}" if then.get("commit") else ""
-    phrases = [f"the source in {rooms} has changed{commit}"] if rooms else []
-    libraries = [name for name in LIBRARIES[:4] if name in changed]
-    return "; ".join([*phrases, *(f"{n} was {then[n]} and is {now[n]}" for n in libraries)])
+    phrases = [f"{n} was {then[n]} and is {now[n]}" for n in LIBRARIES[:4] if n in changed]
+    if rooms := ", ".join(name for name in changed if name.startswith("tlite/")):
+        commit = f" since commit {then['commit'][:12]}" if then.get("commit") else ""
+        phrases = [f"the source in {rooms} has changed{commit}", *phrases]
+    return "; ".join(phrases)
 
 
 def _deciding() -> dict[str, str]:
