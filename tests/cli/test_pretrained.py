@@ -15,6 +15,7 @@ import pytest
 
 import tlite as library
 from tests.helpers.lines import read_line
+from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite.cli.texts import encode_prompt
 from tlite.decoding.translate import translate
@@ -36,7 +37,7 @@ from tlite.models import (
 )
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
-from tlite.pretrained.matching import described
+from tlite.pretrained.saving import described
 from tlite.recipes.finetuning import taken_from
 from tlite.text import ByteTokenizer
 
@@ -53,18 +54,10 @@ MARKS = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 
 def word_tokenizer() -> PretrainedTokenizer:
     """A word is a token; a text is [CLS] ... [SEP]."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-
-    words = dict.fromkeys(word for text in TEXTS for word in text.split())
-    ids = {token: index for index, token in enumerate([*MARKS, *words])}
-    content = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))
-    content.pre_tokenizer = pre_tokenizers.Whitespace()
-    content.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    content.add_special_tokens(list(MARKS))
+    found = dict.fromkeys(word for text in TEXTS for word in text.split())
+    ids = {token: index for index, token in enumerate([*MARKS, *found])}
     roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), MARKS, strict=True))
-    return PretrainedTokenizer(content, roles)
+    return words(ids, "[UNK]", ("[CLS]", "[SEP]"), **roles)
 
 
 @pytest.fixture(scope="module")
@@ -123,16 +116,11 @@ def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
     model, tokenizer = library.load(exported)
     tokens = jnp.asarray(tokenizer.encode(path.read_text(), marks=False))
     context = model.config.context
-
-    @jax.jit
-    def summed(model):
-        """Over the windows, of which the last may be shorter."""
-        total = 0.0
-        for start in range(0, len(tokens) - 1, context):
-            window = tokens[start : start + context + 1]
-            total += F.token_cross_entropy(model(window[:-1]), window[1:]).sum()
-        return total
-
+    starts = range(0, len(tokens) - 1, context)  # of windows, of which the last may be shorter
+    windows = [tokens[start : start + context + 1] for start in starts]
+    summed = jax.jit(
+        lambda model: sum(F.token_cross_entropy(model(w[:-1]), w[1:]).sum() for w in windows)
+    )
     loss = float(summed(model)) / (len(tokens) - 1)
     assert f"loss {loss:.4f} nats per token, perplexity {math.exp(loss):.3f}" in out
     assert f"{loss / math.log(2):.4f} bits per byte" in out  # a character here is a byte
@@ -140,7 +128,6 @@ def test_the_loss_on_a_text_is_the_models(works, exported, tmp_path):
 
 
 def test_generation_ends_at_the_end_mark(works, exported, tmp_path):
-    config = json.loads((exported / "config.json").read_text())
     model, tokenizer = library.load(exported)
     written = works(f"generate {exported} --prompt d --tokens 30 --greedy").strip("\n")
     end = tokenizer.encode(written[5])[0]
@@ -151,7 +138,6 @@ def test_generation_ends_at_the_end_mark(works, exported, tmp_path):
         (folder / name).write_text(json.dumps(content))
     cut = works(f"generate {folder} --prompt d --tokens 30 --greedy").strip("\n")
     assert cut == "d" + written[1:].split(written[5])[0]
-    assert config["model_type"] == "gpt2"
 
 
 def test_what_a_folder_asks_of_generation_and_does_not_get_is_told(tlite, exported, tmp_path):
@@ -222,14 +208,8 @@ def test_without_the_folder_that_it_came_from_a_run_needs_a_family(
     message = fails(f"export {run} {tmp_path / 'out'}")
     assert "there is no folder" in message
     assert message.endswith("name a --family\n")
+    assert not (tmp_path / "out").exists()
     assert "as a bert model" in works(f"export {run} {tmp_path / 'out'} --family bert")
-
-
-def test_a_long_text_loses_its_last_words_and_not_the_mark_at_its_end(tuned):
-    _, tokenizer = library.load(tuned.run)
-    row = tokenizer.encode_texts(["it was a good film and so good"], 6)[0]
-    assert row[0] == tokenizer.cls_id
-    assert row[-1] == tokenizer.sep_id
 
 
 GENERATOR = """
@@ -322,14 +302,6 @@ def test_a_run_knows_the_arrays_it_started_from(tuned, bert):
     assert len(experiment["pretraining"]["sha256"]) == 64
     with pytest.raises(UserError, match="have changed since the run was made"):
         taken_from(Pretrained(str(bert), "0" * 64), ClassifierConfig(context=6), 2)
-
-
-def test_what_has_no_counterpart_is_refused_with_the_reason(train_without_report, fails, tmp_path):
-    run = train_without_report(
-        f"demo {GPT2} --positions alibi --num-blocks 1 --steps 1 --evaluate-every 1"
-    ).run
-    assert "gpt2 has no positions 'ALiBi'" in fails(f"export {run} {tmp_path / 'out'}")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("begin", "end", "first"), [(1, 2, 1), (None, 2, 2), (1, None, 1)])

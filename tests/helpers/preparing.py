@@ -10,7 +10,7 @@ import numpy as np
 from tlite.data import Corpus
 from tlite.data.documents import Source
 from tlite.data.prepare import Tokenizing, prepare
-from tlite.text.byte_level import ByteTokenizer
+from tlite.text import ByteTokenizer
 
 END = 256
 BYTES = Tokenizing("bytes", lambda texts: ByteTokenizer())

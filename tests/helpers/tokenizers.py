@@ -1,6 +1,23 @@
-"""A tokenizer of bytes as others make it."""
+"""Tokenizers as others make them: of words, of bytes, and with a space before a text."""
+
+from tlite.pretrained import PretrainedTokenizer
 
 TEXT = "hello wörld 漢字 🎉🎉 hello"
+
+
+def words(vocabulary, unknown="[UNK]", around=(), **marks):
+    """A word is a token; what stands around a text are marks, <s> ... </s> say, as Llama's."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    content = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
+    content.pre_tokenizer = pre_tokenizers.Whitespace()
+    if around:
+        content.post_processor = processors.TemplateProcessing(
+            single=f"{around[0]} $A {around[1]}",
+            special_tokens=[(m, vocabulary[m]) for m in around],
+        )
+    content.add_special_tokens(list(marks.values()))
+    return PretrainedTokenizer(content, marks)
 
 
 def byte_level(trained=TEXT):

@@ -19,18 +19,19 @@ transformers.utils.logging.disable_progress_bar()
 torch.set_num_threads(1)  # of models this small
 
 FOLDER = tempfile.TemporaryDirectory()
+# Few values are the defaults: a field that is not read shows in the logits.
 VOCABULARY, PAD = 50, 49
 EAGER = {"vocab_size": VOCABULARY, "attn_implementation": "eager", "pad_token_id": PAD}
 MARKS = EAGER | {"bos_token_id": 1, "eos_token_id": 2}
 LLAMA = MARKS | {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 64,
+    "num_key_value_heads": 2, "head_dim": 12, "max_position_embeddings": 64, "rms_norm_eps": 1e-3,
 }  # fmt: skip
 BERT = MARKS | {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "max_position_embeddings": 40, "num_labels": 3,
+    "max_position_embeddings": 40, "num_labels": 3, "layer_norm_eps": 1e-3,
 }  # fmt: skip
-MODERN = BERT | {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2}
+MODERN = BERT | {"local_attention": 8, "cls_token_id": 1, "sep_token_id": 2, "norm_eps": 1e-3}
 BART = EAGER | {
     "d_model": 32, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4,
     "decoder_attention_heads": 4, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40,
@@ -59,10 +60,12 @@ GEMMA3 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 70.0},
     },
 }
-GEMMA3_YARN = {
-    "rope_parameters": GEMMA3["rope_parameters"] | {"full_attention": YARN["rope_parameters"]}
-}
-GPT2 = MARKS | {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+SCALED_YARN = YARN["rope_parameters"] | {"attention_factor": 1.0}
+GEMMA3_YARN = {"rope_parameters": GEMMA3["rope_parameters"] | {"full_attention": SCALED_YARN}}
+GPT2 = MARKS | {
+    "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "activation_function": "gelu",
+    "layer_norm_epsilon": 1e-3,
+}  # fmt: skip
 DISTILBERT = MARKS | {
     "dim": 32, "hidden_dim": 40, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 40,
     "num_labels": 3,
@@ -114,7 +117,7 @@ HEADS = ("ForMaskedLM", "ForSequenceClassification")
 ROBERTA = BERT | {"pad_token_id": 1, "max_position_embeddings": 42}
 ENCODERS = {}
 for name, stem, settings, endings in [
-    ("bert", "Bert", BERT, (*HEADS, "Model")),
+    ("bert", "Bert", BERT | {"hidden_act": "gelu_new"}, (*HEADS, "Model")),
     ("roberta", "Roberta", ROBERTA, HEADS),
     ("distilbert", "DistilBert", DISTILBERT, HEADS),
     ("modernbert", "ModernBert", MODERN, (*HEADS, "Model")),

@@ -10,7 +10,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tlite.data.reading import read_json
 from tlite.errors import UserError
 from tlite.pretrained import load_pretrained
 from tlite.pretrained.files import stored_arrays, write_arrays
@@ -69,17 +68,15 @@ def test_shards(arrays, library, tmp_path):
     stored = stored_arrays(tmp_path)
     assert stored.keys() == arrays.keys()
     np.testing.assert_array_equal(stored["d"].read(), arrays["d"])
-    for file in ["../part-0.safetensors", "/etc/passwd", "..", "", "a\\b"]:
-        (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": file}}))
-        with pytest.raises(UserError, match="not a file of its folder"):
-            stored_arrays(tmp_path)
-    for content in ["{}", '{"weight_map": {"a": 3}}', "[]", "{", "\0"]:
+    for content, says in [
+        ('{"weight_map": {"a": "../part-0.safetensors", "x": "part-0.safetensors"}}', "no x"),
+        ('{"weight_map": {"a": "part-9.safetensors"}}', "can't read .*part-9"),
+        ('{"weight_map": {"a": ".."}}', "it is a directory"),
+        ('{"weight_map": {"a": 3}}', "its weight_map names no files"),
+        ("{", "is damaged"),
+    ]:
         (tmp_path / INDEX).write_text(content)
-        with pytest.raises(UserError, match="is damaged"):
-            stored_arrays(tmp_path)
-    for name, file in [("x", "part-0.safetensors"), ("a", "part-9.safetensors")]:
-        (tmp_path / INDEX).write_text(json.dumps({"weight_map": {name: file}}))
-        with pytest.raises(UserError, match=r"has no array x|can't read"):
+        with pytest.raises(UserError, match=says):
             stored_arrays(tmp_path)
 
 
@@ -119,40 +116,12 @@ def entry(**changes):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        {"a": entry(data_offsets=[0, 12])},
-        {"a": entry(data_offsets=[8, 16])},
-        {"a": entry(data_offsets=[-8, 0])},
-        {"a": entry(data_offsets=[0])},
-        {"a": entry(data_offsets=[0, 8.0])},
-        {"a": entry(shape=[-2])},
-        {"a": entry(shape=[3])},
-        {"a": entry(shape=[10**30])},
-        {"a": entry(shape=[True, 2])},
-        {"a": entry(shape="2")},
-        {"a": entry(shape=[1], data_offsets=[0, 4])},
-        {"a": entry(), "b": entry()},
-        {"a": entry(dtype=None)},
-        {"a": entry(dtype=["F32"])},
-        {"a": {}},
-        {"a": 3},
-        [],
-        b"",
-        b"\xff\xfe",
-        b"[" * 100_000,
-    ],
+    "content", [{"a": entry(data_offsets=[0, 12])}, {"a": entry(shape=[3])}, {"a": 3}, [], b""]
 )
 def test_damaged_headers(content, tmp_path):
     with pytest.raises(UserError, match="damaged"):
         stored_arrays(header(tmp_path, content))
     assert stored_arrays(header(tmp_path, {"a": entry()}))["a"].read().tolist() == [0, 0]
-
-
-def test_types_that_are_not_known_are_no_damage(tmp_path):
-    header(tmp_path, {"a": entry(dtype="F4", shape=[16])})
-    with pytest.raises(UserError, match="has a as F4: weights are read as F32, F16, BF16 only"):
-        stored_arrays(tmp_path)["a"].read()
 
 
 def test_without_the_library(tmp_path, monkeypatch):
@@ -163,14 +132,7 @@ def test_without_the_library(tmp_path, monkeypatch):
 
 
 def test_named_pipes_are_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "config.json")
-    with pytest.raises(UserError, match="it is a pipe, not a file"):
-        read_json(tmp_path / "config.json")
-    with pytest.raises(UserError, match=r"can't read .*No such file"):
-        read_json(tmp_path / "other.json")
     os.mkfifo(tmp_path / FILE)
-    with pytest.raises(UserError, match="has no weights"):
-        stored_arrays(tmp_path)
     os.mkfifo(tmp_path / "part-0.safetensors")
     (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "part-0.safetensors"}}))
     with pytest.raises(UserError, match="it is a pipe, not a file"):
@@ -187,24 +149,3 @@ def test_every_truncation_is_noticed(arrays, library, tmp_path):
     (tmp_path / FILE).write_bytes(whole + b"\0")
     with pytest.raises(UserError, match="damaged"):
         stored_arrays(tmp_path)
-
-
-def test_flipped_bits_are_noticed_or_harmless(arrays, library, tmp_path):
-    """Whatever happens to the header, there is one sentence or the arrays, but for their names."""
-    del arrays["mask"], arrays["none"]  # which are not read, or of another shape as empty
-    library.save_file(arrays, tmp_path / FILE)
-    whole = (tmp_path / FILE).read_bytes()
-    written = [stored.read() for stored in stored_arrays(tmp_path).values()]
-    random, read = np.random.default_rng(0), 0
-    for _ in range(300):
-        damaged = bytearray(whole)
-        damaged[random.integers(8 + int.from_bytes(whole[:8], "little"))] ^= 1 << random.integers(8)
-        (tmp_path / FILE).write_bytes(damaged)
-        try:
-            found = [stored.read() for stored in stored_arrays(tmp_path).values()]
-        except UserError:
-            continue
-        read += 1
-        for array, expected in zip(found, written, strict=True):
-            np.testing.assert_array_equal(array, expected, strict=True)
-    assert 0 < read < 100

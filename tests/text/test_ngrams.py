@@ -43,12 +43,7 @@ def test_a_text_of_unknown_words_has_room_for_features_and_none_of_them():
     tokenizer = NgramTokenizer.learn(["ab ab", "ab"], 1, 2, 0)
     assert tokenizer.encode_texts(["xyz"], 2).tolist() == [[tokenizer.unknown_id, PADDING, PADDING]]
     assert tokenizer.encode_texts([], 2).shape == (0, 3)
-
-
-def test_without_a_length_there_are_the_words_alone():
-    tokenizer = learned()
-    plain = IndexTokenizer(tokenizer.vocabulary)
-    np.testing.assert_array_equal(tokenizer.encode_texts(TEXTS), plain.encode_texts(TEXTS))
+    assert tokenizer.encode_texts(["ab"]).tolist() == [[1]]  # without a length words alone
 
 
 @pytest.mark.parametrize("least", [1, 2, 3])

@@ -1,5 +1,6 @@
-"""Subwords: learned pieces, ids and back."""
+"""Subwords, of one language and of two: learned pieces, ids and back; BLEU."""
 
+import math
 import unicodedata
 
 import numpy as np
@@ -8,16 +9,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from tlite.text import PADDING, SubwordTokenizer
+from tlite.text import PADDING, PairTokenizer, SubwordTokenizer
+from tlite.text.pairs import END_ID, PAD_ID, START_ID, bleu, exact_match, pad_tokens
+from tlite.text.pairs import SPECIALS as OF_PAIRS
 
 TEXTS = [
     "The lower the tower, the wider the view; the widest tower is the lowest.",
     "She sells sea shells, 10 for 3 coins: cheap!",
     "Un café à Genève? Oui, un grand café.",
 ] * 3
+TARGETS = ["Je höher der Turm, je weiter der Blick.", "Sie verkauft Muscheln, 10 für 3!"] * 3
 SPECIALS = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 KNOWN = "".join(sorted(set("".join(TEXTS).lower())))
 BPE = SubwordTokenizer.train(TEXTS, 90, specials=SPECIALS)
+JOINT, SEPARATE = (PairTokenizer.train(TEXTS, TARGETS, 90, joint=joint) for joint in (True, False))
 
 
 def wordpiece():
@@ -34,8 +39,12 @@ def wordpiece():
 
 WORDPIECE = wordpiece()
 each_tokenizer = pytest.mark.parametrize("tokenizer", [BPE, WORDPIECE], ids=["bpe", "wordpiece"])
+each_pair = pytest.mark.parametrize("pair", [JOINT, SEPARATE], ids=["joint", "separate"])
 known_text = st.text(KNOWN, max_size=20) | st.sampled_from(TEXTS)
 any_text = st.text(st.characters(codec="utf-8"), max_size=20)
+source_text = st.text("".join(sorted(set("".join(TEXTS)))), max_size=20)
+target_text = st.text("".join(sorted(set("".join(TARGETS)))), max_size=20)
+
 
 # There and back
 
@@ -44,12 +53,6 @@ any_text = st.text(st.characters(codec="utf-8"), max_size=20)
 @example("  two spaces")
 def test_bpe_gives_text_of_known_characters_back_in_lower_case(text):
     assert BPE.decode(BPE.encode(text)) == text.lower().lstrip(" ")
-
-
-@given(st.text(KNOWN.upper() + KNOWN, max_size=20).filter(lambda text: not text.startswith(" ")))
-def test_capitals_stay_where_they_are_asked_for(text):
-    tokenizer = SubwordTokenizer.train([KNOWN, KNOWN.upper()], vocabulary_size=100, lowercase=False)
-    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
 
 
 @given(st.lists(st.sampled_from(" ".join(TEXTS).split()), min_size=1).map(" ".join))
@@ -67,41 +70,13 @@ def test_composed_and_decomposed_letters_have_the_same_ids(tokenizer):
 
 
 @each_tokenizer
-@given(any_text)
-def test_any_text_has_ids_of_the_vocabulary_one_for_each_piece(tokenizer, text):
-    ids = tokenizer.encode(text)
-    assert ids.dtype == np.int32
-    assert ids.shape == (len(tokenizer.pieces(text)),)
-    assert ((ids >= 0) & (ids < len(tokenizer))).all()
-    assert [tokenizer.id_of(piece) for piece in tokenizer.pieces(text)] == ids.tolist()
-
-
-@each_tokenizer
-def test_what_is_not_known_is_the_unknown_piece(tokenizer):
-    assert tokenizer.encode("☃").tolist()[-1] == tokenizer.unknown_id
-    assert tokenizer.pieces("☃")[-1] == "[UNK]"
-
-
-@each_tokenizer
-def test_frequent_words_are_fewer_pieces_than_letters(tokenizer):
-    assert len(tokenizer.encode("the tower")) < 5
-
-
-@each_tokenizer
-def test_an_empty_text_has_no_pieces(tokenizer):
-    assert tokenizer.encode("").shape == (0,)
-    assert tokenizer.encode("").dtype == np.int32
-    assert tokenizer.decode(tokenizer.encode("")) == tokenizer.decode([]) == ""
-    assert tokenizer.pieces("") == []
-    assert tokenizer.encode_texts(["", ""]).shape == (2, 0)
-    assert tokenizer.encode_texts(["", ""], 3).tolist() == [[PADDING] * 3] * 2
-    assert tokenizer.encode_texts([]).shape == (0, 0)
-
-
-@each_tokenizer
 @given(st.lists(any_text | known_text, max_size=4), st.none() | st.integers(0, 6))
-def test_ids_of_texts_are_those_of_each_cut_and_filled_up(tokenizer, texts, max_length):
+def test_ids_of_texts_are_those_of_each_and_of_its_pieces(tokenizer, texts, max_length):
     rows = [tokenizer.encode(text).tolist() for text in texts]
+    assert tokenizer.encode_ids(iter(texts)) == rows
+    for text, row in zip(texts, rows, strict=True):
+        assert all(0 <= index < len(tokenizer) for index in row)
+        assert [tokenizer.id_of(piece) for piece in tokenizer.pieces(text)] == row
     width = max(map(len, rows), default=0) if max_length is None else max_length
     for pad_id in (PADDING, 0):
         encoded = tokenizer.encode_texts(iter(texts), max_length, pad_id)
@@ -111,10 +86,20 @@ def test_ids_of_texts_are_those_of_each_cut_and_filled_up(tokenizer, texts, max_
 
 
 @each_tokenizer
+def test_what_is_not_known_is_the_unknown_piece(tokenizer):
+    assert tokenizer.encode("☃").tolist()[-1] == tokenizer.unknown_id
+    assert tokenizer.pieces("☃")[-1] == "[UNK]"
+    with pytest.raises(KeyError, match="zzz"):
+        tokenizer.id_of("zzz")
+
+
+@each_tokenizer
 def test_padding_and_special_pieces_are_not_part_of_a_decoded_text(tokenizer):
     ids = tokenizer.encode("the tower").tolist()
+    assert len(ids) < 5
     begin, end = tokenizer.id_of("[BOS]"), tokenizer.id_of("[EOS]")
     assert tokenizer.decode([PADDING, begin, *ids, end, -7, PADDING]) == "the tower"
+    assert tokenizer.decode(tokenizer.encode("")) == tokenizer.decode([]) == ""
 
 
 # Training
@@ -127,28 +112,15 @@ def test_special_pieces_get_the_first_ids_in_their_order(specials):
     assert tokenizer.unknown_id == specials.index("[UNK]")
 
 
-@each_tokenizer
-def test_a_piece_that_is_not_there_is_a_key_error(tokenizer):
-    with pytest.raises(KeyError, match="zzz"):
-        tokenizer.id_of("zzz")
-
-
-@pytest.mark.parametrize("size", [70, 90, 1000])
-def test_the_vocabulary_is_not_larger_than_it_may_be(size):
-    assert len(SubwordTokenizer.train(TEXTS, size)) <= size
-
-
-def test_every_character_is_kept_however_small_the_vocabulary_should_be():
+def test_the_vocabulary_is_as_large_as_it_may_be_and_keeps_every_character():
+    assert [len(SubwordTokenizer.train(TEXTS, size)) for size in (70, 90)] == [70, 90]
     tokenizer = SubwordTokenizer.train(TEXTS, 10)
     assert all(tokenizer.unknown_id not in tokenizer.encode(text) for text in TEXTS)
 
 
-def test_the_same_texts_give_the_same_tokenizer(tmp_path):
-    contents = set()
-    for _ in range(3):
-        SubwordTokenizer.train(iter(TEXTS), 90).save(tmp_path / "subwords.json")
-        contents.add((tmp_path / "subwords.json").read_text())
-    assert len(contents) == 1
+def test_the_same_texts_give_the_same_tokenizer():
+    contents = [SubwordTokenizer.train(iter(TEXTS), 90).to_dict() for _ in range(3)]
+    assert contents[0] == contents[1] == contents[2]
 
 
 @pytest.mark.parametrize("texts", [[], [""]])
@@ -158,17 +130,112 @@ def test_nothing_to_learn_from_leaves_the_special_pieces(texts):
     assert set(tokenizer.encode("the tower").tolist()) == {tokenizer.unknown_id}
 
 
-# Files
-
-
 @each_tokenizer
 def test_a_saved_tokenizer_comes_back(tmp_path, tokenizer):
     path = tmp_path / SubwordTokenizer.file_name
     tokenizer.save(path)
     loaded = SubwordTokenizer.load(path)
-    assert (len(loaded), loaded.unknown_id) == (len(tokenizer), tokenizer.unknown_id)
-    for text in ["", "☃ the", " The tower, é!", *TEXTS]:
+    assert loaded.to_dict() == tokenizer.to_dict()
+    for text in ["", "☃ the [UNK]", " The tower, é!", *TEXTS]:
         ids = tokenizer.encode(text)
         assert loaded.encode(text).tolist() == ids.tolist()
         assert loaded.decode(ids) == tokenizer.decode(ids)
         assert loaded.pieces(text) == tokenizer.pieces(text)
+
+
+# Pairs
+
+
+def test_joint_pieces_are_one_tokenizer_and_separate_ones_two():
+    assert JOINT.joint
+    assert not SEPARATE.joint
+    assert (len(JOINT), len(SEPARATE.source)) == (90, 90)
+    assert 80 < len(SEPARATE) == len(SEPARATE.target) <= 90
+    assert "[UNK]" in SEPARATE.source.pieces("höher")
+    assert "[UNK]" not in SEPARATE.target.pieces("höher") + JOINT.source.pieces("höher")
+    for side in (JOINT.source, SEPARATE.source, SEPARATE.target):
+        assert [side.piece_of(index) for index in range(4)] == list(OF_PAIRS)
+    assert (PAD_ID, START_ID, END_ID) == (0, 2, 3)
+
+
+def test_lower_case_is_made_where_asked_for():
+    tokenizer = PairTokenizer.train(TEXTS, TARGETS, 80, lowercase=True)
+    (tokens,) = tokenizer.encode_targets(["Der Turm"])
+    assert tokenizer.decode(tokens) == "der turm"
+
+
+@each_pair
+@given(source_text, target_text, target_text)
+def test_texts_of_known_characters_come_back_up_to_their_end(pair, source, target, rest):
+    (tokens,), (first, second) = pair.encode_sources([source]), pair.encode_targets([target, rest])
+    assert tokens.dtype == first.dtype == np.int32
+    assert (first[0], first[-1], tokens[-1]) == (START_ID, END_ID, END_ID)
+    for ids, text, side in ((tokens[:-1], source, pair.source), (first[1:-1], target, pair.target)):
+        assert not set(ids.tolist()) & {0, 1, 2, 3}
+        assert side.decode(ids) == unicodedata.normalize("NFC", text).lstrip(" ")
+    assert pair.decode(np.r_[first, second, PAD_ID]) == pair.decode(first)
+    assert pair.decode(np.r_[first[:-1], PAD_ID, PAD_ID]) == pair.decode(first)
+
+
+@each_pair
+@given(st.lists(any_text, max_size=3))
+def test_each_sentence_is_encoded_alone_as_among_others(pair, texts):
+    for encode in (pair.encode_sources, pair.encode_targets):
+        together = encode(iter(texts))
+        assert [row.tolist() for row in together] == [encode([t])[0].tolist() for t in texts]
+        assert all((row == END_ID).sum() == 1 for row in together)
+
+
+@each_pair
+def test_special_pieces_that_are_typed_are_no_special_pieces(pair):
+    (tokens,) = pair.encode_targets(["[END] Turm [PAD]"])
+    assert (tokens == END_ID).sum() == 1
+    assert not (tokens == PAD_ID).any()
+
+
+def test_rows_are_filled_up_with_padding():
+    rows = [np.array([5, 6], np.int32), np.array([], np.int32)]
+    assert pad_tokens(rows, 3).tolist() == [[5, 6, 0], [0, 0, 0]]
+
+
+@each_pair
+def test_a_saved_pair_comes_back(tmp_path, pair):
+    path = tmp_path / PairTokenizer.file_name
+    pair.save(path)
+    loaded = PairTokenizer.load(path)
+    assert loaded.joint == pair.joint
+    assert loaded.to_dict() == pair.to_dict()
+    (tokens,) = pair.encode_targets(TARGETS[:1])
+    assert loaded.decode(tokens) == TARGETS[0]
+
+
+# BLEU is sacrebleu's, of whole sentences; exact matches are to the letter
+
+REFERENCES = ["The cat sits on the mat.", "It is raining, again!"]
+
+
+def test_bleu_is_the_geometric_mean_of_precisions_with_the_brevity_penalty():
+    pytest.importorskip("sacrebleu")
+    assert bleu(REFERENCES, REFERENCES)[0] == pytest.approx(100)
+    # 6 of 6 words, 5 of 5 pairs, 4 of 4 threes, 3 of 3 fours; 6 words for 7
+    score, _ = bleu(["The cat sits on the mat"], REFERENCES[:1])
+    assert score == pytest.approx(100 * math.exp(1 - 7 / 6))
+    # "dog" for "cat": 6 of 7, 4 of 6, 3 of 5, 2 of 4
+    score, _ = bleu(["The dog sits on the mat."], REFERENCES[:1])
+    assert score == pytest.approx(100 * (6 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** 0.25)
+
+
+def test_lower_case_counts_where_it_is_not_told_to_be_ignored():
+    pytest.importorskip("sacrebleu")
+    shouted = [reference.upper() for reference in REFERENCES]
+    assert bleu(shouted, REFERENCES)[0] < 50
+    score, signature = bleu(shouted, REFERENCES, lowercase=True)
+    assert score == pytest.approx(100)
+    assert "tok:13a" in signature
+    assert "case:lc" in signature
+
+
+def test_exact_matches_are_the_share_that_is_the_same_to_the_letter():
+    assert exact_match(["a", "b ", "c", "D"], ["a", "b", "c", "d"]) == 0.5
+    with pytest.raises(ValueError, match="longer"):
+        exact_match(["a"], ["a", "b"])

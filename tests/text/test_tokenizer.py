@@ -1,12 +1,15 @@
-"""What all tokenizers have: one protocol, words that are not known, files."""
+"""What all tokenizers have: one protocol, padding, words that are not known, files."""
 
+import numpy as np
 import pytest
-from tokenizers import Tokenizer as Content
-from tokenizers import models, pre_tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.helpers.tokenizers import words
 from tlite.errors import UserError
 from tlite.pretrained import PretrainedTokenizer
 from tlite.text import (
+    PADDING,
     ByteTokenizer,
     CharTokenizer,
     IndexTokenizer,
@@ -15,17 +18,14 @@ from tlite.text import (
     PairTokenizer,
     SubwordTokenizer,
     Tokenizer,
+    load_tokenizer,
+    pad,
 )
 
 TEXT = "2 10 3"
 
 
-def pretrained():
-    content = Content(models.WordLevel({"2": 0, "10": 1, "3": 2, "?": 3}, unk_token="?"))
-    content.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PretrainedTokenizer(content, {"unk": "?"})
-
-
+VOCABULARY = {"2": 0, "10": 1, "3": 2, "?": 3}
 EACH = {
     "characters": CharTokenizer(TEXT),
     "bytes": ByteTokenizer(),
@@ -34,9 +34,23 @@ EACH = {
     "n-grams": NgramTokenizer(["2", "10", "3"], ["2\t10"], 2, 0, marks=True),
     "subwords": SubwordTokenizer.train([TEXT], 20),
     "pairs": PairTokenizer.train([TEXT], ["zwei"], 20),
-    "pretrained": pretrained(),
+    "pretrained": words(VOCABULARY, "?", unk="?"),
 }
 each = pytest.mark.parametrize("tokenizer", EACH.values(), ids=EACH)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=6), max_size=5),
+    st.none() | st.integers(0, 8),
+    st.sampled_from([PADDING, 0, 7]),
+    st.sampled_from([list, iter, lambda rows: map(np.array, rows)]),
+)
+def test_rows_come_first_then_padding_up_to_the_length_or_the_longest(rows, length, pad_id, kind):
+    padded = pad(kind(rows), length, pad_id)
+    width = max(map(len, rows), default=0) if length is None else length
+    assert padded.shape == (len(rows), width)
+    assert padded.dtype == np.int32
+    assert padded.tolist() == [(row + [pad_id] * width)[:width] for row in rows]
 
 
 @each
@@ -58,9 +72,7 @@ def test_unknown_words_are_named_once_and_in_order(kind):
 
 
 def test_the_mark_between_texts_is_no_unknown_word():
-    content = pretrained().to_hugging_face().content
-    tokenizer = PretrainedTokenizer(content, {"unk": "?", "eos": "?"})
-    assert tokenizer.unknown_in("2 ?") == []
+    assert words(VOCABULARY, "?", unk="?", eos="?").unknown_in("2 ?") == []
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes", "subwords", "pairs", "pretrained"])
@@ -75,13 +87,17 @@ def test_without_counterpart(kind):
         EACH[kind].to_hugging_face()
 
 
+@pytest.mark.parametrize("kind", ["characters", "bytes", "numbers"])
+def test_a_file_says_its_kind(kind, tmp_path):
+    EACH[kind].save(tmp_path / "tokenizer.json")
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert type(loaded) is type(EACH[kind])
+    assert loaded.to_dict() == EACH[kind].to_dict()
+
+
 JSON = pytest.mark.parametrize("kind", ["characters", "bytes", "numbers", "subwords", "pairs"])
-DAMAGED = ["", "{", "[]", "3", "null", "text", "{}", '{"kind": []}', '{"source": {}}', "[" * 10**5]
-OF_OTHERS = [
-    '{"characters": "a", "unknown": ""}',
-    '{"kind": "numbers", "size": []}',
-    '{"model": 3}',
-]
+DAMAGED = ["", "{", "[]", "3", "null", "{}", '{"kind": []}', '{"source": {}}', "[" * 10**5]
+OF_OTHERS = ['{"characters": "a", "unknown": ""}', '{"model": 3}']
 
 
 @JSON

@@ -23,13 +23,9 @@ vocabularies = st.lists(line, unique=True, max_size=12)
 
 
 @given(any_text)
-def test_a_simple_text_stays_as_it_is(text):
-    assert simplify(simplify(text)) == simplify(text)
-
-
-@given(any_text)
 def test_a_simple_text_has_no_capitals_marks_apostrophes_or_line_ends(text):
     simple = simplify(text)
+    assert simplify(simple) == simple
     assert simple == simple.lower() == unicodedata.normalize("NFC", simple)
     assert not set(simple) & set("'’‘`´\u200d\n\r\u2028\u2029")
     assert not any(unicodedata.category(character) == "Mn" for character in simple)
@@ -39,12 +35,6 @@ def test_a_simple_text_has_no_capitals_marks_apostrophes_or_line_ends(text):
 def test_plain_ascii_is_only_made_lower_case_without_apostrophes_and_line_ends(text):
     expected = text.lower().replace("'", "").replace("`", "")
     assert simplify(text) == expected.replace("\n", " ").replace("\r", " ")
-
-
-@given(st.text(st.sampled_from("aeouAEOUnc'’ \n\u0301\u0308\u0327éÖüÇÅñ")))
-def test_composed_and_decomposed_letters_are_simplified_alike(text):
-    forms = {simplify(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")}
-    assert forms == {simplify(text)}
 
 
 @pytest.mark.parametrize(
@@ -68,32 +58,9 @@ def test_texts_are_simplified(text, simple):
     assert simplify(text) == simple
 
 
-APOSTROPHES = [
-    "APOSTROPHE",
-    "GRAVE ACCENT",
-    "ACUTE ACCENT",
-    "LEFT SINGLE QUOTATION MARK",
-    "RIGHT SINGLE QUOTATION MARK",
-    "SINGLE LOW-9 QUOTATION MARK",
-    "SINGLE HIGH-REVERSED-9 QUOTATION MARK",
-    "MODIFIER LETTER APOSTROPHE",
-    "MODIFIER LETTER TURNED COMMA",
-    "MODIFIER LETTER REVERSED COMMA",
-    "MODIFIER LETTER PRIME",
-    "MODIFIER LETTER VERTICAL LINE",
-    "PRIME",
-    "FULLWIDTH APOSTROPHE",
-    "GREEK VARIA",  # decomposes to a grave accent
-    "GREEK OXIA",
-    "ZERO WIDTH JOINER",
-]
-
-
-@pytest.mark.parametrize("name", APOSTROPHES)
-def test_an_apostrophe_of_any_kind_is_removed(name):
-    text = f"Don{unicodedata.lookup(name)}t"
-    assert simplify(text) == "dont"
-    assert words(text) == ["dont"]
+@pytest.mark.parametrize("mark", "'`´ʹʻʼʽˈ‘’‚‛′＇\u1fef\u1ffd\u200d")  # Greek accents decompose
+def test_an_apostrophe_of_any_kind_is_removed(mark):
+    assert words(f"Don{mark}t") == [simplify(f"Don{mark}t")] == ["dont"]
 
 
 # Words
@@ -105,23 +72,11 @@ def test_words_are_the_runs_of_two_or_more_letters_digits_and_underscores(text):
     assert words(text) == [word for word in spaced.split() if len(word) > 1]
 
 
-@given(any_text)
-def test_words_joined_by_spaces_have_the_same_words(text):
-    assert words(" ".join(words(text))) == words(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "joined"),
-    [
-        ("This coffee from Kenya is really good.", "this coffee from kenya is really good"),
-        ("I don't like it - not a bit!", "dont like it not bit"),
-        ("5 stars, 10/10; snake_case", "stars 10 10 snake_case"),
-        ("good.Bad", "good bad"),
-        (" \n.!? a ", ""),
-    ],
-)
-def test_texts_have_the_words(text, joined):
-    assert " ".join(words(text)) == joined
+def test_the_words_of_texts_by_hand():
+    assert words("I don't like it - not a bit!") == ["dont", "like", "it", "not", "bit"]
+    assert words("5 stars, 10/10; snake_case") == ["stars", "10", "10", "snake_case"]
+    marked = words("I don't: 5/10!! :)", marks=True)
+    assert marked == ["i", "dont", ":", "5", "/", "10", "!", "!", ":", ")"]
 
 
 @given(any_text)
@@ -132,22 +87,14 @@ def test_words_with_marks_leave_out_nothing_but_white_space(text):
     assert words(" ".join(pieces), marks=True) == pieces
 
 
-def test_every_mark_and_every_word_of_one_letter_is_a_piece_with_marks():
-    assert " ".join(words("I don't: 5/10!! :)", marks=True)) == "i dont : 5 / 10 ! ! : )"
-
-
 # Sentences
 
 prose = st.text(st.sampled_from("ab AB.!?,\n\r\t1"))
 
 
 @given(prose | any_text)
-def test_sentences_lose_nothing_but_white_space(text):
+def test_sentences_lose_only_white_space_and_cannot_be_cut_further(text):
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
-
-
-@given(prose | any_text)
-def test_sentences_are_not_blank_have_no_line_end_and_cannot_be_cut_further(text):
     for sentence in sentences(text):
         assert sentence.strip()
         assert not set(sentence) & set("\n\r")
@@ -182,20 +129,6 @@ def test_a_vocabulary_is_ordered_by_the_number_of_texts_then_by_alphabet(corpus,
     assert select_vocabulary(corpus, least) == expected
 
 
-@given(plain_texts, st.randoms())
-def test_a_vocabulary_does_not_depend_on_the_order_of_texts_or_words(corpus, random):
-    texts = [" ".join(random.sample(text.split(), len(text.split()))) for text in corpus]
-    random.shuffle(texts)
-    assert select_vocabulary(iter(texts), 2) == select_vocabulary(corpus, 2)
-
-
-def test_a_word_counts_once_a_text():
-    corpus = ["aa bb bb bb", "cc Aa", "cc CC áa"]
-    assert select_vocabulary(corpus) == ["aa", "cc", "bb"]
-    assert select_vocabulary(corpus, min_document_frequency=2) == ["aa", "cc"]
-    assert select_vocabulary(corpus, 4) == select_vocabulary([]) == []
-
-
 @given(st.lists(any_text, max_size=6), st.booleans())
 def test_every_vocabulary_that_is_selected_can_be_a_tokenizers(corpus, marks):
     vocabulary = select_vocabulary(corpus, marks=marks)
@@ -219,17 +152,8 @@ def test_a_frequency_below_1_is_refused(frequency):
 # Ids
 
 
-@given(vocabularies)
-def test_the_unknown_word_is_added_in_front_unless_it_is_there(vocabulary):
-    tokenizer = IndexTokenizer(vocabulary)
-    expected = vocabulary if "[UNK]" in vocabulary else ["[UNK]", *vocabulary]
-    assert tokenizer.vocabulary == expected
-    assert len(tokenizer) == len(expected)
-    again = IndexTokenizer(tokenizer.vocabulary)
-    assert (again.vocabulary, again.unknown_id) == (expected, tokenizer.unknown_id)
-
-
-def test_an_unknown_word_in_the_vocabulary_keeps_its_place():
+def test_the_unknown_word_is_added_in_front_or_keeps_its_place():
+    assert IndexTokenizer(["aa"]).vocabulary == ["[UNK]", "aa"]
     tokenizer = IndexTokenizer(["aa", "[UNK]", "bb"])
     assert (len(tokenizer), tokenizer.unknown_id) == (3, 1)
     assert tokenizer.encode(["bb", "cc", "aa"]).tolist() == [2, 1, 0]
@@ -284,23 +208,14 @@ def test_tuples_are_sequences_and_batches_too():
     assert tokenizer.encode((("bb", "aa"), ("aa",))).tolist() == [[2, 1], [1, 0]]
 
 
-def test_no_words_have_no_ids():
+def test_no_words_have_no_ids_and_padding_is_no_word():
     tokenizer = IndexTokenizer(["aa"])
     assert tokenizer.encode([]).shape == (0,)
     assert tokenizer.encode([[]]).shape == (1, 0)
     assert tokenizer.decode([]) == []
     assert tokenizer.decode([[], []]) == [[], []]
-
-
-def test_padding_is_no_word_wherever_it_stands():
-    tokenizer = IndexTokenizer(["aa", "bb"])
-    assert tokenizer.decode([PADDING, 1, -7, 2]) == ["aa", "bb"]
-    assert tokenizer.decode([[1, PADDING], [PADDING, PADDING]]) == [["aa"], []]
-
-
-def test_padding_alone_is_no_word():
-    tokenizer = IndexTokenizer(["aa", "bb"])
-    assert tokenizer.decode(PADDING) not in tokenizer.vocabulary
+    assert tokenizer.decode([[1, PADDING], [PADDING, -7]]) == [["aa"], []]
+    assert tokenizer.decode(PADDING) == ""
 
 
 @given(plain_texts, st.none() | st.integers(0, 4), st.booleans())
@@ -315,24 +230,14 @@ def test_texts_become_the_ids_of_their_words_filled_up_with_padding(texts, max_l
         assert tokenizer.pieces(text) == words(text, marks)
 
 
-def test_texts_can_be_filled_up_with_another_id():
-    tokenizer = IndexTokenizer(["good", "bad"])
-    encoded = tokenizer.encode_texts(["Good, bad.", "", "so-so"], 3, tokenizer.unknown_id)
-    assert encoded.tolist() == [[1, 2, 0], [0, 0, 0], [0, 0, 0]]
-
-
-@pytest.mark.parametrize("vocabulary", [["aa", "bb", "aa"], ["[UNK]", "[UNK]"]])
-def test_a_word_that_is_there_twice_is_refused_by_name(vocabulary):
-    with pytest.raises(
-        ValueError, match=rf"'{vocabulary[0]}'.* more than once".replace("[", r"\[")
-    ):
+@pytest.mark.parametrize(
+    ("vocabulary", "says"),
+    [(["aa", "bb", "aa"], "'aa' is in the vocabulary more than once")]
+    + [(["bb", word], "can't be a word") for word in ("", "aa\n", "\r", "a\u2028a", "a\x85")],
+)
+def test_a_word_that_is_there_twice_or_is_no_line_is_refused(vocabulary, says):
+    with pytest.raises(ValueError, match=says):
         IndexTokenizer(vocabulary)
-
-
-@pytest.mark.parametrize("word", ["", "aa\n", "a\na", "\r", "a\u2028a", "a\x85", "\x1c"])
-def test_a_word_that_cannot_be_a_line_is_refused(word):
-    with pytest.raises(ValueError, match="can't be a word"):
-        IndexTokenizer(["bb", word])
 
 
 # Files
@@ -348,17 +253,8 @@ def test_a_saved_tokenizer_comes_back_from_one_word_a_line(tmp_path_factory, voc
     loaded = IndexTokenizer.load(path, marks=True)
     assert loaded.pieces("a!") == ["a", "!"]
     loaded = IndexTokenizer.load(path)
-    assert loaded.pieces("aa!") == ["aa"]
     assert loaded.vocabulary == tokenizer.vocabulary
     assert loaded.encode(vocabulary).tolist() == tokenizer.encode(vocabulary).tolist()
-
-
-@pytest.mark.parametrize("vocabulary", [["aa", "bb"], ["aa", "?", "bb"], ["aa", "[UNK]"]])
-def test_a_saved_tokenizer_with_another_unknown_word_comes_back(tmp_path, vocabulary):
-    tokenizer = IndexTokenizer(vocabulary, unknown="?")
-    tokenizer.save(tmp_path / "vocabulary.txt")
-    loaded = IndexTokenizer.load(tmp_path / "vocabulary.txt", unknown="?")
-    assert (loaded.vocabulary, loaded.unknown_id) == (tokenizer.vocabulary, tokenizer.unknown_id)
 
 
 def test_a_list_of_words_without_a_last_line_end_or_unknown_word_is_a_vocabulary(tmp_path):
@@ -371,13 +267,10 @@ def test_a_list_of_words_without_a_last_line_end_or_unknown_word_is_a_vocabulary
 @pytest.mark.parametrize(
     "content", [b"aa\nbb\naa\n", b"aa\n\nbb\n", b"\n", b"\xff\xfe", b"a\x0bb\n"]
 )
-def test_a_broken_file_is_a_user_error_that_names_it(tmp_path, content):
+def test_a_missing_or_broken_file_is_a_user_error_that_names_it(tmp_path, content):
     path = tmp_path / "vocabulary.txt"
+    with pytest.raises(UserError, match="No such file"):
+        IndexTokenizer.load(path)
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path} is not a vocabulary"):
         IndexTokenizer.load(path)
-
-
-def test_a_missing_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="missing"):
-        IndexTokenizer.load(tmp_path / "missing.txt")

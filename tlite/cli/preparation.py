@@ -11,7 +11,7 @@ from tlite.data.prepare import prepare as write_corpus
 from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
 from tlite.pretrained import learn_bpe
-from tlite.pretrained.tokenizer_files import open_tokenizer
+from tlite.pretrained.tokenizers import open_tokenizer
 from tlite.text import ByteTokenizer, CharTokenizer
 
 LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part

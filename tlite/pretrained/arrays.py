@@ -1,13 +1,20 @@
 """Arrays of tlite as those of Hugging Face, and back, as the tables say."""
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from tlite.pretrained.layers import LAYERS, Table
+from tlite.pretrained.layers import LAYERS
 
-ENDINGS = {"kernel": "weight", "scale": "weight", "table": "weight", "bias": "bias"}
+ENDINGS = {
+    ".kernel": ".weight",
+    ".scale": ".weight",
+    ".table": ".weight",
+    ".bias": ".bias",
+    "": "",  # of a line that names an array
+}
 
 
 def counterparts(family: str, kind: str, names: list[str]) -> dict[str, list[str]]:
@@ -15,37 +22,22 @@ def counterparts(family: str, kind: str, names: list[str]) -> dict[str, list[str
 
     Their names are those of a bare model. What has no counterpart is under "".
     """
-    layers, known, blocks = LAYERS[family], set(names), set()
-    for name in names:
-        blocks |= set(re.findall(r"(?<=\bblocks\.)\d+(?=\.)", name))
+    layers, found, known = LAYERS[family], {}, set(names)
     table = layers.table | layers.heads.get(kind, {})
     for part, lines in layers.variants.items():
         table |= lines if part in " ".join(names) else {}
-    expanded = _expanded(table, sorted(blocks, key=int))
-    found = {name: place for layer in expanded for name, place in _arrays(*layer, known)}
-    places: dict[str, list[str]] = {}
-    order = {name: index for index, name in enumerate(found)}
-    for name in sorted(names, key=lambda name: order.get(name, -1)):
-        places.setdefault(found.get(name, ""), []).append(name)
-    return places
-
-
-def _expanded(table: Table, blocks: list[str]) -> Iterator[tuple[str, str]]:
-    """The (ours, theirs) of each layer that a table names, for every block."""
+    blocks = dict.fromkeys(re.findall(r"\bblocks\.(\d+)\.", " ".join(names)))
     for ours, theirs in table.items():
         stem, _, joined = ours.rpartition(".")
-        for block in blocks if "*" in ours else [""]:
-            for layer in joined.split("+"):
-                name = f"{stem}.{layer}" if stem else layer
-                yield name.replace("*", block), theirs.replace("*", block)
-
-
-def _arrays(ours: str, theirs: str, known: set[str]) -> Iterator[tuple[str, str]]:
-    if ours in known:
-        yield ours, theirs
-    for mine, other in ENDINGS.items():
-        if f"{ours}.{mine}" in known:
-            yield f"{ours}.{mine}", f"{theirs}.{other}"
+        for block, layer in itertools.product(blocks if "*" in ours else [""], joined.split("+")):
+            name = f"{stem}.{layer}".lstrip(".").replace("*", block)
+            for mine, other in ENDINGS.items():
+                if name + mine in known:
+                    found[name + mine] = theirs.replace("*", block) + other
+    places = {"": strange} if (strange := [name for name in names if name not in found]) else {}
+    for name, theirs in found.items():
+        places.setdefault(theirs, []).append(name)
+    return places
 
 
 def to_ours(

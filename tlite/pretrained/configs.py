@@ -1,9 +1,12 @@
 """config.json to a config of tlite, and back, as the tables of fields say."""
 
+import dataclasses
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models import (
     BlocksConfig,
@@ -15,16 +18,7 @@ from tlite.models import (
 )
 from tlite.pretrained.fields import FIELDS
 from tlite.pretrained.layers import LAYERS
-from tlite.pretrained.paths import filled_in, with_fields
-from tlite.pretrained.positions import (
-    BASES,
-    PATTERNS,
-    ROTARY_KEYS,
-    WINDOW_KEYS,
-    read_rotary,
-    read_windows,
-    write_rotary,
-)
+from tlite.pretrained.positions import read_rotary, read_windows, write_rotary
 
 CONFIGS = {
     "generator": GeneratorConfig,
@@ -46,24 +40,33 @@ ACTIVATIONS = {
 }
 POOLING = {"cls": "first", "mean": "mean"}
 FIXED = {
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-    "pruned_heads": ({}, None),
-    "position_embedding_type": ("absolute",),
-    "tie_encoder_decoder": (False,),
-    "quantization_config": (None,),
+    "is_decoder": False,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "use_bidirectional_attention": False,
 }
+"""Fields of theirs of which only this value, or none, is known."""
+
 HARMLESS = re.compile(
     r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|use_(cache|bfloat16)"
-    r"|init\w*_(range|std)|return_dict.*|output_.*|torchscript|attn_implementation|unsloth_fixed"
-    r"|gradient_checkpointing|chunk_size_feed_forward|is_encoder_decoder|\w*dropout\w*"
-    r"|\w+_layerdrop|task_specific_params|finetuning_task|problem_type|\w*label\w*|summary_\w+"
-    r"|tie_word_embeddings|tokenizer_class|prefix|\w+_token_id|(min|max)_length|num_beam\w*"
+    r"|init\w*_(range|std|factor)|return_dict.*|output_.*|torchscript|attn_implementation"
+    r"|unsloth_fixed|gradient_checkpointing|chunk_size_feed_forward|is_encoder_decoder"
+    r"|\w*dropout\w*|\w+_(layer|p)drop|task_specific_params|finetuning_task|problem_type"
+    r"|\w*label\w*|summary_\w+|tokenizer_class|prefix|\w+_token_id|(min|max)_length|num_beam\w*"
     r"|num_return_sequences|do_sample|early_stopping|\w+_penalty|\w*no_repeat_ngram_size"
-    r"|bad_words_ids|(begin_)?suppress_tokens|temperature|top_[kp]|typical_p"
-    r"|remove_invalid_values|cross_attention_hidden_size"
+    r"|bad_words_ids|(begin_)?suppress_tokens|temperature|top_[kp]|typical_p|cache_implementation"
+    r"|remove_invalid_values|cross_attention_hidden_size|force_bos_token_to_be_generated"
+    # Of earlier versions of a family, or without an effect on this one.
+    r"|n_ctx|n_special|predict_special_tokens|reorder_and_upcast_attn|pretraining_tp"
+    r"|is_llama_config|position_embedding_type|directionality|pooler_\w+|sinusoidal_pos_embds"
+    r"|tie_\w+|sparse_pred\w+|reference_compile|deterministic_flash_attn|repad_logits_with_grad"
+    r"|static_position_embeddings|normalize_embedding|extra_pos_embeddings|num_hidden_layers"
+    # Read here and in `positions`, but not by a row of a table.
+    r"|rope_\w+|\w*rotary\w*|\w*sliding_window\w*|layer_types|max_window_layers|local_attention"
+    r"|(global|local)_(rope|attn)_\w+|use_parallel_residual|share_encoder_decoder_embeddings"
+    r"|decoder_vocab_size|feed_forward_proj|dense_act_fn|is_gated_act|scale_decoder_outputs"
 )
-"""Fields of every family that say nothing about what a model computes."""
+"""Fields of theirs that a family need not have in its table."""
 
 FROM_SCRATCH = {
     "generator": ("gpt2", "llama", "gpt_neox"),
@@ -76,6 +79,65 @@ FROM_SCRATCH = {
 
 # Families with a head of its own unless told.
 UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"
+
+
+# The fields of configs and their parts, by dotted paths: "attention.key_heads"
+
+
+def flat(part, prefix: str = "") -> dict[str, Any]:
+    """Every field by its path; of a part the name of its class, then its fields."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(part):
+        value, path = getattr(part, field.name), prefix + field.name
+        if dataclasses.is_dataclass(value) and not is_own(value):
+            found |= {path: type(value).__name__} | flat(value, f"{path}.")
+        else:
+            found[path] = value
+    return found
+
+
+def with_fields(part, values: dict[str, Any]):
+    """The same with other fields, by their paths; a part itself comes before its fields."""
+    own: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            inner.setdefault(name, {})[rest] = value
+        else:
+            own[name] = value
+    for name, fields in inner.items():
+        own[name] = with_fields(own.get(name, getattr(part, name)), fields)
+    return dataclasses.replace(part, **own)
+
+
+def filled_in(config: BlocksConfig) -> dict[str, Any]:
+    """The fields of a config, with what is left open filled in and what has no effect left out."""
+    ours, heads = flat(config), config.width_of_heads
+    tied = ours.get("head.tied") or ours.get("head.embeddings") == "tied"
+    found = {path: config.bias for path in ours if path.endswith("bias")} | {
+        "feed_forward.hidden_width": 4 * config.width,
+        "attention.head_width": heads,
+        "attention.key_heads": config.num_heads,
+        "attention.scale": 1 / math.sqrt(heads),
+        "embedding.scale": config.embedding.factor(config) != 1,
+        "decoder_blocks": config.num_blocks,
+        "head.bias": config.bias and not tied,
+    }
+    ours |= {path: found[path] for path in found.keys() & ours.keys() if ours[path] is None}
+    ours["attention.windows"] = config.windows
+    if ours.get("norm.method") == "rms":
+        ours["norm.bias"] = False
+    if isinstance(positions := config.positions, Rotary):
+        same = positions.local_base == positions.base and not positions.scaling
+        if same or not any(config.windows):
+            ours["positions.local_base"] = None
+        if positions.scaling:
+            ours["positions.scaling.attention_factor"] = positions.scaling.magnitude
+    return ours
+
+
+# In
 
 
 def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
@@ -96,75 +158,59 @@ def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
     raise UserError(f"tlite has no {names[0]}: of {family} it knows {', '.join(fields.endings)}s")
 
 
-def architecture(family: str, kind: str) -> str:
-    """The name of a model's class in transformers."""
-    return FIELDS[family].stem + FIELDS[family].endings[kind][0]
-
-
 def read_config(
-    theirs: dict[str, Any], family: str, kind: str, *, own_head: bool, arrays: Collection[str]
+    theirs: dict[str, Any], family: str, kind: str, arrays: Collection[str]
 ) -> BlocksConfig:
     """Our config of one of theirs.
 
     Args:
-        own_head: whether its output layer is another array than the embedding.
-        arrays: the names of its arrays.
+        arrays: the names of its arrays, which say what is tied.
 
     Raises:
         UserError: a field is missing, or says what tlite doesn't have.
         ValueError, TypeError, LookupError, AttributeError, ArithmeticError: it makes no sense.
     """
-    fields = FIELDS[family]
-    for key, values in (FIXED | fields.fixed).items():
-        if key in theirs and theirs[key] not in values:
+    for key, value in FIXED.items():
+        if theirs.get(key) not in (None, value):
             raise UserError(f"config.json says {key}: {theirs[key]!r}, which tlite doesn't have")
-    ours = fields.constants | ({"pool": fields.pool} if kind == "classifier" else {})
-    for names, targets, default in _rows(family):
-        if names[0] not in theirs and default is ...:
+    ours = dict(FIELDS[family].constants)
+    for names, targets, *default in _rows(family):
+        values = [theirs[name] for name in names if name in theirs] or default
+        if not values:
             raise UserError(f"config.json of a {family} model has no {names[0]}")
-        values = [theirs.get(name, default) for name in names]
         if any(value != values[0] for value in values):
-            raise UserError(f"tlite has no model with different {' and '.join(names)}: {values}")
-        ours |= dict.fromkeys(targets, _read_value(targets[0], values[0]))
+            raise UserError(f"tlite has no model with different {' and '.join(names)}")
+        ours |= dict.fromkeys(targets, _value(targets[0], values[0]))
     if isinstance(ours["positions"], Rotary):
         ours["positions"] = read_rotary(family, theirs)
     ours["attention.windows"] = read_windows(family, theirs)
-    ours |= _special(theirs, family, kind, ours, own_head, arrays)
-    called = {target: names[0] for names, targets, _ in _rows(family) for target in targets}
-    config = with_fields(CONFIGS[kind](), ours, called)
-    sizes = {"pad": "source_vocabulary_size", "start": "vocabulary_size", "end": "vocabulary_size"}
-    for name, of in sizes.items() if kind == "seq2seq" else ():
-        path, index, size = f"symbols.{name}", getattr(config.symbols, name), getattr(config, of)
-        if index is not None and not 0 <= index < size:
-            raise ValueError(f"{called.get(path, path)} {index} is none of {size} tokens")
-    return config
+    ours |= _special(theirs, family, kind, ours, arrays)
+    config = CONFIGS[kind]()
+    has = {field.name for field in dataclasses.fields(config)}
+    return with_fields(config, {p: v for p, v in ours.items() if p.partition(".")[0] in has})
 
 
-def _rows(family: str) -> Iterator[tuple[list[str], list[str], Any]]:
-    for theirs, ours, *default in FIELDS[family].table:
-        yield theirs.split("+"), ours.split("+"), default[0] if default else ...
+def _rows(family: str) -> Iterator[tuple[Any, ...]]:
+    """Of each row the names of theirs, the paths of ours, and the default if there is one."""
+    for theirs, row in FIELDS[family].table.items():
+        ours, *default = [row] if isinstance(row, str) else row
+        yield theirs.split("+"), ours.split("+"), *default
 
 
 def unknown_fields(theirs: dict[str, Any], family: str) -> dict[str, Any]:
     """The fields that tlite doesn't know, where they ask for anything."""
-    fields = FIELDS[family]
-    known = {name for names, _, _ in _rows(family) for name in names}
-    known |= {*fields.others.split(), *FIXED, *fields.fixed}
-    if isinstance(fields.constants["positions"], Rotary):
-        known |= ROTARY_KEYS | {key for key, _ in BASES.get(family, {}).values()}
-    if family in PATTERNS:
-        known |= WINDOW_KEYS | {PATTERNS[family][0]}
+    known = {*FIXED}.union(*(names for names, *_ in _rows(family)))
     return {k: v for k, v in theirs.items() if v and k not in known and not HARMLESS.fullmatch(k)}
 
 
-def _read_value(ours: str, value: Any) -> Any:
-    if ours == "feed_forward.activation":
-        return _activation(value)
+def _value(ours: str, theirs: Any) -> Any:
+    if ours.endswith(".activation"):
+        return _activation(theirs)
+    if ours == "pool.method":
+        return POOLING[theirs]
     if ours == "attention.scale":  # Gemma's query_pre_attn_scalar
-        return value**-0.5
-    if ours == "symbols.end" and isinstance(value, list):
-        return value[0]
-    return float(value) if isinstance(value, int) and ours.endswith(("dropout", "cap")) else value
+        return theirs**-0.5
+    return theirs[0] if ours == "symbols.end" and isinstance(theirs, list) else theirs
 
 
 def _activation(name: str) -> str:
@@ -179,17 +225,9 @@ def says_tied(theirs: dict[str, Any], family: str) -> bool:
 
 
 def class_names(theirs: dict[str, Any]) -> list[str]:
-    """The names of a classifier's classes, if they are given.
-
-    Raises:
-        ValueError, TypeError: they are not the names of classes 0, 1, ...
-    """
+    """The names of a classifier's classes 0, 1, ..., if they are given."""
     given = theirs.get("id2label") or {}
-    if not isinstance(given, dict) or not all(isinstance(name, str) for name in given.values()):
-        raise TypeError("id2label does not name the classes")
-    if sorted(map(int, given)) != list(range(len(given))):
-        raise ValueError(f"id2label names the classes {', '.join(given)}, not 0, 1, ...")
-    return [given[key] for key in sorted(given, key=int)]
+    return [given[str(index)] for index in range(len(given))]
 
 
 def _num_classes(theirs: dict[str, Any]) -> int:
@@ -202,27 +240,24 @@ def _num_classes(theirs: dict[str, Any]) -> int:
     return number
 
 
-def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
+def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
     """The fields of ours that need more than a line of a table."""
-    found = {}
+    found: dict[str, Any] = {}
+    head = f"{LAYERS[family].head}.weight"
+    own_head = head in arrays
     # T5 says that it is not tied where it means that it is not scaled.
     tied = says_tied(theirs, family) or family == "t5"
     if kind in ("generator", "seq2seq") and not own_head and not tied:
-        name = f"{LAYERS[family].head}.weight"
-        raise UserError(f"there is no array {name}, though the head is not tied")
+        raise UserError(f"there is no array {head}, though the head is not tied")
     if kind == "generator":
         found["head.tied"] = not own_head
     if kind == "classifier":
-        found["num_classes"] = _num_classes(theirs)
-    if kind == "masked" and family in ("bert", "distilbert"):
-        found["projection.activation"] = ours["feed_forward.activation"]
+        found |= {"num_classes": _num_classes(theirs), "head_bias": True}
     if family == "gpt_neox" and theirs.get("use_parallel_residual", True):
         raise UserError("tlite has no layers side by side: use_parallel_residual must be false")
     if family == "roberta":
         offset = 2 if theirs.get("pad_token_id") is None else theirs["pad_token_id"] + 1
         found |= {"positions.offset": offset, "context": ours["context"] - offset}
-    if family == "modernbert":
-        found |= _special_modernbert(theirs, kind, ours)
     if kind == "seq2seq":
         found["head.embeddings"] = "shared" if own_head else "tied"
     if family in ("marian", "bart"):
@@ -243,21 +278,7 @@ def _special(theirs, family, kind, ours, own_head, arrays) -> dict[str, Any]:
     return found
 
 
-def _special_modernbert(theirs, kind, ours) -> dict[str, Any]:
-    if theirs.get("layer_norm_eps", ours["norm.epsilon"]) != ours["norm.epsilon"]:
-        raise UserError("tlite has no model with different norm_eps and layer_norm_eps")
-    pooling = theirs.get("classifier_pooling", "cls")
-    if pooling not in POOLING:
-        raise UserError(f"tlite has no pooling {pooling!r}: it knows {', '.join(POOLING)}")
-    path = "pool.projection" if kind == "classifier" else "projection"
-    activation = _activation(theirs.get("classifier_activation", "gelu"))
-    bias = theirs.get("classifier_bias", False)
-    found = {f"{path}.activation": activation, f"{path}.bias": bias}
-    of_kind = {
-        "classifier": {"pool.method": POOLING[pooling], "head_bias": True},
-        "masked": {"head_bias": theirs.get("decoder_bias", True)},
-    }
-    return found | of_kind[kind] if kind in of_kind else {}
+# Out
 
 
 def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]:
@@ -269,7 +290,7 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
     ours = filled_in(config)
     # Else transformers takes those of the family's first model, whose vocabulary was another.
     written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
-    for names, targets, _ in _rows(family):
+    for names, targets, *_ in _rows(family):
         value = ours.get(targets[0])
         if targets[0] == "feed_forward.activation":
             value = _spelled(value)
@@ -287,9 +308,7 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
         written["tie_word_embeddings"] = config.head.tied
     if kind == "classifier":
         written |= labelled(f"LABEL_{index}" for index in range(config.num_classes))
-    if kind == "seq2seq":
-        written |= _write_seq2seq(family, config)
-    return written
+    return written | (_write_seq2seq(family, config) if kind == "seq2seq" else {})
 
 
 def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
@@ -319,17 +338,20 @@ def _spelled(activation: str) -> str:
     return names[activation]
 
 
+def architecture(family: str, kind: str) -> str:
+    """The name of a model's class in transformers."""
+    return FIELDS[family].stem + FIELDS[family].endings[kind][0]
+
+
 def context_field(family: str, config: BlocksConfig) -> dict[str, int]:
     """The fields of theirs that say how long a text may be."""
     offset = config.positions.offset if family == "roberta" else 0
-    named = (names for names, targets, _ in _rows(family) if targets == ["context"])
+    named = (names for names, targets, *_ in _rows(family) if targets == ["context"])
     return dict.fromkeys(next(named), config.context + offset)
 
 
 def labelled(names: Iterable[str]) -> dict[str, Any]:
     """The fields that name the classes of a classifier."""
-    by_index = dict(enumerate(names))
-    return {
-        "id2label": {str(index): name for index, name in by_index.items()},
-        "label2id": {name: index for index, name in by_index.items()},
-    }
+    by_index = {str(index): name for index, name in enumerate(names)}
+    ids = {name: int(index) for index, name in by_index.items()}
+    return {"id2label": by_index, "label2id": ids}

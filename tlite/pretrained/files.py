@@ -1,6 +1,7 @@
 """The files of a Hugging Face folder: JSON, and arrays in safetensors, in which nothing can run."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,9 @@ import numpy as np
 from tlite.data.reading import is_there, read_json
 from tlite.errors import UserError, needs_extra
 
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
-TYPES = {
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-}
+TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,13 @@ def stored_arrays(folder: Path) -> dict[str, Stored]:
     if (folder / NAME).is_file():
         return _entries(folder / NAME)
     if (folder / INDEX).is_file():
-        return _sharded(folder)
+        places = json_of(folder, INDEX).get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
+            raise UserError(f"{folder / INDEX} is damaged: its weight_map names no files")
+        files = {file: _entries(folder / Path(file).name) for file in set(places.values())}
+        if missing := [name for name, file in places.items() if name not in files[file]]:
+            raise UserError(f"{folder / places[missing[0]]} is damaged: it has no {missing[0]}")
+        return {name: files[file][name] for name, file in places.items()}
     if any(folder.glob("*.bin")) or any(folder.glob("*.ckpt")):
         raise UserError(
             f"{folder} has its weights in pickles only, which tlite never reads as they can run "
@@ -85,20 +89,6 @@ def stored_arrays(folder: Path) -> dict[str, Stored]:
             "model.save_pretrained(folder, safe_serialization=True)"
         )
     raise UserError(f"{folder} has no weights: there is neither {NAME} nor {INDEX} in it")
-
-
-def _sharded(folder: Path) -> dict[str, Stored]:
-    places = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(p, str) for p in places.values()):
-        raise UserError(f"{folder / INDEX} is damaged: its weight_map names no files")
-    files = {}
-    for file in dict.fromkeys(places.values()):
-        if file != Path(file).name or file in ("", "..") or "\\" in file:
-            raise UserError(f"{folder / INDEX} names {file!r}, which is not a file of its folder")
-        files[file] = _entries(folder / file)
-    if missing := next((name for name, file in places.items() if name not in files[file]), None):
-        raise UserError(f"{folder / places[missing]} is damaged: it has no array {missing}")
-    return {name: files[file][name] for name, file in places.items()}
 
 
 def _entries(path: Path) -> dict[str, Stored]:

@@ -6,7 +6,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from tlite.data.reading import read_json
 from tlite.errors import UserError
 from tlite.models import BlocksConfig, make_model
-from tlite.models.parameters import parameter_names
+from tlite.models.parameters import by_name
 from tlite.pretrained.arrays import counterparts, to_ours
 from tlite.pretrained.configs import (
     class_names,
@@ -26,14 +26,13 @@ from tlite.pretrained.configs import (
     read_config,
     says_tied,
     unknown_fields,
+    with_fields,
 )
-from tlite.pretrained.files import TYPES, Stored, download, json_of, stored_arrays
+from tlite.pretrained.files import HUB_NAME, TYPES, Stored, download, json_of, stored_arrays
 from tlite.pretrained.layers import LAYERS
-from tlite.pretrained.paths import with_fields
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.terminal import printable
 
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 GENERATION = "generation_config.json"
 NEW_HEAD = re.compile(r"(projection|projection_norm|head)\.\w+")
 
@@ -70,16 +69,9 @@ class Pretrained:
 
     @property
     def end_ids(self) -> list[int]:
-        """The tokens that end a text.
-
-        Raises:
-            UserError: the folder names something else.
-        """
+        """The tokens that end a text."""
         given = self.generation.get("eos_token_id", self.fields.get("eos_token_id"))
-        ids = given if isinstance(given, list) else [] if given is None else [given]
-        if not all(type(index) is int for index in ids):
-            raise UserError(f"{self.folder} says eos_token_id: {given!r}, which is no token")
-        return ids
+        return given if isinstance(given, list) else [] if given is None else [given]
 
 
 def is_pretrained(name: str | Path) -> bool:
@@ -88,12 +80,12 @@ def is_pretrained(name: str | Path) -> bool:
     `runs/first` has that form too: where there is a folder `runs`, it is a path.
     """
     path = Path(name)
-    if os.path.exists(path):
-        try:
-            return "model_type" in read_json(path / "config.json")
-        except UserError:
-            return False
-    return bool(HUB_NAME.fullmatch(str(name))) and not os.path.exists(path.parent)
+    if not os.path.exists(path):
+        return bool(HUB_NAME.fullmatch(str(name))) and not os.path.exists(path.parent)
+    try:
+        return "model_type" in read_json(path / "config.json")
+    except UserError:
+        return False
 
 
 def local_folder(name: str | Path) -> Path:
@@ -126,92 +118,77 @@ def load_pretrained(
             is damaged.
     """
     folder = local_folder(name)
-    theirs = read_json(folder / "config.json")
+    theirs, generation = read_json(folder / "config.json"), json_of(folder, GENERATION)
     with _understood(folder):
         family, kind = kind_of(theirs)
     if num_classes is not None:
         if "classifier" not in LAYERS[family].heads:
             raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
-        kind, theirs = "classifier", theirs | labelled(f"LABEL_{i}" for i in range(num_classes))
-        for other in ("num_labels", "problem_type"):  # which speak of another head
-            theirs.pop(other, None)
+        kind, of_head = "classifier", ("num_labels", "problem_type")  # of the head that was there
+        theirs = {field: value for field, value in theirs.items() if field not in of_head}
+        theirs |= labelled(f"LABEL_{i}" for i in range(num_classes))
+        rng = jax.random.key(0) if rng is None else rng
+    else:
+        rng = None
     stored = _canonical(folder, family, theirs)
-    generation = json_of(folder, GENERATION)
     with _understood(folder):
-        config = _config(theirs, family, kind, stored, generation)
+        config = read_config(theirs, family, kind, stored)
+        first = (theirs | generation).get("forced_bos_token_id")
+        if kind == "seq2seq" and first is not None:
+            config = with_fields(config, {"symbols.first": first})
         abstract = abstract_model(config)
-    _tell_unknown(folder, unknown_fields(theirs, family))
-    told = Pretrained(folder, family, kind, theirs, config, generation=generation)
-    rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
-    arrays, told = _read_all(told, stored, shapes_of(abstract), rng)
-    model = jax.tree.unflatten(jax.tree.structure(abstract), arrays)
-    tokenizer, reason = _tokenizer(folder)
-    if tokenizer is not None:
-        tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
-    return model, tokenizer, replace(told, no_tokenizer=reason)
-
-
-def _tell_unknown(folder: Path, fields: dict[str, Any]) -> None:
-    if fields:
-        said = ", ".join(f"{name} ({value!r})" for name, value in fields.items())
+    if unknown := unknown_fields(theirs, family):
+        said = ", ".join(f"{field} ({value!r})" for field, value in unknown.items())
         warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {said}"
         print(printable(warning), file=sys.stderr)
+    arrays, kept, new = _arrays_of((folder, family, kind), stored, config, shapes_of(abstract), rng)
+    model = jax.tree.unflatten(jax.tree.structure(abstract), arrays)
+    dtype = max(TYPES, key=[array.dtype for array in stored.values()].count)
+    try:
+        tokenizer, reason = PretrainedTokenizer.load(folder), ""
+        tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
+    except UserError as error:
+        tokenizer, reason = None, str(error)
+    told = folder, family, kind, theirs, config, dtype, kept, new, generation, reason
+    return model, tokenizer, Pretrained(*told)
 
 
-def _config(
-    theirs: dict[str, Any],
-    family: str,
-    kind: str,
+def _arrays_of(
+    source: tuple[Path, str, str],
     stored: dict[str, Stored],
-    generation: dict[str, Any],
-) -> BlocksConfig:
-    own_head = f"{LAYERS[family].head}.weight" in stored
-    config = read_config(theirs, family, kind, own_head=own_head, arrays=stored)
-    first = (theirs | generation).get("forced_bos_token_id")
-    if kind != "seq2seq" or first is None:
-        return config
-    if type(first) is not int or not 0 <= first < config.vocabulary_size:
-        raise ValueError(f"forced_bos_token_id can't be {first!r}")
-    return with_fields(config, {"symbols.first": first})
-
-
-def _read_all(
-    told: Pretrained,
-    stored: dict[str, Stored],
+    config: BlocksConfig,
     shapes: dict[str, tuple[int, ...]],
     rng: jax.Array | None,
-) -> tuple[list[jax.Array], Pretrained]:
-    """Our arrays in the order of `shapes`, and what is told of those that are left.
+) -> tuple[list[jax.Array], dict[str, np.ndarray], tuple[str, ...]]:
+    """Our arrays in the order of `shapes`; theirs that are left; the names of those that are drawn.
 
     Args:
-        rng: draws a new head; without it the folder's is taken, and nothing may be left.
+        source: the folder, its family and the kind of model.
+        rng: draws a new head; without it the folder's is taken, and nothing strange may be left.
     """
-    folder, family, kind = told.folder, told.family, told.kind
-    types = [of.dtype for of in stored.values()]
-    arrays: dict[str, jax.Array] = {}
-    left, new = dict(stored), []
-    for source, names in counterparts(family, kind, list(shapes)).items():
-        of = {name: shapes[name] for name in names}
-        may_be_new = rng is not None and all(map(NEW_HEAD.fullmatch, names))
-        if source in left and not (may_be_new and names[0].startswith("head.")):
-            arrays |= _read(told, source, left.pop(source), of)
-        elif may_be_new:
-            arrays |= {name: _fresh(name, shape, rng) for name, shape in of.items()}
+    folder, family, kind = source
+    arrays, new, left = {}, [], dict(stored)
+    for theirs, names in counterparts(family, kind, list(shapes)).items():
+        of_head = rng is not None and all(map(NEW_HEAD.fullmatch, names))
+        if of_head and (theirs not in left or names[0].startswith("head.")):
+            arrays |= {name: _fresh(name, shapes[name], rng) for name in names}
             new += names
+        elif theirs not in left:
+            raise UserError(f"{folder} has no array {theirs}, which its config.json asks for")
         else:
-            raise UserError(f"{folder} has no array {source}, which its config.json asks for")
-    kept = [n for n in left if rng is None and re.fullmatch(LAYERS[family].kept, n)]
-    strange = [name for name in left if name not in kept]  # with a new head, those of the old one
-    if strange and rng is None:
-        raise UserError(
-            f"{folder} has an array that a {family} {kind} has no place for: {strange[0]}"
-        )
-    return [arrays[name] for name in shapes], replace(
-        told,
-        dtype=max(TYPES, key=types.count),
-        kept={name: np.array(left[name].read(), np.float32) for name in kept},
-        new=tuple(new),
-    )
+            array, of = left.pop(theirs), {name: shapes[name] for name in names}
+            try:
+                parts = to_ours(family, theirs, array.read(), of, config.width_of_heads)
+            except ValueError as error:
+                asked = f"{error}, which its config.json asks for"
+                raise UserError(f"{folder} has {array.name} of {asked}") from error
+            arrays |= {n: jnp.asarray(np.array(p, np.float32, order="C")) for n, p in parts.items()}
+    left = {} if rng is not None else left  # else of the old head
+    if strange := [name for name in left if not re.fullmatch(LAYERS[family].kept, name)]:
+        no_place = f"has an array that a {family} {kind} has no place for"
+        raise UserError(f"{folder} {no_place}: {strange[0]}")
+    kept = {name: np.array(array.read(), np.float32) for name, array in left.items()}
+    return [arrays[name] for name in shapes], kept, tuple(new)
 
 
 @contextlib.contextmanager
@@ -233,8 +210,7 @@ def abstract_model(config: BlocksConfig):
 
 def shapes_of(model) -> dict[str, tuple[int, ...]]:
     """The shape of each array of a model, by name."""
-    leaves = jax.tree.leaves(model)
-    return {n: leaf.shape for n, leaf in zip(parameter_names(model), leaves, strict=True)}
+    return {name: leaf.shape for name, leaf in by_name(model).items()}
 
 
 def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, Stored]:
@@ -243,51 +219,23 @@ def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, S
     A head that is said to be untied is no copy, even if it is equal.
     """
     layers, stored = LAYERS[family], {}
-    copies = layers.copies if theirs.get("share_encoder_decoder_embeddings", True) else {}
-    untied = not says_tied(theirs, family)
-    copies = {a: b for a, b in copies.items() if not (untied and a == f"{layers.head}.weight")}
     for name, array in stored_arrays(folder).items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
         name = name.removeprefix(layers.prefix)
         if not re.fullmatch(layers.ignored, name):
             stored[name] = array
+    copies = dict(layers.copies) if theirs.get("share_encoder_decoder_embeddings", True) else {}
+    if not says_tied(theirs, family):
+        copies.pop(f"{layers.head}.weight", None)
     for copy, name in copies.items():
         if copy in stored and name not in stored:
             stored[name] = stored.pop(copy)
-        elif copy in stored and _same(stored[copy], stored[name]):
+        elif copy in stored and np.array_equal(stored[copy].read(), stored[name].read()):
             del stored[copy]
     return stored
-
-
-def _same(a: Stored, b: Stored) -> bool:
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        return False
-    return np.array_equal(a.read(), b.read())
-
-
-def _read(
-    told: Pretrained, source: str, stored: Stored, shapes: dict[str, tuple[int, ...]]
-) -> dict[str, jax.Array]:
-    """Our arrays, in float32, of one of theirs."""
-    try:
-        parts = to_ours(told.family, source, stored.read(), shapes, told.config.width_of_heads)
-    except ValueError as error:
-        raise UserError(
-            f"{told.folder} has {stored.name} of {error}, which its config.json asks for"
-        ) from error
-    return {
-        name: jnp.asarray(np.array(part, np.float32, order="C")) for name, part in parts.items()
-    }
 
 
 def _fresh(name: str, shape: tuple[int, ...], rng: jax.Array) -> jax.Array:
     if name.endswith("kernel"):
         return 0.02 * jax.random.normal(jax.random.fold_in(rng, zlib.crc32(name.encode())), shape)
     return jnp.ones(shape) if name.endswith("scale") else jnp.zeros(shape)
-
-
-def _tokenizer(folder: Path) -> tuple[PretrainedTokenizer | None, str]:
-    try:
-        return PretrainedTokenizer.load(folder), ""
-    except UserError as error:
-        return None, str(error)

@@ -11,7 +11,8 @@ from tlite.models.config import MOST_BLOCKS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # Keys of each kind of scaling, and the fields of ours.
-SCALINGS = {
+SCALINGS: dict[str, dict[str, str]] = {
+    "default": {},
     "linear": {"factor": "factor"},
     "llama3": {
         "factor": "factor",
@@ -32,7 +33,6 @@ BASES = {
     "gemma3_text": {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 1e4)},
     "modernbert": {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 1e4)},
 }
-ROTARY_KEYS = {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"}
 # The keys of version 4 for the base and the part of a head that is turned, and the part's default.
 NAMES = {"gpt_neox": ("rotary_emb_base", "rotary_pct", 0.25)}
 # Which blocks have a window where `layer_types` does not say: by a number n, its key and default.
@@ -44,7 +44,6 @@ PATTERNS: dict[str, tuple[str, int, Callable[[int, int], bool]]] = {
     "gemma3_text": ("sliding_window_pattern", 6, lambda block, n: (block + 1) % n > 0),
     "modernbert": ("global_attn_every_n_layers", 3, lambda block, n: block % n > 0),
 }
-WINDOW_KEYS = {"sliding_window", "use_sliding_window", "layer_types", "_sliding_window_pattern"}
 DEFAULT_WINDOW = 4096
 
 
@@ -83,14 +82,12 @@ def _one(parameters: dict[str, Any], context: int) -> Rotary:
     base = float(parameters.pop("rope_theta"))
     if (part := parameters.pop("partial_rotary_factor", 1.0)) != 1:
         raise UserError(f"tlite rotates whole heads: partial_rotary_factor {part} is not known")
-    if kind != "default" and kind not in SCALINGS:
+    if kind not in SCALINGS:
         raise UserError(f"tlite knows no rotary positions of type {kind!r}")
-    if kind == "yarn":
-        _yarn_factors(parameters, context)
-    keys = SCALINGS.get(kind, {})
+    keys = SCALINGS[kind]
     given = {key: value for key, value in parameters.items() if value is not None}
-    if unknown := [key for key in given if key not in keys]:
-        raise UserError(f"rotary positions of type {kind!r}: tlite doesn't know {unknown[0]}")
+    if unknown := given.keys() - keys:
+        raise UserError(f"rotary positions of type {kind!r}: tlite doesn't know {sorted(unknown)}")
     if kind == "default":
         return Rotary(base)
     fields = {keys[key]: value for key, value in given.items()}
@@ -99,19 +96,6 @@ def _one(parameters: dict[str, Any], context: int) -> Rotary:
     if "factor" not in fields:
         raise UserError(f"rotary positions of type {kind!r} have no factor")
     return Rotary(base, scaling=RotaryScaling(kind, **fields))
-
-
-def _yarn_factors(parameters: dict[str, Any], context: int) -> None:
-    """Resolve what may be left to be inferred (transformers, `_compute_yarn_parameters`)."""
-    if not parameters.pop("truncate", True):
-        raise UserError("tlite rounds the range that YaRN scales: truncate false is not known")
-    original = parameters.get("original_max_position_embeddings") or context
-    if parameters.get("factor") is None:
-        parameters["factor"] = context / original
-    scales = parameters.pop("mscale", None), parameters.pop("mscale_all_dim", None)
-    if parameters.get("attention_factor") is None and all(scales):
-        factor = RotaryScaling("yarn", parameters["factor"]).magnitude - 1
-        parameters["attention_factor"] = (scales[0] * factor + 1) / (scales[1] * factor + 1)
 
 
 def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
@@ -127,18 +111,15 @@ def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
 
 
 def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
-    """Our windows of attention."""
+    """Our windows of attention, one a block; none where no block has one."""
     if family not in PATTERNS:
         return ()
     check_size("num_hidden_layers", blocks := theirs["num_hidden_layers"], MOST_BLOCKS)
+    window = theirs.get("sliding_window", DEFAULT_WINDOW)
     if family == "modernbert":
         window = theirs.get("local_attention", 128) // 2 + 1
-    else:
-        window = theirs.get("sliding_window", DEFAULT_WINDOW)
     if family.startswith("qwen") and not theirs.get("use_sliding_window", False):
         window = None
-    if type(window) is not int and window is not None:
-        raise TypeError(f"a window can't be {window!r}")
     key, default, pattern = PATTERNS[family]
     number = theirs.get(key, theirs.get("_" + key, default))
     types = theirs.get("layer_types")
@@ -147,12 +128,4 @@ def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
     if len(types) != blocks or not set(types) <= {FULL, SLIDING}:
         raise UserError(f"layer_types must name {FULL} or {SLIDING} for each layer, not {types}")
     windows = tuple((window or 0) if kind == SLIDING else 0 for kind in types)
-    return shortest(windows) if any(windows) else ()
-
-
-def shortest(windows: tuple[int, ...]) -> tuple[int, ...]:
-    """The shortest beginning that, repeated, gives them all."""
-    for period in range(1, len(windows) + 1):
-        if all(window == windows[i % period] for i, window in enumerate(windows)):
-            return windows[:period]
-    return windows
+    return windows if any(windows) else ()

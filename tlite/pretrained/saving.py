@@ -1,34 +1,58 @@
-"""Models of tlite as folders that `transformers` opens."""
+"""Models of tlite as folders that `transformers` opens: which family has them, and its files."""
 
+import functools
 import json
+import math
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
+from tlite.config import is_own
 from tlite.errors import UserError, disk_errors
-from tlite.models import MODELS, BlocksConfig, Sinusoidal
-from tlite.models.parameters import parameter_names
+from tlite.models import (
+    MODELS,
+    BlocksConfig,
+    ClassifierConfig,
+    Learned,
+    Relative,
+    Rotary,
+    Sinusoidal,
+)
+from tlite.models.parameters import by_name
+from tlite.models.parts import WORDS
 from tlite.pretrained.arrays import counterparts, to_theirs
 from tlite.pretrained.configs import (
     CONFIGS,
+    FROM_SCRATCH,
     architecture,
     context_field,
+    filled_in,
+    flat,
     labelled,
+    read_config,
     says_tied,
+    write_config,
 )
 from tlite.pretrained.files import NAME, TYPES, write_arrays
 from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model, shapes_of
 from tlite.pretrained.layers import LAYERS
-from tlite.pretrained.matching import described, differences, read_again, tied
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.text import Tokenizer
 
 DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
+# Fields of ours that change training only, or how the same is computed; and one that others say.
+TRAINING = {
+    "dropout", "feed_forward.dropout", "embedding.word_dropout", "embedding.deviation",
+    "attention.function", "attention.rows", "head.product", "attention.zero_output",
+    "feed_forward.zero_output", "loop.scan", "loop.remat", "bias",
+    "symbols.pad", "symbols.start", "symbols.end", "symbols.first",
+}  # fmt: skip
+
+# What decides of fields that the data fills.
+INSTEAD = {"wide.word_rows": "--word-ngrams 0", "wide.character_rows": "--character-ngrams 0"}
 
 
 def save_pretrained(
@@ -59,10 +83,14 @@ def save_pretrained(
     """
     folder, kind = Path(folder), _kind(model)
     original = original if original and original.kind == kind and not family else None
-    as_it_was = partial(_as_it_was, model.config, original)
-    anew = partial(described, model.config, kind, family)
-    steps = as_it_was if original else anew, partial(_converted, tokenizer)
-    (family, theirs, target), tokenizer = _all_of(*steps)
+    (family, theirs, target), tokenizer = _both(
+        lambda: (
+            _as_it_was(model.config, original)
+            if original
+            else described(model.config, kind, family)
+        ),
+        lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
+    )
     theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
     arrays, kept = _filled(model, target), original.kept if original else {}
     dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
@@ -73,8 +101,8 @@ def save_pretrained(
     return family
 
 
-def _all_of(*steps: Callable[[], Any]) -> list[Any]:
-    """What each step returns; what several refuse is one sentence, so that all can be mended."""
+def _both(*steps: Callable[[], Any]) -> list[Any]:
+    """What each step returns; what both refuse is one sentence, so that all can be mended."""
     results, refusals = [], []
     for step in steps:
         try:
@@ -103,10 +131,7 @@ def _as_it_was(
     if has_head and says_tied(theirs, family) != tied(config):
         theirs["tie_word_embeddings"] = tied(config)
     bias = kind != "seq2seq" or bool(original.config.head.bias)
-    target = read_again(theirs, family, kind, config, bias)
-    if changed := differences(target, config):
-        raise UserError(f"{changed[0]} is no longer what {original.folder} has: name a family")
-    return family, theirs, target
+    return family, theirs, read_again(theirs, family, kind, config, bias)
 
 
 def _write_fields(
@@ -129,10 +154,6 @@ def _kind(model) -> str:
     raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
 
-def _converted(tokenizer: Tokenizer | None) -> PretrainedTokenizer | None:
-    return None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face())
-
-
 def _marks(theirs: dict[str, Any], tokenizer: PretrainedTokenizer | None) -> dict[str, Any]:
     """The marks that the tokenizer has and the config does not say."""
     if tokenizer is None:
@@ -147,8 +168,7 @@ def _marks(theirs: dict[str, Any], tokenizer: PretrainedTokenizer | None) -> dic
 def _filled(model, target: BlocksConfig) -> dict[str, Any]:
     """The arrays of a model as those of one with the target's config, which computes the same."""
     config = model.config
-    arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
-    filled = {}
+    arrays, filled = by_name(model), {}
     for name, shape in shapes_of(abstract_model(target)).items():
         if name in arrays:
             array = arrays.pop(name)
@@ -187,8 +207,6 @@ def _split_columns(name: str, array) -> np.ndarray:
 
 def _fits(arrays: dict[str, Any], dtype: str) -> bool:
     """Whether the type holds all numbers exactly."""
-    if dtype == "F32":
-        return True
     values = map(np.asarray, arrays.values())
     return all(np.array_equal(v, v.astype(TYPES[dtype]).astype(np.float32)) for v in values)
 
@@ -218,3 +236,124 @@ def _theirs(
         sides = ("encoder", "decoder")
         found |= {full(f"{side}.embed_tokens.weight"): shared for side in sides}
     return found
+
+
+# Which family has a model, and in which fields it differs
+
+
+def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
+    """The fields in which two models differ, but for what arrays can make up for.
+
+    So biases, which can be zeros, a table of segments or of positions that were computed, rows of
+    it that nobody reads, and what a table is multiplied by if it is not the head's as well.
+    """
+    ours, theirs = filled_in(config), filled_in(other)
+    made_up = {name for name in ours if name.endswith("bias") and ours[name] is False}
+    made_up |= {n for n in ("embedding.segments", "positions.offset") if not ours.get(n)}
+    if isinstance(config.positions, Sinusoidal) and (
+        isinstance(other.positions, Learned) and getattr(other.positions, "split", True)
+    ):
+        made_up |= {name for name in ours if name.startswith("positions")}
+    if ours.get("norm.method") != theirs.get("norm.method"):
+        made_up.add("norm.bias")  # goes with the method
+    untied = not tied(config) or type(config) in (BlocksConfig, ClassifierConfig)
+    if ours["embedding.scale"] and untied:
+        made_up.add("embedding.scale")
+
+    def same(a: Any, b: Any) -> bool:
+        both = isinstance(a, float) and isinstance(b, float | int)
+        return math.isclose(a, b, rel_tol=1e-6) if both else a == b
+
+    # A field that the other does not have is of a part that differs.
+    names = [name for name in ours if name in theirs and name not in made_up | TRAINING]
+    return [name for name in names if not same(ours[name], theirs[name])]
+
+
+def natural_family(kind: str, config: BlocksConfig) -> str:
+    """The family that a model of tlite's is written as, by its positions, norms and gates."""
+    if kind == "generator":
+        if not isinstance(config.positions, Rotary):
+            return "gpt2"
+        ours = flat(config)
+        return "llama" if ours["norm.method"] == "rms" or ours["feed_forward.gated"] else "gpt_neox"
+    if kind == "seq2seq":
+        return {Learned: "bart", Relative: "t5"}.get(type(config.positions), "marian")
+    return "bert"
+
+
+def described(
+    config: BlocksConfig, kind: str, family: str | None = None
+) -> tuple[str, dict[str, Any], BlocksConfig]:
+    """The family, the fields of config.json, and our config of these.
+
+    Raises:
+        UserError: the family does not have this model.
+    """
+    if own := [n for n, part in flat(config).items() if callable(part) or is_own(part)]:
+        raise UserError(f"a model with a part of your own ({own[0]}) has no counterpart")
+    family = family or natural_family(kind, config)
+    if family not in FROM_SCRATCH.get(kind, ()):
+        known = ", ".join(FROM_SCRATCH[kind])
+        raise UserError(f"a {kind} is not written as {family}: choose one of {known}")
+    try:
+        fields = write_config(family, kind, config)
+        back = read_again(fields, family, kind, config)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"the model has no counterpart in {family}: {error}") from error
+    return family, fields, back
+
+
+def read_again(
+    fields: dict[str, Any], family: str, kind: str, config: BlocksConfig, bias: bool = True
+) -> BlocksConfig:
+    """Our config of fields that describe one of ours.
+
+    Args:
+        bias: whether the head of an encoder-decoder has one.
+
+    Raises:
+        UserError: they don't describe it.
+    """
+    head = f"{LAYERS[family].head}.weight"
+    arrays = ["final_logits_bias"] * bias + [head] * (not tied(config))
+    back = read_config(fields, family, kind, arrays)
+    if wrong := differences(config, back):
+        says = ", ".join(f"{name} {filled_in(config)[name]!r}" for name in wrong)
+        raise UserError(
+            f"the model has no counterpart in transformers: {family} has no {says}; "
+            f"train with {options_of(back, wrong)}"
+        )
+    return back
+
+
+def options_of(config: BlocksConfig, names: list[str]) -> str:
+    """The options that give an experiment's model these fields of a config."""
+    options = []
+    for path, value in flat(config).items():
+        *outer, name = path.split(".")
+        field = type(functools.reduce(getattr, outer, config)).__dataclass_fields__[name]
+        of_part = any(path.startswith(f"{part}.") for part in names)
+        if path in names or (of_part and value != field.default):
+            options.append(_option(path, value, field.type is bool))
+    return " ".join(filter(None, options))
+
+
+def _option(path: str, value: Any, is_switch: bool) -> str:
+    outer, _, name = path.replace("_", "-").rpartition(".")
+    dotted = f"--{outer}." if outer else "--"
+    if path in INSTEAD:
+        return INSTEAD[path]
+    if is_switch:
+        return f"{dotted}{'' if value else 'no-'}{name}"
+    if path == "positions":
+        value = next(w for w, part in WORDS[path].items() if type(part).__name__ == value)
+    if path == "pool.projection":  # any of its numbers, which follow, makes it
+        return ""
+    words = value if isinstance(value, tuple) else [value]
+    return " ".join([dotted + name, *map(str, words)])
+
+
+def tied(config: BlocksConfig) -> bool:
+    """Whether the output layer, if there is one, is the embedding."""
+    head = getattr(config, "head", None)
+    return getattr(head, "tied", True) and getattr(head, "embeddings", "tied") == "tied"

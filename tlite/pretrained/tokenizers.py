@@ -1,5 +1,6 @@
 """The tokenizer of a Hugging Face folder, through the `tokenizers` library; and tlite's as one."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Iterable
@@ -8,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from tlite.data.reading import is_there
 from tlite.errors import UserError, disk_errors, needs_extra
-from tlite.pretrained.files import json_of
-from tlite.text import PADDING, HuggingFace, Tokenizer, pad
-from tlite.text.byte_level import END, byte_pairs, parts
-from tlite.text.tokenizer import encoding_by_library, read_by_library
+from tlite.pretrained.files import HUB_NAME, download, json_of
+from tlite.text.subwords import END, byte_pairs, parts
+from tlite.text.tokenizer import PADDING, Tokenizer, encoding_by_library, pad, read_by_library
 
 FILE, CONFIG, MAP = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-FILES = FILE, "vocab.json", "merges.txt", "vocab.txt"  # what says the pieces, of those there are
 ROLES = "pad", "bos", "eos", "unk", "mask", "cls", "sep"
 AT_ONCE = 16  # parts of a long text
+ENDS = END, "</s>", "<eos>", "<|end_of_text|>"  # marks that end a text, where nothing says which
 
 
 class PretrainedTokenizer(Tokenizer):
@@ -33,8 +34,6 @@ class PretrainedTokenizer(Tokenizer):
     limit: int = 2**31
     """Above all ids that may be given: the rows of the embedding, where it is known."""
     pad_id: int | None
-    bos_id: int | None
-    eos_id: int | None
     unk_id: int | None
     mask_id: int | None
     cls_id: int | None
@@ -43,8 +42,9 @@ class PretrainedTokenizer(Tokenizer):
     def __init__(self, tokenizer, marks: dict[str, str], settings: dict[str, Any] | None = None):
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        self._tokenizer, self.settings = tokenizer, settings or {}
-        self.marks = {role: token for role, token in marks.items() if token and role in ROLES}
+        self._tokenizer = tokenizer
+        self.settings = {"clean_up_tokenization_spaces": False} if settings is None else settings
+        self.marks = marks
         for role in ROLES:
             token = self.marks.get(role)
             setattr(self, f"{role}_id", None if token is None else tokenizer.token_to_id(token))
@@ -54,23 +54,30 @@ class PretrainedTokenizer(Tokenizer):
         """That of a folder, or of a tokenizer.json.
 
         Raises:
-            UserError: it is damaged, missing, or of a kind that has to be converted first.
+            UserError: it is damaged, or missing.
         """
         path = Path(path)
         if path.is_file() and path.name != FILE:  # of another model's folder, for all we know
-            return cls(read_by_library(path), {})
+            return cls(read_by_library(path), {}, {})
         folder = path if path.is_dir() else path.parent
-        tokenizer = _open(folder)
+        if not (folder / FILE).is_file():
+            raise UserError(
+                f"{folder} has no {FILE}: make one with transformers, "
+                "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder); "
+                "of Marian, which can't have one, encode texts with transformers' MarianTokenizer"
+            )
+        tokenizer = read_by_library(folder / FILE)
         settings, theirs, marks = json_of(folder, CONFIG), json_of(folder, "config.json"), {}
         for content, role in itertools.product((json_of(folder, MAP), settings), ROLES):
             token = content.get(f"{role}_token")
             token = token.get("content") if isinstance(token, dict) else token
-            marks |= {role: token} if isinstance(token, str) else {}
+            marks |= {role: token} if token else {}
         for role in ROLES:
             index = theirs.get(f"{role}_token_id")
             index = index[0] if isinstance(index, list) and index else index
-            if role not in marks and isinstance(index, int) and 0 <= index < 2**31:
-                marks[role] = tokenizer.id_to_token(index)
+            known = isinstance(index, int) and 0 <= index < 2**31
+            if known and (token := tokenizer.id_to_token(index)):
+                marks.setdefault(role, token)
         return cls(tokenizer, marks, settings)
 
     def __len__(self) -> int:
@@ -92,9 +99,8 @@ class PretrainedTokenizer(Tokenizer):
         Raises:
             UserError: a part of the text has no token, or one that is not below `limit`.
         """
-        with encoding_by_library():
-            encoding = self._tokenizer.encode(text, add_special_tokens=marks)
-        return np.array(self._checked(encoding), np.int32)
+        ((ids, _),) = self._encode_all([text], marks)
+        return np.array(ids, np.int32)
 
     def encode_long(self, text: str) -> np.ndarray:
         """Ids (N,) of a text that may have hundreds of megabytes, without marks.
@@ -108,9 +114,8 @@ class PretrainedTokenizer(Tokenizer):
         theirs = isinstance(rule, pre_tokenizers.ByteLevel) and self._tokenizer.normalizer is None
         if not theirs or rule.add_prefix_space or not rule.use_regex:
             return self.encode(text, marks=False)
-        rows, left = [], list(parts(text))[::-1]
-        while left:
-            some = [left.pop() for _ in range(min(AT_ONCE, len(left)))]
+        rows, left = [], parts(text)
+        while some := list(itertools.islice(left, AT_ONCE)):
             found = self._tokenizer.encode_batch_fast(some, add_special_tokens=False)
             rows += [np.array(encoding.ids, np.int32) for encoding in found]
         return np.concatenate(rows)
@@ -140,21 +145,23 @@ class PretrainedTokenizer(Tokenizer):
             max_length = 1
         return pad(rows, max_length, pad_id)
 
-    def _encode_all(self, texts: Iterable[str]) -> list[tuple[list[int], list[int]]]:
-        """The ids of each text, and which of them are marks."""
-        with encoding_by_library():
-            encodings = self._tokenizer.encode_batch(list(texts))
-        return [(self._checked(of), of.special_tokens_mask) for of in encodings]
+    def _encode_all(
+        self, texts: Iterable[str], marks: bool = True
+    ) -> list[tuple[list[int], list[int]]]:
+        """The ids of each text, and which of them are marks.
 
-    def _checked(self, encoding) -> list[int]:
-        """Its ids. Of an id past the embedding's table the vector would be NaN."""
-        if (largest := max(encoding.ids, default=0)) >= self.limit:
-            piece = encoding.tokens[encoding.ids.index(largest)]
-            raise UserError(
-                f"the tokenizer gives the token {piece!r} the id {largest}, but the model has "
-                f"{self.limit} tokens only"
-            )
-        return encoding.ids
+        Of an id past the embedding's table the vector would be NaN.
+        """
+        with encoding_by_library():
+            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=marks)
+        for encoding in encodings:
+            if (largest := max(encoding.ids, default=0)) >= self.limit:
+                piece = encoding.tokens[encoding.ids.index(largest)]
+                raise UserError(
+                    f"the tokenizer gives the token {piece!r} the id {largest}, but the model has "
+                    f"{self.limit} tokens only"
+                )
+        return [(encoding.ids, encoding.special_tokens_mask) for encoding in encodings]
 
     def decode(self, tokens) -> str:
         """The text of ids (T,), without marks and padding."""
@@ -192,8 +199,8 @@ class PretrainedTokenizer(Tokenizer):
         of_library = isinstance(other, PretrainedTokenizer)
         return of_library and self._tokenizer.get_vocab() == other._tokenizer.get_vocab()
 
-    def to_hugging_face(self) -> HuggingFace:
-        return HuggingFace(self._tokenizer, self.marks, self.settings)
+    def to_hugging_face(self) -> tuple[Any, ...]:
+        return self._tokenizer, self.marks, self.settings
 
     def save(self, path: str | Path, **changes) -> None:
         """tokenizer.json and tokenizer_config.json in a folder, or tokenizer.json at a path.
@@ -234,54 +241,43 @@ def learn_bpe(texts: Iterable[str], pieces: int = 8000):
     )
     content.train_from_iterator((part for text in texts for part in parts(text)), trainer)
     content.encode_special_tokens = True  # the mark typed in a text is no end of it
-    settings = {"clean_up_tokenization_spaces": False}
-    return PretrainedTokenizer(content, {"bos": END, "eos": END}, settings)
+    return PretrainedTokenizer(content, {"bos": END, "eos": END})
 
 
-def _open(folder: Path):
-    """The folder's tokenizer.json, or what its older files say."""
-    if (folder / FILE).is_file():
-        return read_by_library(folder / FILE)
-    family = json_of(folder, "config.json").get("model_type")
-    try:
-        if family == "gpt2" and all((folder / f).is_file() for f in FILES[1:3]):
-            return _of_gpt2(folder)
-        if family in ("bert", "distilbert") and (folder / "vocab.txt").is_file():
-            return _of_bert(folder)
-    except UserError:
-        raise
-    except Exception as error:  # the library raises plain Exception
-        raise UserError(f"the tokenizer in {folder} is damaged: {error}") from error
-    if family == "marian":
-        raise UserError(
-            f"{folder} has Marian's SentencePiece tokenizer, which tlite can't read: encode its "
-            "texts with transformers' MarianTokenizer"
-        )
-    raise UserError(
-        f"{folder} has no {FILE}: make one with transformers, "
-        "AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)"
-    )
+def open_tokenizer(name: str | Path, sha256: str = "") -> tuple[PretrainedTokenizer, str]:
+    """The tokenizer of a tokenizer.json, of its folder or of a name on the hub; and its SHA-256.
+
+    It puts no marks around a text, and takes those that are typed in one as letters: a text
+    can't end itself.
+
+    Raises:
+        UserError: there is none, it is damaged, or not the one of this SHA-256.
+    """
+    path, name = Path(name), str(name)
+    if not (name and (path.is_dir() or is_there(path))):
+        on_hub = HUB_NAME.fullmatch(name) or path.name == name
+        if not (name and on_hub) or path.suffix in (".json", ".txt"):
+            raise UserError(f"there is no tokenizer {name!r}: name a tokenizer.json, or its folder")
+        path = download(name, "tokenizer", [FILE, CONFIG, MAP, "config.json"])
+    tokenizer = PretrainedTokenizer.load(path)
+    file = path / FILE if path.is_dir() else path
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if sha256 not in ("", digest):
+        raise UserError(f"the tokenizer {name} has changed: its SHA-256 is {digest}, not {sha256}")
+    return plain(tokenizer), digest
 
 
-def _of_gpt2(folder: Path):
-    with needs_extra("text"):
-        from tokenizers import models
-    vocabulary, merges = models.BPE.read_file(*(str(folder / f) for f in FILES[1:3]))
-    tokenizer = byte_pairs(vocab=vocabulary, merges=merges)
-    tokenizer.add_special_tokens([END])
-    return tokenizer
+def plain(tokenizer: PretrainedTokenizer) -> PretrainedTokenizer:
+    """The tokenizer without marks around a text; those typed in one are letters.
 
-
-def _of_bert(folder: Path):
-    with needs_extra("text"):
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-    pieces = models.WordPiece.read_file(str(folder / "vocab.txt"))
-    tokenizer = Tokenizer(models.WordPiece(vocab=pieces, unk_token="[UNK]"))
-    lowercase = json_of(folder, CONFIG).get("do_lower_case", True)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("[SEP]", "[CLS]")]
-    tokenizer.post_processor = processors.BertProcessing(*marks)
-    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    return tokenizer
+    A text begins with the mark that has ended the one before.
+    """
+    content, marks = tokenizer._tokenizer, dict(tokenizer.marks)
+    content.post_processor = None
+    content.encode_special_tokens = True  # not kept in a file
+    known = (mark for mark in ENDS if content.token_to_id(mark) is not None)
+    if "eos" not in marks and (end := next(known, None)):
+        marks["eos"] = end
+    if "eos" in marks:
+        marks["bos"] = marks["eos"]
+    return PretrainedTokenizer(content, marks, tokenizer.settings)

@@ -29,7 +29,7 @@ from tlite.experiment import (
 from tlite.models import BlocksConfig, GeneratorConfig, Head
 from tlite.models.parameters import parameter_names
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
-from tlite.pretrained.paths import filled_in, with_fields
+from tlite.pretrained.configs import filled_in, with_fields
 from tlite.recipes.loading import open_model
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
 from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches

@@ -17,7 +17,7 @@ from tlite.data.manifest import PartFiles
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.pretrained.tokenizer_files import open_tokenizer, plain
+from tlite.pretrained.tokenizers import open_tokenizer, plain
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
 from tlite.text.tokenizer import read_saved
 from tlite.training.feed import StreamedFeed

@@ -1,13 +1,12 @@
 """Sequences of neighbouring words and characters, as features of a text beside its words."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tlite.errors import UserError
-from tlite.text.padding import PADDING, pad
+from tlite.text.tokenizer import PADDING, pad, read_text
 from tlite.text.words import IndexTokenizer, select_vocabulary, simplify, words
 
 BETWEEN_WORDS = "\t"  # n-grams of characters have none
@@ -19,19 +18,16 @@ def ngrams(text: str, most_words: int, most_characters: int, marks: bool = False
     Those of words are joined by a tab. Those of characters run over the simplified text, its
     spaces included, with one space for each gap and at either end.
     """
-    pieces = words(text, marks)
-    found = [
-        BETWEEN_WORDS.join(pieces[start : start + size])
-        for size in range(2, most_words + 1)
-        for start in range(len(pieces) - size + 1)
-    ]
     letters = f" {' '.join(simplify(text).split())} "
-    found += [
-        letters[start : start + size]
-        for size in range(2, most_characters + 1)
-        for start in range(len(letters) - size + 1)
-    ]
-    return found
+    of_words = (BETWEEN_WORDS.join(run) for run in _runs(words(text, marks), most_words))
+    return [*of_words, *_runs(letters, most_characters)]
+
+
+def _runs(sequence: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """The neighbours in a sequence, 2 at a time, then 3, up to the most."""
+    for size in range(2, most + 1):
+        for start in range(len(sequence) - size + 1):
+            yield sequence[start : start + size]
 
 
 def is_of_words(ngram: str) -> bool:
@@ -128,11 +124,9 @@ class NgramTokenizer(IndexTokenizer):
     ) -> "NgramTokenizer":
         """What `save` wrote."""
         vocabulary = IndexTokenizer.load(path, marks=marks).vocabulary
-        file = Path(path).with_name(cls.ngrams_file)
-        try:
-            lines = file.read_text(encoding="utf-8").split("\n")[:-1]
+
+        def make(text: str) -> "NgramTokenizer":
+            lines = text.split("\n")[:-1]
             return cls(vocabulary, lines, most_words, most_characters, marks=marks)
-        except OSError as error:
-            raise UserError(f"can't read {file}: {error.strerror}") from error
-        except ValueError as error:  # no UTF-8, or an n-gram twice
-            raise UserError(f"{file} has no n-grams, one a line: {error}") from error
+
+        return read_text(Path(path).with_name(cls.ngrams_file), make, "n-grams, one a line")

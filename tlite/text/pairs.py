@@ -1,4 +1,4 @@
-"""Subwords for both sides of a translation, learned together or apart."""
+"""Sentences and their translations: subwords of both sides, learned together or apart; BLEU."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from tlite.errors import needs_extra
-from tlite.text.padding import pad
 from tlite.text.subwords import SubwordTokenizer
-from tlite.text.tokenizer import HuggingFace, Tokenizer
+from tlite.text.tokenizer import Tokenizer, pad
 
 SPECIALS = ("[PAD]", "[UNK]", "[START]", "[END]")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
@@ -41,11 +40,10 @@ class PairTokenizer(Tokenizer):
         Args:
             pieces: of both sides together if `joint` ("joint BPE"), else of each.
         """
+        texts = [[*sources, *targets]] if joint else [sources, targets]
         settings = {"vocabulary_size": pieces, "lowercase": lowercase, "specials": SPECIALS}
-        if joint:
-            tokenizer = SubwordTokenizer.train([*sources, *targets], **settings)
-            return cls(tokenizer, tokenizer)
-        return cls(*(SubwordTokenizer.train(t, **settings) for t in (sources, targets)))
+        sides = [SubwordTokenizer.train(side, **settings) for side in texts]
+        return cls(sides[0], sides[-1])
 
     @property
     def joint(self) -> bool:
@@ -66,9 +64,8 @@ class PairTokenizer(Tokenizer):
 
     def encode_targets(self, texts: Iterable[str]) -> list[np.ndarray]:
         """For each target [START], its pieces and [END]."""
-        return [
-            np.r_[START_ID, ids, END_ID].astype(np.int32) for ids in self.target.encode_ids(texts)
-        ]
+        rows = self.target.encode_ids(texts)
+        return [np.r_[START_ID, ids, END_ID].astype(np.int32) for ids in rows]
 
     def decode(self, tokens) -> str:
         """The target sentence (T,) up to its end, without special pieces."""
@@ -84,18 +81,16 @@ class PairTokenizer(Tokenizer):
         """The pieces of a source."""
         return self.source.pieces(text, max_length)
 
-    def to_hugging_face(self) -> HuggingFace:
+    def to_hugging_face(self) -> tuple[Any, ...]:
         """The subwords of both sides, with [END] after each text."""
         if not self.joint:
             return super().to_hugging_face()
         with needs_extra("text"):
-            from tokenizers import processors
-        content = self.source.to_hugging_face().content
-        content.post_processor = processors.TemplateProcessing(
-            single="$A [END]", special_tokens=[("[END]", END_ID)]
-        )
-        roles = {"pad": PAD_ID, "unk": UNKNOWN_ID, "bos": START_ID, "eos": END_ID}
-        return HuggingFace(content, {role: SPECIALS[index] for role, index in roles.items()}, {})
+            from tokenizers.processors import TemplateProcessing
+        content, _ = self.source.to_hugging_face()
+        end = [("[END]", END_ID)]
+        content.post_processor = TemplateProcessing(single="$A [END]", special_tokens=end)
+        return content, dict(zip(("pad", "unk", "bos", "eos"), SPECIALS, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         sides = {"source": self.source.to_dict()}
@@ -111,3 +106,24 @@ class PairTokenizer(Tokenizer):
 def pad_tokens(rows: Sequence[np.ndarray], length: int | None = None) -> np.ndarray:
     """The rows, filled up with [PAD]: int32 (B, T)."""
     return pad(rows, length, PAD_ID)
+
+
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], *, lowercase: bool = False
+) -> tuple[float, str]:
+    """Corpus BLEU (0 to 100) of whole, untokenised sentences, and sacrebleu's signature.
+
+    sacrebleu tokenises both sides itself (13a), and names in its signature how BLEU was computed.
+    With `lowercase` it is the figure that papers on Multi30k call lower-cased and tokenised.
+    """
+    with needs_extra("text"):
+        from sacrebleu.metrics import BLEU
+    metric = BLEU(lowercase=lowercase, tokenize="13a")
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return score, str(metric.get_signature())
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Share of the hypotheses that are the reference, to the letter."""
+    pairs = list(zip(hypotheses, references, strict=True))
+    return sum(hypothesis == reference for hypothesis, reference in pairs) / len(pairs)

@@ -1,13 +1,18 @@
-"""Subwords learned from a text, through the `tokenizers` library: byte-pair merges."""
+"""Subwords through the `tokenizers` library: byte-pair merges of letters, or of bytes."""
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tlite.errors import needs_extra
-from tlite.text.tokenizer import HuggingFace, Tokenizer
+from tlite.text.tokenizer import Tokenizer
+
+END = "<|endoftext|>"  # GPT-2's mark between documents
+PART = 2**20  # characters of a part of a long text
+LINE_END = re.compile(r"(?<=\S)\n")
 
 
 class SubwordTokenizer(Tokenizer):
@@ -37,24 +42,16 @@ class SubwordTokenizer(Tokenizer):
             specials: get the first ids, in this order; the unknown piece "[UNK]" is one of them.
         """
         with needs_extra("text"):
-            from tokenizers import (
-                Tokenizer,
-                decoders,
-                models,
-                normalizers,
-                pre_tokenizers,
-                trainers,
-            )
+            from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+            from tokenizers.trainers import BpeTrainer
         tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
         splits = [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
         tokenizer.decoder = decoders.Metaspace()
         steps = [normalizers.NFC()] + [normalizers.Lowercase()] * lowercase
         tokenizer.normalizer = normalizers.Sequence(steps)
-        trainer = trainers.BpeTrainer(
-            vocab_size=vocabulary_size, special_tokens=list(specials), show_progress=False
-        )
-        tokenizer.train_from_iterator(texts, trainer)
+        settings = {"special_tokens": list(specials), "show_progress": False}
+        tokenizer.train_from_iterator(texts, BpeTrainer(vocab_size=vocabulary_size, **settings))
         return cls(tokenizer)
 
     def __len__(self) -> int:
@@ -70,9 +67,7 @@ class SubwordTokenizer(Tokenizer):
         Raises:
             KeyError: there is no such piece.
         """
-        if (index := self._tokenizer.token_to_id(piece)) is None:
-            raise KeyError(piece)
-        return index
+        return self._tokenizer.get_vocab()[piece]
 
     def piece_of(self, index: int | np.integer) -> str:
         return self._tokenizer.id_to_token(int(index))
@@ -93,9 +88,9 @@ class SubwordTokenizer(Tokenizer):
     def to_dict(self) -> dict[str, Any]:
         return json.loads(self._tokenizer.to_str())
 
-    def to_hugging_face(self) -> HuggingFace:
+    def to_hugging_face(self) -> tuple[Any, ...]:
         content = type(self._tokenizer).from_str(self._tokenizer.to_str())
-        return HuggingFace(content, {"unk": "[UNK]", "pad": "[UNK]"}, {})
+        return content, {"unk": "[UNK]", "pad": "[UNK]"}
 
     @classmethod
     def from_dict(cls, content: Any) -> "SubwordTokenizer":
@@ -105,3 +100,30 @@ class SubwordTokenizer(Tokenizer):
             return cls(Tokenizer.from_str(json.dumps(content)))
         except Exception as error:  # the library raises plain Exception
             raise ValueError(str(error)) from error
+
+
+def byte_pairs(**pieces: Any):
+    """Byte-pair encoding of bytes, as GPT-2's: a `tokenizers.Tokenizer`.
+
+    Args:
+        pieces: those of `tokenizers.models.BPE`; without them they can be learned.
+    """
+    with needs_extra("text"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    content = Tokenizer(models.BPE(**pieces))
+    content.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    content.decoder = decoders.ByteLevel()
+    return content
+
+
+def parts(text: str, size: int = PART) -> Iterator[str]:
+    """A long text in parts of about `size` characters, whose pieces are those of the whole.
+
+    GPT-2's rule cuts a text before the spaces between words in any case; so do we, before a line's
+    end that follows a letter or mark.
+    """
+    begin = 0
+    while end := LINE_END.search(text, begin + size):
+        yield text[begin : end.start()]
+        begin = end.start()
+    yield text[begin:]

@@ -1,30 +1,61 @@
-"""What every tokenizer of tlite has."""
+"""What every tokenizer has, with padding and the text of ids as they come."""
 
 import contextlib
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from tlite.errors import UserError, needs_extra
-from tlite.text.padding import PADDING, pad
-from tlite.text.stream import Stream
 
+PADDING = -1  # no token has this id, so what is padding can be seen in the ids themselves
+BROKEN = "\N{REPLACEMENT CHARACTER}"  # what part of a character is decoded to
 T = TypeVar("T")
 
 
-class HuggingFace(NamedTuple):
-    """What transformers needs to know of a tokenizer."""
+def pad(rows: Iterable[Sequence[int] | np.ndarray], length: int | None, pad_id: int) -> np.ndarray:
+    """The rows, filled up with `pad_id` to `length` or the longest row: int32 (B, T)."""
+    rows = list(rows)
+    if length is None:
+        length = max(map(len, rows), default=0)
+    padded = np.full((len(rows), length), pad_id, np.int32)
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row[:length]
+    return padded
 
-    content: Any
-    """A `tokenizers.Tokenizer`."""
-    marks: dict[str, str]
-    """The tokens of the roles pad, bos, eos, unk, mask, cls and sep."""
-    settings: dict[str, Any]
-    """What tokenizer_config.json says besides."""
+
+class Stream:
+    """Ids one after another as text, of which no piece ends within a character.
+
+    Args:
+        decode: the text of ids.
+        prompt: the ids before the first: what follows may begin with a space because of them.
+    """
+
+    def __init__(self, decode: Callable[[list[int]], str], prompt=()):
+        self._decode, self._ids = decode, []
+        self._told = 0  # of these ids: they are decoded with those that follow, as a whole text is
+        self.push(prompt)
+
+    def push(self, tokens) -> str:
+        """The text that is certain now; what is missing comes with later ids."""
+        return "".join(map(self._step, np.asarray(tokens).reshape(-1).tolist()))
+
+    def _step(self, token: int) -> str:
+        self._ids.append(int(token))
+        text = self.finish()
+        if not text or text.endswith(BROKEN):
+            return ""
+        self._ids = self._ids[self._told :]
+        self._told = len(self._ids)
+        return text
+
+    def finish(self) -> str:
+        """What is left once no id follows."""
+        return self._decode(self._ids)[len(self._decode(self._ids[: self._told])) :]
 
 
 @runtime_checkable
@@ -76,7 +107,7 @@ class Tokenizer(Protocol):
         self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
     ) -> np.ndarray:
         """The ids of each text (B, T), cut to `max_length`; past a text's end is `pad_id`."""
-        return pad([ids[:max_length] for ids in self.encode_ids(texts)], max_length, pad_id)
+        return pad(self.encode_ids(texts), max_length, pad_id)
 
     def pieces(self, text: str, max_length: int | None = None) -> list[str]:
         """The pieces of a text as they are shown to a reader, cut as `encode_texts` does it."""
@@ -103,8 +134,10 @@ class Tokenizer(Protocol):
         """Bytes of text that each token stands for (V,), where that does not depend on the text."""
         return None
 
-    def to_hugging_face(self) -> HuggingFace:
-        """The tokenizer as one of transformers, with the same ids.
+    def to_hugging_face(self) -> tuple[Any, ...]:
+        """What a `tlite.pretrained.PretrainedTokenizer` with the same ids is made of.
+
+        A `tokenizers.Tokenizer`, and its tokens of the roles pad, bos, eos, unk, mask, cls and sep.
 
         Raises:
             UserError: there is no such.
@@ -116,7 +149,7 @@ class Tokenizer(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """What is saved, where that is JSON."""
-        raise NotImplementedError
+        return {"kind": self.kind}
 
     @classmethod
     def from_dict(cls, content: Any) -> "Tokenizer":
@@ -125,7 +158,9 @@ class Tokenizer(Protocol):
         Raises:
             ValueError, LookupError, TypeError, AttributeError: the content is none of it.
         """
-        raise NotImplementedError
+        if content["kind"] != cls.kind:
+            raise ValueError(content["kind"])
+        return cls(**{name: value for name, value in content.items() if name != "kind"})
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to a file."""
@@ -142,18 +177,24 @@ class Tokenizer(Protocol):
         return read_saved(path, cls.from_dict)
 
 
-def read_saved(path: str | Path, make: Callable[[Any], T]) -> T:
-    """What `make` makes of the JSON in a tokenizer's file.
+def read_text(path: str | Path, make: Callable[[str], T], what: str) -> T:
+    """What `make` makes of the text in a file.
 
     Raises:
-        UserError: the file can't be read, or has something else in it.
+        UserError: the file can't be read, or it is not `what` it should be.
     """
     try:
-        return make(json.loads(Path(path).read_text(encoding="utf-8")))
+        return make(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror}") from error
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is not a tokenizer that tlite has saved") from error
+        raise UserError(f"{path} is not {what}: {error}") from error
+
+
+def read_saved(path: str | Path, make: Callable[[Any], T]) -> T:
+    """What `make` makes of the JSON in a tokenizer's file; errors are those of `read_text`."""
+    what = "a tokenizer that tlite has saved"
+    return read_text(path, lambda text: make(json.loads(text)), what)
 
 
 def read_by_library(path: str | Path):

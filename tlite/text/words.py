@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tlite.errors import UserError
-from tlite.text.padding import pad
-from tlite.text.tokenizer import Tokenizer
+from tlite.text.tokenizer import Tokenizer, pad, read_text
 
 WORD = re.compile(r"\w\w+\b")
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
@@ -151,10 +149,7 @@ class IndexTokenizer(Tokenizer):
     def load(
         cls, path: str | Path, unknown: str = "[UNK]", marks: bool = False
     ) -> "IndexTokenizer":
-        try:
-            lines = Path(path).read_text(encoding="utf-8").split("\n")
-            return cls(lines[:-1] if lines[-1] == "" else lines, unknown, marks)
-        except OSError as error:
-            raise UserError(f"can't read {path}: {error.strerror}") from error
-        except ValueError as error:  # no UTF-8, or its words can't be a vocabulary
-            raise UserError(f"{path} is not a vocabulary, one word a line: {error}") from error
+        def make(text: str) -> "IndexTokenizer":
+            return cls(text.removesuffix("\n").split("\n"), unknown, marks)
+
+        return read_text(path, make, "a vocabulary, one word a line")
