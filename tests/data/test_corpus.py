@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +13,14 @@ from hypothesis import strategies as st
 from tests.helpers.complaints import complaint
 from tlite.config import from_dict, to_dict
 from tlite.data import Corpus, places
-from tlite.data.corpus import Tokens
-from tlite.data.manifest import (
+from tlite.data.corpus import (
     NAME,
     TYPES,
     CorpusTokenizer,
     Manifest,
     PartFiles,
     TokenFile,
+    Tokens,
     dtype_for,
     read_manifest,
     write_manifest,
@@ -121,14 +120,10 @@ def test_five_billion_tokens_take_next_to_no_memory(tmp_path):
 # What is said of it
 
 
-def test_a_manifest_comes_back_as_it_was(folder):
+def test_a_manifest_and_a_config_come_back_as_they_were(folder):
     path = str(folder / "tokenizer.json")
     tokenizer = dataclasses.replace(MANIFEST.tokenizer, path=path)
     assert read_manifest(folder) == dataclasses.replace(MANIFEST, tokenizer=tokenizer)
-    assert Corpus(str(folder)).manifest().parts["training"].tokens == 8
-
-
-def test_a_corpus_is_a_config(folder):
     corpus = Corpus(str(folder), validation_tokens=7, separate_documents=True)
     assert from_dict(Corpus, json.loads(json.dumps(to_dict(corpus)))) == corpus
     with pytest.raises(ValueError, match="validation_tokens"):
@@ -183,12 +178,7 @@ def test_their_tokenizer_is_named_by_the_user(theirs):
     manifest = Corpus(str(theirs), corpus_tokenizer="gpt2").manifest()
     assert manifest.tokenizer == CorpusTokenizer("pretrained", "gpt2")
     assert manifest.vocabulary_size == 0
-
-
-def test_without_a_word_on_them_the_options_are_named(theirs):
-    told = complaint(Corpus(str(theirs)).manifest)
-    assert "--corpus-tokenizer" in told
-    assert "the largest is 49" in told
+    assert "--corpus-tokenizer (gpt2, or" in complaint(Corpus(str(theirs)).manifest)
 
 
 def test_their_shards_follow_by_name(theirs):
@@ -203,7 +193,9 @@ def test_files_with_a_header_are_refused(theirs, magic):
     header = np.zeros(256, "<i4")
     header[:3] = magic, 1, 50
     (theirs / "train.bin").write_bytes(header.tobytes() + bytes(100))
-    assert "header of llm.c" in complaint(Corpus(str(theirs), corpus_vocabulary=50).manifest)
+    assert "begins with llm.c's header" in complaint(
+        Corpus(str(theirs), corpus_vocabulary=50).manifest
+    )
 
 
 # What is refused
@@ -224,20 +216,13 @@ def test_a_file_that_is_cut_off_meanwhile_is_told(folder):
 
 LIES = {
     "another format": lambda c: c.update(format="tlite corpus 2"),
-    "another type": lambda c: c.update(dtype="uint32"),
     "a strange type": lambda c: c.update(dtype="object"),
-    "no vocabulary": lambda c: c.update(vocabulary_size=0),
     "a vocabulary that is a text": lambda c: c.update(vocabulary_size="300"),
     "an end beyond the vocabulary": lambda c: c.update(end_id=300),
     "more tokens": lambda c: c["parts"]["training"]["files"][0].update(tokens=6),
-    "less than no tokens": lambda c: c["parts"]["training"]["files"][0].update(tokens=-1),
-    "tokens that are no number": lambda c: c["parts"]["training"]["files"][0].update(tokens=5.0),
-    "endless tokens": lambda c: c["parts"]["training"]["files"][0].update(tokens=2**80),
-    "a strange part": lambda c: c["parts"].update(other=c["parts"]["training"]),
+    "tokens that are no number": lambda c: c["parts"]["training"]["files"][0].update(tokens="5"),
     "parts that are none": lambda c: c.update(parts=[1]),
-    "a strange tokenizer": lambda c: c["tokenizer"].update(kind="pickle"),
     "no source": lambda c: c.pop("source"),
-    "no dtype": lambda c: c.pop("dtype"),
     "a file that is not there": lambda c: c["parts"]["training"]["files"][0].update(name="c.bin"),
 }
 
@@ -248,7 +233,7 @@ def test_a_manifest_that_lies_is_told(folder, lie):
     assert str(folder) in complaint(Corpus(str(folder)).manifest)
 
 
-@pytest.mark.parametrize("name", ["../a.bin", "/etc/passwd", "x/a.bin", "..", ".", "", "a\0", 3])
+@pytest.mark.parametrize("name", ["../a.bin", "/etc/passwd", "..", "", "a\0", 3])
 @pytest.mark.parametrize("what", ["file", "tokenizer"])
 def test_no_name_leads_out_of_the_folder(folder, name, what):
     def change(content):
@@ -261,14 +246,14 @@ def test_no_name_leads_out_of_the_folder(folder, name, what):
     assert "is not the name of a file in its folder" in complaint(Corpus(str(folder)).manifest)
 
 
-@pytest.mark.parametrize("content", ["", "[", "[1]", "null", "[" * 10**5, "\ud800"], ids=range(6))
+@pytest.mark.parametrize("content", ["", "[1]", "[" * 10**5, "\ud800"], ids=range(4))
 def test_a_manifest_that_is_none_is_told(folder, content):
     (folder / NAME).write_bytes(content.encode("utf-8", "surrogatepass"))
     assert f"{folder / NAME} is damaged" in complaint(Corpus(str(folder)).manifest)
 
 
 @pytest.mark.parametrize("name", ["a.bin", NAME])
-@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "dangling", "missing", "loop"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "missing"])
 def test_what_is_no_file_is_told_and_never_waited_for(folder, name, kind):
     path = folder / name
     path.unlink()
@@ -278,31 +263,22 @@ def test_what_is_no_file_is_told_and_never_waited_for(folder, name, kind):
         path.symlink_to("/dev/zero")
     elif kind == "folder":
         path.mkdir()
-    elif kind == "dangling":
-        path.symlink_to("nowhere")
-    elif kind == "loop":
-        path.symlink_to(path)
     told = complaint(Corpus(str(folder)).manifest)
-    assert str(path) in told or re.search(r"no corpus: there is neither", told)
+    assert str(path) in told or "no corpus: there is neither" in told
 
 
 def test_an_odd_size_is_told(theirs):
     with (theirs / "train.bin").open("ab") as file:
         file.write(b"x")
     told = complaint(Corpus(str(theirs), corpus_vocabulary=50).manifest)
-    assert "101 bytes, which is no whole number of uint16 tokens" in told
+    assert "has 101 bytes: as nanoGPT writes it, it is uint16 tokens and no more" in told
 
 
-@pytest.mark.parametrize("name", ["", "missing", "a\0b", "x" * 5000], ids=["", "?", "0", "long"])
-def test_a_folder_that_is_not_there_is_told(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    complaint(Corpus(name).manifest)
-
-
-def test_a_folder_without_tokens_is_told(tmp_path):
-    assert "neither corpus.json nor train.bin" in complaint(Corpus(str(tmp_path)).manifest)
-
-
-def test_options_for_nanogpt_s_files_are_not_passed_over(folder):
+def test_a_folder_that_is_none_is_told(folder, tmp_path):
+    assert "--folder" in complaint(Corpus("").manifest)
+    assert "there is no folder missing" in complaint(Corpus("missing").manifest)
+    (tmp_path / "empty").mkdir()
+    told = complaint(Corpus(str(tmp_path / "empty")).manifest)
+    assert "neither corpus.json nor train.bin" in told
     told = complaint(Corpus(str(folder), corpus_vocabulary=300).manifest)
     assert "leave --corpus-tokenizer" in told

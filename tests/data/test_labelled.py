@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ EXAMPLES = [
     Example(text, value, {"1": 0, "2": 0, "3": None, "4": 1, "5": 1}[value]) for text, value in ROWS
 ]
 KINDS = [".jsonl", ".json", ".csv", ".tsv", ".txt"]
-KINDS += [*(f"{kind}.gz" for kind in KINDS), ".parquet", ".arrow"]
+KINDS += [*(f"{kind}.gz" for kind in KINDS), ".parquet"]
 
 
 def write(name: str, rows=ROWS) -> str:
@@ -54,20 +53,10 @@ def write(name: str, rows=ROWS) -> str:
     elif path.suffix == ".txt":
         path.write_text("".join(f"{value} {text}\n" for text, value in rows))
     else:
-        write_arrow(path, records)
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), path)
     return name
-
-
-def write_arrow(path: Path, records: list[dict]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    table = pyarrow.Table.from_pylist(records)
-    if path.suffix == ".parquet":
-        pyarrow.parquet.write_table(table, path)
-    else:
-        with path.open("wb") as file, pyarrow.ipc.new_stream(file, table.schema) as stream:
-            stream.write_table(table)
 
 
 def read(part="training", **settings) -> list[Example]:
@@ -85,7 +74,7 @@ def test_every_kind_of_file_gives_the_same_examples(kind, stream):
     assert whole(write("a" + kind), stream=stream) == EXAMPLES
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet", ".arrow"])
+@pytest.mark.parametrize("kind", [".jsonl", ".csv", ".parquet"])
 def test_a_text_may_have_lines_and_tabs_where_its_kind_of_file_allows_them(kind):
     rows = [("one\ntwo\r\nthree\tfour", "1"), ("five", "5")]
     assert [(e.text, e.value) for e in whole(write("a" + kind, rows))] == rows
@@ -100,23 +89,10 @@ def test_columns_are_named_where_the_first_line_does_not(name, separator):
     assert whole(name, columns=("text", "label")) == [("fine", "5", 1), ("poor", "1", 0)]
 
 
-@pytest.mark.parametrize("kind", [".jsonl", ".parquet"])
-def test_numbers_are_labels_too(kind):
-    records = [{"stars": 5, "body": "fine"}, {"stars": 1, "body": "poor"}]
-    path = Path("a" + kind)
-    if kind == ".jsonl":
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    else:
-        write_arrow(path, records)
-    assert whole(path.name, text_column="body", label_column="stars") == [
-        ("fine", "5", 1),
-        ("poor", "1", 0),
-    ]
-
-
-def test_a_text_that_is_null_is_empty():
-    Path("a.jsonl").write_text('{"text": null, "label": "1"}\n{"text": "b", "label": "1"}\n')
-    assert [e.text for e in whole("a.jsonl")] == ["", "b"]
+def test_numbers_are_labels_too_and_a_text_that_is_null_is_empty():
+    Path("a.jsonl").write_text('{"stars": 5, "body": "fine"}\n{"stars": 1, "body": null}\n')
+    found = whole("a.jsonl", text_column="body", label_column="stars")
+    assert found == [("fine", "5", 1), ("", "1", None)]
 
 
 @pytest.mark.parametrize("kind", [".jsonl", ".csv", ".tsv", ".txt"])
@@ -179,84 +155,31 @@ def test_a_stream_is_read_anew_each_time():
     assert list(examples) == EXAMPLES[:2]
 
 
-ROW = '{"text": "a", "label": "1"}\n'
-UNPACKED = r"bad.* is not a whole gzip file"
-BAD_FILES = {
-    "bad.jsonl": [
-        ("", "bad.jsonl is empty"),
-        ('{"body": "a", "stars": 1}\n', "bad.jsonl has no column 'text': it has body, stars$"),
-        ('{"text": "a", "stars": 1}\n', "bad.jsonl has no column 'label': it has text, stars$"),
-        (ROW.encode() + b'{"text": "\xe9"}', "bad.jsonl is not utf-8 text: line 2 .*0xe9.*latin-1"),
-        (ROW + '{"text": "b", "label": null}\n', "1 of the 2 labels .*'' in row 2"),
-    ],
-    "bad.csv": [
-        ("", "bad.csv is empty"),
-        ("text,label\na,1\nb\n", "1 of the 2 labels .*'' in row 2"),
-        ("body,stars\na,1\n", "bad.csv has no column 'text': it has body, stars$"),
-        (b"text,label\n\xe9,1\n", "bad.csv is not utf-8 text: line 2 .*0xe9"),
-        ("text,label\n", "the training part has no texts"),
-    ],
-    "bad.tsv": [
-        (b"text\tlabel\na\t1\n\xe9\t1\n", "bad.tsv is not utf-8 text: line 3 .*0xe9"),
-    ],
-    "bad.txt": [
-        ("", "no texts"),
-        ("1 a\n\n2 b\n", "1 of the 3 labels .*'' in row 2"),
-        (b"1 a\n2 \xe9\n", "bad.txt is not utf-8 text: line 2 .*0xe9"),
-    ],
-    "bad.parquet": [
-        ("text,label\na,1\n" * 9, "bad.parquet is not a whole Parquet file"),
-        ("", "bad.parquet is not a whole Parquet file"),
-    ],
-    "bad.arrow": [("text,label\na,1\n" * 9, "bad.arrow is not a whole Arrow file")],
-    "bad.xml": [("1 a\n", r"bad.xml has none of the endings that are known: \.jsonl, .*\.txt")],
-    "bad.xml.gz": [("1 a\n", "bad.xml.gz has none of the endings that are known")],
-    "bad.txt.gz": [("1 a\n", UNPACKED)],
-    "bad.csv.gz": [
-        ("text,label\na,1\n", UNPACKED),
-        (
-            gzip.compress(b"text,label\n\xe9,1\n", mtime=0),
-            "bad.csv.gz is not utf-8 text: line 2 .*0xe9",
-        ),
-    ],
-    "bad.jsonl.gz": [
-        (ROW, UNPACKED),
-        (gzip.compress(ROW.encode() * 999, mtime=0)[:-12], UNPACKED),
-        (gzip.compress(b"hello\n", mtime=0), "bad.jsonl.gz is not JSON Lines: line 1 "),
-    ],
-}
-
-
-@pytest.mark.parametrize("name", ["a*.jsonl", "a?.jsonl", "a[b].jsonl"])
-def test_a_name_is_no_pattern_for_others(name):
-    Path("ab.jsonl").write_text('{"text": "other", "label": "1"}\n')
-    Path(name).write_text(ROW)
-    assert [example.text for example in whole(name)] == ["a"]
+BAD_FILES = [
+    ("bad.jsonl", "", "bad.jsonl is empty"),
+    ("bad.jsonl", '{"body": "a", "stars": 1}\n', "bad.jsonl has no column 'text': it has body, st"),
+    ("bad.jsonl", '{"text": "a", "stars": 1}\n', "bad.jsonl has no column 'label': it has text, s"),
+    ("bad.jsonl", '{"text": "b", "label": null}\n', "row 1 of the training part has the label ''"),
+    ("bad.csv", "text,label\na,1\nb\n", "row 2 of the training part has the label ''"),
+    ("bad.csv", "text,label\n", "the training part has no texts"),
+    ("bad.txt", "", "no texts"),
+    (
+        "bad.txt",
+        "1 a\n\n2 b\n",
+        "row 2 of the training part has the label '', which is not",
+    ),
+    ("bad.parquet", "text,label\na,1\n" * 9, "bad.parquet is not a whole Parquet file"),
+    ("bad.parquet", "", "bad.parquet is not a whole Parquet file"),
+    ("bad.xml.gz", "1 a\n", "bad.xml.gz has none of the endings that are known: .jsonl, "),
+    ("bad.txt.gz", "1 a\n", "bad.txt.gz is not a whole gzip file"),
+]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("name", "content", "pattern"),
-    [(name, *case) for name, cases in BAD_FILES.items() for case in cases],
-    ids=lambda value: str(value)[:24],
-)
-def test_what_is_wrong_with_a_file_is_one_sentence(name, content, pattern, stream):
-    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    message = complaint(whole, name, stream=stream)
-    assert re.search(pattern, message)
-
-
-def test_a_column_more_than_the_names_given_is_told():
-    Path("a.tsv").write_text("7\tgood\t5\n8\tbad\t1\n")
-    assert "3 columns" in complaint(whole, "a.tsv", columns=("text", "label"))
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_labels_outside_the_mapping_are_counted_and_the_first_is_named(stream):
-    rows = [("a", "1"), ("b", "9"), ("c", "x"), ("d", "5"), ("e", "9")]
-    message = complaint(whole, write("a.csv", rows), stream=stream)
-    assert message.startswith("3 of the 5 labels of the training part are not among 1, 2, 3, 4, 5")
-    assert message.endswith("the first is '9' in row 2")
+@pytest.mark.parametrize(("name", "content", "told"), BAD_FILES)
+def test_what_is_wrong_with_a_file_is_one_sentence(name, content, told, stream):
+    Path(name).write_text(content)
+    assert told in complaint(whole, name, stream=stream)
 
 
 @pytest.mark.parametrize(
@@ -298,16 +221,12 @@ def test_a_validation_fraction_outside_its_bounds_is_told(fraction):
     assert f"between 0 and 1, not {fraction}" in message
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_split_or_column_that_a_set_does_not_have_is_told(stream):
+def test_a_split_or_column_that_a_set_does_not_have_is_told():
     write("set/train.jsonl")
-    settings = {"hub": "set", "training": ("train",), "stream": stream}
+    settings = {"hub": "set", "training": ("train",)}
     message = complaint(read, **settings | {"training": ("trian",)})
     assert message.startswith("can't read 'trian' of the set 'set'")
     assert "no column 'body': it has text, label" in complaint(read, **settings, text_column="body")
-
-
-def test_a_set_that_cannot_be_reached_is_named():
     assert "'no/where'" in complaint(read, hub="no/where", training=("train",))
 
 

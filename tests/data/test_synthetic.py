@@ -1,15 +1,17 @@
-"""Synthetic reviews: what their stars follow from, and how the parts differ."""
+"""Made-up data: what it says, how its parts differ, and that it is the same each time."""
 
+import itertools
 import re
-from collections import Counter
 
 import pytest
 
-from tlite.data import SyntheticReviews
+from tests.helpers.complaints import complaint
+from tlite.data import CopyTask, NumberWords, SyntheticReviews
 from tlite.data.synthetic import FILLERS, INTENSITIES, MOODS, NEGATION, PARTS, THINGS
-from tlite.errors import UserError
 
 TEXTS = ("training", "validation", "test")
+COPY = CopyTask(letters=5, longest=6, sequences=200)
+NUMBERS = NumberWords(below=10_000, numbers=60)
 SENTENCE = re.compile(r"The (\w+) is (not )?(?:(quite|very|extremely) )?(\w+)\.")
 
 
@@ -32,36 +34,15 @@ def test_the_stars_follow_from_the_words(part, seed):
         assert (review.value, review.label) == (str(stars), stars - 1)
 
 
-@pytest.mark.parametrize(
-    ("words", "stars"), [({"superb", "wonderful"}, "5"), ({"awful", "dreadful"}, "1")]
-)
-def test_strong_words_alone_give_the_most_and_the_fewest_stars(words, stars):
-    found = 0
-    for review in SyntheticReviews().examples("training"):
-        judged = SENTENCE.findall(review.text)
-        if all(word in words and not negated for _, negated, _, word in judged):
-            assert review.value == stars
-            found += 1
-    assert found > 20
-
-
-def test_two_or_three_different_parts_of_one_thing_are_judged():
-    for review in SyntheticReviews(reviews=600).examples("training"):
-        things = re.findall(r"This (\w+) is new\.", review.text)
-        assert len(things) == 1
-        assert things[0] in THINGS
-        judged = [part for part, _ in judgements(review.text)]
-        assert len(judged) in (2, 3)
-        assert len(set(judged)) == len(judged)
-        assert set(judged) <= set(PARTS)
-
-
-def test_every_sentence_judges_introduces_or_means_nothing():
+def test_two_or_three_different_parts_of_one_thing_are_judged_among_what_means_nothing():
     fillers = {filler.capitalize() + "." for filler in FILLERS}
     for review in SyntheticReviews(reviews=600).examples("training"):
-        rest = SENTENCE.sub("", review.text)
-        left = set(re.findall(r"\S[^.]*\.", re.sub(r"This \w+ is new\.", "", rest)))
-        assert left <= fillers
+        (thing,) = re.findall(r"This (\w+) is new\.", review.text)
+        assert thing in THINGS
+        judged = [part for part, _ in judgements(review.text)]
+        assert len(judged) == len(set(judged) & set(PARTS)) in (2, 3)
+        rest = SENTENCE.sub("", re.sub(r"This \w+ is new\.", "", review.text))
+        assert set(re.findall(r"\S[^.]*\.", rest)) <= fillers
 
 
 def test_the_parts_have_their_sizes_and_are_different():
@@ -79,15 +60,73 @@ def test_a_seed_gives_the_same_reviews_again_and_another_others():
         assert reviews != SyntheticReviews(reviews=60, data_seed=4).examples(part)
 
 
-@pytest.mark.parametrize("part", TEXTS)
-def test_all_classes_occur(part):
-    reviews = SyntheticReviews().examples(part)
-    shares = Counter(review.label for review in reviews)
-    assert shares.keys() == set(range(len(SyntheticReviews().classes)))
-    assert min(shares.values()) > 0.1 * len(reviews)
+# Pairs
 
 
-def test_too_few_reviews_for_three_parts_are_refused():
-    with pytest.raises(UserError, match=r"between 6 and .*, not 5"):
-        SyntheticReviews(reviews=5).examples("training")
-    assert [len(SyntheticReviews(reviews=6).examples(part)) for part in TEXTS] == [6, 1, 1]
+@pytest.fixture(scope="module")
+def parts():
+    """The parts of each task, made once."""
+    pytest.importorskip("num2words")
+    return {task: {part: task.pairs(part) for part in TEXTS} for task in (COPY, NUMBERS)}
+
+
+@pytest.mark.parametrize(
+    ("task", "sizes"), [(COPY, [200, 10, 10]), (NUMBERS, [60, 1000, 1000])], ids=["copy", "numbers"]
+)
+def test_parts_are_as_large_as_they_say_disjoint_and_the_same_each_time(parts, task, sizes):
+    assert [len(parts[task][part]) for part in TEXTS] == sizes
+    sources = [pair.source for part in TEXTS for pair in parts[task][part]]
+    assert len(set(sources)) == len(sources)
+    assert task.pairs("validation") == parts[task]["validation"]
+
+
+def test_copies_are_sequences_of_the_letters_and_the_same_again(parts):
+    pairs = list(itertools.chain(*parts[COPY].values()))
+    assert all(pair.source == pair.target for pair in pairs)
+    letters = [pair.source.split(" ") for pair in pairs]
+    assert {len(sequence) for sequence in letters} == {4, 5, 6}
+    assert set(itertools.chain(*letters)) == set("abcde")
+
+
+def test_the_reverse_is_the_same_sequences_backwards(parts):
+    backwards = CopyTask(reverse=True, letters=5, longest=6, sequences=200)
+    for pair, copy in zip(backwards.pairs("test"), parts[COPY]["test"], strict=True):
+        assert pair.source == copy.source
+        assert pair.target.split(" ") == pair.source.split(" ")[::-1]
+
+
+def test_numbers_are_written_in_both_languages(parts):
+    pairs = {pair.where: pair for part in TEXTS for pair in parts[NUMBERS][part]}
+    assert all(0 <= int(number) < 10_000 for number in pairs)
+    short = sum(int(number) < 1000 for number in pairs)
+    assert 0.2 < short / len(pairs) < 0.8
+    for number, source, target in [("8", "eight", "acht"), ("42", "forty-two", "zweiundvierzig")]:
+        if number in pairs:
+            assert (pairs[number].source, pairs[number].target) == (source, target)
+    assert {"8", "42"} & set(pairs)
+
+
+def test_other_languages_can_be_named(parts):
+    french = NumberWords(below=10_000, numbers=60, source_language="fr", target_language="en")
+    english = [pair.source for pair in parts[NUMBERS]["training"]]
+    assert [pair.target for pair in french.pairs("training")] == english
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (CopyTask(letters=1), "the copy task needs"),
+        (CopyTask(longest=3), "the copy task needs"),
+        (CopyTask(sequences=19), "the copy task needs"),
+        (CopyTask(sequences=10**12), "the copy task needs"),
+        (CopyTask(letters=2, longest=5, sequences=100), "not so many different sequences"),
+        (NumberWords(below=9_999), "--below must be between"),
+        (NumberWords(numbers=500_001), "at most half of it"),
+        (NumberWords(below=10_000, numbers=60, target_language="klingon"), "no language en or kl"),
+        (SyntheticReviews(reviews=5), "--reviews must be between 6 and"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_told(data, told):
+    pytest.importorskip("num2words")
+    assert told in complaint(getattr(data, "pairs", None) or data.examples, "training")

@@ -36,12 +36,10 @@ def classes(data: LabelledText, part="training") -> list[tuple[str, str]]:
 
 
 def test_a_table_is_read_and_told(capsys):
-    data = LabelledText(path=table("a.csv"), split_by="text").found()
-    assert (data.text_column, data.label_column, data.classes) == (
-        "review",
-        "stars",
-        ["neg", "pos"],
-    )
+    Path(table("a.csv")).write_bytes(b"\xef\xbb\xbf" + Path("a.csv").read_bytes())
+    data = LabelledText(path="a.csv", split_by="text").found()
+    assert (data.text_column, data.label_column) == ("review", "stars")
+    assert data.classes == ["neg", "pos"]
     parts = [classes(data, part) for part in ("training", "validation")]
     assert sorted(parts[0] + parts[1]) == sorted(TEXTS)
     assert all(parts)
@@ -49,19 +47,14 @@ def test_a_table_is_read_and_told(capsys):
     assert out[0] == "text: 'review', class: 'stars' (neg, pos)"
     negative = sum(label == "neg" for _, label in parts[0])
     assert out[1].startswith(f"training texts of each class: neg: {negative}, pos: ")
+    again = from_dict(LabelledText, json.loads(json.dumps(to_dict(data))))
+    assert again == data == again.found()
+    assert capsys.readouterr().out == ""  # it was found without looking
 
 
 def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do():
     data = LabelledText(path=table("a.csv", TEXTS[:2] * 30), split_by="text").found()
     assert "--validation-fraction, or a file of its own" in complaint(data.examples, "validation")
-
-
-def test_what_was_found_is_kept_and_found_again_without_looking(capsys):
-    data = LabelledText(path=table("a.csv")).found()
-    capsys.readouterr()
-    again = from_dict(LabelledText, json.loads(json.dumps(to_dict(data))))
-    assert again == data == again.found()
-    assert capsys.readouterr().out == ""
 
 
 def test_a_run_of_before_has_its_columns():
@@ -99,110 +92,45 @@ def test_names_of_classes_and_splits_are_those_of_the_set(kind):
         assert "--test" in complaint(data.examples, "test")
 
 
-@pytest.mark.parametrize("first", ["so fine\tgood", "this is 1, and long\tgood"])
-def test_a_table_without_a_known_name_asks_and_the_names_that_it_prints_work(first, capsys):
-    rows = [first, *(f"{text}\t{label}" for text, label in TEXTS)]
-    Path("a.tsv").write_text("".join(f"{row}\n" for row in rows))
-    told = complaint(LabelledText(path="a.tsv").found)
-    assert "only 'column 1', 'column 2': say --text-column" in told
-    text, label = first.split("\t")
-    assert f"is a row: column 1 {text!r}, column 2 {label!r}" in capsys.readouterr().out
-    named = {"text_column": "column 1", "label_column": "column 2"}
-    data = LabelledText(path="a.tsv", **named).found()
-    assert len([*classes(data), *classes(data, "validation")]) == len(rows)
-    assert LabelledText(path="a.tsv", text_column="column 1").found().labels == data.labels
-    data = LabelledText(path="a.tsv", text_column=text, label_column=label).found()  # no row
-    assert len([*classes(data), *classes(data, "validation")]) == len(rows) - 1
-    texts = TextFile("a.tsv", text_column="column 1")
-    assert texts.load() == texts.found().load() == "\n".join(row.split("\t")[0] for row in rows)
+def test_columns_of_a_table_without_names_are_named(capsys):
+    table("a.csv", header="")
+    assert "--columns, if its first line is a row" in complaint(LabelledText(path="a.csv").found)
+    named = LabelledText(path="a.csv", columns=("text", "label")).found()
+    assert len([*classes(named), *classes(named, "validation")]) == len(TEXTS)
+    data = ParallelText(path="a.csv", validation_fraction=0.5).found()
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told.startswith(f"source: {TEXTS[0][0]!r}, target: {TEXTS[0][1]!r} (--columns, if")
+    assert len(data.pairs("training")) == 30
 
 
-@pytest.mark.parametrize("given", [{}, {"source_column": "column 1", "target_column": "column 2"}])
-@pytest.mark.parametrize("first", ["hello\tbonjour", "A man sleeps.\tUn homme dort."])
-def test_of_two_columns_without_known_names_the_first_is_the_source(first, given, capsys):
-    Path("a.tsv").write_text(f"{first}\n" + "one day\tun jour\n" * 9)
-    data = ParallelText(path="a.tsv", validation_fraction=0.5, **given).found()
-    pairs = [*data.pairs("training"), *data.pairs("validation")]
-    assert len(pairs) == 10
-    assert pairs[0][:2] == tuple(first.split("\t"))
-    told = capsys.readouterr().out
-    how = "source: 'column 1', target: 'column 2', as of two columns the first is the source\n"
-    assert told.endswith(how) != bool(given)
-
-
-def test_a_column_that_a_first_line_without_known_names_has_not_is_told():
-    Path("a.tsv").write_text("hello\tbonjour\n")
-    told = complaint(ParallelText(path="a.tsv", source_column="en").found)
-    assert "no column 'en': it has hello, bonjour, column 1, column 2" in told
-
-
-def test_rows_without_a_text_or_a_class_are_left_out_and_told(capsys):
+def test_rows_without_a_text_or_a_known_class_are_left_out_and_told(capsys):
     rows = [*TEXTS, ("lost", ""), ("", "pos"), ("  ", "neg")]
-    data = LabelledText(path=table("a.csv", rows), validation=(table("b.csv"),)).found()
-    assert "texts left out: 1, without a class\n" in capsys.readouterr().out
-    examples = data.examples("training")
-    assert [e.text for e in examples if e.label is None] == ["lost", "", "  "]
-
-
-def test_a_class_that_only_the_validation_part_has_is_left_out_and_told(capsys):
-    data = LabelledText(path=table("a.csv"), validation=(table("b.csv", [*TEXTS, ("x", "odd")]),))
-    data = data.found()
+    others = table("b.csv", [*TEXTS, ("x", "odd")])
+    data = LabelledText(path=table("a.csv", rows), validation=(others,)).found()
+    told = "texts left out: 2, without a class, or one that no training text has (odd)\n"
+    assert capsys.readouterr().out.endswith(told)
     assert data.classes == ["neg", "pos"]
-    assert "or one that no training text has (odd)" in capsys.readouterr().out
+    assert [e.text for e in data.examples("training") if e.label is None] == ["lost", "", "  "]
     assert data.examples("validation")[-1].label is None
 
 
 @pytest.mark.parametrize(
-    ("rows", "header", "message"),
+    ("rows", "settings", "message"),
     [
-        (
-            [(f"text {i}", f"id{i}") for i in range(40)],
-            "text,label",
-            "'label' has 36 different values",
-        ),
-        (
-            [(f"text {i}", f"id{i}") for i in range(40)],
-            "text,name",
-            "'name' has 36 different values",
-        ),
-        ([], "text,label", "the training part has no rows"),
+        ([(f"text {i}", i) for i in range(40)], {}, "'stars' has 36 different values"),
+        ([], {}, "the training part has no rows"),
+        (TEXTS, {"text_column": "body"}, "a.csv has no column 'body': it has review, stars"),
+        (TEXTS, {"training": ("b.csv",)}, "not both"),
+        (TEXTS, {"path": "empty"}, "empty has no table to train on (train.csv, say)"),
+        (TEXTS, {"path": "odd"}, "say --hub odd --training SPLIT"),
+        ([("é", 1)], {"encoding": "ascii"}, "--encoding names another"),
     ],
 )
-def test_a_table_that_cannot_be_is_refused(rows, header, message):
-    data = LabelledText(path=table("a.csv", rows, header))
-    assert message in complaint(data.found)
-
-
-def test_a_mark_of_the_byte_order_is_no_part_of_a_name():
-    name = table("a.csv")
-    Path(name).write_bytes(b"\xef\xbb\xbf" + Path(name).read_bytes())
-    assert LabelledText(path=name).found().text_column == "review"
-
-
-def test_another_encoding_is_told_and_can_be_named():
-    Path("a.csv").write_bytes(
-        "".join(f"{t} é,{v}\n" for t, v in [("text", "label"), *TEXTS]).encode("latin-1")
-    )
-    assert "--encoding" in complaint(LabelledText(path="a.csv").found)
-    assert LabelledText(path="a.csv", encoding="latin-1").found().classes == ["neg", "pos"]
-
-
-def test_columns_that_are_named_are_needed():
-    data = LabelledText(path=table("a.csv"), text_column="body")
-    assert complaint(data.found).endswith("a.csv has no column 'body': it has review, stars")
-
-
-def test_a_path_and_files_are_not_both_given():
-    assert "not both" in complaint(LabelledText(path="a.csv", training=("b.csv",)).found)
-
-
-def test_a_folder_of_no_tables_and_splits_without_training_are_told():
+def test_a_table_that_cannot_be_is_refused(rows, settings, message):
     Path("empty").mkdir()
-    assert "neither a folder of save_to_disk nor of tables" in complaint(
-        LabelledText(path="empty").found
-    )
     datasets.DatasetDict({"one": as_set(), "two": as_set()}).save_to_disk("odd")
-    assert "has the splits one, two" in complaint(LabelledText(path="odd").found)
+    table("a.csv", rows)
+    assert message in complaint(LabelledText(**{"path": "a.csv"} | settings).found)
 
 
 def test_copies_of_a_text_are_on_one_side_wherever_they_stand():
@@ -218,23 +146,17 @@ def test_copies_of_a_text_are_on_one_side_wherever_they_stand():
     assert not training & validation
 
 
-PAIRS = [(f"Number {i} sleeps.", f"Nummer {i} schläft.") for i in range(40)]
-
-
-@pytest.mark.parametrize("kind", ["tsv", "jsonl", "nested"])
-def test_pairs_are_found_and_told(kind, capsys):
-    if kind == "tsv":
-        Path("a.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
-    elif kind == "jsonl":
-        Path("a.jsonl").write_text("".join(json.dumps({"en": a, "de": b}) + "\n" for a, b in PAIRS))
-    else:
-        rows = [{"translation": {"en": a, "de": b}} for a, b in PAIRS]
-        datasets.Dataset.from_list(rows).save_to_disk("a.nested")
-    data = ParallelText(path=f"a.{kind}").found()
-    names = "'column 1', target: 'column 2'" if kind == "tsv" else "'en', target: 'de'\n"
-    assert f"source: {names}" in capsys.readouterr().out
-    found = [(p.source, p.target) for part in ("training", "validation") for p in data.pairs(part)]
-    assert sorted(found) == sorted(PAIRS)
+def test_pairs_are_found_and_told(capsys):
+    pairs = [(f"Number {i} sleeps.", f"Nummer {i} schläft.") for i in range(40)]
+    Path("a.jsonl").write_text("".join(json.dumps({"en": a, "de": b}) + "\n" for a, b in pairs))
+    rows = [{"translation": {"en": a, "de": b}} for a, b in pairs]
+    datasets.Dataset.from_list(rows).save_to_disk("nested")
+    for path in ("a.jsonl", "nested"):
+        data = ParallelText(path=path).found()
+        assert "source: 'en', target: 'de'" in capsys.readouterr().out
+        parts = [data.pairs(part) for part in ("training", "validation")]
+        assert sorted((p.source, p.target) for part in parts for p in part) == sorted(pairs)
+    assert "together" in complaint(ParallelText(path="a.jsonl", source_column="de").found)
 
 
 @pytest.mark.parametrize("kind", ["csv", "saved"])
@@ -255,7 +177,7 @@ def test_what_was_found_here_is_found_from_elsewhere(name, tmp_path, monkeypatch
     assert len(here.examples("training")) == 54
     (tmp_path / name).rename(tmp_path / "other" / "a.csv")
     told = complaint(here.located().examples, "training")
-    assert told.startswith(f"there is no file {tmp_path / name}: if it has moved, name the folder")
+    assert told.startswith(f"there is no file {tmp_path / name}: if it has moved, ")
     monkeypatch.setenv("TLITE_DATA", str(tmp_path / "other"))
     assert here.located().training == (str(tmp_path / "other" / "a.csv"),)
 
@@ -272,7 +194,6 @@ def test_lines_of_a_class_and_a_text_have_no_columns(labels, capsys):
 
 def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path, monkeypatch):
     for name in ("train.csv", "elsewhere/test.csv", "test.csv"):
-        Path(name).parent.mkdir(exist_ok=True)
         table(name)
     data = LabelledText(path="train.csv", test=("elsewhere/test.csv",)).located().found()
     Path("elsewhere/test.csv").unlink()
@@ -280,19 +201,3 @@ def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path, monkeypat
     assert "no file" in complaint(lambda: list(data.located().examples("test")))
     again = LabelledText(training=data.training, test=("test.csv",)).located()
     assert again.test == (str(tmp_path / "test.csv"),)
-
-
-def test_a_folder_of_tables_is_read_as_its_tables(tmp_path):
-    rows = [f"{chr(34) if n % 6 == 0 else ''}text {n}\t{('NA', 'no')[n % 2]}" for n in range(60)]
-    content = "\n".join(["review\tstars", *rows]) + "\n"
-    (tmp_path / "folder").mkdir()
-    for name in ("alone.tsv", "folder/train.tsv"):
-        Path(name).write_text(content)
-    alone, inside = (LabelledText(path=p).located().found() for p in ("alone.tsv", "folder"))
-    assert classes(inside) == classes(alone)
-    assert {label for _, label in classes(inside)} == {"NA", "no"}
-
-
-def test_an_old_run_of_a_table_read_as_text_reads_it_so():
-    table("notes.csv")
-    assert TextFile("notes.csv").load() == Path("notes.csv").read_text()

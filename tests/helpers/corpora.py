@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tlite.data.manifest import (
+from tlite.data.corpus import (
     CorpusTokenizer,
     Manifest,
     PartFiles,

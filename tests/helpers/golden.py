@@ -22,8 +22,7 @@ import pytest
 
 from tlite import functional as F
 from tlite.cli import main
-from tlite.data import draw_windows
-from tlite.data.counters import places
+from tlite.data import draw_windows, places
 from tlite.experiment import Pretrained
 from tlite.recipes import open_recipe, start
 from tlite.training.feed import Streamed

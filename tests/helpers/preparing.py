@@ -9,11 +9,11 @@ import numpy as np
 
 from tlite.data import Corpus
 from tlite.data.documents import Source
-from tlite.data.prepare import Tokenizing, prepare
+from tlite.data.prepare import prepare
 from tlite.text import ByteTokenizer
 
 END = 256
-BYTES = Tokenizing("bytes", lambda texts: ByteTokenizer())
+BYTES = "bytes", lambda texts: ByteTokenizer()
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """
@@ -31,7 +31,7 @@ def made(source, folder, *, tokenizing=BYTES, processes=1, piece_size=2**23, **s
     options = {"processes": processes, "piece_size": piece_size}
     options |= {n: settings.pop(n) for n in ("shard_tokens",) if n in settings}
     settings = {"validation_fraction": 0.2} | settings
-    prepare(Source(str(source), **settings), Path(folder), tokenizing, **options)
+    prepare(Source(str(source), **settings), Path(folder), *tokenizing, **options)
     return Corpus(str(folder))
 
 

@@ -1,12 +1,12 @@
 """`tlite prepare`: which tokenizer a corpus gets, and what is said of the corpus."""
 
-from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from tlite.cli.options import Prepare
+from tlite.data.corpus import BEGINNINGS
 from tlite.data.documents import Source
-from tlite.data.manifest import BEGINNINGS
-from tlite.data.prepare import Tokenizing
+from tlite.data.prepare import Texts
 from tlite.data.prepare import prepare as write_corpus
 from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
@@ -16,8 +16,6 @@ from tlite.text import ByteTokenizer, CharTokenizer
 
 LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
 LEAST_PIECES, MOST_PIECES = 257, 1_000_000
-
-Texts = Callable[[int | None], Iterable[str]]
 
 
 def prepare(options: Prepare) -> None:
@@ -32,9 +30,9 @@ def prepare(options: Prepare) -> None:
     names = "source", "field", "split", "subset", "validation_fraction"
     source = Source(*(getattr(options, name) for name in names))
     name = f"bpe of {pieces} pieces" if tokenizer == "bpe" else tokenizer
-    tokenizing = Tokenizing(name, lambda texts: make_tokenizer(tokenizer, pieces, texts))
     sizes = {"shard_tokens": options.shard_tokens, "processes": options.processes}
-    manifest = write_corpus(source, options.folder, tokenizing, **sizes)
+    make = partial(make_tokenizer, tokenizer, pieces)
+    manifest = write_corpus(source, options.folder, name, make, **sizes)
     for part in BEGINNINGS:
         if found := manifest.parts.get(part):
             print(

@@ -161,7 +161,6 @@ def read_input(purpose: str, path: Path | None = None) -> list[str]:
         print("one text a line; end with Ctrl-D", file=sys.stderr)
     parts = pieces(path) if path else standard_input()
     name = path or "standard input"
-    parts = limited(parts, name, f"{purpose} a part of it at a time")
-    if not (lines := split_lines("".join(decoded(parts, name)))):
+    if not (lines := split_lines("".join(decoded(limited(parts, name), name)))):
         raise UserError(f"there is nothing to {purpose}: give texts, or lines on standard input")
     return lines

@@ -1,12 +1,10 @@
 """Where examples come from, and how they become batches."""
 
 from tlite.data.corpus import Corpus, Tokens
-from tlite.data.counters import places
 from tlite.data.labelled import Example, LabelledText
 from tlite.data.parallel import Pair, ParallelText
 from tlite.data.sources import BuiltinText, Shakespeare, TextFile, TextSource, TinyShakespeare
-from tlite.data.synthetic import SyntheticReviews
-from tlite.data.tasks import CopyTask, NumberWords
-from tlite.data.windows import draw_windows, every_window, split_tokens
+from tlite.data.synthetic import CopyTask, NumberWords, SyntheticReviews
+from tlite.data.windows import draw_windows, every_window, places, split_tokens
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -1,5 +1,8 @@
 """A corpus on disk: token files of any size, of which only the windows that are asked for are read.
 
+Token files are nanoGPT's: the ids one after another as little-endian uint16, or as uint32 where
+there are more than 65,535 tokens, without any header. corpus.json says what else there is to know.
+
 Windows are read by their place in the file (`pread`), not through a memory map: it costs the same
 (13 and 16 microseconds for 12 windows of 1,024 tokens), does not add the file's pages to the
 process's memory, and a file that is cut off meanwhile is told in a sentence, where a map would end
@@ -7,33 +10,79 @@ the process.
 """
 
 import bisect
+import contextlib
 import dataclasses
 import hashlib
 import itertools
+import json
+import operator
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
-from tlite.data.files import locate
-from tlite.data.manifest import (
-    NAME,
-    TYPES,
-    Manifest,
-    TokenFile,
-    check_files,
-    found_files,
-    read_manifest,
-)
+from tlite.data.reading import is_there, locate, read_json
 from tlite.data.tables import Part
 from tlite.errors import UserError
 
+NAME = "corpus.json"
+FORMAT = "tlite corpus 1"
+BEGINNINGS = {"training": "train", "validation": "val"}
+TYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+LLM_C = (20240520, 20240801)  # the first number of the header that llm.c writes, and modded-nanogpt
 SAMPLE = 2**20  # bytes at the beginning and the end of a file, to know it again by
-MOST_AT_ONCE = 2**30  # bytes of one call; the system gives no more than 2^31
+
+
+@dataclass(frozen=True)
+class TokenFile:
+    """A file of a part."""
+
+    name: str
+    tokens: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """The files of a part, which follow each other as one sequence."""
+
+    files: tuple[TokenFile, ...]
+    documents: int | None = None
+    bytes: int | None = None
+    """Of its text in UTF-8, the marks at the ends of documents not among them."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(file.tokens for file in self.files)
+
+
+@dataclass(frozen=True)
+class CorpusTokenizer:
+    """What the tokens are of."""
+
+    kind: Literal["characters", "bytes", "pretrained"]
+    path: str
+    """Its file; of a folder without corpus.json a path or hub name, as the user gave it."""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that is said of a corpus."""
+
+    dtype: str
+    vocabulary_size: int
+    """0 where nothing says it: then it is the tokenizer's."""
+    parts: dict[str, PartFiles]
+    tokenizer: CorpusTokenizer | None = None
+    end_id: int | None = None
+    """The token that ends each document."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """What it was made from."""
 
 
 @dataclass(frozen=True)
@@ -71,23 +120,30 @@ class Corpus:
         """
         if not self.folder:
             raise UserError("no corpus given: name its folder with --folder")
-        folder, told = Path(self.folder), bool(self.corpus_vocabulary or self.corpus_tokenizer)
-        if not os.path.isdir(folder):
+        folder, said = Path(self.folder), bool(self.corpus_vocabulary or self.corpus_tokenizer)
+        if not folder.is_dir():
             raise UserError(
                 f"there is no folder {self.folder}: tlite prepare makes one; if it has moved, name "
                 "the folder that it is in now by TLITE_DATA=FOLDER"
             )
-        if not os.path.lexists(folder / NAME):
+        described = os.path.lexists(folder / NAME)
+        if not described:
             manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer)
-            if not told:
-                raise UserError(_what_to_say(folder, manifest))
-            return manifest
-        if told:
+        if described == said:
             raise UserError(
-                f"{folder / NAME} says what the tokens are: leave --corpus-tokenizer and "
-                "--corpus-vocabulary out"
+                f"where {NAME} says what the tokens of {folder} are, and only there, leave "
+                "--corpus-tokenizer (gpt2, or a tokenizer.json) and --corpus-vocabulary out"
             )
-        check_files(folder, manifest := read_manifest(folder))
+        if said:
+            return manifest
+        manifest = read_manifest(folder)
+        for file in (file for part in manifest.parts.values() for file in part.files):
+            wanted = file.tokens * TYPES[manifest.dtype].itemsize
+            if (size := _size(folder / file.name)) != wanted:
+                raise UserError(
+                    f"{folder / file.name} has {size:,} bytes, but {NAME} speaks of "
+                    f"{file.tokens:,} tokens of {manifest.dtype}, which are {wanted:,}"
+                )
         return manifest
 
     def reads(self, part: Part) -> list[str]:
@@ -140,18 +196,11 @@ class Tokens:
         dtype: str,
         vocabulary_size: int | None = None,
     ):
-        self._dtype, self._paths, self._files = TYPES[dtype], [], []
-        self._limit = vocabulary_size or 2**32
+        self._dtype, self._limit = TYPES[dtype], vocabulary_size or 2**32
         self._starts = list(itertools.accumulate((f.tokens for f in files), initial=0))
-        for part in files:
-            path = Path(folder, part.name)
-            self._paths.append(path)
-            try:
-                file = path.open("rb", buffering=0)
-            except OSError as error:
-                self.close()
-                raise UserError(f"can't read {path}: {error.strerror}") from error
-            self._files.append(file)
+        self._opened = contextlib.ExitStack()
+        paths = [Path(folder, file.name) for file in files]
+        self._files = [self._opened.enter_context(path.open("rb", buffering=0)) for path in paths]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -173,20 +222,16 @@ class Tokens:
         # Of an id past the embedding's table the vector would be NaN.
         if windows.size and (largest := int(windows.max())) >= self._limit:
             raise UserError(
-                f"{self._paths[0].parent} has the token {largest:,}, but the vocabulary has "
-                f"{self._limit:,} only: it is of another tokenizer"
+                f"{Path(self._files[0].name).parent} has the token {largest:,}, but the vocabulary "
+                f"has {self._limit:,} only: it is of another tokenizer"
             )
         return windows
-
-    def close(self) -> None:
-        for file in self._files:
-            file.close()
 
     def __enter__(self) -> "Tokens":
         return self
 
     def __exit__(self, *_) -> None:
-        self.close()
+        self._opened.close()
 
     def _fill(self, tokens: np.ndarray, start: int) -> None:
         """Read as many tokens as there is room for."""
@@ -195,33 +240,18 @@ class Tokens:
         index = bisect.bisect_right(self._starts, start) - 1
         at = (start - self._starts[index]) * width
         while room:
-            left = (self._starts[index + 1] - self._starts[index]) * width - at
-            wanted = min(left, len(room), MOST_AT_ONCE)
-            got = self._read_into(index, room[:wanted], at) if wanted else 0
+            file, end = self._files[index], (self._starts[index + 1] - self._starts[index]) * width
+            got = os.preadv(file.fileno(), [room[: end - at]], at) if end > at else 0
+            if not got and end > at:
+                raise UserError(f"{file.name} has become shorter since it was opened")
             room, at = room[got:], at + got
-            if got == left:  # the next file follows without a seam
+            if at == end:  # the next file follows without a seam
                 index, at = index + 1, 0
 
-    def _read_into(self, index: int, room: memoryview, at: int) -> int:
-        try:
-            got = os.preadv(self._files[index].fileno(), [room], at)
-        except OSError as error:
-            raise UserError(f"can't read {self._paths[index]}: {error.strerror}") from error
-        if not got:
-            raise UserError(f"{self._paths[index]} has become shorter since it was opened")
-        return got
 
-
-def _what_to_say(folder: Path, manifest: Manifest) -> str:
-    """Advice on files that nothing speaks of, with what can be seen of them."""
-    with Tokens(folder, manifest.parts["training"].files, manifest.dtype) as tokens:
-        beginning = tokens.read(0, min(len(tokens), SAMPLE))
-    largest = int(beginning.max(initial=0))
-    return (
-        f"{folder} has no {NAME} that says what its tokens are: give --corpus-tokenizer (gpt2, or "
-        f"a tokenizer.json), or --corpus-vocabulary alone (of the first {len(beginning):,} tokens "
-        f"the largest is {largest:,})"
-    )
+def _size(path: Path) -> int:
+    """The bytes of a regular file; 0 where there is none."""
+    return path.stat().st_size if is_there(path) else 0
 
 
 def _sample(path: Path) -> str:
@@ -231,3 +261,103 @@ def _sample(path: Path) -> str:
         file.seek(max(SAMPLE, file.seek(0, os.SEEK_END) - SAMPLE))
         digest.update(file.read(SAMPLE))
     return digest.hexdigest()
+
+
+# What is said of it
+
+
+def dtype_for(vocabulary_size: int) -> str:
+    """The type of the files of so many tokens."""
+    return "uint16" if vocabulary_size <= 65_535 else "uint32"
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """corpus.json; the tokenizer's path has to be that of a file in the folder."""
+    content = {"format": FORMAT, **asdict(manifest)}
+    if manifest.tokenizer:
+        content["tokenizer"]["file"] = Path(content["tokenizer"].pop("path")).name
+    write_file(folder / NAME, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a file that is there whole and on the disk, or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What corpus.json says; its files are not looked at.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    content = read_json(path := folder / NAME)
+    try:
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r:.40}, not {FORMAT!r}")
+        size, of, end = (content[name] for name in ("vocabulary_size", "tokenizer", "end_id"))
+        size = operator.index(size)
+        if content["dtype"] != dtype_for(size) or not 0 <= (end or 0) < size <= 2**31:
+            raise ValueError(f"it can't have {size:,} tokens, as {content['dtype']!r:.40}")
+        parts = {
+            name: PartFiles(
+                tuple(map(_token_file, part["files"])),
+                part["documents"],
+                part["bytes"],
+            )
+            for name, part in content["parts"].items()
+        }
+        if of is not None:
+            of = CorpusTokenizer(of["kind"], str(folder / _plain(of["file"])), of["sha256"])
+        return Manifest(content["dtype"], size, parts, of, end, content["source"] | {})
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path} is damaged: {reason}") from error
+
+
+def _token_file(said: dict[str, Any]) -> TokenFile:
+    return TokenFile(_plain(said["name"]), operator.index(said["tokens"]), said["sha256"])
+
+
+def _plain(name: Any) -> str:
+    """A name of a file in the folder itself; raises a ValueError for a way out of it."""
+    plain = isinstance(name, str) and name.isprintable() and not set(name) & set("/\\:")
+    if not plain or name in ("", ".", ".."):
+        raise ValueError(f"{name!r:.60} is not the name of a file in its folder")
+    return name
+
+
+def found_files(folder: Path, vocabulary_size: int, tokenizer: str) -> Manifest:
+    """nanoGPT's own files: train.bin and val.bin, or several of each (train-00000.bin, ...).
+
+    Nothing beside them says what they hold. They are taken for uint16, unless more than 65,535
+    tokens are asked for; a meta.pkl is a pickle, and not read.
+
+    Raises:
+        UserError: there is no train.bin, or a file is none of tokens.
+    """
+    dtype, parts = dtype_for(vocabulary_size), {}
+    for part, beginning in BEGINNINGS.items():
+        paths = [folder / f"{beginning}.bin"]
+        if not os.path.lexists(paths[0]):
+            paths = sorted(folder.glob(f"{beginning}[-_]*.bin"))
+        if paths:
+            parts[part] = PartFiles(tuple(_found(path, dtype) for path in paths))
+    if "training" not in parts:
+        raise UserError(f"{folder} is no corpus: there is neither {NAME} nor train.bin in it")
+    of = CorpusTokenizer("pretrained", tokenizer) if tokenizer else None
+    return Manifest(dtype, vocabulary_size, parts, of)
+
+
+def _found(path: Path, dtype: str) -> TokenFile:
+    size, width = _size(path), TYPES[dtype].itemsize
+    with path.open("rb") as file:
+        headed = int.from_bytes(file.read(4), "little") in LLM_C
+    if headed or size % width:
+        told = "begins with llm.c's header" if headed else f"has {size:,} bytes"
+        raise UserError(f"{path} {told}: as nanoGPT writes it, it is {dtype} tokens and no more")
+    return TokenFile(path.name, size // width)

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tlite.data.files import KINDS, ending, find, kind_of
-from tlite.data.reading import open_file, pieces
+from tlite.data.reading import find, kind_of, open_file, pieces
 from tlite.data.tables import (
     Side,
-    import_datasets,
     is_saved,
     json_object,
     open_set,
@@ -70,8 +68,6 @@ class Piece:
     start: int
     """The first byte, row group, row or shard."""
     stop: int
-    size: int
-    """Bytes, for the progress; 0 if they are not known."""
     side: Side | None = None
     """None: the hash of each document tells."""
     begins: bool = True
@@ -102,12 +98,11 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
         )
     path = Path(source.name)
     if is_saved(path):
-        rows = _saved_set(source)
-        found = _pieces("saved", source.name, len(rows), ROWS, rows.data.nbytes)
-    elif os.path.lexists(path) or _has_ending(path):
+        found = _pieces("saved", source.name, len(_set(source)), ROWS)
+    elif os.path.lexists(path) or kind_of(path) in READABLE:
         found = _file_pieces(source, _files(path), size)
     else:
-        found = _pieces("hub", source.name, _hub_set(source).num_shards, 1, 0)
+        found = _pieces("hub", source.name, _set(source).num_shards, 1)
     if not found:
         raise UserError(f"{source.name} has no documents")
     return found
@@ -156,20 +151,14 @@ def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> It
 # Which pieces there are
 
 
-def _has_ending(path: Path) -> bool:
-    return KINDS.get(ending(path)) in READABLE
-
-
 def _files(path: Path) -> list[Path]:
     """The file, or the files of a folder that can be read, by name."""
-    if not path.is_dir():
-        path = find(str(path))
-        if kind_of(path) not in READABLE:
-            raise UserError(f"{path} is neither a text (.txt), JSON Lines nor Parquet")
-        return [path]
-    found = sorted(p for p in path.rglob("*") if p.is_file() and _has_ending(p))
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.is_file() and kind_of(p) in READABLE)
+    else:
+        found = [path] if kind_of(path := find(str(path))) in READABLE else []
     if not found:
-        raise UserError(f"{path} has no file with the ending .txt, .jsonl, .json or .parquet")
+        raise UserError(f"{path} has none of the endings .txt, .jsonl, .json and .parquet")
     return found
 
 
@@ -185,25 +174,20 @@ def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
         if (kind := kind_of(file)) == "text":
             found += _text_pieces(file, lengths[file], cut, size)
             cut -= lengths[file]
-        elif kind == "json":
-            length = file.stat().st_size
-            if file.suffix == ".gz":
-                found.append(Piece("json", str(file), 0, END, length))
-            else:
-                found += _pieces("json", str(file), length, size, length)
-        else:
+        elif kind == "parquet":
             groups = parquet_file(file, (source.field,)).metadata.num_row_groups
-            found += _pieces("parquet", str(file), groups, 1, file.stat().st_size)
+            found += _pieces("parquet", str(file), groups, 1)
+        elif file.suffix == ".gz":
+            found.append(Piece("json", str(file), 0, END))
+        else:
+            found += _pieces("json", str(file), file.stat().st_size, size)
     return found
 
 
-def _pieces(kind: Any, name: str, number: int, step: int, size: int) -> list[Piece]:
+def _pieces(kind: Any, name: str, number: int, step: int) -> list[Piece]:
     """Pieces of `step` rows (or bytes, groups, shards) each, of `number` in all."""
-    borders = [*range(0, number, step), number]
-    return [
-        Piece(kind, name, start, stop, size * (stop - start) // number)
-        for start, stop in itertools.pairwise(borders)
-    ]
+    borders = itertools.pairwise([*range(0, number, step), number])
+    return [Piece(kind, name, start, stop) for start, stop in borders]
 
 
 def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
@@ -226,7 +210,6 @@ def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
             str(path),
             start,
             stop,
-            stop - start,
             "training" if start < part else "validation",
             begins=start in (0, part),
             ends=stop == length,
@@ -311,39 +294,22 @@ def _parquet_rows(source: Source, piece: Piece) -> Rows:
 
 
 @functools.cache
-def _hub_set(source: Source) -> Any:
-    """A split of a set on the hub (or of a folder of its form), to be read shard by shard."""
+def _set(source: Source) -> Any:
+    """The column of a saved set, memory-mapped; or of one on the hub (or of a folder of its form),
+    to be read shard by shard."""
+    stream = not is_saved(source.name)
+    found = open_set(source.name, source.split, stream, source.subset or None)
     with reading_set(source.name, source.split):
-        found = import_datasets().load_dataset(
-            source.name, source.subset or None, split=source.split, streaming=True
-        )
-        first = next(iter(found), {})
-    return _with_field(found, source, first) if first else found
-
-
-@functools.cache
-def _saved_set(source: Source) -> Any:
-    """A data set that `save_to_disk` has written, memory-mapped."""
-    with reading_set(source.name, source.split):
-        found = open_set(source.name, source.split)
-    return _with_field(found, source, found.column_names)
-
-
-def _with_field(found: Any, source: Source, names: Iterable[str]) -> Any:
-    if source.field not in names:
-        there = ", ".join(names)
-        raise UserError(f"{source.name} has no column {source.field!r}: it has {there}")
-    return found.select_columns([source.field])
+        return found.select_columns([source.field])
 
 
 def _set_rows(source: Source, piece: Piece) -> Rows:
     """Some rows of a saved set, or some shards of one on the hub."""
-    places = range(piece.start, piece.stop)
+    found, places = _set(source), range(piece.start, piece.stop)
     with reading_set(source.name, source.split):
         if piece.kind == "saved":
-            parts = [_saved_set(source).select(places)]
+            parts = [found.select(places)]
         else:
-            found = _hub_set(source)
             parts = (found.shard(found.num_shards, index) for index in places)
         for part in parts:
             for batch in part.iter(AT_ONCE):

@@ -2,23 +2,15 @@
 
 import hashlib
 import http.client
-import os
 import sys
 import tempfile
-import urllib.error
 import urllib.request
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tlite.data.reading import is_there, pieces
+from tlite.data.reading import data_folder, is_there, pieces
 from tlite.errors import UserError
-from tlite.parallel.devices import cache_folder
-
-
-def data_folder() -> Path:
-    """`TLITE_DATA`, or `tlite` in the user's cache folder."""
-    return Path(os.environ.get("TLITE_DATA") or cache_folder())
 
 
 def find_downloaded(name: str, folder: str = "") -> Path | None:
@@ -28,9 +20,7 @@ def find_downloaded(name: str, folder: str = "") -> Path | None:
 
 
 def find_or_download(name: str, url: str, sha256: str, folder: str = "") -> Path:
-    """The file `name` (or `name`.gz) in a folder, the data folder unless given.
-
-    It is fetched from `url` if it isn't there.
+    """The same, fetched from `url` if it isn't there.
 
     One that is there is taken as it is, with a warning where it is not what a download must be.
     """
@@ -65,10 +55,8 @@ def download(url: str, path: Path, sha256: str) -> None:
             tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
             Progress(*columns) as progress,
         ):
-            temporary = Path(file.name)
-            length = response.headers.get("Content-Length") or ""
-            length = int(length) if length.isdecimal() else None
-            task, digest = progress.add_task(path.name, total=length), hashlib.sha256()
+            temporary, digest, length = Path(file.name), hashlib.sha256(), response.length
+            task = progress.add_task(path.name, total=length)
             while chunk := response.read(1 << 16):
                 file.write(chunk)
                 digest.update(chunk)
@@ -83,21 +71,11 @@ def download(url: str, path: Path, sha256: str) -> None:
         temporary.chmod(0o644)  # not only for this user, as a temporary file is
         temporary.replace(path)
     except (OSError, http.client.HTTPException) as error:
+        reason = str(error).strip() or type(error).__name__
         raise UserError(
-            f"can't download {url} to {path} ({_reason(error)}): check the network, or put the "
-            f"file there yourself"
+            f"can't download {url} to {path} ({reason}): check the network, or put the file there "
+            "yourself"
         ) from error
     finally:
         if temporary:
             temporary.unlink(missing_ok=True)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"the server answers {error.code} {error.reason}"
-    if isinstance(error, http.client.IncompleteRead):
-        return "the connection broke off before the end"
-    if isinstance(error, http.client.HTTPException):
-        return "the answer is none of a web server"
-    cause = getattr(error, "reason", error)
-    return getattr(cause, "strerror", None) or str(cause)

@@ -9,14 +9,22 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
-from tlite.data.columns import MOST_CLASSES, class_column, in_order, text_column
-from tlite.data.files import find, kind_of
-from tlite.data.reading import read_lines
+from tlite.data.reading import find, kind_of, read_lines
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, need_columns
+from tlite.data.tables import (
+    Part,
+    class_column,
+    import_datasets,
+    in_order,
+    need_columns,
+    open_set,
+    parquet_file,
+    text_column,
+)
 from tlite.errors import UserError
 from tlite.terminal import printable
 
+MOST_CLASSES = 1000
 SHOWN = 20  # classes that are named in a line
 
 
@@ -46,7 +54,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelledText(TableData):
-    """JSON Lines, CSV, TSV, Parquet or Arrow files, lines of "label text", or a set on the hub."""
+    """JSON Lines, CSV, TSV or Parquet files, lines of "label text", or a set on the hub."""
 
     text_column: str = field(default="", metadata={"was": "text"})
     """The column with the text; the one whose name is known unless given."""
@@ -70,21 +78,17 @@ class LabelledText(TableData):
             UserError: they can't be told; the option is named that does.
         """
         data = self.with_path()
-        if not data.training:
+        if not data.training or (data.labels and data.text_column and data.label_column):
             return data
-        if data.hub or kind_of(find(data.training[0])) != "text":
-            given = tuple(filter(None, (data.text_column, data.label_column)))
-            data = data.with_columns(given)
-            if data.labels and len(given) == 2:
-                return data
+        if table := not data._is_lines(data.training[0]):
             row, where = data.first_row()
-            need_columns(row, given, where)
-            text = data.text_column or text_column([*row], where, data.label_column)
-            label = data.label_column or class_column([*row], text, where)
+            text = data.text_column or text_column(row, where, data.label_column)
+            label = data.label_column or class_column(row, text, where)
+            need_columns(row, (text, label), where)
             data = dataclasses.replace(data, text_column=text, label_column=label)
         if not data.labels:
             return data._with_classes()
-        if data.text_column:
+        if table:
             data._print(data.classes)
         return data
 
@@ -95,17 +99,15 @@ class LabelledText(TableData):
 
     def _with_classes(self) -> "LabelledText":
         """The same with a class for each value that the training part has."""
-        names = self.names_of_classes(self.label_column) if self.label_column else {}
         training, validation = (
             Counter(value for text, value in self.rows(part) if text.strip())
             for part in ("training", "validation")
         )
-        missing = training.pop("", 0) + validation.pop("", 0)
-        known = {value: names.get(value, value) for value in in_order(training)}
+        total, names = sum(training.values()), self._names_of_classes()
+        known = {value: names.get(value, value) for value in in_order(filter(None, training))}
         if names:  # -1 is none of them
             known = {value: name for value, name in known.items() if value in names}
         self._print([*known.values()])
-        total = sum(training.values())
         if len(known) > min(MOST_CLASSES, max(total / 2, 2)):
             raise UserError(
                 f"{self.label_column!r} has {len(known):,} different values in {total:,} texts: "
@@ -113,13 +115,24 @@ class LabelledText(TableData):
             )
         counts = [f"{name}: {training[value]:,}" for value, name in known.items()]
         print(printable(f"training texts of each class: {_short(counts)}"))
-        others = [v for v in {**training, **validation} if v not in known]
-        missing += sum(training[value] + validation[value] for value in others)
-        if missing:
-            of_others = f", or one that no training text has ({_short(others)})" if others else ""
+        left_out = dict.fromkeys(v for v in ["", *training, *validation] if v not in known)
+        if missing := sum(training[value] + validation[value] for value in left_out):
+            others = _short([*filter(None, left_out)])
+            of_others = f", or one that no training text has ({others})" if others else ""
             print(printable(f"texts left out: {missing:,}, without a class{of_others}"))
-        left_out = dict.fromkeys(["", *others], "")
-        return dataclasses.replace(self, labels=known | left_out)
+        return dataclasses.replace(self, labels=known | dict.fromkeys(left_out, ""))
+
+    def _names_of_classes(self) -> dict[str, str]:
+        """The names that `datasets` knows of the label column's numbers in the first of the
+        training tables, {"0": "negative", ...}; or none."""
+        first, features = self.training[0], {}
+        if self.hub:
+            features = open_set(self.hub, first, self.stream).features or {}
+        elif kind_of(path := find(first)) == "parquet":
+            schema = parquet_file(path).schema_arrow
+            features = import_datasets().Features.from_arrow_schema(schema)
+        names = getattr(features.get(self.label_column), "names", [])
+        return {str(number): name for number, name in enumerate(names)}
 
     def examples(self, part: Part) -> Iterable[Example]:
         """The texts of a part, those of classes that are left out among them.
@@ -132,62 +145,48 @@ class LabelledText(TableData):
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
 
-    def read(self, part: Part) -> Iterator[Example]:
-        """One pass over a part. A text without a letter has no class."""
-        ids = {name: index for index, name in enumerate(self.classes)}
-        number, strange, first = 0, 0, ""
-        for number, (text, value) in enumerate(self.rows(part), 1):
-            value = value if value in self.labels else _as_before(value, self.labels)
-            if value not in self.labels:
-                strange += 1
-                first = first or f"{value!r} in row {number}"
-                continue
-            label = ids.get(self.labels[value]) if text.strip() else None
-            yield Example(text, value, label)
-        if strange:
-            raise UserError(
-                f"{strange:,} of the {number:,} labels of the {part} part are not among "
-                f"{', '.join(filter(None, self.labels))}; the first is {first}"
-            )
-        if not number:
-            raise self.nothing(part)
-
     def all_rows(self, part: Part) -> Iterator[tuple[str, str]]:
         for source in getattr(self, part):
-            yield from self._rows_of(source)
+            if self._is_lines(source):
+                lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
+                yield from ((text, value) for value, _, text in lines)
+            else:
+                columns = self.text_column or "text", self.label_column or "label"
+                yield from self.cells(source, *columns)
 
     def texts(self, source: str) -> Iterator[str]:
         """The texts of a file or split, which needs no labels."""
-        for text, _ in self._rows_of(source, labelled=False):
-            yield text
+        if self._is_lines(source):
+            lines = read_lines(find(source), self.encoding)
+            return (line.partition(" ")[2] for line in lines)
+        return (text for (text,) in self.cells(source, self.text_column or "text"))
 
-    def _rows_of(self, source: str, labelled: bool = True) -> Iterator[tuple[str, str]]:
-        if not self.hub and kind_of(path := find(source)) == "text":
-            for line in read_lines(path, self.encoding):
-                value, _, text = line.partition(" ")
-                yield text, value
-            return
-        columns = (self.text_column or "text", self.label_column or "label")[: 1 + labelled]
-        rows, where = self.table_rows(source)
-        for row in rows:
-            need_columns(row, columns, where)
-            text, value = (_plain(row.get(name)) for name in (*columns, "")[:2])
-            yield text, value
+    def _is_lines(self, source: str) -> bool:
+        return not self.hub and kind_of(find(source)) == "text"
 
 
+@dataclass(frozen=True)
 class Pass:
     """The examples of a part, read anew each time they are iterated over."""
 
-    def __init__(self, data: LabelledText, part: Part):
-        self._data, self._part = data, part
+    data: LabelledText
+    part: Part
 
     def __iter__(self) -> Iterator[Example]:
-        return self._data.read(self._part)
-
-
-def _plain(value: object) -> str:
-    """As text; "" where there is none: null, or not a number."""
-    return "" if value is None or value != value else str(value)
+        """A text without a letter has no class."""
+        data, number = self.data, 0
+        ids = {name: index for index, name in enumerate(data.classes)}
+        for number, (text, value) in enumerate(data.rows(self.part), 1):
+            value = value if value in data.labels else _as_before(value, data.labels)
+            if value not in data.labels:
+                raise UserError(
+                    f"row {number} of the {self.part} part has the label {value!r}, which is not "
+                    f"among {', '.join(filter(None, data.labels))}: see --labels"
+                )
+            label = ids.get(data.labels[value]) if text.strip() else None
+            yield Example(text, value, label)
+        if not number:
+            raise data.nothing(self.part)
 
 
 def _as_before(value: str, labels: Iterable[str]) -> str:

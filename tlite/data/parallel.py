@@ -4,13 +4,11 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
-from tlite.data.columns import known_sides, pair_columns
-from tlite.data.files import find, is_table
-from tlite.data.reading import read_lines
+from tlite.data.reading import find, is_table, read_lines
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, need_columns
+from tlite.data.tables import Part, pair_columns
 from tlite.errors import UserError
 from tlite.terminal import printable
 
@@ -44,19 +42,14 @@ class ParallelText(TableData):
             UserError: they can't be told; the option is named that does.
         """
         data = self.with_path()
-        if not data.training or (not data.hub and not is_table(find(data.training[0]))):
+        of_lines = data.training and not data.hub and not is_table(find(data.training[0]))
+        if not data.training or of_lines or (data.source_column and data.target_column):
             return data
-        given = tuple(filter(None, (data.source_column, data.target_column)))
-        data = data.with_columns(given)
-        if len(given) == 2:
-            return data
-        row, where = data.first_row()
-        names = [*_flat(row)]
-        need_columns(names, given, where)
-        source, target = pair_columns(names, data.source_column, data.target_column, where)
-        known = given or {source, target} == {*(known_sides(names) or ())}
-        how = "" if known else ", as of two columns the first is the source"
-        print(printable(f"source: {source!r}, target: {target!r}{how}"), flush=True)
+        if data.source_column or data.target_column:
+            raise UserError("give --source-column and --target-column together")
+        source, target = pair_columns(*data.first_row())
+        told = f"source: {source!r}, target: {target!r}"
+        print(printable(f"{told} (--columns, if this is the first row)"), flush=True)
         return dataclasses.replace(data, source_column=source, target_column=target)
 
     def pairs(self, part: Part) -> list[Pair]:
@@ -66,12 +59,12 @@ class ParallelText(TableData):
             UserError: files of different lengths, a column that is not there, a file that is not
                 what it should be, or no pair.
         """
-        found = list(self.rows(part))
-        pairs = [pair for pair in found if pair.source.strip() and pair.target.strip()]
-        if len(pairs) < len(found):
-            first = next(p for p in found if not (p.source.strip() and p.target.strip()))
-            what = f"{len(found) - len(pairs):,} of the {len(found):,} {part} pairs are left out"
-            warning = f"warning: {what}, as a side is empty; the first is {first.where}"
+        pairs, empty = [], []
+        for pair in self.rows(part):
+            (pairs if pair.source.strip() and pair.target.strip() else empty).append(pair)
+        if empty:
+            what = f"{len(empty):,} of the {len(pairs) + len(empty):,} {part} pairs are left out"
+            warning = f"warning: {what}, as a side is empty; the first is {empty[0].where}"
             print(printable(warning), file=sys.stderr)
         if not pairs:
             raise self.nothing(part)
@@ -79,36 +72,24 @@ class ParallelText(TableData):
 
     def all_rows(self, part: Part) -> Iterator[Pair]:
         names = getattr(self, part)
-        paths = [] if self.hub else [find(name) for name in names]
-        tables = [is_table(path) for path in paths]
+        tables = [bool(self.hub) or is_table(find(name)) for name in names]
         if all(tables):
+            columns = self.source_column or "source", self.target_column or "target"
             for name in names:
-                yield from self._pairs_of_table(name)
+                where = f"{self.hub} ({name})" if self.hub else name
+                for number, texts in enumerate(self.cells(name, *columns), 1):
+                    yield Pair(*texts, f"row {number} of {where}")
             return
-        if any(tables) or len(paths) % 2:
+        if any(tables) or len(names) % 2:
             raise UserError(
                 f"the {part} part needs tables, or text files by twos, a source and its target: "
                 f"not {', '.join(names)}"
             )
-        for source, target in zip(paths[::2], paths[1::2], strict=True):
-            sides = [read_lines(path, self.encoding) for path in (source, target)]
+        for source, target in zip(names[::2], names[1::2], strict=True):
+            sides = [read_lines(find(name), self.encoding) for name in (source, target)]
             if len(sides[0]) != len(sides[1]):
                 raise UserError(
                     f"{source} has {len(sides[0]):,} lines, but {target} has {len(sides[1]):,}"
                 )
             for number, pair in enumerate(zip(*sides, strict=True), 1):
                 yield Pair(*pair, f"line {number} of {source} and {target}")
-
-    def _pairs_of_table(self, name: str) -> Iterator[Pair]:
-        columns = self.source_column or "source", self.target_column or "target"
-        rows, where = self.table_rows(name)
-        for number, row in enumerate(map(_flat, rows), 1):
-            need_columns(row, columns, where)
-            texts = ("" if row[c] is None else str(row[c]) for c in columns)
-            yield Pair(*texts, f"row {number} of {where}")
-
-
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose pair is in one column, {"translation": {"en": ..., "de": ...}}, as columns."""
-    inner = row.get("translation")
-    return row | inner if isinstance(inner, dict) else row

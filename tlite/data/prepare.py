@@ -1,26 +1,29 @@
 """Token files from texts of any size: in constant memory, by several processes, resumable.
 
-All is written beside, in FOLDER.preparing: each piece of the source has its tokens in files of its
-own there, which are joined at last, and FOLDER appears when it is whole. After a kill the same
-command goes on with the pieces that are not there yet, and what comes out are the bytes that any
-number of processes would have made without it. While it is made it needs room for its tokens twice.
+All is written beside, in FOLDER.preparing: each piece of the source becomes a folder of its tokens
+there, which are joined at last, and FOLDER appears when it is whole. After a kill the same command
+goes on with the pieces that are not there yet, and what comes out are the bytes that any number of
+processes would have made without it. While it is made it needs room for its tokens twice.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tlite.data.documents import SIZE, Piece, Source, plan, read_piece, source_files
-from tlite.data.manifest import (
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from tlite.data.corpus import (
     BEGINNINGS,
     NAME,
     TYPES,
@@ -33,35 +36,23 @@ from tlite.data.manifest import (
     write_file,
     write_manifest,
 )
-from tlite.data.prepare_encoding import encode_piece, finished, tokens_path
-from tlite.data.prepare_processes import PrepareProgress, by_processes
+from tlite.data.documents import SIZE, Piece, Source, plan, read_piece, source_files
+from tlite.data.encoding import TOTALS, by_processes, encode_piece
 from tlite.data.reading import pieces as read_pieces
 from tlite.errors import Interrupted, UserError, disk_errors
 from tlite.parallel.devices import num_cores
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
-
+ASKED = "asked.json"  # what is prepared: the same command goes on, no other
 SAMPLED_PIECES = 16  # that a tokenizer is learned from, at even distances
 
-
-@dataclass(frozen=True)
-class Tokenizing:
-    """Which tokenizer, and how to get it."""
-
-    name: str
-    """What it is called; a preparation goes on with the same only."""
-    make: Callable[[Callable[[int | None], Iterable[str]]], Any]
-    """From a function that gives the texts, so many bytes of the training part or all, to a
-    tokenizer of `tlite.text` or `tlite.pretrained`."""
+Texts = Callable[[int | None], Iterable[str]]
 
 
 def prepare(
     source: Source,
     folder: Path,
-    tokenizing: Tokenizing,
+    tokenizer: str,
+    make: Callable[[Texts], Any],
     *,
     shard_tokens: int = 0,
     processes: int = 0,
@@ -70,6 +61,9 @@ def prepare(
     """Make a corpus of a source.
 
     Args:
+        tokenizer: what it is called; a preparation goes on with the same only.
+        make: from a function that gives the texts, so many bytes of the training part or all, to
+            a tokenizer of `tlite.text` or `tlite.pretrained`.
         shard_tokens: of a token file, before the next begins; 0: one file for each part.
         processes: 0: one for each core.
         piece_size: bytes of a text or of JSON Lines that a process reads at a time.
@@ -78,91 +72,82 @@ def prepare(
         UserError: the source can't be read, the folder exists, or what was begun was another one.
     """
     if shard_tokens < 0 or processes < 0:
-        raise UserError("shard_tokens and processes must not be negative")
+        raise UserError("--shard-tokens and --processes must not be negative")
     work = folder.parent / f"{folder.name}.preparing"
     _check_free(folder, work)
     pieces = plan(source, piece_size)
     asked = {"source": asdict(source), "files": source_files(pieces)}
-    asked |= {"tokenizer": tokenizing.name, "piece_size": piece_size}
-    with disk_errors(work), _work_folder(work, asked):
-        manifest = _begun(work / "corpus", source, pieces, tokenizing)
-        totals = _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
-        if source.validation_fraction and not totals["validation"]["tokens"]:
+    asked |= {"tokenizer": tokenizer, "piece_size": piece_size}
+    with disk_errors(work), _work_folder(work, json.dumps(asked, indent=2)):
+        manifest = _begun(work / "corpus", source, pieces, tokenizer, make)
+        _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
+        parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens)
+        if source.validation_fraction and "validation" not in parts:
             shutil.rmtree(work)  # another fraction is another command
             raise UserError(
-                f"of {totals['training']['documents']:,} documents none is in the validation part "
-                f"of {source.validation_fraction:g}: raise --validation-fraction"
+                f"no document is in the validation part of {source.validation_fraction:g}: raise "
+                "--validation-fraction"
             )
-        parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens, totals)
         manifest = replace(manifest, parts=parts)
         write_manifest(work / "corpus", manifest)
-        _appear(work, folder)
+        for path in (work / "corpus").iterdir():  # all of it is on the disk before it appears
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        os.rename(work / "corpus", folder)
+        shutil.rmtree(work, ignore_errors=True)
     return manifest
 
 
 def _check_free(folder: Path, work: Path) -> None:
     """Raises a `UserError` where the folder exists; what a kill has left after that goes."""
     if os.path.lexists(folder):
-        if (work / "asked.json").exists() and not (work / "corpus").exists():
+        if (work / ASKED).exists() and not (work / "corpus").exists():
             shutil.rmtree(work, ignore_errors=True)
         raise UserError(f"{folder} exists already: name another folder, or remove it")
 
 
-def _appear(work: Path, folder: Path) -> None:
-    """Let the corpus appear, once all of it is on the disk."""
-    for path in (work / "corpus").iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-    os.rename(work / "corpus", folder)
-    shutil.rmtree(work, ignore_errors=True)
-
-
 @contextlib.contextmanager
-def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
+def _work_folder(work: Path, asked: str) -> Iterator[None]:
     """The folder of this preparation alone, new or left behind by the same command.
 
     Raises:
         UserError: it is another one's, or another process is at it now.
     """
-    content = json.dumps(asked, indent=2)
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except ValueError as error:  # a NUL in it
-        raise UserError(f"{str(work)!r} can't be the name of a folder") from error
+    work.mkdir(parents=True, exist_ok=True)
     with (work / "lock").open("a") as lock:
-        if fcntl:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(f"another process is writing {work} now") from error
-        before = work / "asked.json"
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another process is writing {work} now") from error
+        before = work / ASKED
         if not before.exists():
-            if {path.name for path in work.iterdir()} - {"lock", "asked.json.new"}:
+            if {path.name for path in work.iterdir()} - {"lock", f"{ASKED}.new"}:
                 raise UserError(f"{work} is in the way: it is not what tlite prepare has begun")
-        elif not (work / "corpus").exists() or before.read_text(encoding="utf-8") != content:
-            if (work / "corpus").exists() and any((work / "pieces").glob("*.json")):
+        elif before.read_text(encoding="utf-8") != asked:
+            if any((work / "pieces").glob(f"*/{TOTALS}")):
                 raise UserError(
                     f"{work} is what another command has begun, or its source has changed: remove "
                     "it to begin anew"
                 )
-            for name in ("pieces", "corpus"):  # of what came to nothing, or is done
-                shutil.rmtree(work / name, ignore_errors=True)
-        write_file(before, content)
+            shutil.rmtree(work / "corpus", ignore_errors=True)  # the tokenizer of what came to none
+        write_file(before, asked)
         for name in ("pieces", "corpus"):
             (work / name).mkdir(exist_ok=True)
         yield
 
 
-def _begun(folder: Path, source: Source, pieces: list[Piece], tokenizing: Tokenizing) -> Manifest:
+def _begun(
+    folder: Path, source: Source, pieces: list[Piece], name: str, make: Callable[[Texts], Any]
+) -> Manifest:
     """The corpus without its parts, with its tokenizer; made once, and kept for later tries."""
     if not (folder / NAME).exists():
-        tokenizer = tokenizing.make(partial(texts_of, source, pieces))
+        tokenizer = make(partial(texts_of, source, pieces))
         path = folder / tokenizer.file_name
         tokenizer.save(path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         size = max(len(tokenizer), tokenizer.largest_id + 1)
         of, origin = CorpusTokenizer(tokenizer.kind, str(path), digest), asdict(source)
-        origin["tokenizer"] = tokenizing.name
+        origin["tokenizer"] = name
         write_manifest(folder, Manifest(dtype_for(size), size, {}, of, tokenizer.eos_id, origin))
     return replace(read_manifest(folder), parts={})
 
@@ -190,50 +175,42 @@ def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[
 
 def _encode(
     source: Source, corpus: Manifest, pieces: list[Piece], folder: Path, processes: int
-) -> dict[str, Counter]:
-    """Encode the pieces that are not there yet; tokens, documents and bytes of each part."""
-    known = all(piece.size for piece in pieces)
-    sizes = [piece.size if known else 1 for piece in pieces]
-    width = TYPES[corpus.dtype].itemsize
-    left = [task for task in enumerate(pieces) if finished(folder, task[0], width) is None]
-    todo = sum(sizes[number] for number, _ in left)
-    encode = partial(encode_piece, source, corpus, folder)
-    count = len(pieces) - len(left)
-    with PrepareProgress(sum(sizes), sum(sizes) - todo) as progress:
-        results = by_processes(encode, left, processes)
+) -> None:
+    """Encode the pieces that are not there yet; how far it is is shown, on a terminal as a bar."""
+    left = [task for task in enumerate(pieces) if not (folder / str(task[0])).exists()]
+    results = by_processes(partial(encode_piece, source, corpus, folder), left, processes)
+    total, before, bar = len(pieces), len(pieces) - len(left), sys.stdout.isatty()
+    columns = TextColumn("encoding"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    with contextlib.closing(results), Progress(*columns, disable=not bar) as progress:
+        task, done = progress.add_task("", total=total, completed=before), before
         try:
-            for (number, _), text in results:
-                count += 1
-                progress.add(sizes[number], text)
+            for done, _ in enumerate(results, before + 1):
+                progress.update(task, completed=done)
+                if not bar and 10 * done // total > 10 * (done - 1) // total:
+                    print(f"{done:,} of {total:,} pieces are encoded", flush=True)
         except KeyboardInterrupt:
-            at = f"after {count:,} of {len(pieces):,} pieces"
+            at = f"after {done:,} of {total:,} pieces"
             raise Interrupted(
                 f"interrupted {at}: the same command goes on from there", signal.SIGINT
             ) from None
-        finally:
-            results.close()
-    totals = {part: Counter() for part in BEGINNINGS}
-    for number in range(len(pieces)):
-        for part, of_piece in finished(folder, number, width).items():
-            totals[part].update(of_piece)
-    return totals
 
 
-def _join(
-    work: Path, pieces: int, width: int, shard_tokens: int, totals: dict[str, Counter]
-) -> dict[str, PartFiles]:
+def _join(work: Path, pieces: int, width: int, shard_tokens: int) -> dict[str, PartFiles]:
     """Write the tokens of all pieces, one behind the other, to the files of each part."""
     for path in (work / "corpus").glob("*.bin"):  # of a try that was killed
         path.unlink()
+    folders, totals = [work / "pieces" / str(n) for n in range(pieces)], Counter()
+    for folder in folders:
+        for part, counts in json.loads((folder / TOTALS).read_text()).items():
+            totals.update({(part, name): count for name, count in counts.items()})
     parts = {}
-    for part, found in totals.items():
-        paths = (tokens_path(work / "pieces", number, part) for number in range(pieces))
-        chunks = (chunk for path in paths if path.exists() for chunk in read_pieces(path))
+    for part, beginning in BEGINNINGS.items():
+        chunks = (chunk for folder in folders for chunk in read_pieces(folder / part))
         files, left = [], next(chunks, b"")
+        room = (shard_tokens or totals[part, "tokens"]) * width
         while left:
-            shard = f"-{len(files):05d}" if shard_tokens else ""
-            name, size, digest = f"{BEGINNINGS[part]}{shard}.bin", 0, hashlib.sha256()
-            room = (shard_tokens or found["tokens"]) * width
+            name = f"{beginning}-{len(files):05d}.bin" if shard_tokens else f"{beginning}.bin"
+            size, digest = 0, hashlib.sha256()
             with (work / "corpus" / name).open("wb") as file:
                 while chunk := left[: room - size]:
                     file.write(chunk)
@@ -241,5 +218,6 @@ def _join(
                     size, left = size + len(chunk), left[len(chunk) :] or next(chunks, b"")
             files.append(TokenFile(name, size // width, digest.hexdigest()))
         if files:
-            parts[part] = PartFiles(tuple(files), found["documents"], found["bytes"])
+            counts = totals[part, "documents"], totals[part, "bytes"]
+            parts[part] = PartFiles(tuple(files), *counts)
     return parts

@@ -1,4 +1,4 @@
-"""Files read whole: regular ones only, unpacked, up to a limit, and a sentence for each fault."""
+"""Files of one's own: found, opened, unpacked and decoded, with one sentence for a fault."""
 
 import codecs
 import contextlib
@@ -14,31 +14,41 @@ from pathlib import Path
 from typing import Any
 
 from tlite.errors import UserError
+from tlite.parallel.devices import cache_folder
 
 MEGABYTE = 10**6
 MAX_MEGABYTES = 2000  # of a file that is read into memory, unpacked
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of the order of bytes, which some programs begin with
-OTHERS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
+OTHERS = {stat.S_IFDIR: "a directory", stat.S_IFCHR: "a device", stat.S_IFIFO: "a pipe"}
+KINDS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+KINDS |= {".txt": "text"}
+
+
+def kind_of(path: Path) -> str:
+    """What a file holds, by its ending (before .gz); "" where no kind of file has it."""
+    return KINDS.get((path.with_suffix("") if path.suffix == ".gz" else path).suffix, "")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a name promises a table: others are texts, train.en say."""
+    return kind_of(path) not in ("", "text")
+
+
+def data_folder() -> Path:
+    """`TLITE_DATA`, or `tlite` in the user's cache folder."""
+    return Path(os.environ.get("TLITE_DATA") or cache_folder())
 
 
 def is_there(path: Path) -> bool:
     """Whether there is such a file.
 
     Raises:
-        UserError: it is no regular file, but a device say, or it can't be looked at.
+        UserError: it is no regular file, but a device say, which may never end.
     """
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}") from error
     except ValueError as error:  # a NUL in it, or a letter that the system has no bytes for
         raise UserError(f"{str(path)!r} can't be the name of a file") from error
     if not stat.S_ISREG(mode):
@@ -47,26 +57,41 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def size_of(path: Path) -> int:
-    """The bytes of a regular file.
+def find(name: str) -> Path:
+    """The file of that name, here or in the data folder.
 
     Raises:
-        UserError: there is none, or it is something else, a pipe say.
+        UserError: there is none, or it is a device, say, or a folder.
     """
-    if not is_there(path):
-        raise UserError(f"can't read {path}: No such file or directory")
-    return path.stat().st_size
+    for path in (Path(name), data_folder() / name):
+        if is_there(path):
+            return path
+    raise UserError(
+        f"there is no file {name}: if it has moved, or lies elsewhere, name the folder that it is "
+        f"in by TLITE_DATA=FOLDER (now {data_folder()})"
+    )
+
+
+def locate(name: str, *, in_data: bool = True) -> str:
+    """The absolute path of a file or folder of that name; the name itself where there is none.
+
+    It is looked for here and, unless `in_data` is False, in the data folder; there also what has
+    moved, which was found by its absolute path.
+    """
+    inside = os.path.basename(name) if os.path.isabs(name) else name
+    places = [Path(name), data_folder() / inside] if in_data else [Path(name)]
+    return next((os.path.abspath(p) for p in places if name and os.path.lexists(p)), name)
 
 
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of a regular file, unpacked if its name ends in .gz, with a sentence a fault.
+    """The bytes of a regular file, unpacked if its name ends in .gz.
 
     Raises:
         UserError: it is missing, can't be read, is no regular file, or not whole.
     """
-    size_of(path)
     try:
+        is_there(path)  # what is no file may never end
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -76,67 +101,33 @@ def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 def pieces(path: Path) -> Iterator[bytes]:
-    """The content of a file, unpacked if its name ends in .gz, a megabyte at a time.
-
-    Raises:
-        UserError: as `open_file`.
-    """
+    """The content of a file, a megabyte at a time; raises as `open_file`."""
     with open_file(path) as file:
         while piece := file.read(MEGABYTE):
             yield piece
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        UserError: as `open_file`, or there is something else in it.
-    """
-    try:
-        content = json.loads(b"".join(pieces(path)))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it is not a JSON object")
-    return content
-
-
 def standard_input() -> Iterator[bytes]:
-    """What is written to standard input, a megabyte at a time.
-
-    Raises:
-        UserError: it can't be read.
-    """
-    try:
-        piece = None
-        while piece is None or len(piece) == MEGABYTE:  # after less a terminal would be asked again
-            piece = sys.stdin.buffer.read(MEGABYTE)
-            yield piece
-    except OSError as error:
-        raise UserError(f"can't read standard input: {error.strerror}") from error
+    """What is written to standard input, a megabyte at a time."""
+    piece = None
+    while piece is None or len(piece) == MEGABYTE:  # after less a terminal would be asked again
+        piece = sys.stdin.buffer.read(MEGABYTE)
+        yield piece
 
 
-def limited(parts: Iterable[bytes], name: object, advice: str) -> Iterator[bytes]:
-    """The parts of a text, up to the limit.
-
-    Raises:
-        UserError: there is more; it says how much was read, and the advice.
-    """
-    size = lines = 0
+def limited(parts: Iterable[bytes], name: object) -> Iterator[bytes]:
+    """The parts of a text; a `UserError` where there is more than the limit."""
+    size = 0
     for part in parts:
-        size += len(part)
-        lines += part.count(b"\n")
-        if size > MAX_MEGABYTES * MEGABYTE:
+        if (size := size + len(part)) > MAX_MEGABYTES * MEGABYTE:
             raise UserError(
-                f"{name} is larger than {MAX_MEGABYTES:,} megabytes: {lines:,} lines were read so "
-                f"far; {advice}"
+                f"{name} is larger than {MAX_MEGABYTES:,} megabytes: give a part of it at a time "
+                "(to train on such texts, tlite prepare makes a corpus of them)"
             )
         yield part
 
 
-def decoded(
-    parts: Iterable[bytes], name: object, encoding: str = "utf-8", advice: str = ""
-) -> Iterator[str]:
+def decoded(parts: Iterable[bytes], name: object, encoding: str = "utf-8") -> Iterator[str]:
     """The text of bytes, without a mark of their order.
 
     Raises:
@@ -154,10 +145,25 @@ def decoded(
         line += error.object.count(b"\n", 0, error.start)
         raise UserError(
             f"{name} is not {encoding} text: line {line} has the byte "
-            f"{error.object[error.start]:#04x}{advice}"
+            f"{error.object[error.start]:#04x} (of a table --encoding names another, latin-1 say)"
         ) from error
     except (LookupError, ValueError, TypeError) as error:
         raise UserError(f"there is no encoding {encoding!r}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        UserError: as `open_file`, or there is something else in it.
+    """
+    try:
+        content = json.loads(b"".join(pieces(path)))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is not JSON") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it is not a JSON object")
+    return content
 
 
 def read_text(path: str | Path) -> str:
@@ -166,8 +172,7 @@ def read_text(path: str | Path) -> str:
     Raises:
         UserError: it can't be read, is too large, or not UTF-8 (the line is named).
     """
-    path = Path(path)
-    parts = limited(pieces(path), path, "make a corpus of it, by tlite prepare")
+    parts = limited(pieces(Path(path)), path)
     return "".join(decoded(parts, path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -179,11 +184,9 @@ def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -
     Raises:
         UserError: it can't be read, is too large, or not in this encoding (the line is named).
     """
-    parts = pieces(path)
-    if not any_size:
-        parts = limited(parts, path, "read it in parts, or of Parquet")
+    parts = pieces(path) if any_size else limited(pieces(path), path)
     line: list[str] = []
-    for text in decoded(parts, path, encoding, "; name another with --encoding, latin-1 say"):
+    for text in decoded(parts, path, encoding):
         *ends, rest = text.split("\n")
         for end in ends:
             yield "".join([*line, end, "\n"])

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from tlite.config import run_file, shipped_experiments
-from tlite.data.columns import text_column
-from tlite.data.download import data_folder, find_downloaded, find_or_download
-from tlite.data.files import find, is_table, locate
-from tlite.data.reading import is_there, read_text
+from tlite.data.download import find_downloaded, find_or_download
+from tlite.data.reading import data_folder, find, is_table, is_there, locate, read_text
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, is_saved, need_columns
+from tlite.data.tables import Part, is_saved, text_column
 from tlite.errors import UserError
 from tlite.terminal import printable
 
@@ -63,33 +61,22 @@ class TextFile:
         """
         if not self._is_table or self.text_column:
             return self
-        row, where = self._table().first_row()
-        column = text_column([*row], where)
+        column = text_column(*TableData(path=self.path).with_path().first_row())
         print(printable(f"text: {column!r}"), flush=True)
         return dataclasses.replace(self, text_column=column)
 
     def load(self) -> str:
         if not self.path:
             raise UserError("no text given: name a file with --path")
-        if not (self._is_table and self.text_column) and not is_saved(self.path):
-            # Runs of 0.1.0 read tables so, too.
-            return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
-        table, column = self._table(), self.text_column or "text"
-        rows, where = table.table_rows(table.training[0])
-        texts = []
-        for row in rows:
-            need_columns(row, (column,), where)
-            texts.append(str(row[column] or ""))
+        if not self._is_table:
+            return read_text(find(self.path))
+        table = TableData(path=self.path).with_path()  # of several splits the one to train on
+        texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
         return "\n".join(filter(str.strip, texts))
 
     @property
     def _is_table(self) -> bool:
         return is_table(Path(self.path)) or is_saved(self.path)
-
-    def _table(self) -> TableData:
-        """The table, of several splits the one to train on."""
-        table = TableData(path=self.path)
-        return table.with_path().with_columns([self.text_column] if self.text_column else [])
 
 
 class Download:

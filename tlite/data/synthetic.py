@@ -1,11 +1,15 @@
-"""Reviews from a small grammar of our own, so that a classifier can be tried without a download."""
+"""Made-up data that needs no download: reviews, copying, reversing, numbers in words."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tlite.data.labelled import Example, Part
-from tlite.errors import UserError
+from tlite.data.labelled import Example
+from tlite.data.parallel import Pair
+from tlite.data.tables import Part
+from tlite.errors import UserError, needs_extra
+
+MOST = 10_000_000
 
 THINGS = [
     "coffee", "kettle", "lamp", "radio", "tent", "novel", "album", "jacket", "keyboard", "camera",
@@ -63,8 +67,8 @@ class SyntheticReviews:
         Raises:
             UserError: there are none.
         """
-        if not 6 <= self.reviews <= 10_000_000:
-            raise UserError(f"--reviews must be between 6 and 10,000,000, not {self.reviews:,}")
+        if not 6 <= self.reviews <= MOST:
+            raise UserError(f"--reviews must be between 6 and {MOST:,}, not {self.reviews:,}")
         number = self.reviews if part == "training" else self.reviews // 6
         return list(self._write(random.Random(f"{self.data_seed} {part}"), number))
 
@@ -88,3 +92,89 @@ def _judgement(chance: random.Random, part: str) -> tuple[str, float]:
     mood, negated = MOODS[word] * INTENSITIES[intensity], chance.random() < 0.25
     described = " ".join(filter(None, ["not" if negated else "", intensity, word]))
     return f"The {part} is {described}.", mood * (NEGATION if negated else 1.0)
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Sequences of letters to be written again, backwards if asked; no sequence is in two parts."""
+
+    reverse: bool = False
+    """Write the sequence backwards."""
+    letters: int = 20
+    """Different letters."""
+    longest: int = 16
+    """Letters in the longest sequences; the shortest have 4."""
+    sequences: int = 20000
+    """How many to train on; a twentieth as many to validate, and to test."""
+
+    def pairs(self, part: Part) -> list[Pair]:
+        """The pairs of a part.
+
+        Raises:
+            UserError: there are no such sequences, or not so many.
+        """
+        if not (2 <= self.letters <= 26 and 4 <= self.longest <= 10_000):
+            raise UserError("the copy task needs 2 to 26 letters, and 4 to 10,000 of them")
+        if not 20 <= self.sequences <= MOST:
+            raise UserError(f"the copy task needs 20 to {MOST:,} sequences, not {self.sequences:,}")
+        number, held = self.sequences, self.sequences // 20
+        parts = {"training": slice(number), "validation": slice(number, -held)}
+        whole = number + 2 * held  # different ones: the last are for the test
+        if self.letters**self.longest < 4 * whole:
+            raise UserError("there are not so many different sequences: more letters, or longer")
+        draw, seen = random.Random(0), {}
+        while len(seen) < whole:
+            length = draw.randint(4, self.longest)
+            letters = (chr(ord("a") + draw.randrange(self.letters)) for _ in range(length))
+            seen[" ".join(letters)] = None
+        chosen, step = list(seen)[parts.get(part, slice(-held, None))], -1 if self.reverse else 1
+        return [Pair(text, text[::step], f"sequence {i}") for i, text in enumerate(chosen, 1)]
+
+
+@dataclass(frozen=True)
+class NumberWords:
+    """English number words to German ones; the parts are disjoint (by the package `num2words`)."""
+
+    below: int = 1_000_000
+    """The largest number, plus one."""
+    numbers: int = 20_000
+    """How many to train on, about half of them below a thousandth of the largest; 1,000 each are
+    held out for validation and test."""
+    source_language: str = "en"
+    """Language of the source, as num2words names it."""
+    target_language: str = "de"
+    """Language of the target."""
+
+    def pairs(self, part: Part) -> list[Pair]:
+        """The pairs of a part.
+
+        Raises:
+            UserError: there are not so many numbers, or a language has no words for them.
+        """
+        with needs_extra("text"):
+            from num2words import num2words
+        most = min(self.below // 2, MOST)
+        if not (10_000 <= self.below <= 10**15 and 0 < self.numbers <= most):
+            raise UserError(
+                "--below must be between 10,000 and 10^15, and --numbers at most half of it, or "
+                f"{MOST:,}: not {self.below:,} and {self.numbers:,}"
+            )
+        # Evenly drawn numbers have six digits nine times in ten, so that a model would see few
+        # short ones: half of them get a random number of digits instead.
+        draw, chosen = random.Random(0), {}
+        digits = len(str(self.below - 1))
+        while len(chosen) < self.numbers + 2_000:
+            top = self.below if draw.random() < 0.5 else 10 ** draw.randint(1, digits)
+            chosen[draw.randrange(min(top, self.below))] = None
+        parts = {"validation": (0, 1000), "test": (1000, 2000), "training": (2000, None)}
+        # The held-out ones are spread evenly over all that were drawn.
+        order = list(chosen)
+        draw.shuffle(order)
+        languages = self.source_language, self.target_language
+        try:
+            return [
+                Pair(*(num2words(number, lang=language) for language in languages), str(number))
+                for number in order[slice(*parts[part])]
+            ]
+        except NotImplementedError as error:
+            raise UserError(f"num2words has no language {' or '.join(languages)}") from error

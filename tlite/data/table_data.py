@@ -2,30 +2,22 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tlite.data.columns import has_known_names
-from tlite.data.files import KINDS, find, kind_of, locate
+from tlite.data.reading import KINDS, find, locate
 from tlite.data.tables import (
     Part,
-    check_fraction,
-    features_of,
     file_rows,
-    first_line,
     held_out,
     hub_rows,
+    import_datasets,
     is_saved,
     need_columns,
-    numbered,
-    open_set,
-    reading_set,
     side_of,
-    splits_of,
 )
 from tlite.errors import UserError
-from tlite.terminal import printable
 
 NAMES = {  # of the splits of a set
     "training": ("train", "training"),
@@ -36,7 +28,7 @@ NAMES = {  # of the splits of a set
 
 @dataclass(frozen=True)
 class TableData:
-    """Tables (CSV, TSV, JSON Lines, Parquet, Arrow), or a set on the hub, in parts."""
+    """Tables (CSV, TSV, JSON Lines, Parquet), or a set on the hub, in parts."""
 
     path: str = ""
     """All of it: a table, a folder of `save_to_disk`, or one of tables (train.csv, test.csv)."""
@@ -49,8 +41,7 @@ class TableData:
     test: tuple[str, ...] = ()
     """Files that only `tlite evaluate --split test` reads."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of CSV or TSV files whose first line is a row; it is one where no name
-    in it is known or given: then they are column 1, column 2, ..."""
+    """Names of the columns of CSV or TSV files whose first line is a row."""
     encoding: str = "utf-8"
     """How the text files are encoded."""
     validation_fraction: float = 0.1
@@ -104,60 +95,28 @@ class TableData:
             raise UserError("give --path, or --training and --hub: not both")
         if not os.path.isdir(self.path):
             return dataclasses.replace(self, path="", training=(str(find(self.path)),))
-        given = {part: names for part in NAMES if (names := getattr(self, part))}
-        if not is_saved(self.path) and (files := self._files()):
-            given = {part: tuple(map(locate, names)) for part, names in given.items()}
-            return dataclasses.replace(self, path="", **(files | given))
-        splits = splits_of(self.path)
-        for part, names in given.items():
-            if strange := [name for name in names if name not in splits]:
-                raise UserError(
-                    f"{self.path} has no split {strange[0]!r} for --{part}: it has "
-                    f"{', '.join(splits)}"
-                )
-        parts = {
-            part: next(((name,) for name in names if name in splits), ())
+        if saved := is_saved(self.path):
+            sets = import_datasets().load_from_disk(self.path)
+            there = {name: name for name in (sets if isinstance(sets, dict) else ["train"])}
+        else:  # tables that are named by their parts
+            there = {
+                name.partition(".")[0]: os.path.join(self.path, name)
+                for name in sorted(os.listdir(self.path))
+                if os.path.splitext(name)[1] in KINDS.keys() - {".txt"}
+            }
+        found = {
+            part: next(((there[name],) for name in names if name in there), ())
             for part, names in NAMES.items()
         }
-        if len(splits) == 1:
-            parts = {"training": tuple(splits)}
-        if not parts["training"]:
+        if not found["training"]:
             raise UserError(
-                f"{self.path} has the splits {', '.join(splits)}: say --hub {self.path} --training "
-                "SPLIT --validation SPLIT"
+                f"{self.path} has no table to train on (train.csv, say) and is no folder of "
+                f"save_to_disk that has one: say --hub {self.path} --training SPLIT"
             )
-        return dataclasses.replace(self, path="", hub=self.path, **(parts | given))
-
-    def _files(self) -> dict[str, tuple[str, ...]]:
-        """The tables of the folder that are named by their part: train.csv, test.csv; or none."""
-        found = {}
-        for part, names in NAMES.items():
-            ends = (name + end for name in names for end in KINDS if end != ".txt")
-            paths = (os.path.join(self.path, name) for name in ends)
-            found[part] = tuple(path for path in paths if os.path.isfile(path))[:1]
-        return found if found["training"] else {}
-
-    def with_columns(self, given: Sequence[str]) -> "TableData":
-        """The same, with names for the columns where the first table's first line is a row.
-
-        It is where it has no name that is known or given; where nothing is given, that is printed.
-
-        Raises:
-            UserError: the table has none that are given.
-        """
-        if self.columns or self.hub or kind_of(path := find(self.training[0])) != "csv":
-            return self
-        names = first_line(path, self.encoding)
-        columns = tuple(map(numbered, range(1, 1 + len(names))))
-        if has_known_names(names) or {*given} & {*names} - {*columns}:
-            return self
-        need_columns({**dict.fromkeys(names), **dict.fromkeys(columns)}, given, str(path))
-        if not given:
-            told = f"{path}: no name of a column in its first line is known, so it is a row: "
-            cells = zip(columns, names, strict=True)
-            told += ", ".join(f"{column} {cell[:40]!r}" for column, cell in cells)
-            print(printable(told), flush=True)
-        return dataclasses.replace(self, columns=columns)
+        given = {part: names for part in NAMES if (names := getattr(self, part))}
+        if not saved:
+            given = {part: tuple(map(locate, names)) for part, names in given.items()}
+        return dataclasses.replace(self, path="", hub=self.path * saved, **(found | given))
 
     def first_row(self) -> tuple[dict[str, Any], str]:
         """The first row of the training part, and where it is.
@@ -170,24 +129,32 @@ class TableData:
             raise UserError("the training part has no rows")
         return row, where
 
-    def names_of_classes(self, column: str) -> dict[str, str]:
-        """The names that `datasets` knows of a column's numbers in the first of the training
-        tables, {"0": "negative", ...}; or none."""
-        first = self.training[0]
-        if self.hub:
-            with reading_set(self.hub, first):
-                features = open_set(self.hub, first, self.stream).features
-        else:
-            features = features_of(find(first))
-        names = getattr((features or {}).get(column), "names", [])
-        return {str(number): name for number, name in enumerate(names)}
-
     def table_rows(self, source: str) -> tuple[Iterator[dict[str, Any]], str]:
-        """The rows of a table or split, and where they are, for messages."""
+        """The rows of a table or split, and where they are, for messages.
+
+        A pair that is in one column, {"translation": {"en": ..., "de": ...}}, is two columns.
+        """
         if self.hub:
-            return hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
-        path = find(source)
-        return file_rows(path, self.encoding, self.columns, any_size=self.stream), str(path)
+            rows, where = hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
+        else:
+            path = find(source)
+            rows = file_rows(path, self.encoding, self.columns, any_size=self.stream)
+            where = str(path)
+        inner = ((row, row.get("translation")) for row in rows)
+        return (row | pair if isinstance(pair, dict) else row for row, pair in inner), where
+
+    def cells(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
+        """These columns of each row, as texts; "" for what is null, or not a number.
+
+        Raises:
+            UserError: the first row has no such column.
+        """
+        rows, where = self.table_rows(source)
+        for number, row in enumerate(rows):
+            if not number:
+                need_columns(row, columns, where)
+            values = map(row.get, columns)
+            yield tuple("" if v is None or v != v else str(v) for v in values)
 
     def rows(self, part: Part) -> Iterator[tuple[str, ...]]:
         """The rows of a part, each with its text first.
@@ -195,7 +162,8 @@ class TableData:
         Raises:
             UserError: none are given, or not a fraction of them.
         """
-        check_fraction(fraction := self.validation_fraction)
+        if not 0 < (fraction := self.validation_fraction) < 1:
+            raise UserError(f"the validation fraction must be between 0 and 1, not {fraction}")
         own = part == "test" or bool(self.validation)
         source: Part = part if own else "training"
         if not getattr(self, source):

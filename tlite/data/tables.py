@@ -1,4 +1,4 @@
-"""Rows of tables, as dictionaries: files of your own in one pass, saved sets, or the hub's."""
+"""Rows of tables as dictionaries, in one pass, and which of their columns holds what."""
 
 import contextlib
 import csv
@@ -6,13 +6,13 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tlite.data.files import kind_of
-from tlite.data.reading import is_there, open_file, text_lines
+from tlite.data.reading import KINDS, is_table, is_there, kind_of, text_lines
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
@@ -20,14 +20,22 @@ Part = Literal["training", "validation", "test"]
 Side = Literal["training", "validation"]
 Row = TypeVar("Row")
 SAVED = ("dataset_dict.json", "dataset_info.json")  # one of them is in what save_to_disk writes
-END = "\0"  # a line after the last one: a quotation mark that is open still takes it in
-SAMPLE = 1000  # rows of JSON Lines whose fields are a table's columns
+TEXT = (
+    "text", "review", "sentence", "content", "body", "comment", "message", "document", "question",
+    "tweet", "review_body", "review_text", "reviewtext",
+)  # fmt: skip
+CLASS = (
+    "label", "labels", "class", "category", "stars", "rating", "star_rating", "overall",
+    "sentiment", "polarity", "topic", "intent", "emotion", "target",
+)  # fmt: skip
+SIDES = ("source", "target"), ("src", "tgt"), ("src", "trg")
+LANGUAGE = re.compile(r"(?!id$)[a-z]{2,3}([_-][a-z]{2,4})?")  # its code: en, de_at; id is a number
 
 
 def file_rows(
     path: Path, encoding: str = "utf-8", columns: tuple[str, ...] = (), *, any_size: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a JSON Lines, CSV, TSV, Parquet or Arrow file, one after another.
+    """The rows of a JSON Lines, CSV, TSV or Parquet file, one after another.
 
     Args:
         columns: the names of a CSV's or TSV's columns, where its first line is a row.
@@ -37,121 +45,49 @@ def file_rows(
         UserError: it is too large, or not what its ending says (the line is named where there is
             one).
     """
+    if not is_table(path):
+        raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     if (kind := kind_of(path)) == "parquet":
-        yield from parquet_rows(parquet_file(path), path)
-    elif kind == "arrow":
-        with open_file(path) as file, _of_pyarrow(path):
-            for batch in _arrow(file)[1]:
-                yield from batch.to_pylist()
-    else:
-        lines = text_lines(path, encoding, any_size=any_size)
-        yield from _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
+        return parquet_rows(parquet_file(path), path)
+    lines = text_lines(path, encoding, any_size=any_size)
+    return _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
 
 
-def _csv_rows(
-    lines: Iterator[str], path: Path, columns: tuple[str, ...]
-) -> Iterator[dict[str, Any]]:
-    cells = _cells(lines, path)
-    names = columns or _names(cells, path)
-    for number, row in cells:
-        if len(row) > len(names):
-            told = f"line {number} has {len(row)} columns, not {len(names)}"
-            raise UserError(f"{path} is not a table: {told}")
-        yield dict(itertools.zip_longest(names, row))
-
-
-def _cells(lines: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row of a CSV or TSV, and the line that it ends in; empty lines are none."""
-    of_row: list[str] = []  # its lines
-
-    def noted() -> Iterator[str]:
-        for line in itertools.chain(lines, [END]):
-            of_row.append(line)
-            yield line
-
-    tabs = ".tsv" in path.suffixes
+def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Each row by the names in the first line, or by those given; empty lines are none."""
     csv.field_size_limit(2**31 - 1)  # for all of the process: a longer text is no fault anywhere
-    rows = csv.reader(noted(), **({"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}))
+    of_tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    # Strict: a quotation mark that is open at the end is told, and takes in nothing.
+    rows, line = csv.reader(lines, strict=True, **(of_tabs if ".tsv" in path.suffixes else {})), 1
     try:
-        for row in rows:
-            text, start = "".join(of_row), rows.line_num + 1 - len(of_row)
-            of_row.clear()
-            if text == END:
-                return
-            if text.endswith(END):
-                told = f"the quotation mark in line {start} has no second one"
+        for cells in rows:
+            if not names:
+                names = cells if any(map(str.strip, cells)) else ()
+            elif len(cells) > len(names):
+                told = f"line {line} has {len(cells)} columns, not {len(names)}"
                 raise UserError(f"{path} is not a table: {told}")
-            if text.strip(" \r\n" if tabs else None):
-                yield rows.line_num, row
+            elif len(cells) > 1 or any(map(str.strip, cells)):
+                yield dict(itertools.zip_longest(names, cells))
+            line = rows.line_num + 1
     except csv.Error as error:
-        told = f"line {rows.line_num} has a carriage return within"
-        raise UserError(f"{path} is not a table: {told}") from error
-
-
-def first_line(path: Path, encoding: str) -> tuple[str, ...]:
-    """The cells of the first line of a CSV or TSV, as names; raises as `file_rows`."""
-    return _names(_cells(text_lines(path, encoding), path), path)
-
-
-def _names(rows: Iterator[tuple[int, list[str]]], path: Path) -> tuple[str, ...]:
-    """What the first row calls the columns, by their numbers where it does not."""
-    _, first = next(rows, (0, []))
-    if not first:
+        raise UserError(f"{path} is not a table: from line {line} on, {error}") from error
+    if not names:
         raise UserError(f"{path} is empty")
-    names: list[str] = []
-    for number, name in enumerate(first, 1):
-        names.append(name if name and name not in names else numbered(number))
-    return tuple(names)
-
-
-def numbered(number: int) -> str:
-    """The name of a column that has none."""
-    return f"column {number}"
 
 
 def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
-    """Objects, a line each or all in a list; a field that one has is a column of all."""
-    rows = _objects(lines, path)
-    sample = list(itertools.islice(rows, SAMPLE))
-    if not sample:
+    """Objects, a line each or all in a list."""
+    if not (first := next(lines, "")):
         raise UserError(f"{path} is empty")
-    names = dict.fromkeys(itertools.chain.from_iterable(sample))
-    for row in itertools.chain(sample, rows):
-        yield names | row
-
-
-def _objects(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(lines, 1):
-        if number == 1 and line.lstrip().startswith("["):
-            whole = json_object(f'{{"rows": {line}{"".join(lines)}}}', f"{path}, a list,")
-            rows = whole["rows"] if isinstance(whole["rows"], list) else [None]
-            if not all(isinstance(row, dict) for row in rows):
-                raise UserError(f"{path} is not a list of JSON objects")
-            yield from rows
-        elif line.strip():
+    if first.lstrip().startswith("["):
+        whole = json_object(f'{{"rows": {first}{"".join(lines)}}}', f"{path}, a list,")
+        if not all(isinstance(row, dict) for row in whole["rows"]):
+            raise UserError(f"{path} is not a list of JSON objects")
+        yield from whole["rows"]
+        return
+    for number, line in enumerate(itertools.chain([first], lines), 1):
+        if line.strip():
             yield json_object(line, f"{path} is not JSON Lines: line {number}")
-
-
-@contextlib.contextmanager
-def _of_pyarrow(path: Path) -> Iterator[None]:
-    """Turn what `pyarrow` raises, whose errors are of these kinds, into a sentence."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a whole {kind_of(path).capitalize()} file") from error
-
-
-def _arrow(file: Any) -> tuple[Any, Iterable[Any]]:
-    """The schema and the parts of an Arrow file, or of a stream such as `datasets` writes."""
-    with needs_extra("text"):
-        import pyarrow
-    try:
-        stream = pyarrow.ipc.open_stream(file)
-        return stream.schema, stream
-    except (OSError, ValueError):
-        file.seek(0)
-    whole = pyarrow.ipc.open_file(file)
-    return whole.schema, map(whole.get_batch, range(whole.num_record_batches))
 
 
 def json_object(line: str | bytes, where: str) -> dict[str, Any]:
@@ -163,17 +99,22 @@ def json_object(line: str | bytes, where: str) -> dict[str, Any]:
     try:
         text = line.decode() if isinstance(line, bytes) else line
         value = json.loads(text)
-        if "\\u" in text:
+        if "\\u" in text:  # it may be half of a pair, which is no character
             json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{where} has half of a surrogate pair, which is no character") from error
-    except RecursionError as error:
-        raise UserError(f"{where} is nested too deeply") from error
-    except ValueError as error:
-        raise UserError(f"{where} is not JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON ({error})") from error
     if not isinstance(value, dict):
         raise UserError(f"{where} is not a JSON object")
     return value
+
+
+@contextlib.contextmanager
+def _of_parquet(path: Path) -> Iterator[None]:
+    """Turn what `pyarrow` raises, whose errors are of these kinds, into a sentence."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is not a whole Parquet file") from error
 
 
 def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
@@ -185,7 +126,7 @@ def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
     with needs_extra("text"):
         from pyarrow import parquet
     is_there(path)
-    with _of_pyarrow(path):
+    with _of_parquet(path):
         file = parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
     need_columns(file.schema_arrow.names, columns, str(path))
     return file
@@ -193,50 +134,38 @@ def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
 
 def parquet_rows(file: Any, path: Path, at_once: int = 1000, **which: Any) -> Iterator[dict]:
     """The rows of a Parquet file, or `which` `iter_batches` is asked for, some read at a time."""
-    with _of_pyarrow(path):
+    with _of_parquet(path):
         for batch in file.iter_batches(at_once, **which):
             yield from batch.to_pylist()
 
 
 @contextlib.contextmanager
 def reading_set(name: str, split: str) -> Iterator[None]:
-    """Turn what `datasets` raises into a sentence."""
+    """Turn what `datasets` raises, of the hub, the network or a loader's own, into a sentence."""
     try:
         yield
-    except UserError:
-        raise
-    except Exception as error:  # of the hub, the network, or a loader's own kind
-        reason = _reason(error)
-        if isinstance(error, ConnectionError):
-            reason = "huggingface.co can't be reached"
-        elif isinstance(error, FileNotFoundError):
-            reason = "there is no such set, or it is not public"
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(f"can't read {split!r} of the set {name!r} ({reason})") from error
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+def open_set(name: str, split: str, stream: bool = False, subset: str | None = None) -> Any:
+    """A split as `datasets` has it: of the hub, a folder, or what `save_to_disk` has written."""
+    datasets = import_datasets()
+    with reading_set(name, split):
+        if not is_saved(name):
+            return datasets.load_dataset(name, subset, split=split, streaming=stream)
+        saved = datasets.load_from_disk(name)
+        return saved[split] if isinstance(saved, dict) else {"train": saved}[split]
 
 
 def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of a split of a set on huggingface.co, of its folder here, or of a saved one."""
+    """The rows of such a split."""
     if not os.path.isdir(name):
         print(printable(f"reading {split} of the set {name}"), flush=True)
+    rows = open_set(name, split, stream)
     with reading_set(name, split):
-        yield from open_set(name, split, stream)
-
-
-def open_set(name: str, split: str, stream: bool = False) -> Any:
-    """A split as `datasets` has it. What `save_to_disk` has written of one set is its "train"."""
-    datasets = import_datasets()
-    if not is_saved(name):
-        return datasets.load_dataset(name, split=split, streaming=stream)
-    found = datasets.load_from_disk(name)
-    known = found if isinstance(found, dict) else {"train": found, str(found.split): found}
-    if split not in known:
-        there = ", ".join(found) if isinstance(found, dict) else "train"
-        raise UserError(f"{name} has no split {split!r}: it has {there}")
-    return known[split]
+        yield from rows
 
 
 def is_saved(folder: str | Path) -> bool:
@@ -244,33 +173,13 @@ def is_saved(folder: str | Path) -> bool:
     return any(os.path.isfile(os.path.join(folder, name)) for name in SAVED)
 
 
-def splits_of(folder: str) -> list[str]:
-    """The splits of a folder of `save_to_disk`, or of one with files such as train.csv.
-
-    Raises:
-        UserError: there are none.
-    """
-    datasets = import_datasets()
-    try:
-        if not is_saved(folder):
-            return list(datasets.get_dataset_split_names(folder))
-        found = datasets.load_from_disk(folder)
-        return list(found) if isinstance(found, dict) else ["train"]
-    except Exception as error:  # a loader's own kind
-        told = f"{folder} is neither a folder of save_to_disk nor of tables ({_reason(error)})"
-        raise UserError(told) from error
+def import_datasets():
+    with needs_extra("text"):
+        import datasets
+    return datasets
 
 
-def features_of(path: Path) -> Any:
-    """What `datasets` has written of the columns of a Parquet or Arrow file; None of others."""
-    if (kind := kind_of(path)) == "parquet":
-        schema = parquet_file(path).schema_arrow
-    elif kind == "arrow":
-        with open_file(path) as file, _of_pyarrow(path):
-            schema = _arrow(file)[0]
-    if kind not in ("parquet", "arrow") or b"huggingface" not in (schema.metadata or {}):
-        return None
-    return import_datasets().Features.from_arrow_schema(schema)
+# Columns
 
 
 def need_columns(row: Iterable[str], columns: Iterable[str], where: str) -> None:
@@ -278,6 +187,79 @@ def need_columns(row: Iterable[str], columns: Iterable[str], where: str) -> None
     for column in columns:
         if column not in row:
             raise UserError(f"{where} has no column {column!r}: it has {', '.join(row)}")
+
+
+def text_column(names: Iterable[str], where: str, label: str = "") -> str:
+    """The column with the text: the one that is called so; of two the one that is not the class.
+
+    Raises:
+        UserError: there is none, or there are several.
+    """
+    others = [name for name in names if name != label]
+    left = [name for name in others if label or _plain(name) not in CLASS]
+    return _the_one(_known(others, TEXT) or left, names, "the text", "--text-column", where)
+
+
+def class_column(names: Iterable[str], text: str, where: str) -> str:
+    """The column with the class: the one that is called so; of two the one that is not the text.
+
+    Raises:
+        UserError: there is none, or there are several.
+    """
+    others = [name for name in names if name != text]
+    return _the_one(_known(others, CLASS) or others, names, "the class", "--label-column", where)
+
+
+def pair_columns(names: Iterable[str], where: str) -> tuple[str, str]:
+    """The columns with a sentence and its translation: two that are called so, or by the codes of
+    languages; or, of two, the first and the second.
+
+    Raises:
+        UserError: there are none, or more.
+    """
+    plain = {_plain(name): name for name in names}
+    for sides in SIDES:
+        if plain.keys() >= {*sides}:
+            return plain[sides[0]], plain[sides[1]]
+    for pair in ([name for code, name in plain.items() if LANGUAGE.fullmatch(code)], [*names]):
+        if len(pair) == 2:
+            return pair[0], pair[1]
+    columns = ", ".join(map(repr, names))
+    asked = "--source-column and --target-column"
+    raise UserError(f"{where} has the columns {columns}: say which with {asked}")
+
+
+def in_order(values: Iterable[str]) -> list[str]:
+    """Numbers by their size, words by the alphabet."""
+    values = list(values)
+    try:
+        return sorted(values, key=float)
+    except ValueError:
+        return sorted(values)
+
+
+def _plain(name: str) -> str:
+    return str(name).strip().lower().replace(" ", "_").replace("-", "_")
+
+
+def _known(names: Iterable[str], known: Sequence[str]) -> list[str]:
+    """Those of the names that are known; the first of the known ones goes before all others."""
+    found = [name for name in names if _plain(name) in known]
+    return [name for name in found if _plain(name) == known[0]] or found
+
+
+def _the_one(found: Sequence[str], names: Iterable[str], what: str, option: str, where: str) -> str:
+    if len(found) == 1:
+        return found[0]
+    number = "several columns that may be" if found else "no column that may be"
+    columns = ", ".join(map(repr, found or names))
+    raise UserError(
+        f"{where} has {number} {what}, {columns}: say {option} (--columns, if its first line is a "
+        "row)"
+    )
+
+
+# Which rows are held out
 
 
 def held_out(rows: Iterable[Row], fraction: float, *, held: bool) -> Iterator[Row]:
@@ -293,14 +275,3 @@ def side_of(text: str, fraction: float) -> Side:
     """The side of a text, by its hash: that of equal texts is the same."""
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return "validation" if int.from_bytes(digest, "little") < fraction * 2**64 else "training"
-
-
-def check_fraction(fraction: float) -> None:
-    if not 0 < fraction < 1:
-        raise UserError(f"the validation fraction must be between 0 and 1, not {fraction}")
-
-
-def import_datasets():
-    with needs_extra("text"):
-        import datasets
-    return datasets

@@ -51,7 +51,7 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     if path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     model, tokenizer, _ = open_model(folder, GeneratorExperiment)
-    text = "".join(decoded(limited(pieces(path), path, "score a part of it"), path))
+    text = "".join(decoded(limited(pieces(path), path), path))
     tokens, marked = tokenizer.encode(text, marks=False), tokenizer.encode(text)
     begun = tokenizer.bos_id is not None and marked[:1].tolist() == [tokenizer.bos_id]
     if len(tokens) < 2:

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from tlite.config import to_dict
+from tlite.data.corpus import NAME as MANIFEST
 from tlite.data.corpus import Corpus
-from tlite.data.files import locate
-from tlite.data.manifest import NAME as MANIFEST
+from tlite.data.reading import locate
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.parallel import processes

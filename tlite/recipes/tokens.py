@@ -10,10 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from tlite.data import every_window, split_tokens
-from tlite.data.corpus import Corpus, Tokens
-from tlite.data.counters import places
-from tlite.data.manifest import PartFiles
+from tlite.data import every_window, places, split_tokens
+from tlite.data.corpus import Corpus, PartFiles, Tokens
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
