@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.helpers.arrays import assert_close, assert_same
-from tests.helpers.models import begun, call, difference, drawn
+from tests.helpers.arrays import assert_close
+from tests.helpers.models import call, difference, drawn
 from tlite import inspection
 from tlite.models import (
     Attention,
@@ -110,11 +110,3 @@ def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
 
     assert growth(PLAIN) > 2
     assert growth(SCAN) < 1.7  # each block's arrays are named and stacked
-
-
-def test_scanned_blocks_are_drawn_as_blocks_one_by_one():
-    one, other = (
-        begun(TransformerGenerator, dataclasses.replace(GENERATOR, loop=loop))
-        for loop in (PLAIN, SCAN)
-    )
-    assert_same(jax.tree.leaves(one), jax.tree.leaves(other))
