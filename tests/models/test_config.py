@@ -82,13 +82,6 @@ def own_attention(query, key, value, mask):
     return value, mask
 
 
-def own_norm(own, x):
-    return x
-
-
-own_norm.parameters = lambda config, rng: {}
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -125,10 +118,6 @@ own_norm.parameters = lambda config, rng: {}
         ),
         (lambda: Pool(projection=Projection()), "not the dense pool"),
         (lambda: Norm(offset=1.0), "layer norm has no offset"),
-        (
-            lambda: GeneratorConfig(norm=own_norm, attention=Attention(query_key_norm=True)),
-            "can't norm queries and keys",
-        ),
         (lambda: GeneratorConfig(positions="rotery"), "positions must be one of .* not 'rotery'"),
         (
             lambda: Seq2SeqConfig(vocabulary_size=9, source_vocabulary_size=10),
