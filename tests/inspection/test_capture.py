@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers.arrays import assert_close, assert_same, integers
+from tests.helpers.arrays import assert_close, integers
 from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite.inspection import names, run
@@ -250,19 +250,6 @@ def test_weights_are_those_of_the_equation_on_the_captured_residuals(name):
     for place, (output, weights) in expected.items():
         np.testing.assert_allclose(captured[f"{place}.weights"], weights, atol=1e-6)
         assert_close(captured[f"{place}.output"], output, 1e-5)
-
-
-@pytest.mark.parametrize("name", [*MODELS, *MODERN])
-def test_weights_sum_to_1_and_padding_gets_none(name):
-    model, inputs = model_and_inputs(name)
-    for place, weights in captured_all(name)[1].items():
-        if place.endswith("weights"):
-            assert weights.shape[0] == 2
-            np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
-            if weights.shape[-1] == len(inputs[0]):
-                padding = 0 if isinstance(model, TransformerSeq2Seq) else -1
-                hidden = np.asarray(inputs[0]) == padding
-                assert_same(weights[..., hidden], 0 * weights[..., hidden])
 
 
 # Edits
