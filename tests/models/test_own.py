@@ -48,11 +48,6 @@ SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7)
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
 
 
-def with_parameters(function, parameters):
-    function.parameters = parameters
-    return function
-
-
 # Without parameters of their own
 
 
@@ -91,39 +86,40 @@ PLAIN = {
 # With them
 
 
-@functools.partial(with_parameters, parameters=lambda config, rng: {"heat": jnp.ones(())})
+def learning(**shapes):
+    """A function that learns arrays of these shapes."""
+
+    def parameters(config, rng):
+        return {name: jax.random.normal(rng, shape) for name, shape in shapes.items()}
+
+    def give(function):
+        function.parameters = parameters
+        return function
+
+    return give
+
+
+@learning(heat=())
 def tempered(own, query, key, value, mask, *, observe=F.unobserved):
     return F.scaled_dot_product_attention(own.heat * query, key, value, mask, observe=observe)
 
 
-@functools.partial(with_parameters, parameters=lambda config, rng: {"slope": jnp.ones(6)})
+@learning(slope=(6,))
 def sloped(own, x):
     return jnp.where(x > 0, x, own.slope * x)
 
 
-@functools.partial(
-    with_parameters,
-    parameters=lambda config, rng: {"power": jax.random.normal(rng, (config.width,))},
-)
+@learning(power=(8,))
 def powered(own, x):
     return x * jnp.abs(own.power)
 
 
-@functools.partial(
-    with_parameters,
-    parameters=lambda config, rng: {
-        "into": jax.random.normal(rng, (config.width, 5)),
-        "back": jax.random.normal(rng, (5, config.width)),
-    },
-)
+@learning(into=(8, 5), back=(5, 8))
 def small_feed_forward(own, x, *, observe):
     return observe("output", jnp.tanh(x @ own.into[...]) @ own.back[...])
 
 
-@functools.partial(
-    with_parameters,
-    parameters=lambda config, rng: {"waves": jax.random.normal(rng, (config.width,))},
-)
+@learning(waves=(8,))
 def waves(own, positions, width):
     return jnp.sin(positions[..., None] * own.waves)
 
@@ -243,9 +239,8 @@ def test_what_a_function_takes_is_what_it_gets():
         return F.feed_forward(params, x)
 
     parts = {"attention": Attention(curious, scale=0.3, softcap=5.0), "positions": ALiBi()}
-    config = dataclasses.replace(GENERATOR, **parts, feed_forward=noisy)
-    keys = jax.random.split(jax.random.key(0), 2)
-    jax.eval_shape(call, drawn(TransformerGenerator, config), TOKENS, rng=keys)
+    model = make(TransformerGenerator, replaced(GENERATOR, parts | {"feed_forward": noisy}))
+    jax.eval_shape(call, model, TOKENS, rng=jax.random.split(jax.random.key(0), 2))
     expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "observe": True}
     assert given == expected
 
