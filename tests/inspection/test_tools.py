@@ -34,10 +34,7 @@ from tlite.models import (
     MaskedConfig,
     Pool,
     Seq2SeqConfig,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerMasked,
-    TransformerSeq2Seq,
+    make_model,
 )
 
 V, T, L, H = 7, 6, 2, 2
@@ -49,7 +46,7 @@ KINDS = ["previous", "duplicate", "induction"]
 
 @functools.cache
 def generator(**fields):
-    return drawn(TransformerGenerator, GeneratorConfig(**SIZES | fields))
+    return drawn(make_model, GeneratorConfig(**SIZES | fields))
 
 
 def changed(place, token):
@@ -101,7 +98,7 @@ def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind):
 
 
 def masked():
-    return drawn(TransformerMasked, MaskedConfig(**SIZES))
+    return drawn(make_model, MaskedConfig(**SIZES))
 
 
 def test_each_token_is_filled_in_from_the_others_alone():
@@ -145,7 +142,7 @@ def test_many_passes_need_the_arrays_of_one():
         assert largest(many, model) == one
     assert largest(lambda model: top_of_lens(model, TOKENS, most=2), model) == one
     assert largest(lambda model: logit_lens(model, TOKENS), model) == (L + 1) * one
-    masked = drawn(TransformerMasked, MaskedConfig(**SIZES | {"vocabulary_size": size}))
+    masked = drawn(make_model, MaskedConfig(**SIZES | {"vocabulary_size": size}))
     fill = lambda model: fill_in(model, TOKENS, 0)  # noqa: E731
     assert largest(fill, masked) == largest(lambda model: model(TOKENS), masked)
 
@@ -231,7 +228,7 @@ def test_the_heads_of_a_model_are_scored_by_their_weights():
 @functools.cache
 def seq2seq():
     config = Seq2SeqConfig(**SIZES, source_vocabulary_size=V)
-    return drawn(TransformerSeq2Seq, config)
+    return drawn(make_model, config)
 
 
 GROUPED = {"attention": Attention(key_heads=1, windows=(2, 0)), "positions": "rotary"}
@@ -314,7 +311,7 @@ def test_a_patch_equals_an_edit_of_one_row():
 @functools.cache
 def classifier(**fields):
     config = ClassifierConfig(**SIZES | {"num_blocks": 1}, num_classes=3, **fields)
-    return drawn(TransformerClassifier, config)
+    return drawn(make_model, config)
 
 
 @pytest.mark.parametrize("pool", ["dense", "mean", "attention"])

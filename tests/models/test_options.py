@@ -47,10 +47,7 @@ from tlite.models import (
     RotaryScaling,
     Seq2SeqConfig,
     Sinusoidal,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerMasked,
-    TransformerSeq2Seq,
+    make_model,
 )
 from tlite.models.parameters import parameter_names
 
@@ -62,12 +59,6 @@ BASES = {
     "classifier": ClassifierConfig(**SIZES, num_classes=3, pool=Pool("mean")),
     "masked": MaskedConfig(**SIZES),
     "seq2seq": Seq2SeqConfig(**SIZES, source_vocabulary_size=V),
-}
-KINDS = {
-    "generator": TransformerGenerator,
-    "classifier": TransformerClassifier,
-    "masked": TransformerMasked,
-    "seq2seq": TransformerSeq2Seq,
 }
 ROTARY, NONE = {"positions": Rotary()}, {"positions": NoPositions()}
 TWO = {"num_blocks": 2}
@@ -212,7 +203,7 @@ def configs(model, name):
 
 @functools.cache
 def make(model, config):
-    return drawn(KINDS[model], config)
+    return drawn(make_model, config)
 
 
 def changed(model, name):
@@ -320,7 +311,7 @@ def arrays_of(model):
 def test_zero_outputs_change_only_the_arrays_that_are_0():
     """A block adds nothing yet: the logits are the head's of the embedding."""
     plain, zero = (
-        begun(TransformerGenerator, replaced(BASES["generator"], GATED | zeros))
+        begun(make_model, replaced(BASES["generator"], GATED | zeros))
         for zeros in ({}, {"attention.zero_output": True, "feed_forward.zero_output": True})
     )
     arrays, others = arrays_of(plain), arrays_of(zero)

@@ -33,9 +33,7 @@ from tlite.models import (
     GeneratorConfig,
     Pool,
     Seq2SeqConfig,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerSeq2Seq,
+    make_model,
 )
 from tlite.models.parameters import parameter_names
 from tlite.training.precision import with_precision
@@ -144,8 +142,8 @@ all_together = pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGET
 
 
 @functools.cache
-def make(kind, config):
-    return drawn(kind, config)
+def make(config):
+    return drawn(make_model, config)
 
 
 ONE_BLOCK = dataclasses.replace(GENERATOR, num_blocks=1)
@@ -155,8 +153,8 @@ def own(name, base=GENERATOR):
     return replaced(base, {name.removeprefix("learned ").removesuffix(" layer"): FUNCTIONS[name]})
 
 
-def plain_and_changed(kind, config, functions):
-    return (drawn(kind, c) for c in (config, replaced(config, functions)))
+def plain_and_changed(config, functions):
+    return (make(c) for c in (config, replaced(config, functions)))
 
 
 @jax.jit
@@ -169,7 +167,7 @@ def gradient_and_logits(model, *inputs):
 
 @each_function
 def test_a_generator_with_a_function_of_ones_own_is_another_and_learns_all_of_it(name):
-    plain, changed = (make(TransformerGenerator, c) for c in (ONE_BLOCK, own(name, ONE_BLOCK)))
+    plain, changed = (make(c) for c in (ONE_BLOCK, own(name, ONE_BLOCK)))
     gradient, logits = gradient_and_logits(changed, TOKENS)
     assert difference(call(plain, TOKENS), logits) > 1e-2
     assert_slopes_reach(gradient)
@@ -177,9 +175,7 @@ def test_a_generator_with_a_function_of_ones_own_is_another_and_learns_all_of_it
 
 def test_parameters_are_in_every_block_under_the_place_of_the_function():
     config = replaced(SEQ2SEQ, TOGETHER["learned"])
-    names = parameter_names(
-        jax.eval_shape(lambda: TransformerSeq2Seq(config, rng=jax.random.key(0)))
-    )
+    names = parameter_names(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
     inside = ["attention.own.heat", "attention_norm.power", "feed_forward_norm.power"]
     inside += ["feed_forward.into", "feed_forward.back"]
     across = [f"cross_{name}" for name in inside[:2]]
@@ -192,7 +188,7 @@ def test_parameters_are_in_every_block_under_the_place_of_the_function():
 def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
     """Norms and feed-forward layers, of each block and beside each other, and the last norm."""
     functions = {"norm": powered, "feed_forward": small_feed_forward, "embedding.norm": True}
-    model = begun(TransformerGenerator, replaced(GENERATOR, functions))
+    model = begun(make_model, replaced(GENERATOR, functions))
     arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
     for field, number in ((".power", 2 * 2 + 2), (".into", 2)):
         rows = [np.asarray(a).ravel() for name, a in arrays.items() if name.endswith(field)]
@@ -203,14 +199,14 @@ def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
 
 @all_together
 def test_cached_generation_uses_the_functions_too(functions):
-    model = drawn(TransformerGenerator, replaced(GENERATOR, functions))
+    model = drawn(make_model, replaced(GENERATOR, functions))
     extended = functools.partial(extend, model)
     assert_pieces_give(call(model, TOKENS), TOKENS, extended, model.empty_caches(2))
 
 
 @all_together
 def test_a_classifier_with_functions_of_ones_own_is_another_and_blind_to_padding(functions):
-    plain, changed = plain_and_changed(TransformerClassifier, CLASSIFIER, functions)
+    plain, changed = plain_and_changed(CLASSIFIER, functions)
     padded = np.where(np.arange(5) < 3, TOKENS, -1)
     logits = call(changed, padded)
     assert difference(call(plain, padded), logits) > 1e-4
@@ -220,7 +216,7 @@ def test_a_classifier_with_functions_of_ones_own_is_another_and_blind_to_padding
 @all_together
 def test_an_encoder_decoder_with_functions_of_ones_own_is_another_and_learns_all(functions):
     inputs = np.asarray(TOKENS)[:, ::-1], TOKENS
-    plain, changed = plain_and_changed(TransformerSeq2Seq, SEQ2SEQ, functions)
+    plain, changed = plain_and_changed(SEQ2SEQ, functions)
     gradient, logits = gradient_and_logits(changed, *inputs)
     assert difference(call(plain, *inputs), logits) > 1e-2
     assert_slopes_reach(gradient)
@@ -239,7 +235,7 @@ def test_what_a_function_takes_is_what_it_gets():
         return F.feed_forward(params, x)
 
     parts = {"attention": Attention(curious, scale=0.3, softcap=5.0), "positions": ALiBi()}
-    model = make(TransformerGenerator, replaced(GENERATOR, parts | {"feed_forward": noisy}))
+    model = make(replaced(GENERATOR, parts | {"feed_forward": noisy}))
     jax.eval_shape(call, model, TOKENS, rng=jax.random.split(jax.random.key(0), 2))
     expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "observe": True}
     assert given == expected
@@ -257,7 +253,7 @@ def slowed(query, key, value, mask, *, observe=F.unobserved):
 def of_length(attention, context, precision):
     sizes = {"context": context, "width": 16, "num_blocks": 1, "num_heads": 1, "dropout": 0.0}
     config = GeneratorConfig(vocabulary_size=11, **sizes, attention=attention, positions="rotary")
-    return with_precision(drawn(TransformerGenerator, config), precision)
+    return with_precision(drawn(make_model, config), precision)
 
 
 @pytest.mark.parametrize(("context", "precision"), [(32, "float32"), (320, "mixed")])
