@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.models import Shifted
 from tlite.decoding import generate, stream
-from tlite.decoding.generate import _capacity, _extend, plan
+from tlite.decoding.generate import _capacity, plan
 from tlite.models import Attention, Block, FeedForward, GeneratorConfig, TransformerGenerator
 
 CONTEXT, V = 6, 11
@@ -56,11 +56,16 @@ def test_the_same_key_gives_the_same_tokens_another_key_others_and_fewer_are_the
 
 
 @pytest.mark.parametrize("part", [1, 5, 20])
-def test_the_parts_of_a_stream_are_what_generate_gives(model, part):
-    prompt, key = jnp.asarray(PROMPT), jax.random.key(0)
-    parts = list(stream(model, prompt, num_tokens=16, rng=key, part=part))
-    np.testing.assert_array_equal(np.concatenate(parts), draw(model))
+def test_the_parts_of_a_stream_are_what_generate_gives_and_end_with_the_text(model, part):
+    prompt, settings = jnp.asarray(PROMPT), {"num_tokens": 16, "rng": jax.random.key(0)}
+    whole, parts = draw(model), list(stream(model, prompt, part=part, **settings))
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert all(len(p) == part for p in parts[:-1])
+    stop = int(whole[9])
+    parts = list(stream(model, prompt, part=part, stop=stop, **settings))
+    written = [token for tokens, count in parts for token in tokens[:count].tolist()]
+    assert written == up_to(whole, [stop])
+    assert len(parts) == len(written) // part + 1
 
 
 BATCH = np.array([[3, 1, 4, 1], [5, 9, 2, 0], [1, 0, 0, 0]])
@@ -88,17 +93,6 @@ def test_what_comes_before_a_stop_token_is_what_comes_without_one(model, slide):
             assert (row[count + 1 :] == -1).all()
             ways.add("never" if count == 30 else "soon" if count < 3 else "late")
     assert ways == {"soon", "late", "never"}
-
-
-@pytest.mark.parametrize("part", [1, 4])
-def test_a_stream_ends_with_the_text(model, part):
-    prompt, settings = jnp.asarray(PROMPT), {"num_tokens": 16, "rng": jax.random.key(0)}
-    whole = draw(model)
-    stop = int(whole[9])
-    parts = list(stream(model, prompt, part=part, stop=stop, **settings))
-    written = [token for tokens, count in parts for token in tokens[:count].tolist()]
-    assert written == up_to(whole, [stop])
-    assert len(parts) == len(written) // part + 1
 
 
 def watched(model, calls):
@@ -216,24 +210,11 @@ def test_caches_grow_by_a_quarter_at_most_and_up_to_the_context():
     assert all(size <= max(64 + n, 1.25 * n) for n, size in sizes.items())
 
 
-@pytest.fixture
-def rooms(monkeypatch):
-    """The room of the caches, each time that a step of generation is compiled."""
-    module, traced = sys.modules["tlite.decoding.generate"], []
-
-    def push(state, *others, original=module._push):
-        traced.append(state.tokens.shape[-1])
-        return original(state, *others)
-
-    monkeypatch.setattr(module, "_push", push)
-    _extend.clear_cache()
-    yield traced
-    _extend.clear_cache()
-
-
-def test_one_cache_size_serves_where_the_weights_dwarf_the_cache(rooms):
-    draw(make_model(context=150, feed_forward=FeedForward(10_000), norm="rms"), num_tokens=140)
-    assert len(set(rooms)) == 1
+def test_one_cache_size_serves_where_the_weights_dwarf_the_cache():
+    calls = []
+    model = watched(make_model(context=150, feed_forward=FeedForward(10_000), norm="rms"), calls)
+    draw(model, num_tokens=140)
+    assert len({room for _, room in calls if room}) == 1
 
 
 def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model):
@@ -245,14 +226,15 @@ def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model)
     np.testing.assert_array_equal(draw(model, padded, lengths=lengths, greedy=True), alone)
 
 
-def test_one_compilation_serves_all_prompts_and_temperatures(model, rooms):
-    draw(model)
-    compiled = len(rooms)
+def test_one_compilation_serves_all_prompts_and_temperatures(model):
+    calls, prompts = [], [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)]
+    watching = watched(model, calls)
+    draw(watching)
+    compiled = calls.count((1, CONTEXT))
     assert compiled
-    prompts = [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)]
     for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
-        draw(model, prompt, seed=seed, temperature=temperature)
-    assert len(rooms) == compiled
+        draw(watching, prompt, seed=seed, temperature=temperature)
+    assert calls.count((1, CONTEXT)) == compiled
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 0.0}], ids=str)

@@ -104,16 +104,6 @@ def test_hidden_keys_have_no_influence_whatever_their_values(seen, huge):
 # Multi-head attention
 
 
-@jax.jit
-def shared_attend(params, x, mask=None, bias=None):
-    return attend(params, x, mask, bias=bias)
-
-
-def attend(params, x, mask=None, *, observe=F.unobserved, **settings):
-    of_both = {"num_heads": H, "observe": observe}
-    return F.attend(params, x, F.key_values(params, x, **of_both), mask, **of_both, **settings)
-
-
 def heads(of_keys=H, width=K, normed=False):
     """Parameters with so many heads of keys, of this width."""
     norms = {"normed": width if normed else None}
@@ -144,40 +134,6 @@ def test_shared_keys_and_norms_of_heads_are_their_formula(name, batch, masked):
     assert_close(multi_head_attention(params, *inputs, num_heads=H, angles=angles), expected)
 
 
-def repeated(params):
-    """Shared parameters with the kernels of keys and values written out for each query head."""
-
-    def repeat(layer):
-        kernel, bias = (
-            np.repeat(np.asarray(x).reshape(*x.shape[:-1], G, K), H // G, axis=-2).reshape(
-                *x.shape[:-1], H * K
-            )
-            for x in layer
-        )
-        return F.LinearParameters(kernel, bias)
-
-    return params._replace(key=repeat(params.key), value=repeat(params.value))
-
-
-SHAPES = [None, (T,), (T, 1), (H, T, T), (2, 1, T, T), (2, H, T, T)]
-BIASES = [None, normal(T, T), normal(H, 1, T), normal(2, H, T, T), None, normal(T, T)]
-
-
-@pytest.mark.parametrize(("shape", "bias"), [*zip(SHAPES, BIASES, strict=True)], ids=str)
-def test_masks_and_biases_broadcast_where_heads_share_keys_too(shape, bias):
-    """As repeated for each query's head, and as a mask for each sample and head."""
-    params, x = heads(G), normal(2, T, D)
-    mask = None if shape is None else some_mask(*shape)
-    full = None if shape is None else np.broadcast_to(mask, (2, H, T, T))
-    shared, short, long = (
-        shared_attend(p, x, m, bias)
-        for p, m in ((params, mask), (repeated(params), mask), (repeated(params), full))
-    )
-    assert shared[1].shape == (2, H, T, T)
-    assert_close(shared, short, 1e-6)
-    assert_close(short, long)
-
-
 def test_a_width_that_heads_do_not_divide_is_named():
     with pytest.raises(ValueError, match=r"8 .* 3 heads"):
         multi_head_attention(heads(), *[normal(T, D)] * 3, num_heads=3)
@@ -200,27 +156,32 @@ def test_writing_puts_each_row_at_its_own_place_and_loses_what_is_past_the_end(b
 
 # An attention of one's own
 
+TILT = np.arange(1, H + 1)[:, None, None] * np.arange(T)[:, None] * np.arange(np.float32(T))
+
 
 def tilted(query, key, value, mask=None):
     """Takes no `observe`; looks at the number of heads and at the places of queries."""
-    heads, length = query.shape[-3:-1]
-    tilt = jnp.arange(1, heads + 1)[:, None, None] * jnp.arange(length)[:, None]
-    return F.scaled_dot_product_attention(
-        query, key, value, mask, bias=tilt * jnp.linspace(0, 1, T)
-    )
+    assert query.shape[-3:-1] == key.shape[-3:-1] == (H, T)
+    return F.scaled_dot_product_attention(query, key, value, mask, bias=jnp.asarray(TILT))
+
+
+def attend(params, x, observe=F.unobserved):
+    settings = {"num_heads": H, "observe": observe}
+    keys = F.key_values(params, x, **settings)
+    return F.attend(params, x, keys, attention=F.repeating(tilted), **settings)
 
 
 def test_an_attention_of_ones_own_sees_every_head_and_can_be_seen_but_not_changed():
     params, x = heads(G), normal(2, T, D)
-    own = functools.partial(attend, attention=F.repeating(tilted))
 
     @jax.jit
     def results(params):
         seen = {}
-        return own(params, x, observe=lambda n, v: seen.setdefault(n, v)), seen["weights"]
+        return attend(params, x, lambda name, v: seen.setdefault(name, v)), seen["weights"]
 
-    (output, weights), seen = results(params)
-    assert_close(seen, weights)
-    assert_close((output, weights), jax.jit(own)(repeated(params), x), 1e-6)
+    both, seen = results(params)
+    formula = functools.partial(reference.multi_head_attention, num_heads=H, bias=TILT)
+    assert_close(both, over_batch((2,), lambda p, x: formula(p, x, x, x), x, params=params))
+    assert_close(seen, both[1])
     with pytest.raises(ValueError, match="takes no `observe`"):
-        own(params, x, observe=lambda name, v: 2 * v if name == "weights" else v)
+        attend(params, x, lambda name, v: 2 * v if name == "weights" else v)

@@ -97,6 +97,14 @@ def test_layers_are_their_formulas(layer, formula, params, batch):
     assert_close(layer(params, x), over_batch(batch, formula, x, params=params))
 
 
+def test_taking_gives_a_function_what_it_takes_and_nothing_else():
+    def some(x, *, a, b=2):
+        return x, a, b
+
+    assert F.taking(some, a=1, b=5, c=3)(0) == (0, 1, 5)
+    assert F.taking(functools.partial(some, a=7), c=5)(0) == (0, 7, 2)
+
+
 @pytest.mark.parametrize("norm", [norm for norm, *_ in NORMS.values()])
 def test_norms_of_equal_numbers_are_finite(norm):
     params = norm_parameters(D, bias=False)

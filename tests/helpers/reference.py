@@ -1,4 +1,4 @@
-"""The formulas of `tlite.functional` once more: plain loops over one sample, float64 NumPy."""
+"""The formulas of `tlite.functional` once more: of one sample, in float64 NumPy."""
 
 import math
 from collections.abc import Callable
@@ -8,45 +8,24 @@ import numpy as np
 
 def attention(query, key, value, mask=None, *, scale=None, softcap=None, bias=None):
     weights = np.zeros((len(query), len(key)))
-    output = np.zeros((len(query), value.shape[1]))
     scale = 1 / math.sqrt(query.shape[1]) if scale is None else scale
     for t, q in enumerate(query):
-        seen = [s for s in range(len(key)) if mask is None or mask[t, s]]
-        scores = {s: sum(q[i] * key[s, i] for i in range(len(q))) * scale for s in seen}
-        if softcap is not None:
-            scores = {s: softcap * math.tanh(score / softcap) for s, score in scores.items()}
-        if bias is not None:
-            scores = {s: score + bias[t, s] for s, score in scores.items()}
-        total = sum(math.exp(score) for score in scores.values())
-        for s in seen:
-            weights[t, s] = math.exp(scores[s]) / total
-            output[t] += weights[t, s] * value[s]
-    return output, weights
+        seen = np.arange(len(key)) if mask is None else np.flatnonzero(mask[t])
+        scores = key[seen] @ q * scale
+        scores = scores if softcap is None else soft_cap(scores, softcap)
+        odds = np.exp(scores if bias is None else scores + bias[t, seen])
+        weights[t, seen] = odds / odds.sum()
+    return weights @ value, weights
 
 
 def rms_norm(params, x, eps=1e-5, offset=0.0):
-    y = np.zeros_like(x)
-    for t, row in enumerate(x):
-        size = math.sqrt(sum(value**2 for value in row) / len(row) + eps)
-        for i, value in enumerate(row):
-            y[t, i] = value / size * (offset + params.scale[i])
-    return y
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * (offset + params.scale)
 
 
 def multi_head_attention(
-    params,
-    query,
-    key,
-    value,
-    mask=None,
-    *,
-    num_heads,
-    angles=None,
-    norm=rms_norm,
-    bias=None,
-    magnitude=1.0,
-    **settings,
+    params, query, key, value, mask=None, *, num_heads, norm=rms_norm, bias=None, **settings
 ):
+    angles, magnitude = settings.pop("angles", None), settings.pop("magnitude", 1.0)
     query, key, value = (
         linear(layer, x)
         for layer, x in ((params.query, query), (params.key, key), (params.value, value))
@@ -70,13 +49,8 @@ def multi_head_attention(
 
 
 def linear(params, x):
-    y = np.zeros((len(x), params.kernel.shape[1]))
-    for t, row in enumerate(x):
-        for j in range(y.shape[1]):
-            y[t, j] = sum(row[i] * params.kernel[i, j] for i in range(len(row)))
-            if params.bias is not None:
-                y[t, j] += params.bias[j]
-    return y
+    y = x @ params.kernel
+    return y if params.bias is None else y + params.bias
 
 
 def relu(x):
@@ -84,7 +58,7 @@ def relu(x):
 
 
 def squared_relu(x):
-    return np.array([[value * value if value > 0 else 0.0 for value in row] for row in x])
+    return relu(x) ** 2
 
 
 def gelu(x):
@@ -108,28 +82,16 @@ def feed_forward(params, x, activation: Callable = relu):
 
 
 def unembed(table, x, bias=None):
-    logits = np.zeros((len(x), len(table)))
-    for t, row in enumerate(x):
-        for v, of_token in enumerate(table):
-            logits[t, v] = sum(a * b for a, b in zip(row, of_token, strict=True))
-            logits[t, v] += 0.0 if bias is None else bias[v]
-    return logits
+    return x @ table.T + (0.0 if bias is None else bias)
 
 
 def soft_cap(x, cap):
-    return np.array([[cap * math.tanh(value / cap) for value in row] for row in x])
+    return cap * np.tanh(x / cap)
 
 
 def layer_norm(params, x, eps=1e-5):
-    y = np.zeros_like(x)
-    for t, row in enumerate(x):
-        mean = sum(row) / len(row)
-        variance = sum((value - mean) ** 2 for value in row) / len(row)
-        for i, value in enumerate(row):
-            y[t, i] = (value - mean) / math.sqrt(variance + eps) * params.scale[i]
-            if params.bias is not None:
-                y[t, i] += params.bias[i]
-    return y
+    y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps) * params.scale
+    return y if params.bias is None else y + params.bias
 
 
 def encoder_block(params, x, mask=None, **settings):
@@ -137,63 +99,42 @@ def encoder_block(params, x, mask=None, **settings):
 
 
 def decoder_block(
-    params,
-    x,
-    memory,
-    mask=None,
-    memory_mask=None,
-    *,
-    num_heads,
-    pre_norm=False,
-    activation=relu,
-    norm=layer_norm,
-    angles=None,
-    bias=None,
-    magnitude=1.0,
-    **scores,
+    params, x, memory, mask=None, memory_mask=None, *, pre_norm=False, activation=relu, **scores
 ):
-    scores |= {"num_heads": num_heads, "norm": norm}
-
-    def attend(x):
-        inputs = (params.attention, x, x, x, mask)
-        own = {"angles": angles, "bias": bias, "magnitude": magnitude}
-        return multi_head_attention(*inputs, **own, **scores)[0]
-
-    def look_across(x):
-        inputs = (params.cross_attention, x, memory, memory, memory_mask)
-        return multi_head_attention(*inputs, **scores)[0]
-
-    def feed(x):
-        return feed_forward(params.feed_forward, x, activation)
+    norm = scores.setdefault("norm", layer_norm)
+    across = {n: v for n, v in scores.items() if n not in ("angles", "bias", "magnitude")}
+    layers = {
+        "attention": lambda p, x: multi_head_attention(p, x, x, x, mask, **scores)[0],
+        "cross_attention": lambda p, x: multi_head_attention(
+            p, x, memory, memory, memory_mask, **across
+        )[0],
+        "feed_forward": lambda p, x: feed_forward(p, x, activation),
+    }
 
     def normed(name, x):
         parameters = getattr(params, name, None)
         return x if parameters is None else norm(parameters, x)
 
-    layers = {"attention": attend, "cross_attention": look_across, "feed_forward": feed}
-    if memory is None:
-        del layers["cross_attention"]
     for name, layer in layers.items():
+        if name == "cross_attention" and memory is None:
+            continue
         inner, outer = f"{name}_norm", f"{name}_output_norm"
+        given = getattr(params, name)
         if pre_norm:
-            x = x + normed(outer, layer(normed(inner, x)))
+            x = x + normed(outer, layer(given, normed(inner, x)))
         else:
-            x = normed(inner, x + normed(outer, layer(x)))
+            x = normed(inner, x + normed(outer, layer(given, x)))
     return x
 
 
 def sinusoidal_positions(length, dim, base=10_000.0, split=False):
-    table = np.zeros((length, dim))
-    order = [*range(0, dim, 2), *range(1, dim, 2)] if split else range(dim)
-    for p in range(length):
-        for place, column in enumerate(order):
-            angle = p / base ** (2 * (column // 2) / dim)
-            table[p, place] = math.cos(angle) if column % 2 else math.sin(angle)
-    return table
+    columns = np.array([*range(0, dim, 2), *range(1, dim, 2)] if split else range(dim))
+    angles = np.arange(length)[:, None] / base ** (2 * (columns // 2) / dim)
+    return np.where(columns % 2, np.cos(angles), np.sin(angles))
 
 
 def add_positions(table, x):
-    return np.stack([row + table[t] for t, row in enumerate(x)])
+    return x + table[: len(x)]
 
 
 def llama3_frequencies(frequencies, factor, original_context, low=1.0, high=4.0):
@@ -241,49 +182,29 @@ def relative_bucket(distance, buckets, longest, causal):
 
 
 def alibi(positions, key_positions, num_heads):
-    bias = np.zeros((num_heads, len(positions), len(key_positions)))
-    for h, t, s in np.ndindex(*bias.shape):
-        bias[h, t, s] = -abs(positions[t] - key_positions[s]) / 2 ** (8 * (h + 1) / num_heads)
-    return bias
+    slopes = 2 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
+    return -np.multiply.outer(slopes, np.abs(np.subtract.outer(positions, key_positions)))
 
 
 def rotary_angles(length, dim, base=10_000.0, scale=1.0):
-    angles = np.zeros((length, dim // 2))
-    for p in range(length):
-        for i in range(dim // 2):
-            angles[p, i] = scale * p / base ** (2 * i / dim)
-    return angles
+    return np.outer(scale * np.arange(length), base ** (-2 * np.arange(dim // 2) / dim))
 
 
 def rotate(x, angles):
-    y = np.zeros_like(x)
-    for p, row in enumerate(x):
-        for i in range(len(row) // 2):
-            turned = complex(row[2 * i], row[2 * i + 1]) * np.exp(1j * angles[p, i])
-            y[p, 2 * i], y[p, 2 * i + 1] = turned.real, turned.imag
-    return y
+    turned = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles[: len(x)])
+    return np.stack([turned.real, turned.imag], axis=-1).reshape(x.shape)
 
 
 def interpolate_positions(table, length):
-    rows = []
-    for t in range(length):
-        at = min(t * len(table) / length, len(table) - 1)
-        columns = (np.interp(at, np.arange(len(table)), column) for column in table.T)
-        rows.append(np.array(list(columns)))
-    return np.stack(rows)
+    at = np.minimum(np.arange(length) * len(table) / length, len(table) - 1)
+    return np.stack([np.interp(at, np.arange(len(table)), column) for column in table.T], axis=1)
 
 
 def cross_entropy(logits, targets, weights=None, smoothing=0.0):
-    total, count = 0.0, 0.0
-    for n, (row, target) in enumerate(zip(logits, targets, strict=True)):
-        weight = 1.0 if weights is None else weights[n]
-        largest = max(row)
-        log_sum = largest + math.log(sum(math.exp(value - largest) for value in row))
-        for v, value in enumerate(row):
-            wanted = smoothing / len(row) + (1 - smoothing) * (v == target)
-            total += weight * wanted * (log_sum - value)
-        count += weight
-    return total, count
+    weights = np.ones(len(logits)) if weights is None else weights
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    wanted = (1 - smoothing) * np.eye(logits.shape[1])[targets] + smoothing / logits.shape[1]
+    return -(weights * (wanted * log_p).sum(-1)).sum(), weights.sum()
 
 
 def dense_pool(params, x, mask):
@@ -291,34 +212,26 @@ def dense_pool(params, x, mask):
 
 
 def mean_pool(x, mask):
-    return sum(x[mask], np.zeros(x.shape[1])) / max(mask.sum(), 1)
+    return x[mask].sum(0) / max(mask.sum(), 1)
 
 
 def attention_pool(params, x, mask):
-    odds = [math.exp(score) for score in linear(params, x[mask])[:, 0]]
-    weighted = (odd / sum(odds) * row for odd, row in zip(odds, x[mask], strict=True))
-    return sum(weighted, np.zeros(x.shape[1]))
+    odds = np.exp(linear(params, x[mask])[:, 0])
+    return odds @ x[mask] / (odds.sum() or 1.0)
 
 
 def parabolic_average(probabilities, mask):
-    weights = [(p - 0.5) ** 2 for p in probabilities[mask]]
-    if sum(weights) == 0:
-        return 0.5
-    return sum(w * p for w, p in zip(weights, probabilities[mask], strict=True)) / sum(weights)
+    weights = (probabilities[mask] - 0.5) ** 2
+    return weights @ probabilities[mask] / weights.sum() if weights.sum() else 0.5
 
 
 def binary_cross_entropy(probabilities, targets):
-    losses = [
-        -math.log(p if target else 1 - p) for p, target in zip(probabilities, targets, strict=True)
-    ]
-    return sum(losses) / len(losses)
+    return -np.log(np.where(targets, probabilities, 1 - probabilities)).mean()
 
 
 def bag_of_words(weights, bias, tokens):
-    occurs = np.zeros(len(weights))
-    occurs[[token for token in tokens if token >= 0]] = 1
-    length = math.sqrt(sum(occurs**2)) or 1.0
-    return occurs / length @ weights + bias
+    different = sorted({int(token) for token in tokens if token >= 0})
+    return weights[different].sum(0) / math.sqrt(len(different) or 1) + bias
 
 
 def top_p(logits, p):

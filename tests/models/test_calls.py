@@ -19,6 +19,7 @@ from tlite.models import (
     FeedForward,
     GeneratorConfig,
     LogisticConfig,
+    Loop,
     MaskedConfig,
     Pool,
     Seq2SeqConfig,
@@ -185,6 +186,44 @@ def test_a_text_is_the_same_alone_batched_or_mapped_with_its_noise(name):
     assert_close(call(model, *(x[::-1] for x in texts), rng=KEYS[::-1]), batched[::-1])
     for i in (0, N - 1):
         assert_close(call(model, *(x[i] for x in texts), rng=KEYS[i]), batched[i])
+
+
+# One program for all blocks, and blocks computed again
+
+SCAN, REMAT = Loop(scan=True), Loop(remat=True)
+DEEP = {"generator, all": {"attention.windows": (3,)}, "seq2seq": {"positions": "relative"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [("generator, all", Loop(True, True)), ("generator, all", REMAT), ("seq2seq", SCAN)],
+)
+def test_logits_and_gradients_with_noise_are_those_of_blocks_one_by_one(name, loop):
+    texts = [*map(jnp.asarray, inputs(name))]
+
+    @jax.jit
+    def results(model):
+        def total(model):
+            logits = model(*texts, rng=KEYS)
+            return (logits**2).sum(), logits
+
+        return jax.value_and_grad(total, has_aux=True)(model)
+
+    (_, logits), gradients = results(make(name, **DEEP[name]))
+    (_, others), of_other = results(make(name, loop=loop, **DEEP[name]))
+    assert_close(others, logits, 1e-4)
+    assert_close(jax.tree.leaves(of_other), jax.tree.leaves(gradients), 1e-4)
+
+
+def test_a_deep_model_is_no_longer_a_program_when_its_blocks_are_scanned():
+    def size(num_blocks, loop):
+        config = replaced(CONFIGS["generator, all"], {"num_blocks": num_blocks, "loop": loop})
+        model = jax.eval_shape(lambda: make_model(config, rng=KEYS[0]))
+        return len(str(jax.make_jaxpr(lambda model: model(jnp.asarray(TEXTS)))(model)))
+
+    growth = {loop: size(9, loop) / size(3, loop) for loop in (Loop(), SCAN)}
+    assert growth[Loop()] > 2
+    assert growth[SCAN] < 1.7  # each block's arrays are named and stacked
 
 
 # Noise

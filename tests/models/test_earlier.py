@@ -14,7 +14,6 @@ from tlite.models import (
     FeedForward,
     GeneratorConfig,
     Learned,
-    Loop,
     MaskedConfig,
     Norm,
     Pool,
@@ -38,23 +37,16 @@ def read(kind, **values):
 
 OLD = {"norm_first": False}  # a field that only version 0.2.0 has
 EARLIER = {
-    "numbers of parts": (
-        GeneratorConfig,
-        {"norm_first": True, "hidden_width": 7, "zero_output": True, "key_heads": 2, "scan": True},
-        {
-            "block": Block(pre_norm=True),
-            "feed_forward": FeedForward(7, zero_output=True),
-            "attention": Attention(key_heads=2, zero_output=True),
-            "loop": Loop(scan=True),
-        },
-    ),
     "words of parts": (
         GeneratorConfig,
         {"attention": "mixed", "norm": "zero_centred_rms", "positions": "rotary"}
-        | {"norm_epsilon": 0.5, "rotary_base": 7.0, "position_offset": 2}
+        | {"norm_epsilon": 0.5, "rotary_base": 7.0, "position_offset": 2, "zero_output": True}
+        | {"key_heads": 2, "norm_first": True}
         | {"rotary_scaling": {"kind": "RotaryScaling", "method": "yarn", "factor": 4.0}},
         {
-            "attention": Attention("mixed"),
+            "attention": Attention("mixed", key_heads=2, zero_output=True),
+            "feed_forward": FeedForward(zero_output=True),
+            "block": Block(pre_norm=True),
             "norm": Norm("rms", epsilon=0.5, offset=1.0),
             "positions": Rotary(7.0, scaling=RotaryScaling("yarn", 4.0)),
         },

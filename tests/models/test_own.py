@@ -33,9 +33,7 @@ from tlite.models import (
     GeneratorConfig,
     Pool,
     Seq2SeqConfig,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerSeq2Seq,
+    make_model,
 )
 from tlite.models.parameters import parameter_names
 from tlite.training.precision import with_precision
@@ -46,11 +44,6 @@ GENERATOR = GeneratorConfig(**SIZES, block=Block(pre_norm=True))
 CLASSIFIER = ClassifierConfig(**SIZES, num_classes=3, pool=Pool("mean"))
 SEQ2SEQ = Seq2SeqConfig(**SIZES, source_vocabulary_size=7)
 TOKENS = jnp.array([[3, 0, 5, 1, 6], [2, 4, 6, 0, 2]])
-
-
-def with_parameters(function, parameters):
-    function.parameters = parameters
-    return function
 
 
 # Without parameters of their own
@@ -91,39 +84,40 @@ PLAIN = {
 # With them
 
 
-@functools.partial(with_parameters, parameters=lambda config, rng: {"heat": jnp.ones(())})
+def learning(**shapes):
+    """A function that learns arrays of these shapes."""
+
+    def parameters(config, rng):
+        return {name: jax.random.normal(rng, shape) for name, shape in shapes.items()}
+
+    def give(function):
+        function.parameters = parameters
+        return function
+
+    return give
+
+
+@learning(heat=())
 def tempered(own, query, key, value, mask, *, observe=F.unobserved):
     return F.scaled_dot_product_attention(own.heat * query, key, value, mask, observe=observe)
 
 
-@functools.partial(with_parameters, parameters=lambda config, rng: {"slope": jnp.ones(6)})
+@learning(slope=(6,))
 def sloped(own, x):
     return jnp.where(x > 0, x, own.slope * x)
 
 
-@functools.partial(
-    with_parameters,
-    parameters=lambda config, rng: {"power": jax.random.normal(rng, (config.width,))},
-)
+@learning(power=(8,))
 def powered(own, x):
     return x * jnp.abs(own.power)
 
 
-@functools.partial(
-    with_parameters,
-    parameters=lambda config, rng: {
-        "into": jax.random.normal(rng, (config.width, 5)),
-        "back": jax.random.normal(rng, (5, config.width)),
-    },
-)
+@learning(into=(8, 5), back=(5, 8))
 def small_feed_forward(own, x, *, observe):
     return observe("output", jnp.tanh(x @ own.into[...]) @ own.back[...])
 
 
-@functools.partial(
-    with_parameters,
-    parameters=lambda config, rng: {"waves": jax.random.normal(rng, (config.width,))},
-)
+@learning(waves=(8,))
 def waves(own, positions, width):
     return jnp.sin(positions[..., None] * own.waves)
 
@@ -148,8 +142,8 @@ all_together = pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGET
 
 
 @functools.cache
-def make(kind, config):
-    return drawn(kind, config)
+def make(config):
+    return drawn(make_model, config)
 
 
 ONE_BLOCK = dataclasses.replace(GENERATOR, num_blocks=1)
@@ -159,8 +153,8 @@ def own(name, base=GENERATOR):
     return replaced(base, {name.removeprefix("learned ").removesuffix(" layer"): FUNCTIONS[name]})
 
 
-def plain_and_changed(kind, config, functions):
-    return (drawn(kind, c) for c in (config, replaced(config, functions)))
+def plain_and_changed(config, functions):
+    return (make(c) for c in (config, replaced(config, functions)))
 
 
 @jax.jit
@@ -173,7 +167,7 @@ def gradient_and_logits(model, *inputs):
 
 @each_function
 def test_a_generator_with_a_function_of_ones_own_is_another_and_learns_all_of_it(name):
-    plain, changed = (make(TransformerGenerator, c) for c in (ONE_BLOCK, own(name, ONE_BLOCK)))
+    plain, changed = (make(c) for c in (ONE_BLOCK, own(name, ONE_BLOCK)))
     gradient, logits = gradient_and_logits(changed, TOKENS)
     assert difference(call(plain, TOKENS), logits) > 1e-2
     assert_slopes_reach(gradient)
@@ -181,9 +175,7 @@ def test_a_generator_with_a_function_of_ones_own_is_another_and_learns_all_of_it
 
 def test_parameters_are_in_every_block_under_the_place_of_the_function():
     config = replaced(SEQ2SEQ, TOGETHER["learned"])
-    names = parameter_names(
-        jax.eval_shape(lambda: TransformerSeq2Seq(config, rng=jax.random.key(0)))
-    )
+    names = parameter_names(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
     inside = ["attention.own.heat", "attention_norm.power", "feed_forward_norm.power"]
     inside += ["feed_forward.into", "feed_forward.back"]
     across = [f"cross_{name}" for name in inside[:2]]
@@ -196,7 +188,7 @@ def test_parameters_are_in_every_block_under_the_place_of_the_function():
 def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
     """Norms and feed-forward layers, of each block and beside each other, and the last norm."""
     functions = {"norm": powered, "feed_forward": small_feed_forward, "embedding.norm": True}
-    model = begun(TransformerGenerator, replaced(GENERATOR, functions))
+    model = begun(make_model, replaced(GENERATOR, functions))
     arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
     for field, number in ((".power", 2 * 2 + 2), (".into", 2)):
         rows = [np.asarray(a).ravel() for name, a in arrays.items() if name.endswith(field)]
@@ -207,14 +199,14 @@ def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
 
 @all_together
 def test_cached_generation_uses_the_functions_too(functions):
-    model = drawn(TransformerGenerator, replaced(GENERATOR, functions))
+    model = drawn(make_model, replaced(GENERATOR, functions))
     extended = functools.partial(extend, model)
     assert_pieces_give(call(model, TOKENS), TOKENS, extended, model.empty_caches(2))
 
 
 @all_together
 def test_a_classifier_with_functions_of_ones_own_is_another_and_blind_to_padding(functions):
-    plain, changed = plain_and_changed(TransformerClassifier, CLASSIFIER, functions)
+    plain, changed = plain_and_changed(CLASSIFIER, functions)
     padded = np.where(np.arange(5) < 3, TOKENS, -1)
     logits = call(changed, padded)
     assert difference(call(plain, padded), logits) > 1e-4
@@ -224,7 +216,7 @@ def test_a_classifier_with_functions_of_ones_own_is_another_and_blind_to_padding
 @all_together
 def test_an_encoder_decoder_with_functions_of_ones_own_is_another_and_learns_all(functions):
     inputs = np.asarray(TOKENS)[:, ::-1], TOKENS
-    plain, changed = plain_and_changed(TransformerSeq2Seq, SEQ2SEQ, functions)
+    plain, changed = plain_and_changed(SEQ2SEQ, functions)
     gradient, logits = gradient_and_logits(changed, *inputs)
     assert difference(call(plain, *inputs), logits) > 1e-2
     assert_slopes_reach(gradient)
@@ -243,9 +235,8 @@ def test_what_a_function_takes_is_what_it_gets():
         return F.feed_forward(params, x)
 
     parts = {"attention": Attention(curious, scale=0.3, softcap=5.0), "positions": ALiBi()}
-    config = dataclasses.replace(GENERATOR, **parts, feed_forward=noisy)
-    keys = jax.random.split(jax.random.key(0), 2)
-    jax.eval_shape(call, drawn(TransformerGenerator, config), TOKENS, rng=keys)
+    model = make(replaced(GENERATOR, parts | {"feed_forward": noisy}))
+    jax.eval_shape(call, model, TOKENS, rng=jax.random.split(jax.random.key(0), 2))
     expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "observe": True}
     assert given == expected
 
@@ -262,7 +253,7 @@ def slowed(query, key, value, mask, *, observe=F.unobserved):
 def of_length(attention, context, precision):
     sizes = {"context": context, "width": 16, "num_blocks": 1, "num_heads": 1, "dropout": 0.0}
     config = GeneratorConfig(vocabulary_size=11, **sizes, attention=attention, positions="rotary")
-    return with_precision(drawn(TransformerGenerator, config), precision)
+    return with_precision(drawn(make_model, config), precision)
 
 
 @pytest.mark.parametrize(("context", "precision"), [(32, "float32"), (320, "mixed")])

@@ -6,7 +6,7 @@ They compute what `scaled_dot_product_attention` defines, up to rounding, and ar
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -207,14 +207,12 @@ class _Form(NamedTuple):
             yield parts, keys, self.rows * jnp.arange(parts.start, parts.stop)
 
     def parts(self, x):
-        """(..., T, N) to (P, ..., rows, N), filled up with zeros; of None None."""
-        if x is None:
-            return None
+        """(..., T, N) to (P, ..., rows, N), filled up with zeros."""
         x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, -x.shape[-2] % self.rows), (0, 0)])
         return jnp.moveaxis(x.reshape(*x.shape[:-2], -1, self.rows, x.shape[-1]), -3, 0)
 
 
-def _joined(parts: list[Array], length: int) -> Array:
+def _joined(parts: Sequence[Array], length: int) -> Array:
     """The inverse of `_Form.parts`, of the parts of all spans."""
     x = jnp.moveaxis(jnp.concatenate(parts), 0, -3)
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
@@ -229,13 +227,12 @@ def _forward(form, query, key, value, bias):
     """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = the rows' sums of E."""
     if form.operands is not None:
         query, key, value = (x.astype(form.operands) for x in (query, key, value))
-    queries, biases, outputs, logs = form.parts(query), form.parts(bias), [], []
+    queries, biases, found = form.parts(query), jax.tree.map(form.parts, bias), []
     for parts, keys, places in form.spans(length := query.shape[-2]):
         of_part = partial(_forward_part, form, keys.start, key[:, keys], value[:, keys])
-        biases_seen = None if bias is None else biases[parts][..., keys]
-        output, log = jax.lax.map(of_part, (places, queries[parts], biases_seen))
-        outputs.append(output)
-        logs.append(log)
+        seen = jax.tree.map(lambda b, parts=parts, keys=keys: b[parts][..., keys], biases)
+        found.append(jax.lax.map(of_part, (places, queries[parts], seen)))
+    outputs, logs = zip(*found, strict=True)
     output = _joined(outputs, length)
     return output, (query, key, value, bias, output, jnp.concatenate(logs))
 
@@ -255,20 +252,21 @@ def _backward(form, saved, gradient):
     query, key, value, bias, output, logs = saved
     by_row = form.parts((gradient * output).sum(-1, keepdims=True))
     gradients = form.parts(gradient.astype(value.dtype))
-    queries, biases, by_query, by_bias = form.parts(query), form.parts(bias), [], []
+    queries, biases, found = form.parts(query), jax.tree.map(form.parts, bias), []
     by_key, by_value = (jnp.zeros(x.shape, output.dtype) for x in (key, value))
     for parts, keys, places in form.spans(length := query.shape[-2]):
         of_part = partial(_backward_part, form, keys.start, key[:, keys], value[:, keys])
-        biases_seen = None if bias is None else biases[parts][..., keys]
-        given = places, queries[parts], biases_seen, logs[parts], gradients[parts], by_row[parts]
+        seen = jax.tree.map(lambda b, parts=parts, keys=keys: b[parts][..., keys], biases)
+        given = places, queries[parts], seen, logs[parts], gradients[parts], by_row[parts]
         sums = by_key[:, keys], by_value[:, keys]
         sums, (of_queries, of_biases) = jax.lax.scan(of_part, sums, given)
         by_key, by_value = by_key.at[:, keys].set(sums[0]), by_value.at[:, keys].set(sums[1])
-        by_query.append(of_queries)
         if bias is not None:
             hidden = (keys.start, length - keys.stop)
-            by_bias.append(jnp.pad(of_biases, [(0, 0)] * (of_biases.ndim - 1) + [hidden]))
-    of_bias = _joined(by_bias, length) if by_bias else None
+            of_biases = jnp.pad(of_biases, [(0, 0)] * (of_biases.ndim - 1) + [hidden])
+        found.append((of_queries, of_biases))
+    by_query, by_bias = zip(*found, strict=True)
+    of_bias = None if bias is None else _joined(by_bias, length)
     return _joined(by_query, length), by_key, by_value, of_bias
 
 

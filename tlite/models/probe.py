@@ -81,11 +81,10 @@ def users_parts(config) -> dict[str, object]:
     found = {}
     for slot in CONTRACTS:
         part = getattr(config, slot, None)  # a logistic regression has none
-        functions = {slot: part}
-        if not is_own(part):
-            functions = {slot: getattr(part, "function", None)}
-            functions["activation"] = getattr(part, "activation", None)
-        found |= {name: value for name, value in functions.items() if is_own(value)}
+        inside = {slot: getattr(part, "function", None)}
+        inside["activation"] = getattr(part, "activation", None)
+        named = {slot: part} if is_own(part) else inside
+        found |= {name: value for name, value in named.items() if is_own(value)}
     return found
 
 
@@ -138,16 +137,16 @@ def _wrong(model) -> str:
 
 def _extended(model, source, tokens):
     """The logits of tokens that come one by one."""
-    caches, rows, others = model.empty_caches(capacity=LENGTH), [], ()
+    others = ()
     if source:
         memory, mask = model.encode(*source)
         others = model.memory_caches(memory), mask
-    extend = jax.jit(lambda model, *inputs: model.extend(*inputs))
-    for place in range(LENGTH):
-        new = tokens[place : place + 1]
-        logits, caches = extend(model, new, caches, *others, jnp.asarray(place))
-        rows.append(logits)
-    return jnp.concatenate(rows)
+
+    def step(caches, place):
+        logits, caches = model.extend(tokens[place][None], caches, *others, place)
+        return caches, logits[0]
+
+    return jax.lax.scan(step, model.empty_caches(capacity=LENGTH), jnp.arange(LENGTH))[1]
 
 
 def _differ(a, b) -> bool:
