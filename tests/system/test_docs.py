@@ -4,21 +4,19 @@ import contextlib
 import importlib
 import inspect
 import io
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tlite
 from tests.helpers.browser import CHROMIUM, FLAGS
+from tests.helpers.python import ROOT, python
 from tlite.cli import main
 from tlite.cli.experiment_files import find_experiments
 
 pytest.importorskip("mkdocstrings")
-ROOT = Path(__file__).parents[2]
 SHOW = ["--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
 
 
@@ -26,11 +24,9 @@ SHOW = ["--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
 def site(tmp_path_factory) -> Path:
     """A reference that leads nowhere would end the build."""
     folder = tmp_path_factory.mktemp("site")
-    config = ROOT / "notebooks" / "site" / "mkdocs.yml"
-    command = [sys.executable, "-m", "mkdocs", "build", "-f", config, "-d", folder]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ["build", "-f", ROOT / "notebooks" / "site" / "mkdocs.yml", "-d", folder]
+    done = python("-m", "mkdocs", *words, NO_MKDOCS_2_WARNING="1")
+    assert done.code == 0, done.out + done.err
     return folder
 
 

@@ -8,14 +8,14 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.python import ROOT, python
+
 GOLDEN = (ROOT / "tests" / "golden" / "screen.txt").read_text(encoding="utf-8")
 _, *CASES = re.split(r"^\$ (tlite.*)\n", GOLDEN, flags=re.MULTILINE)
 BEFORE = {c: told.rstrip("\n") + "\n" for c, told in zip(CASES[::2], CASES[1::2], strict=True)}
@@ -56,7 +56,7 @@ for line in sys.argv[1:]:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(shlex.split(line))
-    print(json.dumps([out.getvalue(), err.getvalue(), code]))
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
 """
 MASKS = {
     re.escape(str(ROOT)): "<tlite>",
@@ -100,26 +100,18 @@ def screens(folder: Path) -> Iterator[tuple[str, str]]:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     (package / "topics.py").write_text(f"topics = {{'LICENSE': {text!r}}}\n", encoding="utf-8")
     work.mkdir()
-    search = os.pathsep.join([str(folder / "python"), str(ROOT)])
     settings = {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"}
-
-    def python(*words: str) -> tuple[str, str, int]:
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=work, env=os.environ | settings | {"PYTHONPATH": search},
-            stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300,
-        )  # fmt: skip
-        return done.stdout, done.stderr, done.returncode
-
+    settings["PYTHONPATH"] = os.pathsep.join([str(folder / "python"), str(ROOT)])
+    called = partial(python, folder=work, **settings)
     for line in COMMANDS:
-        yield f"tlite {line}", screen(*python("-m", "tlite", *shlex.split(line)))
-    out, err, code = python("-c", IN_TURN, *MISTAKES)
+        yield f"tlite {line}", screen(*called("-m", "tlite", *shlex.split(line)))
+    code, out, err = called("-c", IN_TURN, *MISTAKES)
     assert code == 0, err
     for line, told in zip(MISTAKES, out.splitlines(), strict=True):
         yield f"tlite {line}".strip(), screen(*json.loads(told))
 
 
-def screen(out: str, err: str, code: int) -> str:
+def screen(code: int, out: str, err: str) -> str:
     """Both streams and the exit code, without what changes from one time to the next."""
     told = "".join(f"stderr: {line}\n" for line in err.splitlines())
     text = f"{out}{told}exit code: {code}\n"

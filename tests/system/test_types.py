@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.documents import ROOT
+from tests.helpers.python import python
 from tests.system.test_readme import BLOCKS
 
 pytest.importorskip("basedpyright")
@@ -42,12 +42,9 @@ def faults(folder, *contents: str, where=None) -> list[str]:
         (folder / f"own_{number}.py").write_text(content)
     settings = {"typeCheckingMode": "basic", "include": [os.path.relpath(where or folder, folder)]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "basedpyright", "--outputjson"]
-    command += ["--project", str(folder), "--pythonpath", sys.executable]
-    search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": search}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    said = json.loads(done.stdout)
+    words = ["--outputjson", "--project", folder, "--pythonpath", sys.executable]
+    done = python("-m", "basedpyright", *words)
+    said = json.loads(done.out)
     assert said["summary"]["filesAnalyzed"] >= max(len(contents), 1)
     found = said["generalDiagnostics"]
     return [f"{f['file']}: {f['message']}" for f in found if f["severity"] == "error"]
