@@ -42,8 +42,6 @@ gc.set_threshold(50_000, 20, 50)
 TESTS = Path(__file__).parent
 # What takes longest comes first, so that all workers end together.
 SLOWEST = ["system", "tests", "cli", "recipes", "training", "models"]
-
-
 # Programs stay in memory, gigabytes of them by the end; one is soon read from the cache again.
 MOST_MEMORY = 3 * 2**30  # bytes of a worker
 
@@ -86,16 +84,6 @@ def pytest_configure(config) -> None:
         config.pluginmanager.register(programs.Programs(config, writes))
 
 
-def pytest_terminal_summary(terminalreporter, config) -> None:
-    if suite.asked_for_all(config, TESTS) and config.option.ignore:
-        names = sorted(path.stem for path in (TESTS / "system").glob("test_*.py"))
-        names = ", ".join(name.removeprefix("test_").replace("_", " ") for name in names)
-        terminalreporter.write_line(f"left out, make test-all has them: {names}")
-
-
 def pytest_collection_modifyitems(items) -> None:
-    def rank(item):
-        folder = item.path.parent.name
-        return SLOWEST.index(folder) if folder in SLOWEST else len(SLOWEST)
-
-    items.sort(key=rank)
+    rank = {folder: number for number, folder in enumerate(SLOWEST)}
+    items.sort(key=lambda item: rank.get(item.path.parent.name, len(rank)))

@@ -3,14 +3,13 @@
 import ast
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.programs import over
+from tests.helpers.python import python
 from tests.helpers.suite import ROW, not_passed, rows
 
 TESTS = Path(__file__).parent
@@ -89,15 +88,10 @@ def pytest_in(folder: Path, files: dict[str, str], options: str, **environment: 
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
-    paths = {"PYTHONPATH": f"{folder / 'all'}{os.pathsep}{TESTS.parent}"}
+    paths = f"{folder / 'all'}{os.pathsep}{TESTS.parent}"
+    kept = {"PYTHONPATH": paths, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": ""}
     words = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", *options.split()]
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=folder,
-        env=os.environ | paths | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": ""} | environment,
-        capture_output=True,
-        text=True,
-    )
+    return python("-m", "pytest", *words, folder=folder, **kept | environment)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +109,8 @@ def pytest_in(folder: Path, files: dict[str, str], options: str, **environment: 
 def test_a_run_of_all_tests_fails_where_a_guarantee_did_not_pass(tmp_path, options, changed, told):
     files = {f"all/{name}": text for name, text in (FILES | changed).items()}
     done = pytest_in(tmp_path, files, options)
-    assert [r for r in done.stdout.splitlines() if r.startswith("guarantees")] == told, done.stdout
-    assert done.returncode == (len(told) > 1)
+    assert [r for r in done.out.splitlines() if r.startswith("guarantees")] == told, done.out
+    assert done.code == (len(told) > 1)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +125,8 @@ def test_what_is_skipped_in_ci_has_failed(ci, code, closing, tmp_path):
         "test_lacking.py": f"import pytest\npytest.importorskip('no_such_module')\n{NONE}",
     }
     done = pytest_in(tmp_path, files, "--continue-on-collection-errors", CI=ci)
-    assert done.returncode == code, done.stdout
-    assert closing in done.stdout.splitlines()[-1]
+    assert done.code == code, done.out
+    assert closing in done.out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +153,6 @@ def test_a_fixture_of_the_session_is_counted_for_no_file_and_clears_what_it_comp
     files = {"conftest.py": shared, "kept.json": '{"programs": {}}'}
     files |= dict.fromkeys(("test_first.py", "test_then.py"), test)
     done = pytest_in(tmp_path, files, "--rootdir .")
-    assert done.returncode == 0, done.stdout
+    assert done.code == 0, done.out
     counts = json.loads((tmp_path / "kept.json").read_text())["programs"]
     assert counts["test_first.py"] == counts["test_then.py"] > 0

@@ -7,7 +7,6 @@ pyproject.toml names. Each has a virtual environment of its own in a temporary f
 """
 
 import argparse
-import re
 import shutil
 import subprocess
 import sys
@@ -24,11 +23,7 @@ def lowest() -> list[str]:
     """What pyproject.toml needs, each at the lowest version that it allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [one for extra in EXTRAS for one in project["optional-dependencies"][extra]]
-    pinned = []
-    for requirement in project["dependencies"] + extras:
-        name, version = re.fullmatch(r"([\w.-]+)>=([\d.]+)", requirement).groups()
-        pinned.append(f"{name}=={version}")
-    return pinned
+    return [one.replace(">=", "==") for one in project["dependencies"] + extras]
 
 
 def tried(name: str, arguments: list[str]) -> str:
@@ -49,15 +44,11 @@ def tried(name: str, arguments: list[str]) -> str:
         return done.stdout.strip().splitlines()[-1]
 
 
-def main() -> int:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[*PYTHONS, "lowest"])
     parser.add_argument("arguments", nargs="*", default=["--ignore=tests/system"])
     options = parser.parse_args()
     outcomes = {name: tried(name, options.arguments) for name in options.only}
     print("\n".join(f"{name}: {outcome}" for name, outcome in outcomes.items()))
-    return any("failed" in end or "error" in end for end in outcomes.values())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(any("failed" in end or "error" in end for end in outcomes.values()))

@@ -13,8 +13,8 @@ CHROMIUM = shutil.which("chromium")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--window-size=1240,900", "--remote-debugging-pipe"),
 ]
+OF_A_PAGE = ["--window-size=1240,900", "--remote-debugging-pipe"]
 KEYS = {"Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 SECONDS = 60  # that an answer may take
 
@@ -28,7 +28,7 @@ class Browser:
         # Chromium reads from 3 and writes to 4, which may be taken here.
         high = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs, answers)]
         script = f'exec "$@" 3<&{high[0]} 4>&{high[1]}'
-        command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder}"]
+        command = [CHROMIUM, *FLAGS, *OF_A_PAGE, f"--user-data-dir={folder}"]
         self._process = subprocess.Popen(
             ["bash", "-c", script, "bash", *command],
             pass_fds=high, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,

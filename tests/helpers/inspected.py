@@ -44,18 +44,12 @@ SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
 
 
-def generator(folder, **fields) -> GeneratorExperiment:
-    (folder / "text.txt").write_text(TEXT)
-    data = TextFile(str(folder / "text.txt"), validation_fraction=0.2)
-    config = GeneratorConfig(context=16, **SMALL | fields)
-    return GeneratorExperiment("tiny", data, config, TRAINING, prompt="The ")
-
-
 def experiment(kind, folder):
-    if kind in ("learned", "rotary"):
-        return generator(
-            folder, positions=kind, block="pre_norm" if kind == "rotary" else "post_norm"
-        )
+    if kind == "learned":
+        (folder / "text.txt").write_text(TEXT)
+        data = TextFile(str(folder / "text.txt"), validation_fraction=0.2)
+        config = GeneratorConfig(context=16, positions="learned", **SMALL)
+        return GeneratorExperiment("tiny", data, config, TRAINING, prompt="The ")
     if kind == "classifier":
         data = labelled(folder / "texts.jsonl", 4 * TEXTS)
         return dataclasses.replace(TRANSFORMER, data=data, training=TRAINING)

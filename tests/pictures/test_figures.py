@@ -4,7 +4,6 @@ import warnings
 from collections import Counter
 from contextlib import nullcontext
 
-import jax.numpy as jnp
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tlite import functional as F
 from tlite import pictures as P
 from tlite.pictures.marks import visible
 
@@ -39,16 +37,15 @@ PLOTS = {
     "predictions": lambda: P.plot_predictions_by_value(np.arange(6), WORDS, WORDS),
     "probability": lambda: P.plot_probability_by_value(SHARES[0], WORDS, WORDS[0]),
     "schedule": lambda: P.plot_schedule({"peak 1": SHARES[0]}),
-    "score by length": lambda: P.plot_score_by_length([1, 2], lambda rows: 1.0, "BLEU"),
     "top tokens": lambda: P.plot_top_tokens(SHARES, [WORDS] * 6, WORDS),
 }
 PANELS = {
     "attention": lambda: P.plot_attention(SHARES[None], WORDS),
-    "learning curves": lambda: P.plot_learning_curves(dict.fromkeys(WORDS, LINES)),
+    "learning curves": lambda: P.plot_learning_curves(dict.fromkeys(WORDS[:2], LINES)),
     "saliency": lambda: P.plot_saliency(WORDS, {WORDS[0]: SHARES[0], "b": SHARES[1]}),
     "scores by step": lambda: P.plot_scores_by_step([1, 2], SHARES.reshape(2, 3, 6), "score"),
 }
-UNNAMED = {"curves", "heads", "lengths", "lines", "position", "schedule", "score by length"}
+UNNAMED = {"curves", "heads", "lengths", "lines", "position", "schedule"}
 UNNAMED |= {"scores by step"}
 
 
@@ -108,27 +105,18 @@ def test_the_font_of_pictures_has_a_glyph_for_each_mark_of_a_control_character(t
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_texts_are_light_on_dark_cells_and_dark_on_light_ones(signed):
-    table = np.linspace(-1, 1, 21)[None]
+def test_texts_are_light_on_dark_cells_and_0_with_a_sign_is_white_more_red_less_blue(signed):
+    table = np.linspace(-1, 0.5, 21)[None]
     axes = P.heat_map(table, texts=[["0"] * 21], signed=signed)
-    light = [text.get_color() == "white" for text in axes.texts]
-    grounds = axes.images[0].cmap(axes.images[0].norm(table))[0, :, :3].mean(-1)
-    assert grounds[light].max() < 0.55
-    assert grounds[~np.array(light)].min() > 0.45
-
-
-@pytest.mark.parametrize("table", [np.array([[0.5, -2.0, 0.0]]), np.zeros((1, 3))])
-def test_of_numbers_with_a_sign_0_is_white_more_red_less_blue(table):
-    image = P.heat_map(table, signed=True).images[0]
-    assert image.get_clim() == (-(abs(table).max() or 1), abs(table).max() or 1)
-    red, _, blue = image.cmap(image.norm(table))[0, :, :3].T
-    np.testing.assert_array_equal(np.sign((red - blue).round(2)), np.sign(table[0]))
-
-
-@pytest.mark.parametrize(("names", "turn"), [(["ab", "c"], 0), (["abc", "d"], 90)])
-def test_words_stand_upright_below_their_columns(names, turn):
-    labels = P.heat_map(np.eye(2), columns=names).get_xticklabels()
-    assert {label.get_rotation() for label in labels} == {turn}
+    light = np.array([text.get_color() == "white" for text in axes.texts])
+    colours = axes.images[0].cmap(axes.images[0].norm(table))[0, :, :3]
+    assert colours[light].mean(-1).max() < 0.55
+    assert colours[~light].mean(-1).min() > 0.45
+    if signed:
+        assert axes.images[0].get_clim() == (-1, 1)
+        signs = np.sign((colours[:, 0] - colours[:, 2]).round(1))
+        assert (np.diff(signs) >= 0).all()
+        assert {*signs} == {-1, 0, 1}
 
 
 QUERIES, KEYS = ["The", " $5$", "\n"], ["a", "<b>", " ", "$"]
@@ -222,33 +210,17 @@ def test_the_figure_says_what_is_shown():
 # How alike positions are
 
 
-TABLES = arrays(np.float32, (4, 3), elements=st.floats(-10, 10, width=32))
-SINUSOIDAL = np.asarray(F.sinusoidal_positions(10, 6))
-ROTATED = np.asarray(F.rotate(jnp.ones((10, 6)), F.rotary_angles(10, 6)))
-
-
-@given(TABLES, st.floats(0.1, 10))
+@given(arrays(np.float32, (4, 3), elements=st.floats(-10, 10, width=32)), st.floats(0.1, 10))
 def test_cosine_similarity_is_of_directions_alone(table, scale):
     assume((np.linalg.norm(table, axis=1) > 0.1).all())
     similarity = P.cosine_similarity(table)
     np.testing.assert_allclose(np.diag(similarity), 1, atol=1e-5)
     np.testing.assert_allclose(similarity, similarity.T, atol=1e-6)
-    assert np.abs(similarity).max() <= 1 + 1e-5
-    scaled = P.cosine_similarity(np.float32(scale) * table)
-    np.testing.assert_allclose(scaled, similarity, atol=1e-5)
-    turned = P.cosine_similarity(table * np.float32([[-1], [1], [1], [1]]))
-    np.testing.assert_allclose(turned[0, 1:], -similarity[0, 1:], atol=1e-5)
+    scales = np.float32([[-scale], [scale], [1], [1]])
+    signs = np.sign(scales) * np.sign(scales.T)
+    np.testing.assert_allclose(P.cosine_similarity(scales * table), signs * similarity, atol=1e-5)
 
 
 def test_perpendicular_rows_and_rows_of_zeros_are_like_nothing():
     rows = np.array([[0.0, 0.0], [3.0, 4.0], [-8.0, 6.0]])
     np.testing.assert_allclose(P.cosine_similarity(rows), np.diag([0, 1, 1]), atol=1e-7)
-
-
-@pytest.mark.parametrize("table", [ROTATED, SINUSOIDAL], ids=["rotary", "sinusoidal"])
-def test_rotary_and_sinusoidal_similarities_depend_on_the_distance_alone(table):
-    similarity = P.cosine_similarity(table)
-    for distance in range(10):
-        diagonal = np.diag(similarity, distance)
-        np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-5)
-    assert (similarity[0, 1:] < 1).all()

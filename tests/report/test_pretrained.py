@@ -24,34 +24,7 @@ from tests.helpers.inspected import (
 from tests.helpers.models import drawn as drawn_model
 from tlite import functional as F
 from tlite import inspection
-from tlite.models import (
-    ALiBi,
-    Attention,
-    Block,
-    BlocksConfig,
-    ClassifierConfig,
-    Embedding,
-    Encoder,
-    FeedForward,
-    GeneratorConfig,
-    Head,
-    Learned,
-    MaskedConfig,
-    NoPositions,
-    Norm,
-    Pool,
-    Projection,
-    Relative,
-    Rotary,
-    Seq2SeqConfig,
-    Sinusoidal,
-    Symbols,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerMasked,
-    TransformerSeq2Seq,
-    TranslatorHead,
-)
+from tlite import models as M
 from tlite.pictures.marks import visible
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
@@ -68,38 +41,32 @@ TEXT = "the cat sat on the mat and the dog ran"
 SIZES = {
     "vocabulary_size": len(WORDS), "context": 16, "width": 8, "num_heads": 2, "num_blocks": 2,
 }  # fmt: skip
-PRE_NORM = Block(pre_norm=True)
-INPUT_BIAS = Attention(input_bias=True)
-GPT2 = {"attention": INPUT_BIAS, "feed_forward": FeedForward(activation="gelu")}
-LLAMA = {
-    "norm": Norm("rms"), "bias": False, "positions": Rotary(), "attention": Attention(key_heads=1),
-    "feed_forward": FeedForward(activation="silu", gated=True),
+PRE_NORM = M.Block(pre_norm=True)
+INPUT_BIAS = M.Attention(input_bias=True)
+BERT = SIZES | {
+    "feed_forward": M.FeedForward(activation="gelu_exact"), "norm": M.Norm(epsilon=1e-12),
+    "attention": INPUT_BIAS, "embedding": M.Embedding(norm=True, segments=2),
 }  # fmt: skip
-BERT = {
-    "feed_forward": FeedForward(activation="gelu_exact"), "norm": Norm(epsilon=1e-12),
-    "attention": INPUT_BIAS, "embedding": Embedding(norm=True, segments=2),
-}  # fmt: skip
-OF_CLASSES = {"num_classes": 3, "pool": Pool("first", Projection("tanh", norm=False))}
-T5 = {
-    "norm": Norm("rms", 1e-6), "bias": False, "positions": Relative(), "block": PRE_NORM,
-    "attention": Attention(scale=1.0), "embedding": Embedding(scale=False),
-    "source_vocabulary_size": len(WORDS), "head": TranslatorHead(scale=8**-0.5),
-    "symbols": Symbols(start=0, end=3),
-}  # fmt: skip
-
-
-def generator(**parts) -> GeneratorConfig:
-    return GeneratorConfig(**SIZES, block=PRE_NORM, **parts)
-
-
+OF_CLASSES = {"num_classes": 3, "pool": M.Pool("first", M.Projection("tanh", norm=False))}
 MODELS = {
-    "generator": ("gpt2", TransformerGenerator, generator(**GPT2, head=Head(tied=True))),
-    "rotary": ("llama", TransformerGenerator, generator(**LLAMA)),
-    "masked": ("bert", TransformerMasked, MaskedConfig(**SIZES, **BERT)),
-    "encoder": ("bert", Encoder, BlocksConfig(**SIZES, **BERT)),
-    "classifier": ("bert", TransformerClassifier, ClassifierConfig(**SIZES, **BERT | OF_CLASSES)),
-    "seq2seq": ("t5", TransformerSeq2Seq, Seq2SeqConfig(**SIZES, **T5)),
-}
+    "generator": ("gpt2", M.GeneratorConfig(
+        **SIZES, block=PRE_NORM, attention=INPUT_BIAS, head=M.Head(tied=True),
+        feed_forward=M.FeedForward(activation="gelu"),
+    )),
+    "rotary": ("llama", M.GeneratorConfig(
+        **SIZES, block=PRE_NORM, attention=M.Attention(key_heads=1), norm=M.Norm("rms"), bias=False,
+        positions=M.Rotary(), feed_forward=M.FeedForward(activation="silu", gated=True),
+    )),
+    "masked": ("bert", M.MaskedConfig(**BERT)),
+    "encoder": ("bert", M.BlocksConfig(**BERT)),
+    "classifier": ("bert", M.ClassifierConfig(**BERT | OF_CLASSES)),
+    "seq2seq": ("t5", M.Seq2SeqConfig(
+        **SIZES, block=PRE_NORM, attention=M.Attention(scale=1.0), norm=M.Norm("rms", 1e-6),
+        bias=False, positions=M.Relative(), embedding=M.Embedding(scale=False),
+        source_vocabulary_size=len(WORDS), head=M.TranslatorHead(scale=8**-0.5),
+        symbols=M.Symbols(start=0, end=3),
+    )),
+}  # fmt: skip
 ATTENTION = ["blocks-0-attention", "blocks-1-attention"]
 PICTURES = {
     "generator": [*TABLE["learned"], *ATTENTION, *GENERATOR],
@@ -139,12 +106,11 @@ def folders(tmp_path_factory):
 
     def folder(kind):
         if kind not in written:
-            family, cls, config = MODELS[kind]
-            model = drawn_model(cls, config)
+            family, config = MODELS[kind]
             written[kind] = tmp_path_factory.mktemp(kind) / "model"
             labels = ["bad", "so so", "good"] if kind == "classifier" else None
-            settings = {"family": family, "labels": labels}
-            save_pretrained(written[kind], model, tokenizer(kind), **settings)
+            given = drawn_model(M.make_model, config), tokenizer(kind)
+            save_pretrained(written[kind], *given, family=family, labels=labels)
         return written[kind]
 
     return folder
@@ -259,33 +225,33 @@ def test_positions_are_those_of_the_model(folders, looked):
 @pytest.mark.parametrize(
     ("positions", "windows", "expected"),
     [
-        (Relative(), (3, 0), {"bias-relative"}),
-        (ALiBi(), (3,), {"bias-alibi"}),
-        (Rotary(), (3, 0), {*TABLE["rotary"]}),
+        (M.Relative(), (3, 0), {"bias-relative"}),
+        (M.ALiBi(), (3,), {"bias-alibi"}),
+        (M.Rotary(), (3, 0), {*TABLE["rotary"]}),
         (
-            Rotary(local_base=100.0),
+            M.Rotary(local_base=100.0),
             (3, 0),
             {f"{picture}{of}" for picture in TABLE["rotary"] for of in ("", "-window-3")},
         ),
-        (Sinusoidal(split=True), (), {*TABLE["split_sinusoidal"]}),
-        (NoPositions(), (3,), set()),
+        (M.Sinusoidal(split=True), (), {*TABLE["split_sinusoidal"]}),
+        (M.NoPositions(), (3,), set()),
     ],
     ids=["relative", "alibi", "rotary", "local base", "split sinusoidal", "none"],
 )
 def test_positions_are_drawn_in_models_with_windows_too(
     positions, windows, expected, drawn, tmp_path
 ):
-    config = BlocksConfig(**SIZES, positions=positions, attention=Attention(windows=windows))
-    draw_positions(Page(tmp_path), Encoder(config, rng=jax.random.key(0)))
+    config = M.BlocksConfig(**SIZES, positions=positions, attention=M.Attention(windows=windows))
+    draw_positions(Page(tmp_path), M.Encoder(config, rng=jax.random.key(0)))
     assert set(drawn) == expected
     assert all(caption.endswith(".") for caption, _ in drawn.values())
 
 
 def test_positions_are_called_as_a_config_may_call_them():
-    known = Learned(offset=2), Sinusoidal(), Sinusoidal(split=True), Rotary(base=5.0)
+    known = M.Learned(offset=2), M.Sinusoidal(), M.Sinusoidal(split=True), M.Rotary(base=5.0)
     assert [*map(word_of, known)] == ["learned", "sinusoidal", "split_sinusoidal", "rotary"]
 
-    class Clock(Rotary):
+    class Clock(M.Rotary):
         pass
 
     assert word_of(Clock()) == "Clock"

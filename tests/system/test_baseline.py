@@ -1,6 +1,5 @@
 """TF-IDF and logistic regression: what they reach on real reviews, and what they go by."""
 
-import numpy as np
 import pytest
 
 from tlite.baselines.tfidf import tfidf_logistic_regression
@@ -22,22 +21,11 @@ TEXTS = ["good and fine", "good or fine", "bad and poor", "bad or poor", "rare a
 LABELS = [7, 7, 2, 2, 2]
 
 
-def test_words_that_tell_the_classes_apart_are_learned():
+def test_words_and_pairs_of_neighbours_tell_classes_apart():
     baseline = tfidf_logistic_regression(TEXTS, LABELS)
     assert baseline.predict(["fine", "poor", "good unheard", "BAD"]).tolist() == [7, 2, 7, 2]
-
-
-def test_pairs_of_neighbours_tell_apart_what_single_words_do_not():
+    known = {"good", "fine", "bad", "poor", "and", "or"}  # what is in one text alone is not
+    assert {*baseline[0].get_feature_names_out()} == known
     texts = ["not good really", "really not good", "good not really", "really good not"]
     baseline = tfidf_logistic_regression(texts, [0, 0, 1, 1])
     assert baseline.predict(["not good", "good not"]).tolist() == [0, 1]
-
-
-def test_what_occurs_in_one_text_alone_is_passed_over():
-    known = set(tfidf_logistic_regression(TEXTS, LABELS)[0].get_feature_names_out())
-    assert known == {"good", "fine", "bad", "poor", "and", "or"}
-
-
-def test_the_same_texts_give_the_same_model():
-    one, other = (tfidf_logistic_regression(TEXTS, LABELS) for _ in range(2))
-    np.testing.assert_array_equal(one[-1].coef_, other[-1].coef_)

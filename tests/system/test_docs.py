@@ -4,38 +4,29 @@ import contextlib
 import importlib
 import inspect
 import io
-import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tlite
+from tests.helpers.browser import CHROMIUM, FLAGS
+from tests.helpers.python import ROOT, python
 from tlite.cli import main
 from tlite.cli.experiment_files import find_experiments
 
 pytest.importorskip("mkdocstrings")
-CHROMIUM = shutil.which("chromium")
-ROOT = Path(__file__).parents[2]
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"),
-]
+SHOW = ["--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """A reference that leads nowhere would end the build."""
     folder = tmp_path_factory.mktemp("site")
-    config = ROOT / "notebooks" / "site" / "mkdocs.yml"
-    command = [sys.executable, "-m", "mkdocs", "build", "-f", config, "-d", folder]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ["build", "-f", ROOT / "notebooks" / "site" / "mkdocs.yml", "-d", folder]
+    done = python("-m", "mkdocs", *words, NO_MKDOCS_2_WARNING="1")
+    assert done.code == 0, done.out + done.err
     return folder
 
 
@@ -100,7 +91,7 @@ def test_no_page_needs_the_network(site):
     ],
 )
 def test_a_browser_shows_it_and_complains_of_nothing(site, page, shown, tmp_path):
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path}", f"{site.as_uri()}/{page}"]
+    command = [CHROMIUM, *FLAGS, *SHOW, f"--user-data-dir={tmp_path}", f"{site.as_uri()}/{page}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "CONSOLE" not in done.stderr, done.stderr

@@ -1,14 +1,10 @@
 """The check of a GPU, where there is none: its comparisons, tiny and on a CPU."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 
 from experiments.benchmarks import gpu_check
 from experiments.benchmarks.settings import CPU_TRAINING
+from tests.helpers.python import python
 from tlite.functional import fused_attention
 from tlite.training import TrainingConfig
 
@@ -17,16 +13,8 @@ TINY = {"batch": 2, "heads": 2, "length": 8, "width": 8}
 
 
 def test_without_a_gpu_one_sentence_says_so():
-    process = subprocess.run(
-        [sys.executable, "-m", "experiments.benchmarks.gpu_check"],
-        cwd=Path(__file__).parents[2],
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 2
-    assert process.stderr == "gpu-check: JAX sees no GPU here: nothing is checked\n"
-    assert not process.stdout
+    done = python("-m", "experiments.benchmarks.gpu_check", JAX_PLATFORMS="cpu")
+    assert done == (2, "", "gpu-check: JAX sees no GPU here: nothing is checked\n")
 
 
 def test_attention_is_held_to_its_definition():

@@ -43,14 +43,12 @@ pytest.importorskip("sklearn")
 
 DATA = ["frequencies-character", "frequencies-word"]
 TRAINED = ["schedule", "curve-loss", "curve-accuracy"]
-OF_GENERATOR = [
-    *(*TRAINED, "blocks-0-attention", *GENERATOR, "loss-by-position"),
-    *("previous-by-step", "duplicate-by-step", "induction-by-step"),
-    *(*DATA, "lengths-line", "lengths-passage"),
-]
 PICTURES = {
-    "learned": [*OF_GENERATOR, *TABLE["learned"]],
-    "rotary": [*OF_GENERATOR, *TABLE["rotary"]],
+    "learned": [
+        *(*TRAINED, *TABLE["learned"], "blocks-0-attention", *GENERATOR, "loss-by-position"),
+        *("previous-by-step", "duplicate-by-step", "induction-by-step"),
+        *(*DATA, "lengths-line", "lengths-passage"),
+    ],
     "classifier": [
         *(*TRAINED, *TABLE["sinusoidal"], "blocks-0-attention", *EMBEDDING),
         *("saliency", "ablation", *DATA, "lengths-text"),
@@ -189,11 +187,6 @@ def test_a_classifier_and_a_translator_show_the_first_example(pages):
     assert (np.isnan(weights_of(decoder)) == ~np.tri(len(decoder["keys"]), dtype=bool)).all()
 
 
-def test_a_generator_with_rotary_positions_has_no_table_of_them_to_draw(trained, drawn):
-    inspect_run(trained("rotary"))
-    assert set(drawn) == set(PICTURES["rotary"])
-
-
 def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(trained, drawn):
     run = trained("learned")
     page = inspect_run(run, text="fox & <b> </scr")
@@ -225,26 +218,15 @@ def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
     assert losses[0].mean() > losses[1].mean()
 
 
-def coloured(content: str) -> str:
-    """The text whose tokens are coloured by their losses."""
-    (text,) = re.findall(r'<p class="text">(.*?)</p>', content)
-    return html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
-
-
-def test_the_coloured_text_is_the_beginning_of_the_validation_part(pages, trained):
-    run, shown = trained("learned"), coloured(pages("learned").read_text(encoding="utf-8"))
-    assert len(shown) == 6 * 16
-    assert shown == run.tokenizer.decode(run.validation_tokens[1 : 1 + 6 * 16])
-
-
-def test_only_the_characters_of_a_short_validation_part_are_shown(
+def test_only_the_characters_of_a_short_validation_part_are_coloured(
     trained, drawn, monkeypatch, tmp_path
 ):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
     parameters, page = run.parameters("best")[0], Page(tmp_path)
     module.draw_validation(run, run.trainer.models(parameters)[0], page, parameters)
-    shown = coloured("".join(page.topics["Predictions"]))
+    (text,) = re.findall(r'<p class="text">(.*?)</p>', "".join(page.topics["Predictions"]))
+    shown = html.unescape(re.sub(r"<[^>]+>", "", text.replace("&#8629;<br>", "\n")))
     assert shown == run.tokenizer.decode(run.validation_tokens[1:])
 
 

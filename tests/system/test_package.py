@@ -7,15 +7,14 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from pathlib import Path
 
 import jax
 import pytest
 
 import tlite
+from tests.helpers.python import ROOT, python
 from tlite.cli.experiment_files import find_experiments
 
-ROOT = Path(__file__).parents[2]
 TINY = (
     "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
     "--batch-size 4 --precision float32"
@@ -25,11 +24,9 @@ TINY = (
 def build(kind, tree, folder):
     """What `pip install` and `python -m build` call, with the hatchling that is installed."""
     script = f"from hatchling import build; print(build.build_{kind}({str(folder)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tree, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / done.stdout.splitlines()[-1]
+    code, out, err = python("-c", script, folder=tree)
+    assert code == 0, err
+    return folder / out.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -113,22 +110,15 @@ os.chdir("below")
 assert main("generate ../own --prompt The --tokens 5".split()) == 0
 assert main("inspect ../demo".split()) == 0
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=elsewhere,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(installed),
-            "XDG_CACHE_HOME": str(tmp_path),
-            "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
-    )
-    assert done.returncode == 0, done.stderr
-    version, loaded, found = done.stdout.splitlines()[:3]
+    kept = {
+        "PYTHONPATH": str(installed),
+        "XDG_CACHE_HOME": str(tmp_path),
+        "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    code, out, err = python("-c", script, folder=elsewhere, **kept)
+    assert code == 0, err
+    version, loaded, found = out.splitlines()[:3]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert version == project["version"] == tlite.__version__
     assert set(loaded.split()) == {*find_experiments()}

@@ -1,5 +1,7 @@
 """Positions and tokens are those of transformers, number by number."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -42,15 +44,9 @@ def frequencies_of_transformers(kind, dim, base, **settings):
 @each_dim
 def test_llama3_frequencies_are_those_of_transformers(dim, settings):
     factor, original, low, high, base = settings
-    theirs, magnitude = frequencies_of_transformers(
-        "llama3",
-        dim,
-        base,
-        factor=factor,
-        original_max_position_embeddings=original,
-        low_freq_factor=low,
-        high_freq_factor=high,
-    )
+    names = {"factor": factor, "original_max_position_embeddings": original}
+    names |= {"low_freq_factor": low, "high_freq_factor": high}
+    theirs, magnitude = frequencies_of_transformers("llama3", dim, base, **names)
     plain = F.rotary_frequencies(dim, base)
     assert_close(F.llama3_frequencies(plain, factor, original, low, high) / plain, theirs / plain)
     assert magnitude == 1
@@ -60,20 +56,12 @@ def test_llama3_frequencies_are_those_of_transformers(dim, settings):
 @each_dim
 def test_yarn_frequencies_are_those_of_transformers(dim, settings):
     factor, original, fast, slow, base = settings
-    theirs, _ = frequencies_of_transformers(
-        "yarn",
-        dim,
-        base,
-        factor=factor,
-        original_max_position_embeddings=original,
-        context=int(factor * original),
-        beta_fast=fast,
-        beta_slow=slow,
-    )
+    names = {"factor": factor, "original_max_position_embeddings": original}
+    names |= {"context": int(factor * original), "beta_fast": fast, "beta_slow": slow}
+    theirs, _ = frequencies_of_transformers("yarn", dim, base, **names)
     plain = F.rotary_frequencies(dim, base)
-    assert_close(
-        F.yarn_frequencies(plain, factor, original, fast, slow, base) / plain, theirs / plain
-    )
+    ours = F.yarn_frequencies(plain, factor, original, fast, slow, base)
+    assert_close(ours / plain, theirs / plain)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -83,10 +71,7 @@ def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
     theirs = t5.T5Attention._relative_position_bucket(
         torch.tensor(DISTANCES), not causal, buckets, longest
     )
-
-    def of_ours(distances):
-        return F.relative_buckets(distances, buckets, longest, causal=causal)
-
+    of_ours = partial(F.relative_buckets, buckets=buckets, longest=longest, causal=causal)
     ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
     assert_same(ours, theirs.numpy())
 

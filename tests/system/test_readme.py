@@ -7,18 +7,16 @@ for long, is named here with the reason, and only read.
 
 import hashlib
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.documents import ROOT, commands, fault_of_command
+from tests.helpers.python import Ran, python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M)
@@ -102,12 +100,6 @@ print(json.dumps([len(tokens), len(tokenizer), shapes, logits.shape, changed]))
 GOOD, BAD = "superb sound and a superb price", "it broke and it was not worth the money"
 
 
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 class Home:
     """A fresh clone with a user's own files, in which each line is called once."""
 
@@ -147,16 +139,11 @@ class Home:
             called = f"{line} {APPENDED.get(line, '')}"
             for placeholder, word in words.items():
                 called = called.replace(placeholder, word)
-            self.ran[line] = self.run([sys.executable, "-m", *shlex.split(called)])
+            self.ran[line] = self.run("-m", *shlex.split(called))
         return self.ran[line]
 
-    def run(self, command: list[str]) -> Ran:
-        done = subprocess.run(
-            command,
-            cwd=self.folder, env=os.environ | {"PYTHONPATH": ".", "TLITE_DATA": "data"},
-            stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300,
-        )  # fmt: skip
-        return Ran(done.returncode, done.stdout, done.stderr)
+    def run(self, *words: str) -> Ran:
+        return python(*words, folder=self.folder, PYTHONPATH=".", TLITE_DATA="data")
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +177,7 @@ def test_what_a_target_would_call_is_known(home, line):
 
 
 def test_the_benchmark_has_the_option_that_is_printed(home):
-    bench = [sys.executable, "-m", "experiments.benchmarks.bench", "--help"]
-    assert "--only" in home.run(bench).out
+    assert "--only" in home.run("-m", "experiments.benchmarks.bench", "--help").out
 
 
 def test_my_experiment_trains_both_variants_and_compares_them(home):
@@ -210,7 +196,7 @@ def test_the_block_that_looks_inside_captures_and_silences(home):
     """As a script: the numpy tokens of the README are not what a signature that is checked has."""
     assert home.call(DEMO).code == 0
     (block,) = (block for block in BLOCKS if "tlite.load(" in block)
-    code, out, err = home.run([sys.executable, "-c", block + OUTCOME])
+    code, out, err = home.run("-c", block + OUTCOME)
     assert code == 0, err
     length, size, *shapes = json.loads(out.splitlines()[-1])
     assert shapes == [{"blocks.0.attention.weights": [4, length, length]}, [length, size], True]
@@ -226,7 +212,7 @@ def test_a_file_fine_tunes_on_a_text_of_its_own(home):
     )
     options = APPENDED[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
     line = f"tlite train my_finetuning.py --folder {GPT2} {options}"
-    code, out, err = home.run([sys.executable, "-m", *line.split()])
+    code, out, err = home.run("-m", *line.split())
     assert (code, err) == (0, "")
     assert "more text: " in out
 

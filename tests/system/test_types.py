@@ -1,19 +1,16 @@
 """Types: pyright finds no fault in the equations, nor in what a user's file asks of tlite."""
 
-import importlib.util
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.documents import ROOT
+from tests.helpers.python import python
 from tests.system.test_readme import BLOCKS
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("basedpyright") is None, reason="no basedpyright to ask"
-)
+pytest.importorskip("basedpyright")
 USED = """
 import tlite
 from tlite import functional as F
@@ -36,43 +33,29 @@ experiment = tlite.load_experiment("demo")
 """What the rooms offer: a name that a file imports is a user's only where it is offered."""
 
 
-@pytest.fixture
-def faults(tmp_path):
-    """What pyright says in its basic mode of a folder, or of a file that is written into one.
+def faults(folder, *contents: str, where=None) -> list[str]:
+    """What pyright says in its basic mode of another folder, or of files that are written into one.
 
     tlite is found as an installed package is: then py.typed makes private what is not offered.
     """
-    folder = tmp_path / "typed"
-    folder.mkdir()
-
-    def of(*contents: str, where=folder) -> list[str]:
-        for number, content in enumerate(contents):
-            (folder / f"own_{number}.py").write_text(content)
-        settings = {"typeCheckingMode": "basic", "include": [os.path.relpath(where, folder)]}
-        (folder / "pyrightconfig.json").write_text(json.dumps(settings))
-        command = [sys.executable, "-m", "basedpyright", "--outputjson"]
-        command += ["--project", str(folder), "--pythonpath", sys.executable]
-        search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        done = subprocess.run(
-            command, env=os.environ | {"PYTHONPATH": search},
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
-        said = json.loads(done.stdout)
-        assert said["summary"]["filesAnalyzed"] >= max(len(contents), 1)
-        found = said["generalDiagnostics"]
-        return [f"{f['file']}: {f['message']}" for f in found if f["severity"] == "error"]
-
-    return of
+    for number, content in enumerate(contents):
+        (folder / f"own_{number}.py").write_text(content)
+    settings = {"typeCheckingMode": "basic", "include": [os.path.relpath(where or folder, folder)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+    words = ["--outputjson", "--project", folder, "--pythonpath", sys.executable]
+    done = python("-m", "basedpyright", *words)
+    said = json.loads(done.out)
+    assert said["summary"]["filesAnalyzed"] >= max(len(contents), 1)
+    found = said["generalDiagnostics"]
+    return [f"{f['file']}: {f['message']}" for f in found if f["severity"] == "error"]
 
 
-def test_the_equations_have_no_fault(faults):
-    assert faults(where=ROOT / "tlite" / "functional") == []
+def test_the_equations_have_no_fault(tmp_path):
+    assert faults(tmp_path, where=ROOT / "tlite" / "functional") == []
 
 
-def test_files_that_use_the_readme_s_names_have_no_fault(faults):
-    assert faults(USED, *BLOCKS) == []
-
-
-def test_a_wrong_call_is_a_fault(faults):
-    (fault,) = faults("import tlite\ntlite.functional.causal_mask('ten')\n")
+def test_files_that_use_the_readme_s_names_have_no_fault_and_a_wrong_call_has(tmp_path):
+    wrong = "import tlite\ntlite.functional.causal_mask('ten')\n"
+    (fault,) = faults(tmp_path, USED, *BLOCKS, wrong)
+    assert f"own_{1 + len(BLOCKS)}.py" in fault
     assert "causal_mask" in fault

@@ -22,7 +22,6 @@ from tlite.pictures.lines import (
     plot_probability_by_value,
     plot_saliency,
     plot_schedule,
-    plot_score_by_length,
     plot_scores_by_step,
 )
 from tlite.pictures.marks import mark_of

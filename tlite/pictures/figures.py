@@ -88,11 +88,7 @@ def heat_map(
     low, high = (-most, most) if signed else scale or (None, None)
     colours = "RdBu_r" if signed else "Blues"
     image = axes.imshow(table, cmap=colours, vmin=low, vmax=high, aspect="auto")
-    brightness = image.cmap(image.norm(table))[..., :3] @ BRIGHTNESS
-    for row, line in enumerate(texts):
-        for column, text in enumerate(line):
-            style = {"color": "white" if brightness[row, column] < 0.5 else "black", "fontsize": 9}
-            axes.text(column, row, plain(text), ha="center", va="center", **style)
+    _write(axes, texts, image.cmap(image.norm(table))[..., :3] @ BRIGHTNESS)
     for axis, names in ((axes.xaxis, columns), (axes.yaxis, rows)):
         if names is None:
             axis.set_major_locator(MaxNLocator(integer=True))
@@ -104,6 +100,13 @@ def heat_map(
     if label:
         axes.figure.colorbar(image, ax=axes, label=plain(label))
     return axes
+
+
+def _write(axes: Axes, texts: Sequence[Sequence[str]], brightness: np.ndarray) -> None:
+    for row, line in enumerate(texts):
+        for column, text in enumerate(line):
+            style = {"color": "white" if brightness[row, column] < 0.5 else "black", "fontsize": 9}
+            axes.text(column, row, plain(text), ha="center", va="center", **style)
 
 
 def _size(shape: tuple[int, int], texts, rows: Sequence[str]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Curves by step and position; bars and boxes of what is counted and grouped."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 
 import numpy as np
@@ -191,27 +191,4 @@ def plot_predictions_by_value(
     axes.set(xlabel="true label", ylabel="share of the predictions", ylim=(0, 1))
     beside = {"title": "predicted", "loc": "center left", "bbox_to_anchor": (1, 0.5)}
     axes.legend(reverse=True, **beside)
-    return axes
-
-
-def plot_score_by_length(
-    lengths: Sequence[int],
-    score: Callable[[Int[np.ndarray, "_"]], float],
-    label: str,
-) -> Axes:
-    """A score of the sentences of similar length; the number of them is written on each bar.
-
-    Args:
-        lengths: in words.
-        score: of some of the sentences together, by their indices.
-    """
-    axes, lengths = new_axes(7, 4), np.asarray(lengths)
-    groups = np.digitize(lengths, np.quantile(lengths, np.linspace(0, 1, 7)[1:-1]).astype(int))
-    members = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-    ends = [(lengths[rows].min(), lengths[rows].max()) for rows in members]
-    names = [f"{low}-{high}" if high > low else f"{low}" for low, high in ends]
-    bars = axes.bar(names, [score(rows) for rows in members], color="tab:blue", alpha=0.8)
-    axes.bar_label(bars, [f"{len(rows):,}" for rows in members], padding=2)
-    axes.set(xlabel="words of the source (number of sentences on top)", ylabel=label)
-    axes.margins(y=0.12)
     return axes

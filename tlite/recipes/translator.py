@@ -154,29 +154,19 @@ class TranslatorRecipe(Recipe):
         member: int | str = 0,
         **search,
     ) -> None:
-        """Print the scores on a part, and draw BLEU by length and an alignment.
+        """Print the scores on a part, and draw an alignment.
 
         Args:
             search: as `with_search` takes it.
         """
-        from tlite import pictures  # matplotlib is slow to import
-
         experiment = with_search(self.experiment, **search)
         self.run = dataclasses.replace(self.run, experiment=experiment)
         pairs, ensemble = self.examples(split), self.ensemble(member)
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        found = self.print_scores(split, pairs, self.batches(pairs), parameters, ensemble)
+        self.print_scores(split, pairs, self.batches(pairs), parameters, ensemble)
         model = self.trainer.models(parameters)[0]
         plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
-        references = self.references(pairs)
-        if has_bleu(references):
-            lengths = [len(pair.source.split()) for pair in pairs]
-            pick = lambda texts, rows: [texts[row] for row in rows]  # noqa: E731
-            score = lambda rows: bleu(pick(found, rows), pick(references, rows))[0]  # noqa: E731
-            plots[f"{split}-bleu-by-length"] = lambda: pictures.plot_score_by_length(
-                lengths, score, "BLEU (13a)"
-            )
         self.save_plots(plots)
         print(f"drawn in {self.run.plots}: {', '.join(f'{name}.png' for name in plots)}")
 

@@ -17,13 +17,7 @@ from tlite.decoding.search import start_and_end
 from tlite.decoding.translate import translate
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.models import (
-    Encoder,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerMasked,
-    TransformerSeq2Seq,
-)
+from tlite.pretrained import Pretrained
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
 from tlite.recipes.generator import GeneratorRecipe
 from tlite.recipes.loading import open_model
@@ -281,30 +275,28 @@ def inspect_pretrained(
     with new_page(place, f"{name}: {kind}") as page:
         page.tell("Model", kind, str(folder))
         models.tell_size(page, model)
-        draw_pretrained(page, model, tokenizer, tokens, told.labels)
+        draw_pretrained(page, model, tokenizer, tokens, told)
     return place / PAGE
 
 
-def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, classes) -> None:
+def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, told: Pretrained) -> None:
     """What a model of its kind shows on a text alone."""
     given, marks = (page, model, tokenizer, tokens), parts.marks_of(tokenizer, tokens)
     text = tokenizer.decode(tokens)
-    if isinstance(model, TransformerGenerator):
+    if told.kind == "generator":
         losses = models.draw_generator(*given)
         if len(losses):
             page.tell("Score", f"loss {losses.mean():.4f} nats per token on the text below")
         settings = {"num_tokens": SAMPLED, "rng": jax.random.key(0), "stop": []}
         models.tell_continued(*given, **settings)
         models.draw_losses(page, marks[1:], losses, "The text without its first token")
-    elif isinstance(model, TransformerMasked):
-        models.draw_masked(*given)
-    elif isinstance(model, TransformerClassifier):
-        models.draw_classifier(*given, marks, text, classes)
-    elif isinstance(model, TransformerSeq2Seq):
+    elif told.kind == "classifier":
+        models.draw_classifier(*given, marks, text, told.labels)
+    elif told.kind == "seq2seq":
         limit, config = max(min(parts.SHOWN, model.config.context) - 1, 1), model.config
         ((written, _), *_), *_ = translate(model, [tokens], beam=1, max_length=limit)
         written = written[written != config.symbols.pad]
         target = np.r_[start_and_end(config)[0], written][: limit + 1].astype(np.int32)
         models.draw_seq2seq(page, model, (tokenizer, tokenizer), tokens, target, text, "")
-    elif isinstance(model, Encoder):
-        models.draw_encoder(*given)
+    else:
+        {"masked": models.draw_masked, "encoder": models.draw_encoder}[told.kind](*given)
