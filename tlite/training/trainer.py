@@ -57,8 +57,8 @@ class Trainer:
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
-        sharded, replicated = Sharded(self.mesh, self.specs), Replicated(self.num_shards)
-        self._placed = sharded if self.sharded else replicated
+        placed = Sharded(self.mesh, self.specs) if self.sharded else Replicated(self.num_shards)
+        self._placed = placed
         # Of several processes each can read the losses: they lie on every device.
         spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("member")
         self._of_results = NamedSharding(self.mesh, spec)
