@@ -210,11 +210,9 @@ class Trainer:
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """The members as models, whole in each process."""
         host = self.on_host(parameters)
-        of_members = [
-            {name: np.array(a[member]) for name, a in host.items()}
-            for member in range(self.config.seeds)
-        ]
-        return [self._to_model(arrays) for arrays in jax.device_put(of_members)]  # runs no program
+        members = range(self.config.seeds)
+        each = [{name: np.array(a[member]) for name, a in host.items()} for member in members]
+        return [self._to_model(arrays) for arrays in jax.device_put(each)]  # runs no program
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
         """The arrays whole: also those that are divided over processes, which all call it."""
