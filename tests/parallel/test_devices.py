@@ -22,22 +22,18 @@ print(jax.device_count(), jax.config.jax_compilation_cache_dir)
 """
 
 
+OWN = {"JAX_NUM_CPU_DEVICES": "3", "JAX_COMPILATION_CACHE_DIR": "mine"}
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_every_core_is_a_device_whenever_jax_is_imported(tmp_path, when):
+@pytest.mark.parametrize("own", [{}, OWN], ids=["", "set"])
+def test_every_core_is_a_device_whenever_jax_is_imported_unless_it_is_set(tmp_path, when, own):
     environment = {k: v for k, v in os.environ.items() if "JAX" not in k and "XLA" not in k}
-    environment |= {"XDG_CACHE_HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"} | own
     command = [sys.executable, "-c", CODE, when]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-    assert done.stdout == f"{num_cores()} {tmp_path / 'tlite' / 'compiled'}\n", done.stderr
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_what_the_user_has_set_is_kept(tmp_path, when):
-    own = {"JAX_NUM_CPU_DEVICES": "3", "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "mine")}
-    command = [sys.executable, "-c", CODE, when]
-    environment = os.environ | own | {"JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
-    assert done.stdout == f"3 {tmp_path / 'mine'}\n", done.stderr
+    expected = "3 mine\n" if own else f"{num_cores()} {tmp_path / 'tlite' / 'compiled'}\n"
+    assert done.stdout == expected, done.stderr
 
 
 def test_without_a_home_it_is_asked_for(monkeypatch):

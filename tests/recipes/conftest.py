@@ -8,7 +8,7 @@ from tlite.training import Trainer
 
 @pytest.fixture(scope="module")
 def compiled_when_trained():
-    """To save time: what is only started is not compiled (`test_placement.py` looks at that it is)."""
+    """To save time: what is only started is not compiled (`test_placement.py` looks at it)."""
     compile_now = Trainer.compile
 
     def compile_then(trainer, placed=None):

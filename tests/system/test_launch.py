@@ -115,15 +115,6 @@ def test_a_mistake_is_told_in_one_line(line, capsys, monkeypatch):
     assert MISTAKES[line] in err
 
 
-@pytest.mark.parametrize("line", ["launch -n x train demo", "launch train demo --profile x"])
-def test_a_wrong_option_is_told_before_anything_starts(line, capsys, monkeypatch):
-    from tlite.cli import main
-
-    monkeypatch.setattr(launch, "start", None)
-    assert main(line.split()) == 2
-    assert "'x'" in capsys.readouterr().err
-
-
 def test_a_wrong_option_of_an_experiment_is_told_once(started):
     code, out, err = started("end", "--widht 3").end()
     assert (code, out) == (2, PRINTED.splitlines(keepends=True)[0])

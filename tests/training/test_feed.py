@@ -121,27 +121,19 @@ def test_each_member_has_the_batches_of_its_seed():
         np.testing.assert_allclose(together[:, [member]], expected, atol=1e-5)
 
 
-def test_a_file_that_can_no_longer_be_read_is_told():
-    def failing(seed, step, rows):
-        if step > 5:
-            raise UserError("can't read train.bin: Input/output error")
-        return read(seed, step, rows)
-
-    feed = streamed(read=failing).feed
-    feed.at(0, 5)
-    with pytest.raises(UserError, match="can't read"):
-        feed.at(5, 3)
-
-
-def test_the_next_batches_are_read_while_a_call_runs():
+def test_the_next_batches_are_read_while_a_call_runs_and_an_error_is_told_in_its_turn():
     asked = []
 
     def noted(seed, step, rows):
         asked.append(step)
+        if step > 5:
+            raise UserError("can't read train.bin: Input/output error")
         return read(seed, step, rows)
 
     feed = streamed(read=noted).feed
-    feed.at(0, 2)
+    feed.at(0, 5)
+    with pytest.raises(UserError, match="can't read"):
+        feed.at(5, 3)
     feed.close()
     assert max(asked) > 1
     assert len(asked) == len(set(asked)) + 1  # the first is looked at for its shape

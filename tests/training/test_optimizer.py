@@ -19,27 +19,25 @@ CONFIG = TrainingConfig(
 )
 
 
-def rate(step, config=CONFIG):
-    return float(schedule(config, jnp.int32(step)))
+def rate(step, **changes):
+    return float(schedule(dataclasses.replace(CONFIG, **changes), jnp.int32(step)))
 
 
-def test_the_warm_up_rises_in_equal_steps_to_the_peak():
-    assert [rate(step) for step in range(10)] == pytest.approx([(s + 1) / 10 for s in range(10)])
+HALF = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 2))
+SCHEDULES = [
+    ({}, {0: 0.1, 4: 0.5, 9: 1, 10: 1, 55: HALF, 100: 0.1, 1000: 0.1}),
+    ({"schedule": "constant"}, {4: 0.5, 9: 1, 10: 1, 99: 1}),
+    ({"schedule": "inverse_sqrt", "warmup_steps": 0}, {0: 1, 3: 0.5, 99: 0.1}),
+]
 
 
-def test_the_cosine_falls_from_the_peak_to_its_end():
-    half = 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 2))
-    assert [rate(10), rate(55), rate(100), rate(1000)] == pytest.approx([1, half, 0.1, 0.1])
-
-
-def test_a_constant_schedule_is_constant_after_its_warm_up():
-    config = dataclasses.replace(CONFIG, schedule="constant")
-    assert [rate(step, config) for step in (4, 9, 10, 99)] == pytest.approx([0.5, 1, 1, 1])
+@pytest.mark.parametrize(("changes", "rates"), SCHEDULES, ids=str)
+def test_a_schedule_warms_up_in_equal_steps_to_its_peak_and_falls(changes, rates):
+    assert {step: rate(step, **changes) for step in rates} == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("warmup", [1, 10, 400])
 def test_the_inverse_square_root_is_that_of_2017_as_a_fraction_of_its_peak(warmup):
-    config = dataclasses.replace(CONFIG, schedule="inverse_sqrt", warmup_steps=warmup)
 
     def original(number):  # "Attention is all you need", eq. 3; updates are counted from 1
         return min(number**-0.5, number * warmup**-1.5)
@@ -47,12 +45,8 @@ def test_the_inverse_square_root_is_that_of_2017_as_a_fraction_of_its_peak(warmu
     # The peak is met twice: at the warm-up's last update and at the one after it.
     for step in (0, warmup - 1, warmup, 2 * warmup, 3 * warmup, 16 * warmup):
         number = step + 1 if step < warmup else step
-        assert rate(step, config) == pytest.approx(original(number) / original(warmup), rel=1e-5)
-
-
-def test_the_inverse_square_root_without_a_warm_up_begins_at_its_peak():
-    config = dataclasses.replace(CONFIG, schedule="inverse_sqrt", warmup_steps=0)
-    assert [rate(step, config) for step in (0, 3, 99)] == pytest.approx([1, 0.5, 0.1])
+        found = rate(step, schedule="inverse_sqrt", warmup_steps=warmup)
+        assert found == pytest.approx(original(number) / original(warmup), rel=1e-5)
 
 
 @functools.cache

@@ -94,7 +94,6 @@ def machine(monkeypatch, tmp_path):
         ("flags\t\t: amx_bf16 avx512_bf16 amx_tile", "cpu", "amx_bf16 and avx512_bf16"),
         ("Features\t: fp asimd i8mm bf16 dgh", "cpu", "bf16"),
         ("flags\t\t: fpu avx512f avx512_fp16 amx_tile", "cpu", ""),
-        ("Features\t: fp asimd sve", "cpu", ""),
         (None, "cpu", ""),  # macOS, Windows
         ("flags\t\t: fpu sse2", "gpu", "a GPU"),
         (None, "tpu", "a TPU"),
@@ -121,52 +120,48 @@ def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(machine, m
         precision.choose_precision("mixed")
 
 
-def test_this_compiler_takes_bfloat16_products_or_says_so():
-    found, reason = precision.choose_precision("auto")
-    by_hardware = bool(precision.bfloat16_hardware()) and "refuses" not in reason
-    assert found == ("mixed" if by_hardware else "float32")
+@dataclasses.dataclass(frozen=True)
+class Nothing(Layer):
+    """In the place of attention."""
+
+    function: str = "auto"
 
 
-@pytest.mark.parametrize(
-    ("chosen", "context", "attention"),
-    [
-        ("float32", 511, Attention("exact")),
-        ("float32", 512, Attention("exact", rows=64)),
-        ("mixed", 127, Attention("exact")),
-        ("mixed", 128, Attention("mixed")),
-        ("mixed", 512, Attention("mixed", rows=64)),
-    ],
-)
-def test_auto_attention_is_decided_by_precision_and_context(chosen, context, attention):
-    asked = dataclasses.replace(MODEL, context=context)
+def model(context=1024, attention="auto"):
+    return GeneratorConfig(context=context, attention=attention)
+
+
+AUTO = [
+    ("float32", model(511), Attention("exact")),
+    ("float32", model(512), Attention("exact", rows=64)),
+    ("mixed", model(127), Attention("exact")),
+    ("mixed", model(128), Attention("mixed")),
+    ("mixed", model(512), Attention("mixed", rows=64)),
+    # rows are for what is causal, and may be named
+    ("mixed", ClassifierConfig(context=512), Attention("mixed")),
+    ("float32", model(64, Attention("auto", rows=16)), Attention("exact", rows=16)),
+    # exact where the kernels lack something
+    (
+        "mixed",
+        model(attention=Attention("auto", softcap=5.0)),
+        Attention("exact", rows=64, softcap=5.0),
+    ),
+    # what is named stays
+    *[("mixed", model(attention=name), Attention(name)) for name in ("exact", "mixed")],
+    ("mixed", model(attention=F.scaled_dot_product_attention), None),
+    ("mixed", model(attention=Nothing()), Nothing()),
+]
+
+
+@pytest.mark.parametrize(("chosen", "asked", "attention"), AUTO)
+def test_auto_products_are_decided_by_precision_and_context(chosen, asked, attention):
     decided = precision.choose_products(asked, chosen)
-    product = "mixed" if chosen == "mixed" else "exact"
-    assert decided == dataclasses.replace(asked, attention=attention, head=Head(product=product))
+    assert decided.attention == (attention or asked.attention)
+    if isinstance(asked, GeneratorConfig):
+        product = "mixed" if chosen == "mixed" else "exact"
+        assert decided.head == dataclasses.replace(asked.head, product=product)
     assert precision.choose_products(decided, chosen) is decided
-
-
-def test_rows_are_for_what_is_causal_and_may_be_named():
-    classifier = ClassifierConfig(context=512)
-    assert precision.choose_products(classifier, "mixed").attention == Attention("mixed")
-    named = GeneratorConfig(context=64, attention=Attention("auto", rows=16))
-    assert precision.choose_products(named, "float32").attention == Attention("exact", rows=16)
-    for function in ("fused", F.scaled_dot_product_attention):
-        with pytest.raises(ValueError, match="rows are for exact and mixed attention"):
-            Attention(function, rows=16)
-
-
-@pytest.mark.parametrize("chosen", ["float32", "mixed"])
-@pytest.mark.parametrize("attention", ["exact", "mixed", F.scaled_dot_product_attention])
-def test_an_attention_that_is_named_stays(chosen, attention):
-    asked = dataclasses.replace(
-        MODEL, attention=attention, context=1024, head=Head(product="exact")
-    )
-    assert precision.choose_products(asked, chosen) is asked
-
-
-def test_a_model_without_attention_stays():
-    model = LogisticConfig()
-    assert precision.choose_products(model, "mixed") is model
+    assert precision.choose_products(LogisticConfig(), chosen) == LogisticConfig()
 
 
 # Every attention but the mixed one is the definition, whatever the precision
@@ -191,24 +186,6 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
     np.testing.assert_array_equal(logits["exact"], logits["auto"])  # before a run decides it
     assert (logits["exact"] != logits["mixed"]).any()
     np.testing.assert_allclose(logits["exact"], logits["mixed"], atol=error)
-
-
-def test_auto_attention_is_exact_where_the_kernels_lack_something():
-    model = GeneratorConfig(context=512, attention=Attention("auto", softcap=5.0))
-    decided = precision.choose_products(model, "mixed")
-    assert decided.attention == Attention("exact", rows=64, softcap=5.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Nothing(Layer):
-    """In the place of attention."""
-
-    function: str = "auto"
-
-
-def test_a_layer_of_ones_own_in_its_place_stays():
-    model = GeneratorConfig(context=512, attention=Nothing())
-    assert precision.choose_products(model, "mixed").attention is model.attention
 
 
 # The output layer that is the embedding, which no cast of kernels reaches

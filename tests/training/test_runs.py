@@ -33,6 +33,8 @@ def make_run(folder):
 def test_a_run_that_was_created_opens_as_it_was(tmp_path):
     run = make_run(tmp_path / "run")
     assert runs.open_run(tmp_path / "run", GeneratorExperiment) == run
+    message = complaint(runs.open_run, tmp_path / "run", ClassifierExperiment)
+    assert "run of a GeneratorExperiment, not of a ClassifierExperiment" in message
     tokenizer = CharTokenizer.load(run.folder / CharTokenizer.file_name)
     assert tokenizer.characters == CharTokenizer(TEXT).characters
     names = {"config.json", "tokenizer.json", "checkpoints"}
@@ -40,18 +42,16 @@ def test_a_run_that_was_created_opens_as_it_was(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_run_of_another_kind_is_refused(tmp_path):
-    make_run(tmp_path / "run")
-    message = complaint(runs.open_run, tmp_path / "run", ClassifierExperiment)
-    assert "run of a GeneratorExperiment, not of a ClassifierExperiment" in message
-
-
 def test_a_named_folder_that_exists_is_refused(tmp_path):
     wanted = tmp_path / "a" / "run"
     assert runs.new_folder("novel", wanted) == wanted
     make_run(wanted)
     assert f"tlite train --resume {wanted}" in complaint(runs.new_folder, "novel", wanted)
+    assert "can't write" in complaint(make_run, wanted)  # it has appeared meanwhile
     assert [path.name for path in wanted.parent.iterdir()] == ["run"]
+
+
+NUMBERS = "", "-2", "-3", "-4"
 
 
 def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
@@ -61,21 +61,8 @@ def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
     made = [make_run(runs.new_folder("novel", root=tmp_path)).folder for _ in range(3)]
     arguments = EXPERIMENT, {}, CharTokenizer(TEXT)  # another has come between
     made.append(runs.create_run(made[0], *arguments, exactly=False).folder)
-    assert [folder.name.removeprefix("20260102-030405") for folder in made] == [
-        "",
-        "-2",
-        "-3",
-        "-4",
-    ]
+    assert [folder.name for folder in made] == [f"{now:%Y%m%d-%H%M%S}{n}" for n in NUMBERS]
     assert all(runs.open_run(folder, Experiment).folder == folder for folder in made)
-
-
-def test_a_run_that_appeared_meanwhile_is_not_written_over(tmp_path):
-    wanted = runs.new_folder("novel", tmp_path / "run")
-    run = make_run(wanted)
-    assert "can't write" in complaint(make_run, wanted)
-    assert runs.open_run(wanted, Experiment) == run
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import datetime
 import os
 import re
 
@@ -58,7 +57,7 @@ def runs(options: Runs) -> None:
     for run in found:
         unit = "variants" if run.kind == "study" else "steps"
         done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
-        when = f"{datetime.datetime.fromtimestamp(run.began):%Y-%m-%d %H:%M}"
+        when = f"{run.began:%Y-%m-%d %H:%M}"
         rows.append((str(run.folder), run.experiment, run.kind, done, run.best, when))
     print_columns(rows)
 

@@ -3,8 +3,8 @@
 A checkpoint holds arrays by name ("parameters": {"blocks.0.attention.query.kernel": ...}, ...),
 each with a leading axis of members, and checkpoint.json, its seal: the step, the score, and the
 SHA-256 of each file. Orbax's CheckpointManager writes it beside, in the background, and of several
-processes each its parts, which go to one file system that all see; it renames it when whole, and
-renames what is no longer wanted before that is removed. So a kill at any moment leaves whole ones.
+processes each its parts, which go to one file system that all see; it renames it when whole. What
+is no longer wanted is renamed before it is removed. So a kill at any moment leaves whole ones.
 
 Ours is what Orbax does not do: it loads a flipped byte without complaint, so the seal is written
 just before the renaming; and with a score that is NaN it deletes the best, so what is kept is
@@ -20,14 +20,12 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from orbax.checkpoint.checkpoint_managers import PreservationPolicy
 
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
@@ -38,9 +36,8 @@ from tlite.training.step import TrainState
 SEAL = "checkpoint.json"
 WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
 """What Orbax writes of the renaming itself, after the seal; nothing of it is read here."""
-DELETING = "deleting"
 TEMPORARY = ".orbax-checkpoint-tmp"
-UNFINISHED = re.compile(rf"{DELETING}|\d+({re.escape(TEMPORARY)}|\.writing|\.deleting)\S*")
+UNFINISHED = re.compile(rf"\d+({re.escape(TEMPORARY)}|\.writing|\.deleting)\S*")
 EACH = TrainingConfig(evaluate_every=1)
 CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
 
@@ -65,7 +62,7 @@ class Checkpoints:
     def __init__(self, folder: Path, config: TrainingConfig = EACH, *, writing: bool = False):
         self.folder, self._config, self._writing = folder.absolute(), config, writing
         self._manager: ocp.CheckpointManager | None = None
-        self._saving, self._policy = 0, KeepPolicy(config)
+        self._saving: tuple[int, float] | None = None
         if writing and is_first():
             with disk_errors(folder):
                 folder.mkdir(exist_ok=True)
@@ -83,32 +80,25 @@ class Checkpoints:
         """
         self.wait()
         with self._new_manager_after_errors():
-            self._manager = self._manager or self._open_manager()
-            self._saving, self._policy.scores[step] = step, float(score)
+            if self._manager is None:
+                # Called in the first process when all have written, before the folder is renamed.
+                sealing = ocp.AsyncOptions(post_finalization_callback=self._seal)
+                settings = {"create": False, "lightweight_initialize": True}
+                options = ocp.CheckpointManagerOptions(**settings, async_options=sealing)
+                self._manager = ocp.CheckpointManager(self.folder, options=options)
+            self._saving = step, float(score)
             if not self._manager.save(step, args=save_arguments(trees), force=True):
                 raise RuntimeError(f"Orbax has not saved step {step}")
 
-    def _open_manager(self) -> ocp.CheckpointManager:
-        self._policy = KeepPolicy(self._config, self._scores())
-        options = ocp.CheckpointManagerOptions(
-            create=False,
-            lightweight_initialize=True,
-            preservation_policy=self._policy,
-            todelete_subdir=DELETING,
-            # Called in the first process when all have written, before the folder is renamed.
-            async_options=ocp.AsyncOptions(post_finalization_callback=self._seal),
-        )
-        return ocp.CheckpointManager(self.folder, options=options)
-
     def _seal(self) -> None:
-        step = self._saving
+        step, score = self._saving
         folder = self.folder / f"{step}{TEMPORARY}"
         if not folder.is_dir():  # it may be called after the renaming too, by its name
             folder = self.folder / str(step)
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(folder)): path for path in paths}
         files = {n: sha256(path) for n, path in files.items() if n not in WRITTEN_LATER}
-        content = {"step": step, "score": self._policy.scores[step], "files": files}
+        content = {"step": step, "score": score, "files": files}
         content["sha256"] = _content_digest(content)
         with (folder / SEAL).open("w", encoding="utf-8") as file:
             json.dump(content, file, indent=1)
@@ -116,12 +106,12 @@ class Checkpoints:
             os.fsync(file.fileno())  # as TensorStore does with the arrays
 
     def wait(self) -> None:
-        """Until everything is written."""
+        """Until everything is written, and what is no longer wanted removed."""
         if self._manager:
             with self._new_manager_after_errors():
                 self._manager.wait_until_finished()
                 if is_first():
-                    shutil.rmtree(self.folder / DELETING, ignore_errors=True)
+                    self._remove_unwanted(self._scores())
 
     @contextlib.contextmanager
     def _new_manager_after_errors(self) -> Iterator[None]:
@@ -259,37 +249,20 @@ class Checkpoints:
 
     def _put_right(self, step: int) -> None:
         whole = {other: score for other, score in self._scores().items() if other <= step}
-        kept = KeepPolicy(self._config, whole).kept(whole)
         with disk_errors(self.folder):
             for other in self._steps():
-                path = self.folder / str(other)
                 if other not in whole:
-                    aside = path.rename(next_free(self.folder / f"damaged-{other}"))
-                    print(f"moved to {aside}", file=sys.stderr)
-                elif other not in kept:
-                    shutil.rmtree(path.rename(path.with_name(f"{other}.{DELETING}")))
+                    aside = next_free(self.folder / f"damaged-{other}")
+                    print(f"moved to {(self.folder / str(other)).rename(aside)}", file=sys.stderr)
+            self._remove_unwanted(whole)
 
-
-@dataclass
-class KeepPolicy(PreservationPolicy):
-    """What Orbax keeps: the newest, the last few and the best of those that count, and any without
-    a score, which is damaged."""
-
-    config: TrainingConfig
-    scores: dict[int, float] = field(default_factory=dict)
-
-    def should_preserve(self, checkpoints, *, context) -> list[bool]:
-        """Orbax's interface: for each of the checkpoints whether to keep it."""
-        known = [c.step for c in checkpoints if c.step in self.scores]
-        kept = self.kept(known)
-        return [c.step in kept or c.step not in known for c in checkpoints]
-
-    def kept(self, steps: Iterable[int]) -> set[int]:
-        """Which of the steps are kept; there is at least one."""
-        known = sorted(steps)
-        counted = [step for step in known if step % self.config.evaluate_every == 0]
-        best = {least(self.scores, counted)} if counted else set()
-        return {known[-1], *counted[-self.config.keep :], *best}
+    def _remove_unwanted(self, scores: dict[int, float]) -> None:
+        """All but the newest, and the last few and the best of those that count."""
+        counted = [step for step in scores if step % self._config.evaluate_every == 0]
+        best = {least(scores, counted)} if counted else set()
+        for step in scores.keys() - {max(scores, default=0), *counted[-self._config.keep :], *best}:
+            path = self.folder / str(step)
+            shutil.rmtree(path.rename(path.with_name(f"{step}.deleting")))
 
 
 def least(scores: dict[int, float], steps: Iterable[int]) -> int:

@@ -1,4 +1,4 @@
-"""What a call of training reads: data that lies on the devices, or the next batches of a stream."""
+"""What a call of training reads where data does not lie on the devices: batches of a stream."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,13 +12,9 @@ from jaxtyping import Array, Int, Integer, PyTree
 
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.placement import put
 
 BUFFER_BYTES = 2**24  # of the batches of one call, on a device and beside it
 MAX_STEPS = 1000  # of one call
-
-RESIDENT = PartitionSpec()
-"""Where resident data lies: whole on every device."""
 
 
 class Streamed(NamedTuple):
@@ -46,24 +42,6 @@ def streamed_shapes(shape: tuple[int, ...], dtype: Any, mesh: Mesh) -> Streamed:
         jax.ShapeDtypeStruct((), jnp.int32, sharding=of_first),
         jax.ShapeDtypeStruct(shape, dtype, sharding=of_batches),
     )
-
-
-class ResidentFeed:
-    """The same arrays for every call; each step draws its batch from them."""
-
-    most_steps = MAX_STEPS
-    specs = RESIDENT
-
-    def __init__(self, data: Any, mesh: Mesh):
-        self.shapes = put(jax.tree.map(jnp.asarray, data), mesh, RESIDENT)
-        self.nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.shapes))
-
-    def at(self, step: int, num_steps: int) -> Any:
-        """What the call for these steps reads."""
-        return self.shapes
-
-    def close(self) -> None:
-        pass
 
 
 class StreamedFeed:

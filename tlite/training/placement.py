@@ -223,21 +223,18 @@ def out_of_memory(what: str) -> Iterator[None]:
 
 def free_memory() -> int | None:
     """Bytes this process can still get: of the machine, or of its control group if that is less."""
-    found = []
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        sizes = dict(line.split(":") for line in lines)
-        found.append(int(sizes["MemAvailable"].split()[0]) * 1024)
+    found, group = [], Path("/sys/fs/cgroup")
     with contextlib.suppress(OSError, ValueError, KeyError):
-        group = Path("/sys/fs/cgroup")
-        limit, used = (
-            int((group / f"memory.{name}").read_text(encoding="ascii"))
-            for name in ("max", "current")
-        )
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        sizes = dict(line.split()[:2] for line in lines)
+        found.append(int(sizes["MemAvailable:"]) * 1024)
+    with contextlib.suppress(OSError, ValueError, KeyError):
         lines = (group / "memory.stat").read_text(encoding="ascii").splitlines()
         parts = dict(line.split() for line in lines)
         # The cache of files counts as used, and is given up where memory is wanted.
-        found.append(limit - used + int(parts["inactive_file"]) + int(parts["active_file"]))
+        free = int(parts["inactive_file"]) + int(parts["active_file"])
+        free -= int((group / "memory.current").read_text(encoding="ascii"))
+        found.append(int((group / "memory.max").read_text(encoding="ascii")) + free)
     return min(found, default=None)
 
 

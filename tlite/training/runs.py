@@ -84,8 +84,8 @@ class Found(NamedTuple):
     """A run or a study, as a list tells it."""
 
     folder: Path
-    began: float
-    """When it did, or the first of a study, as config.json says; of 0.2.0 when that was written."""
+    began: datetime.datetime
+    """In local time, as config.json says, or a study's first; of 0.2.0 when that was written."""
     experiment: str = ""
     kind: str = "damaged"
     """generator, classifier, translator, study, pretrained; damaged."""
@@ -160,7 +160,7 @@ def describe(folder: Path) -> Found:
     """What a folder's files say."""
     study = (folder / STUDY).is_file()
     configs = [*folder.glob(f"[!.]*/{RUN}")] if study else [*folder.glob(RUN)]
-    began = min(map(_seconds, configs or [folder]))
+    began = datetime.datetime.fromtimestamp(min(map(_seconds, configs or [folder])))
     try:
         content = _read(folder / (STUDY if study else RUN))
         if "model_type" in content:

@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.feed import ResidentFeed, Streamed
+from tlite.training.feed import MAX_STEPS, Streamed
 from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,
@@ -33,6 +33,23 @@ from tlite.training.placement import (
     put,
 )
 from tlite.training.step import INIT, Task, TrainState, fold_in, train_step
+
+
+class Resident:
+    """Arrays that lie whole on every device: each step of each call draws its batch from them."""
+
+    most_steps, specs = MAX_STEPS, PartitionSpec()
+
+    def __init__(self, data: Any, mesh: Mesh):
+        self.shapes = put(jax.tree.map(jnp.asarray, data), mesh, self.specs)
+        self.nbytes = device_bytes(self.shapes)
+
+    def at(self, step: int, num_steps: int) -> Any:
+        """What the call for these steps reads."""
+        return self.shapes
+
+    def close(self) -> None:
+        pass
 
 
 class Trainer:
@@ -57,8 +74,9 @@ class Trainer:
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
         self.specs = partition(self.shapes, self.mesh) if self.sharded else {}
-        sharded, replicated = Sharded(self.mesh, self.specs), Replicated(self.num_shards)
-        self._placed = sharded if self.sharded else replicated
+        self._placed = Replicated(self.num_shards)
+        if self.sharded:
+            self._placed = Sharded(self.mesh, self.specs)
         # Of several processes each can read the losses: they lie on every device.
         spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("member")
         self._of_results = NamedSharding(self.mesh, spec)
@@ -74,7 +92,7 @@ class Trainer:
     def feed(self) -> Any:
         """What training reads: data lies on the devices from here on."""
         config, data = self.config, self._data
-        return data(config, self.mesh) if callable(data) else ResidentFeed(data, self.mesh)
+        return data(config, self.mesh) if callable(data) else Resident(data, self.mesh)
 
     def init(self) -> TrainState:
         """The members before their first step.
@@ -192,11 +210,9 @@ class Trainer:
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
         """The members as models, whole in each process."""
         host = self.on_host(parameters)
-        of_members = [
-            {name: np.array(a[member]) for name, a in host.items()}
-            for member in range(self.config.seeds)
-        ]
-        return [self._to_model(arrays) for arrays in jax.device_put(of_members)]  # runs no program
+        members = range(self.config.seeds)
+        each = [{name: np.array(a[member]) for name, a in host.items()} for member in members]
+        return [self._to_model(arrays) for arrays in jax.device_put(each)]  # runs no program
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
         """The arrays whole: also those that are divided over processes, which all call it."""
