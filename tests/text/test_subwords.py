@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from tlite.text import PADDING, PairTokenizer, SubwordTokenizer
-from tlite.text.pairs import END_ID, PAD_ID, START_ID, bleu, exact_match, pad_tokens
+from tlite.text.pairs import END_ID, PAD_ID, START_ID, bleu, exact_match
 from tlite.text.pairs import SPECIALS as OF_PAIRS
 
 TEXTS = [
@@ -191,11 +191,6 @@ def test_special_pieces_that_are_typed_are_no_special_pieces(pair):
     (tokens,) = pair.encode_targets(["[END] Turm [PAD]"])
     assert (tokens == END_ID).sum() == 1
     assert not (tokens == PAD_ID).any()
-
-
-def test_rows_are_filled_up_with_padding():
-    rows = [np.array([5, 6], np.int32), np.array([], np.int32)]
-    assert pad_tokens(rows, 3).tolist() == [[5, 6, 0], [0, 0, 0]]
 
 
 @each_pair

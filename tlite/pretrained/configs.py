@@ -28,16 +28,9 @@ CONFIGS = {
     "seq2seq": Seq2SeqConfig,
 }
 ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu_exact",
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_fast": "gelu",
-    "silu": "silu",
-    "swish": "silu",
-    "relu2": "squared_relu",
-    "tanh": "tanh",
-}
+    "relu": "relu", "gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu", "silu": "silu", "swish": "silu", "relu2": "squared_relu", "tanh": "tanh",
+}  # fmt: skip
 POOLING = {"cls": "first", "mean": "mean"}
 FIXED = {
     "is_decoder": False,
@@ -260,6 +253,7 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
         found |= {"positions.offset": offset, "context": ours["context"] - offset}
     if kind == "seq2seq":
         found["head.embeddings"] = "shared" if own_head else "tied"
+        found["symbols.first"] = theirs.get("forced_bos_token_id")
     if family in ("marian", "bart"):
         found["head.bias"] = "final_logits_bias" in arrays
     if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
