@@ -48,6 +48,8 @@ class PretrainedTokenizer(Tokenizer):
         for role in ROLES:
             token = self.marks.get(role)
             setattr(self, f"{role}_id", None if token is None else tokenizer.token_to_id(token))
+        # GPT-2's mark between texts stands for what is unknown, too.
+        self.unknown_id = None if self.unk_id == self.eos_id else self.unk_id
 
     @classmethod
     def load(cls, path: str | Path) -> "PretrainedTokenizer":
@@ -87,11 +89,6 @@ class PretrainedTokenizer(Tokenizer):
     def largest_id(self) -> int:
         """The largest id of a token; -1 if there is none."""
         return max(self._tokenizer.get_vocab().values(), default=-1)
-
-    @property
-    def unknown_id(self) -> int | None:
-        """That of the unknown token, where it is not the mark between texts."""
-        return None if self.unk_id == self.eos_id else self.unk_id
 
     def encode(self, text: str, marks: bool = True) -> np.ndarray:
         """Ids (T,) int32, with the marks that belong at its beginning and end unless told.
