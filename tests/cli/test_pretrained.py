@@ -152,31 +152,38 @@ def test_what_a_folder_asks_of_generation_and_does_not_get_is_told(tlite, export
 # Fine-tuning
 
 
-CLASSIFIER = """
-from tlite.data import LabelledText
-from tlite.experiment import ClassifierExperiment, Pretrained
-from tlite.models import ClassifierConfig
+TUNED = """
+from tlite.data import LabelledText, TextFile
+from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained
+from tlite.models import ClassifierConfig, GeneratorConfig
 from tlite.training import TrainingConfig
-experiment = ClassifierExperiment(
+experiment = {kind}Experiment(
     "tuned",
-    data=LabelledText(
-        training=("{data}",), validation=("{data}",), labels={{"0": "bad", "1": "good"}}
-    ),
+    data={data},
     pretraining=Pretrained("{folder}"),
-    model=ClassifierConfig(context=6, dropout=0.0),
-    training=TrainingConfig(steps=300, learning_rate=3e-3, evaluate_every=150, batch_size=4),
+    model={kind}Config(dropout=0.0, {model}),
+    training=TrainingConfig(
+        steps={steps}, learning_rate=3e-3, evaluate_every={steps} // 2, batch_size=4
+    ),
 )
 """
 
 
+def classifier_file(path, bert, model="context=6"):
+    """The file of an experiment that tunes a BERT on `TEXTS`."""
+    data = path.with_suffix(".jsonl")
+    lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
+    data.write_text("\n".join(map(json.dumps, lines)))
+    both = f"training=('{data}',), validation=('{data}',)"
+    labelled = f'LabelledText({both}, labels={{"0": "bad", "1": "good"}})'
+    settings = {"kind": "Classifier", "data": labelled, "folder": bert, "steps": 300}
+    path.write_text(TUNED.format(**settings, model=model))
+    return path
+
+
 @pytest.fixture(scope="module")
 def tuned(train, bert, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tuned")
-    lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
-    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    source = CLASSIFIER.format(data=folder / "data.jsonl", folder=bert)
-    (folder / "tuned.py").write_text(source)
-    return train(str(folder / "tuned.py"))
+    return train(str(classifier_file(tmp_path_factory.mktemp("tuned") / "tuned.py", bert)))
 
 
 def test_a_classifier_starts_from_a_bert_and_goes_back_as_one(works, tuned, bert, tmp_path):
@@ -212,30 +219,15 @@ def test_without_the_folder_that_it_came_from_a_run_needs_a_family(
     assert "as a bert model" in works(f"export {run} {tmp_path / 'out'} --family bert")
 
 
-GENERATOR = """
-from tlite.data import TextFile
-from tlite.experiment import GeneratorExperiment, Pretrained
-from tlite.models import GeneratorConfig
-from tlite.training import TrainingConfig
-experiment = GeneratorExperiment(
-    "tuned",
-    data=TextFile("{data}"),
-    pretraining=Pretrained("{folder}"),
-    model=GeneratorConfig(context=8, dropout=0.0),
-    training=TrainingConfig(steps={steps}, learning_rate=3e-3, evaluate_every=400, batch_size=8),
-    prompt="ab",
-)
-"""
-
-
 def test_a_generator_starts_from_a_gpt2_and_learns(train_without_report, works, exported, tmp_path):
     (tmp_path / "data.txt").write_text("abab" * 200)
-    source = GENERATOR.format(data=tmp_path / "data.txt", folder=exported, steps=800)
-    (tmp_path / "tuned.py").write_text(source)
+    data = f"TextFile('{tmp_path / 'data.txt'}')"
+    settings = {"kind": "Generator", "data": data, "folder": exported, "steps": 1000}
+    (tmp_path / "tuned.py").write_text(TUNED.format(**settings, model="context=8"))
     tuned = train_without_report(str(tmp_path / "tuned.py"))
     losses = [float(x) for x in re.findall(r"validation loss (\S+)", tuned.printed)]
     assert min(losses) < 0.1
-    assert "abababababab" in works(f"generate {tuned.run} --tokens 10 --greedy")
+    assert "abababababab" in works(f"generate {tuned.run} --prompt ab --tokens 10 --greedy")
     assert "nats per token" in works(f"evaluate {tuned.run}")
     works(f"export {tuned.run} {tmp_path / 'out'}")
     again = works(f"generate {tmp_path / 'out'} --prompt ab --tokens 10 --greedy")
@@ -269,29 +261,25 @@ def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
 
 
 def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_path):
-    assert "name a text, --path FILE" in fails(f"evaluate {exported}")
-    assert "no option --path for a generator's run" in fails(
-        f"evaluate {{run}} --path {exported}/config.json"
-    )
-    assert "another kind of model" in fails(f"generate {bert} --prompt a")
-    assert "another kind of model" in fails(f"classify {exported} a")
-    assert "another kind of model" in fails(f"translate {exported} a")
-    assert "--checkpoint and --member are for runs" in fails(f"generate {exported} --member 1")
-    assert "exists already" in fails(f"export {{run}} {exported}")
-    assert "texts begin with no mark: give a --prompt" in fails(f"generate {exported}")
-    (tmp_path / "empty.txt").write_text("")
-    assert "is too short: it has 0 tokens" in fails(
-        f"evaluate {exported} --path {tmp_path / 'empty.txt'}"
-    )
-    assert "there is no file or folder no/such" in fails("generate no/such --prompt a")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    for line, says in [
+        (f"evaluate {exported}", "name a text, --path FILE"),
+        (f"evaluate {{run}} --path {empty}", "no option --path for a generator's run"),
+        (f"evaluate {exported} --path {empty}", "is too short: it has 0 tokens"),
+        (f"generate {bert} --prompt a", "another kind of model"),
+        (f"classify {exported} a", "another kind of model"),
+        (f"translate {exported} a", "another kind of model"),
+        (f"generate {exported} --member 1", "--checkpoint and --member are for runs"),
+        (f"export {{run}} {exported}", "exists already"),
+        (f"generate {exported}", "texts begin with no mark: give a --prompt"),
+        ("generate no/such --prompt a", "there is no file or folder no/such"),
+    ]:
+        assert says in fails(line), line
 
 
-def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tuned, tmp_path):
-    source = tuned.run.parents[0] / "wide.py"
-    text = CLASSIFIER.format(data=tmp_path / "data.jsonl", folder=bert)
-    source.write_text(text.replace("context=6,", "context=6, width=64,"))
-    lines = [{"text": text, "label": int("good" in text)} for text in TEXTS]
-    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, lines)))
+def test_a_switch_that_is_the_models_own_is_refused(tlite, bert, tmp_path):
+    source = classifier_file(tmp_path / "wide.py", bert, "context=6, width=64")
     code, _, err = tlite(f"train {source}")
     assert (code, err) == (2, "tlite: width is the pre-trained model's: leave it out\n")
 
@@ -316,11 +304,7 @@ def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends
     [
         ("demo --positions alibi", "generator", "--positions learned"),
         ("demo --norm rms --attention.windows 4", "generator", "--attention.windows"),
-        (
-            "demo --head.no-tied --block post_norm",
-            "generator",
-            "--block.pre-norm --head.bias False",
-        ),
+        ("demo --head.no-tied --block post_norm", "generator", "--block.pre-norm --head.bias"),
         ("demo --feed-forward.gated --bias", "generator", "--norm.method rms"),
         ("classify --attention.softcap 5", "classifier", "--pool.projection.activation tanh"),
         ("classify --positions rotary --wide.word-rows 3", "classifier", "--word-ngrams 0"),

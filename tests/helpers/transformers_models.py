@@ -1,6 +1,8 @@
 """Small random models of transformers, one of each family, every parameter of them random."""
 
 import functools
+import json
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -48,11 +50,9 @@ def rope(kind, **settings):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0} | settings}
 
 
-LLAMA3 = rope(
-    "llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
-    original_max_position_embeddings=16,
-)  # fmt: skip
-YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=8.0)
+FROM = {"original_max_position_embeddings": 16}
+LLAMA3 = rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, **FROM)
+YARN = rope("yarn", factor=4.0, beta_fast=8.0, **FROM)
 GEMMA3 = {
     "layer_types": ["sliding_attention", "full_attention"],
     "rope_parameters": {
@@ -75,40 +75,28 @@ GPT_NEOX = MARKS | {
     "max_position_embeddings": 64, "use_parallel_residual": False,
 }  # fmt: skip
 BIASED = {"attention_bias": True, "mlp_bias": True}
+WINDOWED = LLAMA | {"sliding_window": 5}
+GEMMA = WINDOWED | {"query_pre_attn_scalar": 20}
+CAPPED = {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 7.0}
+QWEN2 = {"use_sliding_window": True, "max_window_layers": 1}
+WHOLE = {"partial_rotary_factor": 1.0}
 GENERATORS = {
     "gpt2": ("GPT2LMHeadModel", GPT2),
     "llama": ("LlamaForCausalLM", LLAMA | BIASED),
     "llama3": ("LlamaForCausalLM", LLAMA | LLAMA3 | {"tie_word_embeddings": True}),
     "linear": ("LlamaForCausalLM", LLAMA | rope("linear", factor=4.0)),
     "yarn": ("LlamaForCausalLM", LLAMA | YARN),
-    "mistral": ("MistralForCausalLM", LLAMA | {"sliding_window": 5}),
-    "qwen2": (
-        "Qwen2ForCausalLM",
-        LLAMA | {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
-    ),
-    "gpt_neox": (
-        "GPTNeoXForCausalLM",
-        GPT_NEOX | rope("linear", factor=4.0, partial_rotary_factor=1.0),
-    ),
+    "mistral": ("MistralForCausalLM", WINDOWED),
+    "qwen2": ("Qwen2ForCausalLM", WINDOWED | QWEN2),
+    "gpt_neox": ("GPTNeoXForCausalLM", GPT_NEOX | rope("linear", factor=4.0, **WHOLE)),
     "tied gpt_neox": (
         "GPTNeoXForCausalLM",
-        GPT_NEOX | rope("default", partial_rotary_factor=1.0) | {"tie_word_embeddings": True},
+        GPT_NEOX | rope("default", **WHOLE) | {"tie_word_embeddings": True},
     ),
     "qwen3": ("Qwen3ForCausalLM", LLAMA | {"attention_bias": True}),
-    "gemma2": (
-        "Gemma2ForCausalLM",
-        LLAMA
-        | {"sliding_window": 5, "query_pre_attn_scalar": 20}
-        | {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 7.0},
-    ),
-    "gemma3": (
-        "Gemma3ForCausalLM",
-        LLAMA | GEMMA3 | {"sliding_window": 5, "query_pre_attn_scalar": 20},
-    ),
-    "gemma3 yarn": (
-        "Gemma3ForCausalLM",
-        LLAMA | GEMMA3 | GEMMA3_YARN | {"sliding_window": 5, "query_pre_attn_scalar": 20},
-    ),
+    "gemma2": ("Gemma2ForCausalLM", GEMMA | CAPPED),
+    "gemma3": ("Gemma3ForCausalLM", GEMMA | GEMMA3),
+    "gemma3 yarn": ("Gemma3ForCausalLM", GEMMA | GEMMA3 | GEMMA3_YARN),
 }
 OTHER_MODERN = MODERN | BIASED | {
     "norm_bias": True, "classifier_bias": True, "classifier_pooling": "mean", "decoder_bias": False,
@@ -167,6 +155,23 @@ def saved(name):
     model, folder = make(name), Path(FOLDER.name) / name
     model.save_pretrained(folder)
     return model, folder
+
+
+def edited(name, folder, change=lambda stored: stored, **fields):
+    """A copy of a folder with other arrays and fields, without those that are `...`."""
+    shutil.copytree(saved(name)[1], folder, dirs_exist_ok=True)
+    theirs = json.loads((folder / "config.json").read_text()) | fields
+    theirs = {key: value for key, value in theirs.items() if value is not ...}
+    (folder / "config.json").write_text(json.dumps(theirs))
+    save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
+    return folder
+
+
+def in_transformers(folder, **settings):
+    """The model that a folder's config.json names, as transformers opens it."""
+    (name,) = json.loads((folder / "config.json").read_text())["architectures"]
+    settings |= {"attn_implementation": "eager", "dtype": torch.float32}
+    return getattr(transformers, name).from_pretrained(folder, **settings)
 
 
 def batch(pad=PAD, length=24):

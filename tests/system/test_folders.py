@@ -1,8 +1,6 @@
 """Models of transformers, opened: the same logits, the same texts; what is not known is refused."""
 
-import json
 import re
-import shutil
 import sys
 
 import jax
@@ -16,17 +14,17 @@ from tests.helpers.transformers_models import (
     LLAMA3,
     SEQ2SEQ,
     batch,
+    in_transformers,
     load_file,
     loaded,
     logits_of,
     logits_of_saved,
     make,
     ours,
-    save_file,
     saved,
     torch,
-    transformers,
 )
+from tests.helpers.transformers_models import edited as copied_and_edited
 from tlite.decoding import generate
 from tlite.decoding.search import greedy_search
 from tlite.errors import UserError
@@ -36,18 +34,9 @@ from tlite.pretrained.folders import _fresh
 
 @pytest.fixture
 def edited(tmp_path):
-    """A copy of a model's folder, its config.json and its arrays changed."""
-
-    def edit(name, change=lambda stored: stored, **fields):
-        folder = tmp_path / "edited"
-        shutil.copytree(saved(name)[1], folder, dirs_exist_ok=True)
-        theirs = json.loads((folder / "config.json").read_text()) | fields
-        theirs = {key: value for key, value in theirs.items() if value is not ...}
-        (folder / "config.json").write_text(json.dumps(theirs))
-        save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors")
-        return folder
-
-    return edit
+    return lambda name, *change, **fields: copied_and_edited(
+        name, tmp_path / "edited", *change, **fields
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -101,9 +90,8 @@ def test_16_bits_in_shards(tmp_path):
     model, _, info = load_pretrained(tmp_path)
     assert info.dtype == "BF16"
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    settings = {"dtype": torch.float32, "attn_implementation": "eager"}
-    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path, **settings)
-    np.testing.assert_allclose(ours(model), logits_of(theirs.eval()), rtol=0, atol=1e-5)
+    theirs = in_transformers(tmp_path).eval()
+    np.testing.assert_allclose(ours(model), logits_of(theirs), rtol=0, atol=1e-5)
 
 
 def without_prefix(stored):
@@ -301,8 +289,8 @@ def test_a_head_of_its_own(edited):
     head = np.random.default_rng(0).normal(size=(50, 32)).astype(np.float32)
     folder = edited("gpt2", lambda stored: stored | {"lm_head.weight": head})
     model = load_pretrained(folder)[0]
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder, attn_implementation="eager")
-    np.testing.assert_allclose(ours(model), logits_of(theirs.eval()), rtol=0, atol=1e-5)
+    theirs = in_transformers(folder).eval()
+    np.testing.assert_allclose(ours(model), logits_of(theirs), rtol=0, atol=1e-5)
 
 
 # A new head

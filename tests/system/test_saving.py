@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +12,14 @@ from tests.helpers.models import drawn
 from tests.helpers.transformers_models import (
     ALL,
     batch,
+    edited,
+    in_transformers,
     load_file,
     loaded,
     logits_of,
     logits_of_saved,
     make,
     ours,
-    save_file,
     saved,
     torch,
     transformers,
@@ -51,23 +51,13 @@ from tlite.pretrained.configs import FROM_SCRATCH, flat
 from tlite.pretrained.folders import abstract_model
 from tlite.text import CharTokenizer, IndexTokenizer, PairTokenizer
 
-EAGER = {"attn_implementation": "eager"}
+WORDS = "bert.embeddings.word_embeddings.weight"
 SWIGLU = FeedForward(activation="silu", gated=True)
 TIED = {"head": Head(tied=True)}
 QKV_BIASES = Attention(input_bias=True)
 ROTARY = TIED | {
     "norm": Norm("rms"), "positions": Rotary(), "feed_forward": SWIGLU, "bias": False,
 }  # fmt: skip
-
-
-def auto(kind):
-    return {
-        "generator": transformers.AutoModelForCausalLM,
-        "masked": transformers.AutoModelForMaskedLM,
-        "classifier": transformers.AutoModelForSequenceClassification,
-        "encoder": transformers.AutoModel,
-        "seq2seq": transformers.AutoModelForSeq2SeqLM,
-    }[kind]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -87,7 +77,7 @@ def test_there_and_back(name, tmp_path):
     if info.family not in FROM_SCRATCH[info.kind]:
         return
     assert save_pretrained(tmp_path / "new", model, family=info.family) == info.family
-    opened = auto(info.kind).from_pretrained(tmp_path / "new", **EAGER).eval()
+    opened = in_transformers(tmp_path / "new").eval()
     assert type(opened) is type(theirs)
     opened.config.pad_token_id = theirs.config.pad_token_id  # a tokenizer's to say
     # The same arithmetic on the same numbers, but for what fields say in other words.
@@ -123,28 +113,22 @@ def test_16_bits_stay_if_no_bit_is_lost(tmp_path):
         ("gpt2", "lm_head.weight", "transformer.wte.weight"),
         ("bart", "lm_head.weight", "model.shared.weight"),
         ("t5", "lm_head.weight", "shared.weight"),
-        (
-            "bert ForMaskedLM",
-            "cls.predictions.decoder.weight",
-            "bert.embeddings.word_embeddings.weight",
-        ),
+        ("bert ForMaskedLM", "cls.predictions.decoder.weight", WORDS),
     ],
 )
 def test_untied_tables_that_are_equal(name, copy, of, tmp_path):
     """They stay two, or are said to be tied: transformers misses no array."""
-    folder = saved(name)[1]
-    shutil.copytree(folder, tmp_path / "theirs")
-    fields = json.loads((folder / "config.json").read_text()) | {"tie_word_embeddings": False}
-    (tmp_path / "theirs" / "config.json").write_text(json.dumps(fields))
-    stored = load_file(folder / "model.safetensors")
-    stored[copy] = stored[of].copy()
-    for side in ("encoder", "decoder") if name == "bart" else ():
-        stored[f"model.{side}.embed_tokens.weight"] = stored[of].copy()
-    save_file(stored, tmp_path / "theirs" / "model.safetensors")
-    model, _, info = load_pretrained(tmp_path / "theirs")
+    sides = [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+    copies = [copy, *sides] if name == "bart" else [copy]
+    theirs = edited(
+        name,
+        tmp_path / "theirs",
+        lambda stored: stored | {copy: stored[of].copy() for copy in copies},
+        tie_word_embeddings=False,
+    )
+    model, _, info = load_pretrained(theirs)
     save_pretrained(tmp_path / "same", model, original=info)
-    settings = EAGER | {"output_loading_info": True}
-    opened, told = auto(info.kind).from_pretrained(tmp_path / "same", **settings)
+    opened, told = in_transformers(tmp_path / "same", output_loading_info=True)
     assert not told["missing_keys"]
     np.testing.assert_allclose(ours(model), logits_of(opened.eval()), rtol=0, atol=1e-5)
     back = load_pretrained(tmp_path / "same")[0]
@@ -152,19 +136,18 @@ def test_untied_tables_that_are_equal(name, copy, of, tmp_path):
 
 
 def test_arrays_that_are_kept_keep_their_bits(tmp_path):
-    folder = saved("bert ForMaskedLM")[1]
-    stored = load_file(folder / "model.safetensors")
-    half = {name: array.astype(np.float16) for name, array in stored.items()}
     pooler = np.float32(np.random.default_rng(0).normal(size=(32, 32)))
-    (tmp_path / "theirs").mkdir()
-    shutil.copy(folder / "config.json", tmp_path / "theirs")
-    half["bert.pooler.dense.weight"] = pooler
-    save_file(half, tmp_path / "theirs" / "model.safetensors")
-    model, _, info = load_pretrained(tmp_path / "theirs")
+    kept = {"bert.pooler.dense.weight": pooler}
+
+    def half(stored):
+        return {name: array.astype(np.float16) for name, array in stored.items()} | kept
+
+    theirs = edited("bert ForMaskedLM", tmp_path / "theirs", half)
+    model, _, info = load_pretrained(theirs)
     assert info.dtype == "F16"
     save_pretrained(tmp_path / "same", model, original=info)
     found = load_file(tmp_path / "same" / "model.safetensors")
-    for name, array in half.items():
+    for name, array in load_file(theirs / "model.safetensors").items():
         np.testing.assert_array_equal(found[name], array)
 
 
@@ -173,7 +156,7 @@ def test_a_tuned_classifier(tmp_path):
     model, _, info = load_pretrained(saved("bert ForMaskedLM")[1], num_classes=3)
     family = save_pretrained(tmp_path, model, original=info, labels=["bad", "fair", "good"])
     assert family == "bert"
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path, **EAGER)
+    theirs = in_transformers(tmp_path)
     np.testing.assert_allclose(logits_of(theirs.eval()), ours(model), rtol=0, atol=1e-5)
     assert theirs.config.id2label == {0: "bad", 1: "fair", 2: "good"}
     assert load_pretrained(tmp_path)[2].labels == ["bad", "fair", "good"]
@@ -233,8 +216,7 @@ def test_trained_by_tlite(family, make, settings, tmp_path):
     """The family of its kind; what it asks for besides is zeros."""
     model = make(**settings)
     assert save_pretrained(tmp_path, model) == family
-    back, _, info = load_pretrained(tmp_path)
-    theirs = auto(info.kind).from_pretrained(tmp_path, **EAGER).eval()
+    back, theirs = load_pretrained(tmp_path)[0], in_transformers(tmp_path).eval()
     theirs.config.pad_token_id = 49
     expected = ours(model)
     np.testing.assert_allclose(logits_of(theirs), expected, rtol=0, atol=1e-5)
@@ -289,7 +271,7 @@ def test_a_folder_with_another_context(name, tmp_path):
     save_pretrained(tmp_path / "short", shorter, original=info)
     again = load_pretrained(tmp_path / "short")[2].config
     assert again == config
-    opened = auto(info.kind).from_pretrained(tmp_path / "short", **EAGER).eval()
+    opened = in_transformers(tmp_path / "short")
     assert opened.config.max_position_embeddings == 20 + 2 * name.startswith("roberta")
     config = dataclasses.replace(
         info.config, norm=dataclasses.replace(info.config.norm, epsilon=1.0)

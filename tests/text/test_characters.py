@@ -53,15 +53,6 @@ def test_the_unknown_symbol_is_one_character(unknown):
         CharTokenizer("abc", unknown)
 
 
-@given(readable, st.characters(codec="utf-8"))
-def test_saved_characters_come_back(tmp_path_factory, text, unknown):
-    path = tmp_path_factory.getbasetemp() / "tokenizer.json"
-    tokenizer = CharTokenizer(text, unknown)
-    tokenizer.save(path)
-    loaded = CharTokenizer.load(path)
-    assert (loaded.characters, loaded.unknown) == (tokenizer.characters, tokenizer.unknown)
-
-
 # Bytes, and pieces of bytes
 
 
@@ -102,14 +93,6 @@ def test_a_stream_waits_for_the_whole_character():
 def test_pieces_of_bytes_are_shown_as_letters_or_numbers():
     shown = [BYTES.piece_of(index) for index in (65, 10, 7, 0xE4, 256, 300)]
     assert shown == ["A", "\n", "<0x07>", "<0xE4>", END, ""]
-
-
-@both
-def test_a_saved_tokenizer_is_the_same_again(tokenizer, tmp_path):
-    tokenizer.save(tmp_path / "tokenizer.json")
-    again = type(tokenizer).load(tmp_path / "tokenizer.json")
-    assert again.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
-    assert (len(again), again.eos_id) == (len(tokenizer), tokenizer.eos_id)
 
 
 def test_pieces_are_as_many_as_asked_for_and_shorten_the_text():

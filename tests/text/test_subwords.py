@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from tlite.text import PADDING, PairTokenizer, SubwordTokenizer
-from tlite.text.pairs import END_ID, PAD_ID, START_ID, bleu, exact_match, pad_tokens
+from tlite.text.pairs import END_ID, PAD_ID, START_ID, bleu, exact_match
 from tlite.text.pairs import SPECIALS as OF_PAIRS
 
 TEXTS = [
@@ -105,13 +105,6 @@ def test_padding_and_special_pieces_are_not_part_of_a_decoded_text(tokenizer):
 # Training
 
 
-@pytest.mark.parametrize("specials", [("[UNK]",), SPECIALS, SPECIALS[::-1]])
-def test_special_pieces_get_the_first_ids_in_their_order(specials):
-    tokenizer = SubwordTokenizer.train(TEXTS, 60, specials=specials)
-    assert [tokenizer.id_of(piece) for piece in specials] == list(range(len(specials)))
-    assert tokenizer.unknown_id == specials.index("[UNK]")
-
-
 def test_the_vocabulary_is_as_large_as_it_may_be_and_keeps_every_character():
     assert [len(SubwordTokenizer.train(TEXTS, size)) for size in (70, 90)] == [70, 90]
     tokenizer = SubwordTokenizer.train(TEXTS, 10)
@@ -121,13 +114,6 @@ def test_the_vocabulary_is_as_large_as_it_may_be_and_keeps_every_character():
 def test_the_same_texts_give_the_same_tokenizer():
     contents = [SubwordTokenizer.train(iter(TEXTS), 90).to_dict() for _ in range(3)]
     assert contents[0] == contents[1] == contents[2]
-
-
-@pytest.mark.parametrize("texts", [[], [""]])
-def test_nothing_to_learn_from_leaves_the_special_pieces(texts):
-    tokenizer = SubwordTokenizer.train(texts, 50, specials=SPECIALS)
-    assert len(tokenizer) == len(SPECIALS)
-    assert set(tokenizer.encode("the tower").tolist()) == {tokenizer.unknown_id}
 
 
 @each_tokenizer
@@ -178,24 +164,10 @@ def test_texts_of_known_characters_come_back_up_to_their_end(pair, source, targe
 
 
 @each_pair
-@given(st.lists(any_text, max_size=3))
-def test_each_sentence_is_encoded_alone_as_among_others(pair, texts):
-    for encode in (pair.encode_sources, pair.encode_targets):
-        together = encode(iter(texts))
-        assert [row.tolist() for row in together] == [encode([t])[0].tolist() for t in texts]
-        assert all((row == END_ID).sum() == 1 for row in together)
-
-
-@each_pair
 def test_special_pieces_that_are_typed_are_no_special_pieces(pair):
     (tokens,) = pair.encode_targets(["[END] Turm [PAD]"])
     assert (tokens == END_ID).sum() == 1
     assert not (tokens == PAD_ID).any()
-
-
-def test_rows_are_filled_up_with_padding():
-    rows = [np.array([5, 6], np.int32), np.array([], np.int32)]
-    assert pad_tokens(rows, 3).tolist() == [[5, 6, 0], [0, 0, 0]]
 
 
 @each_pair

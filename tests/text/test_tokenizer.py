@@ -27,7 +27,7 @@ TEXT = "2 10 3"
 
 VOCABULARY = {"2": 0, "10": 1, "3": 2, "?": 3}
 EACH = {
-    "characters": CharTokenizer(TEXT),
+    "characters": CharTokenizer(f"{TEXT}é🎉", "\n"),
     "bytes": ByteTokenizer(),
     "numbers": NumberTokenizer(12),
     "words": IndexTokenizer(["2", "10", "3"], marks=True),

@@ -28,16 +28,9 @@ CONFIGS = {
     "seq2seq": Seq2SeqConfig,
 }
 ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu_exact",
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_fast": "gelu",
-    "silu": "silu",
-    "swish": "silu",
-    "relu2": "squared_relu",
-    "tanh": "tanh",
-}
+    "relu": "relu", "gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu", "silu": "silu", "swish": "silu", "relu2": "squared_relu", "tanh": "tanh",
+}  # fmt: skip
 POOLING = {"cls": "first", "mean": "mean"}
 FIXED = {
     "is_decoder": False,
@@ -260,6 +253,7 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
         found |= {"positions.offset": offset, "context": ours["context"] - offset}
     if kind == "seq2seq":
         found["head.embeddings"] = "shared" if own_head else "tied"
+        found["symbols.first"] = theirs.get("forced_bos_token_id")
     if family in ("marian", "bart"):
         found["head.bias"] = "final_logits_bias" in arrays
     if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
@@ -270,8 +264,8 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
     if family == "t5":
         way = theirs.get("feed_forward_proj", "relu")
         name = "gelu_new" if way == "gated-gelu" else way.removeprefix("gated-")
-        found["feed_forward.activation"] = _activation(theirs.get("dense_act_fn", name))
-        found["feed_forward.gated"] = theirs.get("is_gated_act", way.startswith("gated-"))
+        found["feed_forward.activation"] = _activation(name)
+        found["feed_forward.gated"] = way.startswith("gated-")
         scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
         found["head.scale"] = ours["width"] ** -0.5 if scaled else 1.0
         found["symbols.start"] = theirs.get("decoder_start_token_id", ours["symbols.pad"])
@@ -324,8 +318,7 @@ def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
     if family == "t5":
         activation, gated = config.feed_forward.activation, config.feed_forward.gated
         short = "gelu" if gated and activation == "gelu" else _spelled(activation)
-        written |= {"feed_forward_proj": "gated-" * gated + short, "is_gated_act": gated}
-        written |= {"dense_act_fn": _spelled(activation)}
+        written["feed_forward_proj"] = "gated-" * gated + short
         written["scale_decoder_outputs"] = config.head.scale != 1
     return written
 

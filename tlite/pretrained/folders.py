@@ -6,7 +6,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from tlite.pretrained.configs import (
     read_config,
     says_tied,
     unknown_fields,
-    with_fields,
 )
 from tlite.pretrained.files import HUB_NAME, TYPES, Stored, download, json_of, stored_arrays
 from tlite.pretrained.layers import LAYERS
@@ -48,16 +47,16 @@ class Pretrained:
     fields: dict[str, Any]
     """Its config.json."""
     config: BlocksConfig
+    generation: dict[str, Any] = field(default_factory=dict)
+    """Its generation_config.json."""
+    no_tokenizer: str = ""
+    """Why the folder has no tokenizer that can be read."""
     dtype: str = "F32"
     """The type of its arrays: F32, F16 or BF16."""
     kept: dict[str, np.ndarray] = field(default_factory=dict)
     """Arrays that the model has no use for, and that are saved again with it."""
     new: tuple[str, ...] = ()
     """Names of our arrays that the folder did not have, and that training has to fill."""
-    generation: dict[str, Any] = field(default_factory=dict)
-    """Its generation_config.json."""
-    no_tokenizer: str = ""
-    """Why the folder has no tokenizer that can be read."""
 
     @property
     def labels(self) -> list[str]:
@@ -127,68 +126,67 @@ def load_pretrained(
         kind, of_head = "classifier", ("num_labels", "problem_type")  # of the head that was there
         theirs = {field: value for field, value in theirs.items() if field not in of_head}
         theirs |= labelled(f"LABEL_{i}" for i in range(num_classes))
-        rng = jax.random.key(0) if rng is None else rng
-    else:
-        rng = None
     stored = _canonical(folder, family, theirs)
     with _understood(folder):
-        config = read_config(theirs, family, kind, stored)
-        first = (theirs | generation).get("forced_bos_token_id")
-        if kind == "seq2seq" and first is not None:
-            config = with_fields(config, {"symbols.first": first})
+        first = {name: generation[name] for name in generation if name == "forced_bos_token_id"}
+        config = read_config(theirs | first, family, kind, stored)
         abstract = abstract_model(config)
-    if unknown := unknown_fields(theirs, family):
-        said = ", ".join(f"{field} ({value!r})" for field, value in unknown.items())
-        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {said}"
-        print(printable(warning), file=sys.stderr)
-    arrays, kept, new = _arrays_of((folder, family, kind), stored, config, shapes_of(abstract), rng)
-    model = jax.tree.unflatten(jax.tree.structure(abstract), arrays)
-    dtype = max(TYPES, key=[array.dtype for array in stored.values()].count)
+    _tell_unknown(folder, unknown_fields(theirs, family))
     try:
         tokenizer, reason = PretrainedTokenizer.load(folder), ""
         tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
     except UserError as error:
         tokenizer, reason = None, str(error)
-    told = folder, family, kind, theirs, config, dtype, kept, new, generation, reason
-    return model, tokenizer, Pretrained(*told)
+    told = Pretrained(folder, family, kind, theirs, config, generation, reason)
+    rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
+    arrays, told = _read_arrays(told, stored, shapes_of(abstract), rng)
+    return jax.tree.unflatten(jax.tree.structure(abstract), arrays), tokenizer, told
 
 
-def _arrays_of(
-    source: tuple[Path, str, str],
+def _tell_unknown(folder: Path, fields: dict[str, Any]) -> None:
+    if fields:
+        said = ", ".join(f"{name} ({value!r})" for name, value in fields.items())
+        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {said}"
+        print(printable(warning), file=sys.stderr)
+
+
+def _read_arrays(
+    told: Pretrained,
     stored: dict[str, Stored],
-    config: BlocksConfig,
     shapes: dict[str, tuple[int, ...]],
     rng: jax.Array | None,
-) -> tuple[list[jax.Array], dict[str, np.ndarray], tuple[str, ...]]:
-    """Our arrays in the order of `shapes`; theirs that are left; the names of those that are drawn.
+) -> tuple[list[jax.Array], Pretrained]:
+    """Our arrays in the order of `shapes`, in float32; and what is told of theirs.
 
     Args:
-        source: the folder, its family and the kind of model.
         rng: draws a new head; without it the folder's is taken, and nothing strange may be left.
     """
-    folder, family, kind = source
+    folder, family, kind = told.folder, told.family, told.kind
     arrays, new, left = {}, [], dict(stored)
     for theirs, names in counterparts(family, kind, list(shapes)).items():
+        of = {name: shapes[name] for name in names}
         of_head = rng is not None and all(map(NEW_HEAD.fullmatch, names))
         if of_head and (theirs not in left or names[0].startswith("head.")):
-            arrays |= {name: _fresh(name, shapes[name], rng) for name in names}
+            arrays |= {name: _fresh(name, shape, rng) for name, shape in of.items()}
             new += names
-        elif theirs not in left:
+            continue
+        if theirs not in left:
             raise UserError(f"{folder} has no array {theirs}, which its config.json asks for")
-        else:
-            array, of = left.pop(theirs), {name: shapes[name] for name in names}
-            try:
-                parts = to_ours(family, theirs, array.read(), of, config.width_of_heads)
-            except ValueError as error:
-                asked = f"{error}, which its config.json asks for"
-                raise UserError(f"{folder} has {array.name} of {asked}") from error
-            arrays |= {n: jnp.asarray(np.array(p, np.float32, order="C")) for n, p in parts.items()}
+        array = left.pop(theirs)
+        try:
+            parts = to_ours(family, theirs, array.read(), of, told.config.width_of_heads)
+        except ValueError as error:
+            what = f"{array.name} of {error}, which its config.json asks for"
+            raise UserError(f"{folder} has {what}") from error
+        arrays |= {n: jnp.asarray(np.array(p, np.float32, order="C")) for n, p in parts.items()}
     left = {} if rng is not None else left  # else of the old head
     if strange := [name for name in left if not re.fullmatch(LAYERS[family].kept, name)]:
-        no_place = f"has an array that a {family} {kind} has no place for"
-        raise UserError(f"{folder} {no_place}: {strange[0]}")
+        what = f"an array that a {family} {kind} has no place for: {strange[0]}"
+        raise UserError(f"{folder} has {what}")
+    dtype = max(TYPES, key=[array.dtype for array in stored.values()].count)
     kept = {name: np.array(array.read(), np.float32) for name, array in left.items()}
-    return [arrays[name] for name in shapes], kept, tuple(new)
+    in_order = [arrays[name] for name in shapes]
+    return in_order, replace(told, dtype=dtype, kept=kept, new=tuple(new))
 
 
 @contextlib.contextmanager

@@ -195,10 +195,28 @@ _LLAMA_LIKE = Layers(
     half_split=True,
 )
 _GEMMA_LIKE = replace(_LLAMA_LIKE, table=_LLAMA | _GEMMA)
-_TWICE = {
-    f"{name}.weight": "shared.weight"
-    for name in ("encoder.embed_tokens", "decoder.embed_tokens", "lm_head")
-}
+_BERT_LIKE = Layers(
+    "bert.",
+    _BERT,
+    {
+        "masked": {
+            "projection": "cls.predictions.transform.dense",
+            "projection_norm": "cls.predictions.transform.LayerNorm",
+            "head_bias": "cls.predictions.bias",
+        },
+        "classifier": {"head": "classifier"},
+    },
+    copies={
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    ignored=r"embeddings\.position_ids",
+    kept=r"(pooler\.dense|cls\.seq_relationship)\.(weight|bias)",
+)
+_TWICE = dict.fromkeys(
+    ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+    "shared.weight",
+)
 _BART_LIKE = Layers("model.", _BART, {"seq2seq": _BART_HEAD}, copies=_TWICE)
 LAYERS = {
     "gpt2": Layers(
@@ -221,28 +239,11 @@ LAYERS = {
         half_split=True,
         joined_in_heads=True,
     ),
-    "bert": Layers(
-        "bert.",
-        _BERT,
-        {
-            "masked": {
-                "projection": "cls.predictions.transform.dense",
-                "projection_norm": "cls.predictions.transform.LayerNorm",
-                "head_bias": "cls.predictions.bias",
-            },
-            "classifier": {"head": "classifier"},
-        },
-        copies={
-            "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
-        ignored=r"embeddings\.position_ids",
-        kept=r"(pooler\.dense|cls\.seq_relationship)\.(weight|bias)",
-    ),
-    "roberta": Layers(
-        "roberta.",
-        _BERT,
-        {
+    "bert": _BERT_LIKE,
+    "roberta": replace(
+        _BERT_LIKE,
+        prefix="roberta.",
+        heads={
             "masked": {
                 "projection": "lm_head.dense",
                 "projection_norm": "lm_head.layer_norm",
@@ -254,8 +255,6 @@ LAYERS = {
             "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
         },
-        ignored=r"embeddings\.position_ids",
-        kept=r"pooler\.dense\.(weight|bias)",
     ),
     "distilbert": Layers(
         "distilbert.",

@@ -10,23 +10,18 @@ from tlite.models import BlocksConfig, Rotary, RotaryScaling
 from tlite.models.config import MOST_BLOCKS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-# Keys of each kind of scaling, and the fields of ours.
-SCALINGS: dict[str, dict[str, str]] = {
-    "default": {},
-    "linear": {"factor": "factor"},
-    "llama3": {
-        "factor": "factor",
-        "original_max_position_embeddings": "original_context",
-        "low_freq_factor": "low_frequency_factor",
-        "high_freq_factor": "high_frequency_factor",
-    },
-    "yarn": {
-        "factor": "factor",
-        "original_max_position_embeddings": "original_context",
-        "beta_fast": "beta_fast",
-        "beta_slow": "beta_slow",
-        "attention_factor": "attention_factor",
-    },
+# The keys of each kind of scaling, and those that a field of ours has another name for.
+RENAMED = {
+    "original_max_position_embeddings": "original_context",
+    "low_freq_factor": "low_frequency_factor",
+    "high_freq_factor": "high_frequency_factor",
+}
+YARN = "original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor"
+SCALINGS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", *RENAMED),
+    "yarn": ("factor", *YARN),
 }
 # Where version 4 has the bases, and their defaults: of blocks that see everything, and of others.
 BASES = {
@@ -86,11 +81,11 @@ def _one(parameters: dict[str, Any], context: int) -> Rotary:
         raise UserError(f"tlite knows no rotary positions of type {kind!r}")
     keys = SCALINGS[kind]
     given = {key: value for key, value in parameters.items() if value is not None}
-    if unknown := given.keys() - keys:
+    if unknown := given.keys() - set(keys):
         raise UserError(f"rotary positions of type {kind!r}: tlite doesn't know {sorted(unknown)}")
     if kind == "default":
         return Rotary(base)
-    fields = {keys[key]: value for key, value in given.items()}
+    fields = {RENAMED.get(key, key): value for key, value in given.items()}
     if "original_max_position_embeddings" in keys:
         fields = {"original_context": context} | fields
     if "factor" not in fields:
@@ -104,7 +99,8 @@ def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
     name, part, _ = NAMES.get(family, ("rope_theta", "", 1.0))
     written: dict[str, Any] = {name: rotary.base} | ({part: 1.0} if part else {})
     if (scaling := rotary.scaling) is not None:
-        fields = {key: getattr(scaling, ours) for key, ours in SCALINGS[scaling.method].items()}
+        keys = SCALINGS[scaling.method]
+        fields = {key: getattr(scaling, RENAMED.get(key, key)) for key in keys}
         fields = {key: value for key, value in fields.items() if value is not None}
         written["rope_scaling"] = {"rope_type": scaling.method} | fields
     return written

@@ -81,14 +81,10 @@ def save_pretrained(
     Raises:
         UserError: the family does not have this model, or the folder can't be written to.
     """
-    folder, kind = Path(folder), _kind(model)
+    folder, config, kind = Path(folder), model.config, _kind(model)
     original = original if original and original.kind == kind and not family else None
     (family, theirs, target), tokenizer = _both(
-        lambda: (
-            _as_it_was(model.config, original)
-            if original
-            else described(model.config, kind, family)
-        ),
+        lambda: _as_it_was(config, original) if original else described(config, kind, family),
         lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
     )
     theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
@@ -96,7 +92,7 @@ def save_pretrained(
     dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
     _write_fields(folder, theirs, dtype, original)
     if tokenizer is not None:
-        tokenizer.save(folder, model_max_length=model.config.context)
+        tokenizer.save(folder, model_max_length=config.context)
     write_arrays(folder / NAME, _theirs(family, kind, target, arrays, kept), dtype)
     return family
 
@@ -158,11 +154,10 @@ def _marks(theirs: dict[str, Any], tokenizer: PretrainedTokenizer | None) -> dic
     """The marks that the tokenizer has and the config does not say."""
     if tokenizer is None:
         return {}
-    ids = zip(MARKS, (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id), strict=False)
-    ids = {name: index for name, index in ids if theirs.get(name) is None}
-    if theirs.get("is_encoder_decoder") and theirs.get("decoder_start_token_id") is None:
+    ids = dict(zip(MARKS, (tokenizer.bos_id, tokenizer.eos_id, tokenizer.pad_id), strict=False))
+    if theirs.get("is_encoder_decoder"):
         ids["decoder_start_token_id"] = tokenizer.bos_id
-    return {name: index for name, index in ids.items() if index is not None}
+    return {mark: i for mark, i in ids.items() if i is not None and theirs.get(mark) is None}
 
 
 def _filled(model, target: BlocksConfig) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class PretrainedTokenizer(Tokenizer):
         for role in ROLES:
             token = self.marks.get(role)
             setattr(self, f"{role}_id", None if token is None else tokenizer.token_to_id(token))
+        # GPT-2's mark between texts stands for what is unknown, too.
+        self.unknown_id = None if self.unk_id == self.eos_id else self.unk_id
 
     @classmethod
     def load(cls, path: str | Path) -> "PretrainedTokenizer":
@@ -88,19 +90,15 @@ class PretrainedTokenizer(Tokenizer):
         """The largest id of a token; -1 if there is none."""
         return max(self._tokenizer.get_vocab().values(), default=-1)
 
-    @property
-    def unknown_id(self) -> int | None:
-        """That of the unknown token, where it is not the mark between texts."""
-        return None if self.unk_id == self.eos_id else self.unk_id
-
     def encode(self, text: str, marks: bool = True) -> np.ndarray:
         """Ids (T,) int32, with the marks that belong at its beginning and end unless told.
 
         Raises:
             UserError: a part of the text has no token, or one that is not below `limit`.
         """
-        ((ids, _),) = self._encode_all([text], marks)
-        return np.array(ids, np.int32)
+        with encoding_by_library():
+            encoding = self._tokenizer.encode(text, add_special_tokens=marks)
+        return np.array(self._ids_of(encoding), np.int32)
 
     def encode_long(self, text: str) -> np.ndarray:
         """Ids (N,) of a text that may have hundreds of megabytes, without marks.
@@ -145,23 +143,21 @@ class PretrainedTokenizer(Tokenizer):
             max_length = 1
         return pad(rows, max_length, pad_id)
 
-    def _encode_all(
-        self, texts: Iterable[str], marks: bool = True
-    ) -> list[tuple[list[int], list[int]]]:
-        """The ids of each text, and which of them are marks.
-
-        Of an id past the embedding's table the vector would be NaN.
-        """
+    def _encode_all(self, texts: Iterable[str]) -> list[tuple[list[int], list[int]]]:
+        """The ids of each text, and which of them are marks."""
         with encoding_by_library():
-            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=marks)
-        for encoding in encodings:
-            if (largest := max(encoding.ids, default=0)) >= self.limit:
-                piece = encoding.tokens[encoding.ids.index(largest)]
-                raise UserError(
-                    f"the tokenizer gives the token {piece!r} the id {largest}, but the model has "
-                    f"{self.limit} tokens only"
-                )
-        return [(encoding.ids, encoding.special_tokens_mask) for encoding in encodings]
+            encodings = self._tokenizer.encode_batch(list(texts))
+        return [(self._ids_of(encoding), encoding.special_tokens_mask) for encoding in encodings]
+
+    def _ids_of(self, encoding) -> list[int]:
+        """Its ids. Of an id past the embedding's table the vector would be NaN."""
+        if (largest := max(encoding.ids, default=0)) >= self.limit:
+            piece = encoding.tokens[encoding.ids.index(largest)]
+            raise UserError(
+                f"the tokenizer gives the token {piece!r} the id {largest}, but the model has "
+                f"{self.limit} tokens only"
+            )
+        return encoding.ids
 
     def decode(self, tokens) -> str:
         """The text of ids (T,), without marks and padding."""

@@ -25,14 +25,11 @@ class CharTokenizer(Tokenizer):
             raise ValueError(f"the unknown symbol must be one character, not {unknown!r}")
         self.unknown = unknown
         self.characters = "".join(sorted(set(characters) - {unknown})) + unknown
+        self.unknown_id = len(self.characters) - 1
         self._codes = _code_points(self.characters[:-1])
 
     def __len__(self) -> int:
         return len(self.characters)
-
-    @property
-    def unknown_id(self) -> int:
-        return len(self) - 1
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids (T,), int32; what is not known becomes the unknown symbol."""

@@ -23,6 +23,7 @@ class SubwordTokenizer(Tokenizer):
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
         tokenizer.encode_special_tokens = True  # "[UNK]" typed in a text is no special piece
+        self.unknown_id = tokenizer.token_to_id("[UNK]")
 
     @classmethod
     def train(
@@ -56,10 +57,6 @@ class SubwordTokenizer(Tokenizer):
 
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
-
-    @property
-    def unknown_id(self) -> int:
-        return self._tokenizer.token_to_id("[UNK]")
 
     def id_of(self, piece: str) -> int:
         """The id of a piece, a special one say.

@@ -105,19 +105,15 @@ class IndexTokenizer(Tokenizer):
         """
         if isinstance(tokens, str):
             return self._ids.get(tokens, self.unknown_id)
-        rows = [tokens] if not len(tokens) or isinstance(tokens[0], str) else tokens
-        encoded = [self._ids_of(row[:max_length]) for row in rows]
-        if rows is not tokens:
-            return np.array(encoded[0], np.int32)
-        return pad(encoded, max_length, self.unknown_id if pad_id is None else pad_id)
+        if not len(tokens) or isinstance(tokens[0], str):
+            get, unknown = self._ids.get, self.unknown_id
+            return np.array([get(word, unknown) for word in tokens[:max_length]], np.int32)
+        rows = [self.encode(row, max_length) for row in tokens]
+        return pad(rows, max_length, self.unknown_id if pad_id is None else pad_id)
 
-    def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
+    def encode_ids(self, texts: Iterable[str]) -> list[np.ndarray]:
         """The ids of each text's words, as many as there are."""
-        return [self._ids_of(self.words(text)) for text in texts]
-
-    def _ids_of(self, words: Sequence[str]) -> list[int]:
-        get, unknown = self._ids.get, self.unknown_id
-        return [get(word, unknown) for word in words]
+        return [self.encode(self.words(text)) for text in texts]
 
     def decode(self, tokens):
         """The inverse of `encode`: a word, a list of words, or a list of lists.
