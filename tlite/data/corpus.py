@@ -304,11 +304,7 @@ def read_manifest(folder: Path) -> Manifest:
         if content["dtype"] != dtype_for(size) or not 0 <= (end or 0) < size <= 2**31:
             raise ValueError(f"it can't have {size:,} tokens, as {content['dtype']!r:.40}")
         parts = {
-            name: PartFiles(
-                tuple(map(_token_file, part["files"])),
-                part["documents"],
-                part["bytes"],
-            )
+            name: PartFiles(**part | {"files": tuple(map(_token_file, part["files"]))})
             for name, part in content["parts"].items()
         }
         if of is not None:

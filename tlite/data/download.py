@@ -7,7 +7,7 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import wrap_file
 
 from tlite.data.reading import data_folder, is_there, pieces
 from tlite.errors import UserError
@@ -26,7 +26,7 @@ def find_or_download(name: str, url: str, sha256: str, folder: str = "") -> Path
     """
     if path := find_downloaded(name, folder):
         digest = hashlib.sha256()
-        for piece in pieces(path):
+        for piece in pieces(path, any_size=True):
             digest.update(piece)
         if digest.hexdigest() != sha256:
             print(
@@ -46,21 +46,18 @@ def download(url: str, path: Path, sha256: str) -> None:
     Raises:
         UserError: no network, no space, or other content than expected.
     """
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    temporary = None
+    temporary, digest = None, hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             urllib.request.urlopen(url, timeout=30) as response,
             tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
-            Progress(*columns) as progress,
         ):
-            temporary, digest, length = Path(file.name), hashlib.sha256(), response.length
-            task = progress.add_task(path.name, total=length)
-            while chunk := response.read(1 << 16):
-                file.write(chunk)
-                digest.update(chunk)
-                progress.advance(task, len(chunk))
+            temporary, length = Path(file.name), response.length
+            with wrap_file(response, length or 0, description=path.name) as body:
+                while chunk := body.read(1 << 16):
+                    file.write(chunk)
+                    digest.update(chunk)
         if length and temporary.stat().st_size < length:
             raise ConnectionError("the connection broke off before the end")
         if digest.hexdigest() != sha256:

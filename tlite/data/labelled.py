@@ -80,7 +80,7 @@ class LabelledText(TableData):
         data = self.with_path()
         if not data.training or (data.labels and data.text_column and data.label_column):
             return data
-        if table := not data._is_lines(data.training[0]):
+        if table := data.has_columns(data.training[0]):
             row, where = data.first_row()
             text = data.text_column or text_column(row, where, data.label_column)
             label = data.label_column or class_column(row, text, where)
@@ -145,24 +145,20 @@ class LabelledText(TableData):
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
 
-    def all_rows(self, part: Part) -> Iterator[tuple[str, str]]:
+    def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+        columns = self.text_column or "text", self.label_column or "label"
         for source in getattr(self, part):
-            if self._is_lines(source):
-                lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
-                yield from ((text, value) for value, _, text in lines)
-            else:
-                columns = self.text_column or "text", self.label_column or "label"
-                yield from self.cells(source, *columns)
+            yield from self._rows_of(source, *columns)
 
     def texts(self, source: str) -> Iterator[str]:
         """The texts of a file or split, which needs no labels."""
-        if self._is_lines(source):
-            lines = read_lines(find(source), self.encoding)
-            return (line.partition(" ")[2] for line in lines)
-        return (text for (text,) in self.cells(source, self.text_column or "text"))
+        return (row[0] for row in self._rows_of(source, self.text_column or "text"))
 
-    def _is_lines(self, source: str) -> bool:
-        return not self.hub and kind_of(find(source)) == "text"
+    def _rows_of(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
+        if self.has_columns(source):
+            return self.cells(source, *columns)
+        lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
+        return ((text, value) for value, _, text in lines)
 
 
 @dataclass(frozen=True)

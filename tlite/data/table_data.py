@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from tlite.data.reading import KINDS, find, locate
+from tlite.data.reading import KINDS, find, kind_of, locate
 from tlite.data.tables import (
     Part,
     file_rows,
@@ -52,6 +52,8 @@ class TableData:
     stream: ClassVar[bool] = False
     what: ClassVar[str] = "texts"
     """What it has, for messages."""
+    lines: ClassVar[tuple[str, ...]] = ("text",)
+    """The kinds of its files without columns."""
 
     @staticmethod
     def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +119,10 @@ class TableData:
         if not saved:
             given = {part: tuple(map(locate, names)) for part, names in given.items()}
         return dataclasses.replace(self, path="", hub=self.path * saved, **(found | given))
+
+    def has_columns(self, source: str) -> bool:
+        """Whether it is a table or a split, and no file of lines."""
+        return bool(self.hub) or kind_of(find(source)) not in self.lines
 
     def first_row(self) -> tuple[dict[str, Any], str]:
         """The first row of the training part, and where it is.
