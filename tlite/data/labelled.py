@@ -13,13 +13,12 @@ from tlite.data.reading import find, kind_of, read_lines
 from tlite.data.table_data import TableData
 from tlite.data.tables import (
     Part,
-    class_column,
+    column_of,
     import_datasets,
     in_order,
     need_columns,
     open_set,
     parquet_file,
-    text_column,
 )
 from tlite.errors import UserError
 from tlite.terminal import printable
@@ -82,8 +81,8 @@ class LabelledText(TableData):
             return data
         if table := data.has_columns(data.training[0]):
             row, where = data.first_row()
-            text = data.text_column or text_column(row, where, data.label_column)
-            label = data.label_column or class_column(row, text, where)
+            text = data.text_column or column_of(row, where, "text", data.label_column)
+            label = data.label_column or column_of(row, where, "label", text)
             need_columns(row, (text, label), where)
             data = dataclasses.replace(data, text_column=text, label_column=label)
         if not data.labels:

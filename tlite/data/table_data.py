@@ -4,9 +4,10 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.data.reading import KINDS, find, kind_of, locate
+from tlite.data.reading import find, is_table, kind_of, locate
 from tlite.data.tables import (
     Part,
     file_rows,
@@ -104,7 +105,7 @@ class TableData:
             there = {
                 name.partition(".")[0]: os.path.join(self.path, name)
                 for name in sorted(os.listdir(self.path))
-                if os.path.splitext(name)[1] in KINDS.keys() - {".txt"}
+                if is_table(Path(name))
             }
         found = {
             part: next(((there[name],) for name in names if name in there), ())
@@ -186,10 +187,8 @@ class TableData:
         raise NotImplementedError
 
     def nothing(self, part: Part) -> UserError:
-        """What is wrong where a part has nothing; what to do if it was to be drawn from another."""
-        drawn = part == "validation" and not self.validation
-        advice = (
-            ": of so few different ones none was drawn for it; give more, a larger "
-            "--validation-fraction, or a file of its own with --validation"
+        """What is wrong where a part has nothing, and what to do if it was to be drawn."""
+        return UserError(
+            f"the {part} part has no {self.what}: of so few different ones none may be drawn for "
+            "validation; give more, a larger --validation-fraction, or a file with --validation"
         )
-        return UserError(f"the {part} part has no {self.what}{advice if drawn else ''}")
