@@ -19,22 +19,16 @@ def source(tmp_path):
     return write_lines(tmp_path / "texts.jsonl", TEXTS)
 
 
-def test_a_corpus_of_bytes(works, source):
-    line = f"prepare {source} out --tokenizer bytes --validation-fraction 0.2 --processes 1"
-    told = works(line)
+def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
+    line = f"prepare {source} {{out}} --validation-fraction 0.2 --processes 1 --tokenizer"
+    told = works(f"{line} bytes", out="out")
     corpus = Corpus("out")
     training, validation = (documents(corpus, part) for part in ("training", "validation"))
     assert sorted(training + validation) == sorted(TEXTS)
     assert f"{len(validation)} documents end in it" in told
     assert told.splitlines()[-1] == "out: 257 different tokens, as uint16"
-
-
-def test_a_corpus_of_characters_in_shards(works, source):
-    works(
-        f"prepare {source} out --tokenizer characters --validation-fraction 0.1 --processes 1 "
-        "--shard-tokens 100"
-    )
-    manifest = Corpus("out").manifest()
+    works(f"{line} characters --shard-tokens 100", out="other")
+    manifest = Corpus("other").manifest()
     assert manifest.tokenizer.kind == "characters"
     assert manifest.parts["training"].files[0].tokens == 100
     assert manifest.parts["training"].bytes == manifest.parts["training"].tokens

@@ -21,7 +21,6 @@ from tlite.data.corpus import (
     PartFiles,
     TokenFile,
     Tokens,
-    dtype_for,
     read_manifest,
     write_manifest,
 )
@@ -145,11 +144,6 @@ def test_the_record_knows_the_data_again(folder):
     assert record["parts"]["training"]["tokens"] == 8
     (folder / "b.bin").write_bytes(bytes(6))
     assert corpus.fingerprint() != record
-
-
-@given(st.integers(1, 2**31))
-def test_more_than_65535_tokens_need_four_bytes(size):
-    assert dtype_for(size) == ("uint32" if size > 65_535 else "uint16")
 
 
 # nanoGPT's own files

@@ -3,16 +3,27 @@
 import gzip
 import hashlib
 import threading
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tlite.data.download import download, find_or_download
+from tlite.data.download import Download, download
 from tlite.data.reading import data_folder
 from tlite.errors import UserError
 
-BODY = bytes(range(256)) * 1024
+BODY = b"To be, or not to be.\n" * 9999
 SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+@dataclass(frozen=True)
+class Text(Download):
+    """A text that is fetched once, into the data folder."""
+
+    url: str
+    file: str = "texts/a.txt"
+    folder: str = ""
+    sha256: str = SHA256
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -92,10 +103,13 @@ def test_a_file_that_is_there_is_taken_without_a_request(
     server, tmp_path, monkeypatch, capsys, name, pack, content
 ):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
-    (tmp_path / name).write_bytes(pack(content))
-    assert find_or_download("a.txt", f"{server.url}/whole", SHA256) == tmp_path / name
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / name).write_bytes(pack(content))
+    text = Text(f"{server.url}/whole")
+    assert text.reads("training") == [str(tmp_path / "texts" / name)]
+    assert text.load() == content.decode()
     assert server.requests == 0
-    told = f"warning: {tmp_path / name} is not the file that is published"
+    told = f"warning: {tmp_path / 'texts' / name} is not the file that is published"
     out, err = capsys.readouterr()
     assert (out, err[: len(told)]) == ("", told if content != BODY else "")
     assert err.count("\n") == (content != BODY)
@@ -104,8 +118,7 @@ def test_a_file_that_is_there_is_taken_without_a_request(
 def test_a_file_that_is_not_there_is_fetched_once(server, tmp_path, monkeypatch):
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
     for _ in range(2):
-        path = find_or_download("texts/a.txt", f"{server.url}/whole", SHA256)
-        assert path.read_bytes() == BODY
+        assert Text(f"{server.url}/whole").load() == BODY.decode()
     assert server.requests == 1
 
 

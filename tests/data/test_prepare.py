@@ -234,17 +234,6 @@ def test_of_texts_the_last_part_is_for_validation(tmp_path):
     np.testing.assert_array_equal(ids(again, "validation"), validation)
 
 
-@given(st.lists(st.text(LETTERS, min_size=1)), st.tuples(st.floats(0, 1), st.floats(0, 1)))
-def test_copies_of_a_document_stay_on_one_side(texts, fractions):
-    """And a larger part for validation has all of a smaller one."""
-    smaller, larger = (
-        {(found.text, found.side) for found in fragments([*texts, *texts], fraction)}
-        for fraction in sorted(fractions)
-    )
-    assert len(smaller) == len(larger) == len(set(texts))
-    assert {(text, side) for text, side in smaller if side == "validation"} <= larger
-
-
 # Tokenizers
 
 
@@ -535,7 +524,7 @@ def test_what_is_not_there_is_told(tmp_path):
 def test_too_few_documents_for_a_validation_part_are_told(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", ["one"])
     told = complaint(made, path, "out", validation_fraction=0.001)
-    assert "no document is in the validation part of 0.001" in told
+    assert "no document is in the validation part: raise" in told
     assert made(path, "out", validation_fraction=0.0).manifest().parts.keys() == {"training"}
 
 
@@ -547,20 +536,10 @@ def test_numbers_that_can_not_be_are_told(tmp_path):
         assert "negative" in complaint(prepare, Source(str(path)), Path(), *BYTES, **{name: -1})
 
 
-def test_a_text_that_a_tokenizer_can_not_encode_is_told(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
-    from tlite.pretrained import PretrainedTokenizer
-
-    content = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="?"))
-    tokenizing = ("words", lambda _: PretrainedTokenizer(content, {}))
-    path = write_lines(tmp_path / "a.jsonl", ["b"])
-    assert "can't encode this text" in complaint(made, path, "out", tokenizing=tokenizing)
-
-
 def test_a_full_disk_is_told(tmp_path, monkeypatch):
     path = write_lines(tmp_path / "a.jsonl", TEXTS)
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patch:

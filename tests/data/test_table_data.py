@@ -54,7 +54,7 @@ def test_a_table_is_read_and_told(capsys):
 
 def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do():
     data = LabelledText(path=table("a.csv", TEXTS[:2] * 30), split_by="text").found()
-    assert "--validation-fraction, or a file of its own" in complaint(data.examples, "validation")
+    assert "--validation-fraction, or a file" in complaint(data.examples, "validation")
 
 
 def test_a_run_of_before_has_its_columns():
@@ -94,7 +94,9 @@ def test_names_of_classes_and_splits_are_those_of_the_set(kind):
 
 def test_columns_of_a_table_without_names_are_named(capsys):
     table("a.csv", header="")
-    assert "--columns, if its first line is a row" in complaint(LabelledText(path="a.csv").found)
+    assert "names by --columns, if these are its first row" in complaint(
+        LabelledText(path="a.csv").found
+    )
     named = LabelledText(path="a.csv", columns=("text", "label")).found()
     assert len([*classes(named), *classes(named, "validation")]) == len(TEXTS)
     data = ParallelText(path="a.csv", validation_fraction=0.5).found()

@@ -1,11 +1,8 @@
 """Shakespeare from Project Gutenberg: both layouts come out as the same plain play text."""
 
-import difflib
 import gzip
+import hashlib
 import re
-from collections import Counter
-from functools import cache
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -154,27 +151,6 @@ def said(text: str) -> str:
     return prepare(SMALL.format(text)).split("HAZEL.\n")[1].rstrip("\n")
 
 
-@cache
-def read(path: Path) -> str:
-    return gzip.decompress(path.read_bytes()).decode()
-
-
-@cache
-def prepared_plays(path: Path) -> list[str]:
-    return plays(read(path))
-
-
-def sample(data_folder: Path, name: str) -> Path:
-    path = data_folder / "shakespeare" / name
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    return path
-
-
-def words(text: str) -> list[str]:
-    return re.findall("[a-z]+", text.lower())
-
-
 def speakers(text: str) -> list[str]:
     return re.findall(r"^([A-Z]{2}[A-Z',.& -]*)\.$", text, flags=re.M)
 
@@ -287,34 +263,20 @@ def test_output_has_only_plain_characters_and_no_stray_space(pieces):
     assert not text.endswith("\n\n")
 
 
-def test_every_play_is_found_and_nothing_else(data_folder):
-    found = prepared_plays(sample(data_folder, "pg100.txt.gz"))
-    assert len(found) == 38
-    for play in found:
-        counts = Counter(speakers(play))
-        assert counts.total() > 450
-        assert sum(1 for n in counts.values() if n == 1) < 0.04 * counts.total()
-        assert not re.search(
-            r"^(?:ACT|SCENE|Scene) [IVX\d]|Dramatis|Gutenberg|^THE END", play, re.M
-        )
-    text = "\n\n".join(found)
-    assert "From fairest creatures" not in text
-    assert "Even as the sun with purple-colour'd face" not in text
-    assert set(text) <= {chr(i) for i in range(32, 127)} - set("0123456789") | {"\n", "—"}
-    glued = [line for line in text.split("\n") if re.match(r"[A-Z]{3,}[A-Z ]*\. [A-Z][a-z]", line)]
-    assert len(glued) < 5, glued
-
-
-def test_the_dream_of_the_old_layout_is_that_of_the_modern_one(data_folder):
-    (modern,) = prepared_plays(sample(data_folder, "pg1514.txt.gz"))
-    book = prepared_plays(sample(data_folder, "pg100.txt.gz"))
-    (old,) = (play for play in book if "Now, fair Hippolyta, our nuptial hour" in play)
-    ours, theirs = words(old), words(modern)
-    shared = (Counter(ours) & Counter(theirs)).total()
-    # 0.985 and 0.980 measured; the editions differ ("but, O" and "but oh", "THISBY" and "THISBE").
-    assert 2 * shared / (len(ours) + len(theirs)) > 0.98
-    assert difflib.SequenceMatcher(None, ours, theirs, autojunk=False).ratio() > 0.975
-    # 0.968 measured: the modern edition names Bottom and Flute by their parts in the interlude.
-    assert len(speakers(old)) == len(speakers(modern))
-    matcher = difflib.SequenceMatcher(None, speakers(old), speakers(modern), autojunk=False)
-    assert matcher.ratio() > 0.96
+@pytest.mark.parametrize(
+    ("name", "number", "sha256"),
+    [
+        ("pg100", 38, "2bee93316c076f561c437e1f288da80a50b87f5b59480a828538f35be144f5aa"),
+        ("pg1514", 1, "601920b070235c8063f3c18e2a15dba700f811c6c28afff320d0c6f9d03d04ec"),
+    ],
+)
+def test_the_plays_of_shakespeare_are_those_of_the_records(data_folder, name, number, sha256):
+    """Their speeches and nothing else, as was read through when the parser was written: of 38 plays
+    no heading, list of persons or poem is left, fewer than 4 % of the speakers speak once, and the
+    Dream of both layouts has 98 % of its words in common."""
+    path = data_folder / "shakespeare" / f"{name}.txt.gz"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    text = gzip.decompress(path.read_bytes()).decode()
+    assert len(plays(text)) == number
+    assert hashlib.sha256(prepare(text).encode()).hexdigest() == sha256

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int64, UInt16, UInt32
 
+from tlite.config import check_size
 from tlite.data.reading import is_there, locate, read_json
 from tlite.data.tables import Part
 from tlite.errors import UserError
@@ -102,10 +103,8 @@ class Corpus:
     """No token attends to those of another document in its window."""
 
     def __post_init__(self):
-        if not 0 <= self.corpus_vocabulary <= 2**31:
-            raise ValueError(f"corpus_vocabulary can't be {self.corpus_vocabulary}")
-        if self.validation_tokens < 1:
-            raise ValueError(f"validation_tokens must be at least 1, not {self.validation_tokens}")
+        check_size("corpus_vocabulary", self.corpus_vocabulary or 1)
+        check_size("validation_tokens", self.validation_tokens)
 
     def located(self) -> "Corpus":
         """The same, from whatever folder it is read."""
@@ -304,11 +303,7 @@ def read_manifest(folder: Path) -> Manifest:
         if content["dtype"] != dtype_for(size) or not 0 <= (end or 0) < size <= 2**31:
             raise ValueError(f"it can't have {size:,} tokens, as {content['dtype']!r:.40}")
         parts = {
-            name: PartFiles(
-                tuple(map(_token_file, part["files"])),
-                part["documents"],
-                part["bytes"],
-            )
+            name: PartFiles(**part | {"files": tuple(map(_token_file, part["files"]))})
             for name, part in content["parts"].items()
         }
         if of is not None:

@@ -130,8 +130,7 @@ def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
         if piece.ends:
             yield Fragment("", side, begins, True)
         return
-    read = {"json": _json_rows, "parquet": _parquet_rows}.get(piece.kind, _set_rows)
-    texts = (_text_of(row, source.field, where) for row, where in read(source, piece))
+    texts = (_text_of(row, source.field, where) for row, where in _rows(source, piece))
     yield from fragments(texts, source.validation_fraction)
 
 
@@ -163,11 +162,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
-    lengths = {
-        file: sum(map(len, pieces(file))) if file.suffix == ".gz" else file.stat().st_size
-        for file in files
-        if kind_of(file) == "text"
-    }  # what is packed is read through for it
+    lengths = {file: file.stat().st_size for file in files if kind_of(file) == "text"}
+    packed = [file for file in lengths if file.suffix == ".gz"]  # it is read through
+    lengths |= {file: sum(map(len, pieces(file, any_size=True))) for file in packed}
     total = sum(lengths.values())
     cut, found = total - round(total * source.validation_fraction), []
     for file in files:
@@ -261,15 +258,33 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
         ) from error
 
 
-Rows = Iterator[tuple[dict[str, Any], str]]  # and where each is
+def _rows(source: Source, piece: Piece) -> Iterator[tuple[dict[str, Any], str]]:
+    """The rows of a piece, and where each is."""
+    path, places, where = Path(piece.name), range(piece.start, piece.stop), f"a row of {piece.name}"
+    if piece.kind == "json":
+        yield from _json_rows(path, piece.start, piece.stop)
+    elif piece.kind == "parquet":
+        which = {"row_groups": [*places], "columns": [source.field]}
+        with parquet_file(path, (source.field,)) as file:
+            for row in parquet_rows(file, path, AT_ONCE, **which):
+                yield row, where
+    else:
+        found = _set(source)
+        with reading_set(source.name, source.split):
+            saved = piece.kind == "saved"
+            shards = (found.shard(found.num_shards, index) for index in places)
+            for part in [found.select(places)] if saved else shards:
+                for batch in part.iter(AT_ONCE):
+                    for text in batch[source.field]:
+                        yield {source.field: text}, where
 
 
-def _json_rows(source: Source, piece: Piece) -> Rows:
+def _json_rows(path: Path, start: int, stop: int) -> Iterator[tuple[dict[str, Any], str]]:
     """The JSON Lines that begin in a piece."""
-    with open_file(Path(piece.name)) as file:
-        at = _next_line(file, piece.start)
-        while at < piece.stop and (line := file.readline(LONGEST_LINE)):
-            where = f"the line at byte {at:,} of {piece.name}"
+    with open_file(path) as file:
+        at = _next_line(file, start)
+        while at < stop and (line := file.readline(LONGEST_LINE)):
+            where = f"the line at byte {at:,} of {path}"
             if line := (line if at else line.removeprefix(MARK)).strip():
                 yield json_object(line, where), where
             at = file.tell()
@@ -285,14 +300,6 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> str:
     return text or ""
 
 
-def _parquet_rows(source: Source, piece: Piece) -> Rows:
-    """Some row groups."""
-    which = {"row_groups": [*range(piece.start, piece.stop)], "columns": [source.field]}
-    with parquet_file(Path(piece.name), (source.field,)) as file:
-        for row in parquet_rows(file, Path(piece.name), AT_ONCE, **which):
-            yield row, f"a row of {piece.name}"
-
-
 @functools.cache
 def _set(source: Source) -> Any:
     """The column of a saved set, memory-mapped; or of one on the hub (or of a folder of its form),
@@ -301,17 +308,3 @@ def _set(source: Source) -> Any:
     found = open_set(source.name, source.split, stream, source.subset or None)
     with reading_set(source.name, source.split):
         return found.select_columns([source.field])
-
-
-def _set_rows(source: Source, piece: Piece) -> Rows:
-    """Some rows of a saved set, or some shards of one on the hub."""
-    found, places = _set(source), range(piece.start, piece.stop)
-    with reading_set(source.name, source.split):
-        if piece.kind == "saved":
-            parts = [found.select(places)]
-        else:
-            parts = (found.shard(found.num_shards, index) for index in places)
-        for part in parts:
-            for batch in part.iter(AT_ONCE):
-                for text in batch[source.field]:
-                    yield {source.field: text}, f"a row of {source.name}"

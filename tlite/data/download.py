@@ -1,43 +1,57 @@
 """Files from the network: into a folder, with a progress bar, checked by their SHA-256."""
 
+import dataclasses
 import hashlib
 import http.client
+import os
 import sys
 import tempfile
 import urllib.request
 from pathlib import Path
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import wrap_file
 
-from tlite.data.reading import data_folder, is_there, pieces
+from tlite.data.reading import data_folder, is_there, pieces, read_text
+from tlite.data.tables import Part
 from tlite.errors import UserError
 
 
-def find_downloaded(name: str, folder: str = "") -> Path | None:
-    """The file `name` (or `name`.gz) in a folder, the data folder unless given, if it is there."""
-    path = Path(folder or data_folder()) / name
-    return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
+class Download:
+    """What a text that is fetched once does: `folder`, `file`, `url` and `sha256` are its own."""
 
+    def reads(self, part: Part) -> list[str]:
+        """The file that every part is read from, or the address that it comes from."""
+        return [str(self._there() or self.url)]
 
-def find_or_download(name: str, url: str, sha256: str, folder: str = "") -> Path:
-    """The same, fetched from `url` if it isn't there.
+    def located(self) -> "Download":
+        """The same, from whatever folder it is read."""
+        folder = self.folder if self.folder and self._there() else os.path.abspath(data_folder())
+        return dataclasses.replace(self, folder=folder)
 
-    One that is there is taken as it is, with a warning where it is not what a download must be.
-    """
-    if path := find_downloaded(name, folder):
-        digest = hashlib.sha256()
-        for piece in pieces(path):
-            digest.update(piece)
-        if digest.hexdigest() != sha256:
-            print(
-                f"warning: {path} is not the file that is published (its SHA-256 is "
-                f"{digest.hexdigest()}, not {sha256}): results may differ",
-                file=sys.stderr,
-            )
-        return path
-    path = Path(folder or data_folder()) / name
-    download(url, path, sha256)
-    return path
+    def load(self) -> str:
+        """The text, fetched if it isn't there.
+
+        One that is there is taken as it is, with a warning where it is not what a download must be.
+        """
+        if path := self._there():
+            digest = hashlib.sha256()
+            for piece in pieces(path):
+                digest.update(piece)
+            if digest.hexdigest() != self.sha256:
+                print(
+                    f"warning: {path} is not the file that is published (its SHA-256 is "
+                    f"{digest.hexdigest()}, not {self.sha256}): results may differ",
+                    file=sys.stderr,
+                )
+            return read_text(path)
+        path = Path(self.folder or data_folder(), self.file)
+        download(self.url, path, self.sha256)
+        return read_text(path)
+
+    def _there(self) -> Path | None:
+        """The file, packed or not, if it is there."""
+        path = Path(self.folder or data_folder(), self.file)
+        return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
 
 
 def download(url: str, path: Path, sha256: str) -> None:
@@ -46,21 +60,18 @@ def download(url: str, path: Path, sha256: str) -> None:
     Raises:
         UserError: no network, no space, or other content than expected.
     """
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    temporary = None
+    temporary, digest = None, hashlib.sha256()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             urllib.request.urlopen(url, timeout=30) as response,
             tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
-            Progress(*columns) as progress,
         ):
-            temporary, digest, length = Path(file.name), hashlib.sha256(), response.length
-            task = progress.add_task(path.name, total=length)
-            while chunk := response.read(1 << 16):
-                file.write(chunk)
-                digest.update(chunk)
-                progress.advance(task, len(chunk))
+            temporary, length = Path(file.name), response.length
+            with wrap_file(response, length or 0, description=path.name) as body:
+                while chunk := body.read(1 << 16):
+                    file.write(chunk)
+                    digest.update(chunk)
         if length and temporary.stat().st_size < length:
             raise ConnectionError("the connection broke off before the end")
         if digest.hexdigest() != sha256:

@@ -1,6 +1,7 @@
 """Pieces of a source as tokens on disk, by several processes: what `prepare` begins with."""
 
 import functools
+import itertools
 import json
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ from tlite.errors import UserError
 from tlite.text import load_tokenizer
 from tlite.text.tokenizer import encoding_by_library, read_by_library
 
-AT_ONCE = 2**17  # characters that are encoded together
+AT_ONCE = 64  # fragments that are encoded together
 BEFORE = "a"  # a letter stands for the text before a fragment
 TOTALS = "totals.json"  # of a piece: how many tokens, documents and bytes of text each part has
 
@@ -46,7 +47,8 @@ def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int
     new.mkdir()
     files = {part: (new / part).open("wb") for part in BEGINNINGS}
     totals = {part: Counter() for part in BEGINNINGS}
-    for group in grouped(read_piece(source, piece)):
+    fragments = read_piece(source, piece)
+    while group := list(itertools.islice(fragments, AT_ONCE)):
         for (text, side, _, ends), ids in zip(group, encode(group), strict=True):
             ids = np.concatenate([ids.astype(dtype), end]) if ends else ids.astype(dtype)
             files[side].write(ids.tobytes())
@@ -57,18 +59,6 @@ def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int
         file.close()
     write_file(new / TOTALS, json.dumps(totals))
     new.rename(folder / str(number))
-
-
-def grouped(fragments: Iterable[Fragment]) -> Iterator[list[Fragment]]:
-    """Fragments together until they have `AT_ONCE` characters: what is encoded in one call."""
-    group, length = [], 0
-    for fragment in fragments:
-        group.append(fragment)
-        length += len(fragment.text)
-        if length >= AT_ONCE:
-            yield group
-            group, length = [], 0
-    yield group
 
 
 @functools.lru_cache(1)

@@ -13,13 +13,12 @@ from tlite.data.reading import find, kind_of, read_lines
 from tlite.data.table_data import TableData
 from tlite.data.tables import (
     Part,
-    class_column,
+    column_of,
     import_datasets,
     in_order,
     need_columns,
     open_set,
     parquet_file,
-    text_column,
 )
 from tlite.errors import UserError
 from tlite.terminal import printable
@@ -80,10 +79,10 @@ class LabelledText(TableData):
         data = self.with_path()
         if not data.training or (data.labels and data.text_column and data.label_column):
             return data
-        if table := not data._is_lines(data.training[0]):
+        if table := data.has_columns(data.training[0]):
             row, where = data.first_row()
-            text = data.text_column or text_column(row, where, data.label_column)
-            label = data.label_column or class_column(row, text, where)
+            text = data.text_column or column_of(row, where, "text", data.label_column)
+            label = data.label_column or column_of(row, where, "label", text)
             need_columns(row, (text, label), where)
             data = dataclasses.replace(data, text_column=text, label_column=label)
         if not data.labels:
@@ -145,24 +144,20 @@ class LabelledText(TableData):
         examples = Pass(self, part)
         return examples if self.stream else list(examples)
 
-    def all_rows(self, part: Part) -> Iterator[tuple[str, str]]:
+    def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
+        columns = self.text_column or "text", self.label_column or "label"
         for source in getattr(self, part):
-            if self._is_lines(source):
-                lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
-                yield from ((text, value) for value, _, text in lines)
-            else:
-                columns = self.text_column or "text", self.label_column or "label"
-                yield from self.cells(source, *columns)
+            yield from self._rows_of(source, *columns)
 
     def texts(self, source: str) -> Iterator[str]:
         """The texts of a file or split, which needs no labels."""
-        if self._is_lines(source):
-            lines = read_lines(find(source), self.encoding)
-            return (line.partition(" ")[2] for line in lines)
-        return (text for (text,) in self.cells(source, self.text_column or "text"))
+        return (row[0] for row in self._rows_of(source, self.text_column or "text"))
 
-    def _is_lines(self, source: str) -> bool:
-        return not self.hub and kind_of(find(source)) == "text"
+    def _rows_of(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
+        if self.has_columns(source):
+            return self.cells(source, *columns)
+        lines = (line.partition(" ") for line in read_lines(find(source), self.encoding))
+        return ((text, value) for value, _, text in lines)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from tlite.data.reading import find, is_table, read_lines
+from tlite.data.reading import find, read_lines
 from tlite.data.table_data import TableData
 from tlite.data.tables import Part, pair_columns
 from tlite.errors import UserError
@@ -34,6 +34,7 @@ class ParallelText(TableData):
     target_column: str = field(default="", metadata={"was": "target"})
     """The column with its translation; of two the second, unless it is known or given."""
     what: ClassVar[str] = "sentences"
+    lines: ClassVar[tuple[str, ...]] = ("text", "")
 
     def found(self) -> "ParallelText":
         """The same with the columns that its tables have; they are printed.
@@ -42,8 +43,9 @@ class ParallelText(TableData):
             UserError: they can't be told; the option is named that does.
         """
         data = self.with_path()
-        of_lines = data.training and not data.hub and not is_table(find(data.training[0]))
-        if not data.training or of_lines or (data.source_column and data.target_column):
+        if not data.training or not data.has_columns(data.training[0]):
+            return data
+        if data.source_column and data.target_column:
             return data
         if data.source_column or data.target_column:
             raise UserError("give --source-column and --target-column together")
@@ -72,8 +74,7 @@ class ParallelText(TableData):
 
     def all_rows(self, part: Part) -> Iterator[Pair]:
         names = getattr(self, part)
-        tables = [bool(self.hub) or is_table(find(name)) for name in names]
-        if all(tables):
+        if all(tables := [*map(self.has_columns, names)]):
             columns = self.source_column or "source", self.target_column or "target"
             for name in names:
                 where = f"{self.hub} ({name})" if self.hub else name

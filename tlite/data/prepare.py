@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from tlite.data.corpus import (
     BEGINNINGS,
@@ -76,26 +76,15 @@ def prepare(
     work = folder.parent / f"{folder.name}.preparing"
     _check_free(folder, work)
     pieces = plan(source, piece_size)
-    asked = {"source": asdict(source), "files": source_files(pieces)}
-    asked |= {"tokenizer": tokenizer, "piece_size": piece_size}
-    with disk_errors(work), _work_folder(work, json.dumps(asked, indent=2)):
+    asked = {"tokenizer": tokenizer, "piece_size": piece_size, "files": source_files(pieces)}
+    with disk_errors(work), _work_folder(work, {"source": asdict(source)} | asked):
         manifest = _begun(work / "corpus", source, pieces, tokenizer, make)
         _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
         parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens)
         if source.validation_fraction and "validation" not in parts:
             shutil.rmtree(work)  # another fraction is another command
-            raise UserError(
-                f"no document is in the validation part of {source.validation_fraction:g}: raise "
-                "--validation-fraction"
-            )
-        manifest = replace(manifest, parts=parts)
-        write_manifest(work / "corpus", manifest)
-        for path in (work / "corpus").iterdir():  # all of it is on the disk before it appears
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        os.rename(work / "corpus", folder)
-        shutil.rmtree(work, ignore_errors=True)
-    return manifest
+            raise UserError("no document is in the validation part: raise --validation-fraction")
+        return _appear(work, folder, replace(manifest, parts=parts))
 
 
 def _check_free(folder: Path, work: Path) -> None:
@@ -106,13 +95,25 @@ def _check_free(folder: Path, work: Path) -> None:
         raise UserError(f"{folder} exists already: name another folder, or remove it")
 
 
+def _appear(work: Path, folder: Path, manifest: Manifest) -> Manifest:
+    """Let the corpus appear, once all of it is on the disk."""
+    write_manifest(work / "corpus", manifest)
+    for path in (work / "corpus").iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    os.rename(work / "corpus", folder)
+    shutil.rmtree(work, ignore_errors=True)
+    return manifest
+
+
 @contextlib.contextmanager
-def _work_folder(work: Path, asked: str) -> Iterator[None]:
+def _work_folder(work: Path, asked: dict[str, Any]) -> Iterator[None]:
     """The folder of this preparation alone, new or left behind by the same command.
 
     Raises:
         UserError: it is another one's, or another process is at it now.
     """
+    content = json.dumps(asked, indent=2)
     work.mkdir(parents=True, exist_ok=True)
     with (work / "lock").open("a") as lock:
         try:
@@ -123,14 +124,14 @@ def _work_folder(work: Path, asked: str) -> Iterator[None]:
         if not before.exists():
             if {path.name for path in work.iterdir()} - {"lock", f"{ASKED}.new"}:
                 raise UserError(f"{work} is in the way: it is not what tlite prepare has begun")
-        elif before.read_text(encoding="utf-8") != asked:
+        elif before.read_text(encoding="utf-8") != content:
             if any((work / "pieces").glob(f"*/{TOTALS}")):
                 raise UserError(
                     f"{work} is what another command has begun, or its source has changed: remove "
                     "it to begin anew"
                 )
             shutil.rmtree(work / "corpus", ignore_errors=True)  # the tokenizer of what came to none
-        write_file(before, asked)
+        write_file(before, content)
         for name in ("pieces", "corpus"):
             (work / name).mkdir(exist_ok=True)
         yield
@@ -179,13 +180,11 @@ def _encode(
     """Encode the pieces that are not there yet; how far it is is shown, on a terminal as a bar."""
     left = [task for task in enumerate(pieces) if not (folder / str(task[0])).exists()]
     results = by_processes(partial(encode_piece, source, corpus, folder), left, processes)
-    total, before, bar = len(pieces), len(pieces) - len(left), sys.stdout.isatty()
-    columns = TextColumn("encoding"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with contextlib.closing(results), Progress(*columns, disable=not bar) as progress:
-        task, done = progress.add_task("", total=total, completed=before), before
+    total, done, bar = len(pieces), len(pieces) - len(left), sys.stdout.isatty()
+    with contextlib.closing(results):
         try:
-            for done, _ in enumerate(results, before + 1):
-                progress.update(task, completed=done)
+            for _ in track(results, "encoding", total, completed=done, disable=not bar):
+                done += 1
                 if not bar and 10 * done // total > 10 * (done - 1) // total:
                     print(f"{done:,} of {total:,} pieces are encoded", flush=True)
         except KeyboardInterrupt:
@@ -205,7 +204,8 @@ def _join(work: Path, pieces: int, width: int, shard_tokens: int) -> dict[str, P
             totals.update({(part, name): count for name, count in counts.items()})
     parts = {}
     for part, beginning in BEGINNINGS.items():
-        chunks = (chunk for folder in folders for chunk in read_pieces(folder / part))
+        paths = (folder / part for folder in folders)
+        chunks = (chunk for path in paths for chunk in read_pieces(path, any_size=True))
         files, left = [], next(chunks, b"")
         room = (shard_tokens or totals[part, "tokens"]) * width
         while left:

@@ -100,10 +100,20 @@ def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
         raise UserError(f"can't read {path}: {error.strerror}") from error
 
 
-def pieces(path: Path) -> Iterator[bytes]:
-    """The content of a file, a megabyte at a time; raises as `open_file`."""
+def pieces(path: Path, *, any_size: bool = False) -> Iterator[bytes]:
+    """The content of a file, a megabyte at a time.
+
+    Raises:
+        UserError: as `open_file`, or there is more than the limit.
+    """
+    size = 0
     with open_file(path) as file:
         while piece := file.read(MEGABYTE):
+            if (size := size + len(piece)) > MAX_MEGABYTES * MEGABYTE and not any_size:
+                raise UserError(
+                    f"{path} is larger than {MAX_MEGABYTES:,} megabytes: give a part of it at a "
+                    "time (to train on such texts, tlite prepare makes a corpus of them)"
+                )
             yield piece
 
 
@@ -113,18 +123,6 @@ def standard_input() -> Iterator[bytes]:
     while piece is None or len(piece) == MEGABYTE:  # after less a terminal would be asked again
         piece = sys.stdin.buffer.read(MEGABYTE)
         yield piece
-
-
-def limited(parts: Iterable[bytes], name: object) -> Iterator[bytes]:
-    """The parts of a text; a `UserError` where there is more than the limit."""
-    size = 0
-    for part in parts:
-        if (size := size + len(part)) > MAX_MEGABYTES * MEGABYTE:
-            raise UserError(
-                f"{name} is larger than {MAX_MEGABYTES:,} megabytes: give a part of it at a time "
-                "(to train on such texts, tlite prepare makes a corpus of them)"
-            )
-        yield part
 
 
 def decoded(parts: Iterable[bytes], name: object, encoding: str = "utf-8") -> Iterator[str]:
@@ -172,8 +170,8 @@ def read_text(path: str | Path) -> str:
     Raises:
         UserError: it can't be read, is too large, or not UTF-8 (the line is named).
     """
-    parts = limited(pieces(Path(path)), path)
-    return "".join(decoded(parts, path)).replace("\r\n", "\n").replace("\r", "\n")
+    text = "".join(decoded(pieces(Path(path)), path))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -> Iterator[str]:
@@ -184,9 +182,8 @@ def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -
     Raises:
         UserError: it can't be read, is too large, or not in this encoding (the line is named).
     """
-    parts = pieces(path) if any_size else limited(pieces(path), path)
     line: list[str] = []
-    for text in decoded(parts, path, encoding):
+    for text in decoded(pieces(path, any_size=any_size), path, encoding):
         *ends, rest = text.split("\n")
         for end in ends:
             yield "".join([*line, end, "\n"])

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from tlite.config import run_file, shipped_experiments
-from tlite.data.download import find_downloaded, find_or_download
-from tlite.data.reading import data_folder, find, is_table, is_there, locate, read_text
+from tlite.data.download import Download
+from tlite.data.reading import find, is_table, is_there, locate, read_text
 from tlite.data.table_data import TableData
-from tlite.data.tables import Part, is_saved, text_column
+from tlite.data.tables import Part, column_of, is_saved
 from tlite.errors import UserError
 from tlite.terminal import printable
 
@@ -61,7 +61,7 @@ class TextFile:
         """
         if not self._is_table or self.text_column:
             return self
-        column = text_column(*TableData(path=self.path).with_path().first_row())
+        column = column_of(*TableData(path=self.path).with_path().first_row(), "text")
         print(printable(f"text: {column!r}"), flush=True)
         return dataclasses.replace(self, text_column=column)
 
@@ -79,20 +79,6 @@ class TextFile:
         return is_table(Path(self.path)) or is_saved(self.path)
 
 
-class Download:
-    """What a text that is fetched once does: `folder`, `file` and `url` are its own."""
-
-    def reads(self, part: Part) -> list[str]:
-        """The file that every part is read from, or the address that it comes from."""
-        return [str(find_downloaded(self.file, self.folder) or self.url)]
-
-    def located(self) -> "Download":
-        """The same, from whatever folder it is read."""
-        there = self.folder and find_downloaded(self.file, self.folder)
-        folder = self.folder if there else os.path.abspath(data_folder())
-        return dataclasses.replace(self, folder=folder)
-
-
 @dataclass(frozen=True)
 class TinyShakespeare(Download):
     """Karpathy's 1.1 MB sample of Shakespeare (65 characters), split 90/10 as nanoGPT does."""
@@ -107,9 +93,6 @@ class TinyShakespeare(Download):
     url: ClassVar[str] = (
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
     )
-
-    def load(self) -> str:
-        return read_text(find_or_download(self.file, self.url, self.sha256, self.folder))
 
 
 @dataclass(frozen=True)
@@ -126,12 +109,11 @@ class Shakespeare(Download):
     url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
 
     def load(self) -> str:
-        path = find_or_download(self.file, self.url, self.sha256, self.folder)
         parser = run_file(shipped_experiments() / "gutenberg.py", "tlite_gutenberg")
         try:
-            return parser.prepare(read_text(path))
+            return parser.prepare(super().load())
         except ValueError as error:
-            raise UserError(f"{path}: {error}") from error
+            raise UserError(f"{self.file}: {error}") from error
 
 
 TextSource = BuiltinText | TextFile | TinyShakespeare | Shakespeare

@@ -4,9 +4,10 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.data.reading import KINDS, find, locate
+from tlite.data.reading import find, is_table, kind_of, locate
 from tlite.data.tables import (
     Part,
     file_rows,
@@ -52,6 +53,8 @@ class TableData:
     stream: ClassVar[bool] = False
     what: ClassVar[str] = "texts"
     """What it has, for messages."""
+    lines: ClassVar[tuple[str, ...]] = ("text",)
+    """The kinds of its files without columns."""
 
     @staticmethod
     def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +105,7 @@ class TableData:
             there = {
                 name.partition(".")[0]: os.path.join(self.path, name)
                 for name in sorted(os.listdir(self.path))
-                if os.path.splitext(name)[1] in KINDS.keys() - {".txt"}
+                if is_table(Path(name))
             }
         found = {
             part: next(((there[name],) for name in names if name in there), ())
@@ -117,6 +120,10 @@ class TableData:
         if not saved:
             given = {part: tuple(map(locate, names)) for part, names in given.items()}
         return dataclasses.replace(self, path="", hub=self.path * saved, **(found | given))
+
+    def has_columns(self, source: str) -> bool:
+        """Whether it is a table or a split, and no file of lines."""
+        return bool(self.hub) or kind_of(find(source)) not in self.lines
 
     def first_row(self) -> tuple[dict[str, Any], str]:
         """The first row of the training part, and where it is.
@@ -180,10 +187,8 @@ class TableData:
         raise NotImplementedError
 
     def nothing(self, part: Part) -> UserError:
-        """What is wrong where a part has nothing; what to do if it was to be drawn from another."""
-        drawn = part == "validation" and not self.validation
-        advice = (
-            ": of so few different ones none was drawn for it; give more, a larger "
-            "--validation-fraction, or a file of its own with --validation"
+        """What is wrong where a part has nothing, and what to do if it was to be drawn."""
+        return UserError(
+            f"the {part} part has no {self.what}: of so few different ones none may be drawn for "
+            "validation; give more, a larger --validation-fraction, or a file with --validation"
         )
-        return UserError(f"the {part} part has no {self.what}{advice if drawn else ''}")

@@ -24,7 +24,7 @@ TEXT = (
     "text", "review", "sentence", "content", "body", "comment", "message", "document", "question",
     "tweet", "review_body", "review_text", "reviewtext",
 )  # fmt: skip
-CLASS = (
+LABEL = (
     "label", "labels", "class", "category", "stars", "rating", "star_rating", "overall",
     "sentiment", "polarity", "topic", "intent", "emotion", "target",
 )  # fmt: skip
@@ -189,25 +189,25 @@ def need_columns(row: Iterable[str], columns: Iterable[str], where: str) -> None
             raise UserError(f"{where} has no column {column!r}: it has {', '.join(row)}")
 
 
-def text_column(names: Iterable[str], where: str, label: str = "") -> str:
-    """The column with the text: the one that is called so; of two the one that is not the class.
+def column_of(names: Iterable[str], where: str, what: str, other: str = "") -> str:
+    """The column with the "text" or the "label": the one whose name is the first of the known ones,
+    or any of them; or else the only one that is not the other, nor called as the other is.
 
     Raises:
-        UserError: there is none, or there are several.
+        UserError: there is none, or there are several; the option is named.
     """
-    others = [name for name in names if name != label]
-    left = [name for name in others if label or _plain(name) not in CLASS]
-    return _the_one(_known(others, TEXT) or left, names, "the text", "--text-column", where)
-
-
-def class_column(names: Iterable[str], text: str, where: str) -> str:
-    """The column with the class: the one that is called so; of two the one that is not the text.
-
-    Raises:
-        UserError: there is none, or there are several.
-    """
-    others = [name for name in names if name != text]
-    return _the_one(_known(others, CLASS) or others, names, "the class", "--label-column", where)
+    known, not_so = (TEXT, LABEL) if what == "text" else (LABEL, TEXT)
+    rest = {name: _plain(name) for name in names if name != other}
+    for some in (known[:1], known, {*rest.values()} - {*not_so}):
+        if found := [name for name, plain in rest.items() if plain in some]:
+            break
+    if len(found) != 1:
+        columns = ", ".join(map(repr, names))
+        raise UserError(
+            f"{where} has the columns {columns}: say which it is by --{what}-column (and their "
+            "names by --columns, if these are its first row)"
+        )
+    return found[0]
 
 
 def pair_columns(names: Iterable[str], where: str) -> tuple[str, str]:
@@ -240,23 +240,6 @@ def in_order(values: Iterable[str]) -> list[str]:
 
 def _plain(name: str) -> str:
     return str(name).strip().lower().replace(" ", "_").replace("-", "_")
-
-
-def _known(names: Iterable[str], known: Sequence[str]) -> list[str]:
-    """Those of the names that are known; the first of the known ones goes before all others."""
-    found = [name for name in names if _plain(name) in known]
-    return [name for name in found if _plain(name) == known[0]] or found
-
-
-def _the_one(found: Sequence[str], names: Iterable[str], what: str, option: str, where: str) -> str:
-    if len(found) == 1:
-        return found[0]
-    number = "several columns that may be" if found else "no column that may be"
-    columns = ", ".join(map(repr, found or names))
-    raise UserError(
-        f"{where} has {number} {what}, {columns}: say {option} (--columns, if its first line is a "
-        "row)"
-    )
 
 
 # Which rows are held out

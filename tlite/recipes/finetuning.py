@@ -17,7 +17,7 @@ import numpy as np
 
 from tlite.data import every_window
 from tlite.data.labelled import LabelledText
-from tlite.data.reading import decoded, limited, pieces
+from tlite.data.reading import decoded, pieces
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import (
     ClassifierExperiment,
@@ -51,7 +51,7 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     if path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     model, tokenizer, _ = open_model(folder, GeneratorExperiment)
-    text = "".join(decoded(limited(pieces(path), path), path))
+    text = "".join(decoded(pieces(path), path))
     tokens, marked = tokenizer.encode(text, marks=False), tokenizer.encode(text)
     begun = tokenizer.bos_id is not None and marked[:1].tolist() == [tokenizer.bos_id]
     if len(tokens) < 2:
