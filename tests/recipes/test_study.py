@@ -17,13 +17,19 @@ from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
 from tests.helpers.corpora import write_corpus
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, labelled
-from tlite.comparison.study import Study, Variant, free_name, is_study, read_study
+from tlite.comparison.study import Study, Variant, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
 from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
-from tlite.recipes.study_training import Preparing, resume_study, start_study, train_study
+from tlite.recipes.study_training import (
+    Preparing,
+    free_name,
+    resume_study,
+    start_study,
+    train_study,
+)
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile
@@ -210,7 +216,7 @@ def test_only_one_process_trains_a_study(base, tmp_path, monkeypatch):
 def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
     wild = changed(base, batch_size=2, learning_rate=3e38)
     told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
-    assert "1 of 2 variants has failed: wild" in told
+    assert "1 of 2 variants failed: wild" in told
     assert "the variant wild has failed: the training loss of seed 0" in capsys.readouterr().err
     found = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
     assert found == [(False, False), (True, True)]
@@ -328,7 +334,7 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
 
     pretend(train)
     told = complaint(train_study, sizes(base) | {"last": changed(base, steps=6)}, study)
-    assert "1 of 3 variants has failed: larger" in told
+    assert "1 of 3 variants failed: larger" in told
     assert 'set its "failed" there to null' in told
     assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
     assert capsys.readouterr().err.startswith("warning: the variant larger has failed: ")
@@ -387,8 +393,6 @@ BAD = {
     "not JSON": "{",
     "nested": "[" * 100_000,
     "no variants": "{}",
-    "one": json.dumps({"name": "x", "variants": [GOOD]}),
-    "two of a name": json.dumps({"name": "x", "variants": [GOOD, GOOD]}),
     "a list": json.dumps({"name": "x", "variants": [GOOD, []]}),
     **{
         f"{name}: {value!r}": json.dumps(
@@ -407,9 +411,8 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_no_study_has_written_is_told_in_a_sentence(tmp_path, what):
     (tmp_path / "study.json").write_text(BAD[what])
-    assert f"{tmp_path / 'study.json'} is not what a study writes" in complaint(
-        read_study, tmp_path
-    )
+    told = complaint(read_study, tmp_path)
+    assert told.startswith(f"can't read {tmp_path / 'study.json'}: it is not what a study writes: ")
 
 
 def test_variants_that_share_a_run_are_of_the_version_before(tmp_path):
@@ -422,5 +425,4 @@ def test_variants_that_share_a_run_are_of_the_version_before(tmp_path):
 def test_an_experiment_that_is_none_is_told(tmp_path):
     with pytest.raises(UserError, match="a is no experiment of this tlite"):
         Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()
-    assert not is_study(tmp_path)
     assert "can't read" in complaint(read_study, tmp_path)

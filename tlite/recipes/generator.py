@@ -261,7 +261,7 @@ class GeneratorRecipe(Recipe):
         tell(f"step {step:,}: {split}", f", {count:,} {self.unit}s")
         kept = read_examples(self.run.folder)
         if kept and split == "validation" and kept.step == step:
-            from tlite.comparison.examples import of_a_text  # SciPy is slow to import
+            from tlite.comparison.statistics import of_a_text  # SciPy is slow to import
 
             print(interval(of_a_text(kept, "loss"), "text", ".4f"))
         if sampled:

@@ -162,11 +162,8 @@ class Recipe(ABC):
     def experiment(self):
         return self.run.experiment
 
-    def train(self, profile: int = 0, *, report: bool = True, later: int = 0) -> None:
-        """Train to the end, then report if asked; so many of the steps are profiled.
-
-        `later` steps of a study's other runs come after it, for the estimate of the time.
-        """
+    def train(self, profile: int = 0, *, report: bool = True) -> None:
+        """Train to the end, then report if asked; so many of the steps are profiled."""
         run, trainer = self.run, self.trainer
         trainer.check_fits()
         self.tell_what_is_trained()
@@ -174,7 +171,7 @@ class Recipe(ABC):
         try:
             starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
-                fit(trainer, run.folder, batches, *starts, profile=profile, later=later)
+                fit(trainer, run.folder, batches, *starts, profile=profile)
             parameters, step = self.parameters()
             sums = self.sums_by_example(parameters, batches)
             if processes.is_first():  # for `compare`
