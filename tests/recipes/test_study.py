@@ -21,7 +21,7 @@ from tlite.comparison.study import Study, Variant, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
-from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
+from tlite.models import GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
 from tlite.recipes.study_training import (
     Preparing,
@@ -178,12 +178,10 @@ def test_no_run_of_a_study_ends_with_a_report(base, tmp_path, monkeypatch, capsy
 
 def test_a_studys_run_is_a_run_as_any(whole):
     study = read_study(whole)
-    assert [v.name for v in study.variants] == ["smaller", "larger"]
-    assert study.name == "tiny"
-    for variant in study.variants:
+    assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
+    for variant, size in zip(study.variants, (4, 8), strict=True):
         run = open_recipe(whole / variant.run)
-        size = run.experiment.training.batch_size
-        assert size == variant.config().training.batch_size == {"smaller": 4}.get(variant.name, 8)
+        assert run.experiment.training.batch_size == variant.config().training.batch_size == size
         assert variant.parameters == run.trainer.num_parameters
 
 
@@ -244,45 +242,43 @@ def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_variants_that_could_not_be_compared_are_refused_before_they_are_trained(base, tmp_path):
-    other = dataclasses.replace(base, data=labelled(tmp_path / "texts.jsonl", TEXTS[:4] * 2))
-    refused(base, other, "training texts", tmp_path / "study")
+def of_a_corpus(folder, context):
+    data = Corpus(str(write_corpus(folder)))
+    model = GeneratorConfig(context=context, width=8, num_heads=2, num_blocks=1)
+    return GeneratorExperiment("tiny", data, model, TRAINING)
 
 
-def refused(plain, other, name, study):
-    told = complaint(train_study, {"this": plain, "that": other}, study)
-    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
-    assert not study.exists()
+BY_LOSS = changed(TRANSLATOR, select="loss")
 
 
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
+        ("training texts", None),
         ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
         ("context", {"truncate": True, "model": Seq2SeqConfig(context=9)}),
+        ("context", "of a corpus"),
+        ("", {"training": dataclasses.replace(BY_LOSS.training, keep=2)}),
     ],
 )
-def test_translators_that_could_not_be_compared_are_refused(tmp_path, name, changes):
-    pytest.importorskip("tokenizers")
-    plain = changed(TRANSLATOR, select="loss")
-    refused(plain, dataclasses.replace(plain, **changes), name, tmp_path / "study")
-
-
-def test_variants_of_a_translator_are_trained(tmp_path, capsys):
-    pytest.importorskip("tokenizers")
-    quiet = {"dropout": 0.0, "feed_forward": FeedForward()}
-    plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", **quiet)
-    plain = dataclasses.replace(plain, bleu_sentences=0)
-    train_study({"this": plain, "that": changed(plain, keep=2)}, tmp_path / "study")
-    assert [variant.ended for variant in read_study(tmp_path / "study").variants] == [True, True]
-    assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
-
-
-def test_windows_of_a_corpus_that_are_scored_must_be_the_same(tmp_path):
-    data = Corpus(str(write_corpus(tmp_path / "corpus")))
-    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
-    plain = GeneratorExperiment("tiny", data, model, TRAINING)
-    refused(plain, changed(plain, context=9), "context", tmp_path / "study")
+def test_what_could_not_be_compared_is_refused_before_it_is_trained(base, tmp_path, name, changes):
+    """Of translators by their tokens; and what can be is not."""
+    study = tmp_path / "study"
+    if changes is None:
+        data = labelled(tmp_path / "texts.jsonl", TEXTS[:4] * 2)
+        pair = base, dataclasses.replace(base, data=data)
+    elif changes == "of a corpus":
+        pair = (of_a_corpus(tmp_path / f"corpus-{size}", size) for size in (8, 9))
+    else:
+        pytest.importorskip("tokenizers")
+        pair = BY_LOSS, dataclasses.replace(BY_LOSS, **changes)
+    experiments = dict(zip(("this", "that"), pair, strict=True))
+    if not name:
+        start_study(experiments, study, Preparing())
+        return
+    told = complaint(train_study, experiments, study)
+    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    assert not study.exists()
 
 
 MISSING = UserError("this needs the package x")
@@ -395,15 +391,8 @@ BAD = {
     "no variants": "{}",
     "a list": json.dumps({"name": "x", "variants": [GOOD, []]}),
     **{
-        f"{name}: {value!r}": json.dumps(
-            {"name": "x", "variants": [GOOD, GOOD | {"name": "b", "run": "b", name: value}]}
-        )
-        for name, value in [
-            ("run", "../b"),
-            ("run", "/b"),
-            ("experiment", None),
-            ("ended", None),
-        ]
+        f"{name}: {value!r}": json.dumps({"name": "x", "variants": [GOOD | {name: value}]})
+        for name, value in [("run", "../b"), ("run", "/b"), ("experiment", None), ("ended", None)]
     },
 }
 

@@ -13,6 +13,7 @@ from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.rows import Measure, Row, read_rows
 from tlite.comparison.statistics import CONFIDENCE, blocks, difference, holm
 from tlite.errors import UserError
+from tlite.training.examples import read_examples
 
 
 class Results(NamedTuple):
@@ -63,8 +64,9 @@ def find_results(folders: Sequence[Path]) -> Results:
 
 def _compared(row: Row, reference: Row, measure: Measure) -> Row:
     """With its difference from the reference, by examples where both have kept them."""
-    here, there, found, tables = row.examples(), reference.examples(), None, None
-    if here and there:
+    here, there = read_examples(row.folder), read_examples(reference.folder)
+    found, tables = None, None
+    if here and there and (here.step, there.step) == (row.best_step, reference.best_step):
         of_a_text = row.experiment["kind"] == GENERATOR
         found = blocks(here, there, measure.name, of_a_text=of_a_text)
     if found:

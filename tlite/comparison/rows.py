@@ -25,7 +25,6 @@ from tlite.experiment import Experiment
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
-from tlite.training.examples import Examples, read_examples
 from tlite.training.loop import ended, selection_scores
 from tlite.training.metrics import iterate_metrics
 from tlite.training.runs import RUN, read_config
@@ -105,14 +104,6 @@ class Row:
         found = {step: values for step, values in found.items() if None not in values}
         values = np.array([*found.values()], float).reshape(-1, self.training.seeds)
         return np.array([*found], int), values
-
-    def examples(self) -> Examples | None:
-        """What was found of each example at the best step, of all of its seeds."""
-        found = read_examples(self.folder)
-        if found is None or found.step != self.best_step:
-            return None
-        of_all = all(len(sums) == self.training.seeds for sums in found.sums.values())
-        return found if of_all else None
 
 
 def read_rows(folders: Sequence[Path]) -> tuple[list[Row], list[str]]:
