@@ -165,12 +165,19 @@ def test_a_run_whose_folder_is_gone_is_trained_again(base, tmp_path, pretend):
     assert trained == ["smaller", "larger", "larger"]
 
 
-def test_no_run_of_a_study_ends_with_a_report(base, tmp_path, monkeypatch, capsys):
+def test_data_is_read_once_and_no_run_ends_with_a_report(base, tmp_path, monkeypatch, capsys):
     def report(*_):
         raise UserError("this needs the package sklearn")
 
+    def examples(self, part, examples=LabelledText.examples):
+        read.append(part)
+        return examples(self, part)
+
+    read = []
     monkeypatch.setattr(ClassifierRecipe, "report", report)
+    monkeypatch.setattr(LabelledText, "examples", examples)
     train_study(sizes(base, steps=1), tmp_path / "study")
+    assert read == ["training", "validation"]
     printed = capsys.readouterr().out
     lines = "a study of 2 variants, folder ", "\nvariant 1 of 2: smaller\n", "compared "
     assert all(line in printed for line in lines)
@@ -287,18 +294,27 @@ UNREADABLE = UserError("can't read x")
 UNREADABLE.__cause__ = PermissionError(13, "Permission denied")
 
 
-@pytest.mark.parametrize("error", [MISSING, UNREADABLE])
-@pytest.mark.parametrize("moment", [(ClassifierRecipe, "prepare"), (study_training, "begin")])
-def test_what_the_machine_lacks_ends_the_study_and_fails_no_variant(
-    base, tmp_path, monkeypatch, error, moment
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        *((ClassifierRecipe, "prepare", error) for error in (MISSING, UNREADABLE)),
+        *((study_training, "begin", error) for error in (MISSING, UNREADABLE)),
+        (ClassifierRecipe, "train", UserError("the disk is full")),
+        (ClassifierRecipe, "train", OSError("gone")),
+        (ClassifierRecipe, "train", RuntimeError("other")),
+    ],
+)
+def test_what_is_no_fault_of_a_variant_ends_the_study(
+    base, tmp_path, monkeypatch, owner, name, error
 ):
     def refuse(*_, **settings):
         raise error
 
     study = tmp_path / "study"
-    monkeypatch.setattr(*moment, refuse)
-    assert complaint(train_study, sizes(base), study) == str(error)
-    assert study.exists() == ("begin" in moment)
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(type(error), match=str(error)):
+        train_study(sizes(base), study)
+    assert study.exists() == (name != "prepare")
     assert not study.exists() or [v.failed for v in read_study(study).variants] == [None, None]
 
 
@@ -341,17 +357,6 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
     assert trained[3:] == ["larger"]
 
 
-@pytest.mark.parametrize("error", [UserError("the disk is full"), OSError(), RuntimeError("other")])
-def test_what_is_no_fault_of_a_variant_ends_the_study(base, tmp_path, pretend, error):
-    def train(*_):
-        raise error
-
-    pretend(train)
-    with pytest.raises(type(error)):
-        train_study(sizes(base), tmp_path / "study")
-    assert [variant.failed for variant in read_study(tmp_path / "study").variants] == [None, None]
-
-
 def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
     texts = labelled(tmp_path / "texts.jsonl")
     experiments = sizes(dataclasses.replace(base, data=texts))
@@ -359,15 +364,6 @@ def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
     assert "the data of smaller has changed" in complaint(resume_study, study)
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
-
-
-def test_the_data_is_read_once(base, tmp_path, monkeypatch):
-    read, examples = [], LabelledText.examples
-    monkeypatch.setattr(
-        LabelledText, "examples", lambda self, part: read.append(part) or examples(self, part)
-    )
-    train_study(sizes(base, steps=1), tmp_path / "study")
-    assert read == ["training", "validation"]
 
 
 def test_precision_is_chosen_once_for_all(base, tmp_path, monkeypatch):

@@ -273,18 +273,8 @@ def blocks(run: Examples, reference: Examples, measure: str, *, of_a_text: bool)
         return Blocks(*(ratio_by_example(*one) for one in both), 1.0) if same else None
     if not np.isclose(here.sum(), there.sum(), rtol=0.01):  # but for what comes before the first
         return None
-    number = _number_of_blocks(windows)
+    number = max(math.isqrt(windows), min(windows, FEW))
     return Blocks(*(_in_blocks(*one, number) for one in both), len(here) / number)
-
-
-def of_a_text(one: Examples, measure: str) -> Float[np.ndarray, "S N"]:
-    """As `blocks`, the table of one run whose examples are windows of a text."""
-    sums, count = _sums_and_counts(one, measure)
-    return _in_blocks(sums, count, _number_of_blocks(len(count)))
-
-
-def _number_of_blocks(windows: int) -> int:
-    return max(math.isqrt(windows), min(windows, FEW))
 
 
 def _sums_and_counts(one: Examples, measure: str) -> tuple[np.ndarray | None, np.ndarray]:

@@ -65,14 +65,14 @@ def plan(
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
         raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
-    training = experiment.training
-    number, by_model = read_mesh(mesh, tpu, training.model_devices)
+    number, by_model = read_mesh(mesh, tpu, experiment.training.model_devices)
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
     if len(devices) < number:
         raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
-    precision = "mixed" if training.precision == "auto" else training.precision
-    training = dataclasses.replace(training, model_devices=by_model, precision=precision)
-    model = choose_products(experiment.model, precision)
+    asked = experiment.training.precision
+    changes = {"model_devices": by_model, "precision": "mixed" if asked == "auto" else asked}
+    training = dataclasses.replace(experiment.training, **changes)
+    model = choose_products(experiment.model, training.precision)
     planned = planned_trainer(model, training, devices[:number])
     print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
     began = time.perf_counter()
