@@ -76,52 +76,35 @@ def test_other_data_is_refused(tmp_path):
     assert refused(tmp_path / "b", GENERATOR, other).startswith("sha256 is None and d")
 
 
-def of_data(experiment, data):
-    return replace(experiment, data=data)
+def with_data(experiment, *sources):
+    return [replace(experiment, data=data) for data in sources]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "told"),
-    [
-        (
-            GENERATOR,
-            of_data(GENERATOR, replace(GENERATOR.data, validation_fraction=0.2)),
-            "validation_fraction is 0.2 and 0.05",
-        ),
-        (
-            *(of_data(GENERATOR, Corpus("c", validation_tokens=n)) for n in (100, 200)),
-            "validation_tokens is 200 and 100",
-        ),
-        (
-            of_data(GENERATOR, Corpus("c")),
-            varied(of_data(GENERATOR, Corpus("c")), {"context": 4}),
-            "context is 4 and 8",
-        ),
-        (
-            GENERATOR,
-            CLASSIFIER,
-            "the experiment is ClassifierExperiment and GeneratorExperiment",
-        ),
-        (GENERATOR, varied(GENERATOR, select="accuracy"), "select is accuracy and loss"),
-        (
-            *(
-                of_data(CLASSIFIER, LabelledText(training=("a",), labels={"1": label}))
-                for label in ("bad", "no")
-            ),
-            "labels is {'1': 'no'} and {'1': 'bad'}",
-        ),
-        (TRANSLATOR, replace(TRANSLATOR, bleu_sentences=10), "bleu_sentences is 10 and 1,000"),
-        (
-            TRANSLATOR,
-            replace(TRANSLATOR, tokenizer=replace(TRANSLATOR.tokenizer, lowercase=True)),
-            "lowercase is True and False",
-        ),
-        (BY_LOSS, (BY_LOSS, OTHER_TOKENS), "the tokenizer is u and t"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_is_measured_otherwise_is_refused(tmp_path, one, other, told):
-    assert refused(tmp_path, one, other) == told
+OF_TEXT, OF_CORPUS = GENERATOR.data, replace(GENERATOR, data=Corpus("c"))
+LABELLED = [LabelledText(training=("a",), labels={"1": label}) for label in ("bad", "no")]
+MEASURED_OTHERWISE = {
+    "the experiment is ClassifierExperiment and GeneratorExperiment": (GENERATOR, CLASSIFIER),
+    "select is accuracy and loss": (GENERATOR, varied(GENERATOR, select="accuracy")),
+    "validation_fraction is 0.2 and 0.05": with_data(
+        GENERATOR, OF_TEXT, replace(OF_TEXT, validation_fraction=0.2)
+    ),
+    "validation_tokens is 200 and 100": with_data(
+        GENERATOR, *(Corpus("c", validation_tokens=number) for number in (100, 200))
+    ),
+    "context is 4 and 8": (OF_CORPUS, varied(OF_CORPUS, {"context": 4})),
+    "labels is {'1': 'no'} and {'1': 'bad'}": with_data(CLASSIFIER, *LABELLED),
+    "bleu_sentences is 10 and 1,000": (TRANSLATOR, replace(TRANSLATOR, bleu_sentences=10)),
+    "lowercase is True and False": (
+        TRANSLATOR,
+        replace(TRANSLATOR, tokenizer=replace(TRANSLATOR.tokenizer, lowercase=True)),
+    ),
+    "the tokenizer is u and t": (BY_LOSS, (BY_LOSS, OTHER_TOKENS)),
+}
+
+
+@pytest.mark.parametrize("told", MEASURED_OTHERWISE)
+def test_what_is_measured_otherwise_is_refused(tmp_path, told):
+    assert refused(tmp_path, *MEASURED_OTHERWISE[told]) == told
 
 
 def test_what_is_to_be_kept_in_mind(tmp_path):
