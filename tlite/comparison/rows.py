@@ -4,14 +4,16 @@ Nothing of a run is executed, and no data is read: config.json, metrics.jsonl an
 it all.
 """
 
+import dataclasses
 import itertools
 import json
 import math
 import os
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,7 +21,7 @@ from jaxtyping import Float, Int
 from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
 from tlite.comparison.statistics import Difference
 from tlite.comparison.study import is_study, read_study
-from tlite.config import from_dict, to_dict
+from tlite.config import from_dict, of_today, to_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.terminal import printable
@@ -140,8 +142,8 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 
 def _read(folder: Path, label: str, failed: str = "") -> Row:
     """A run's config and metrics, of which lines that a kill has cut short are passed over."""
-    content, training, cost = _read_config(folder)
-    validations, rates, diverged = {}, {}, None
+    config = _read_config(folder)
+    training, validations, rates, diverged = config["training"], {}, {}, None
     for line in iterate_metrics(folder / "metrics.jsonl"):
         step, losses = line["step"], _by_member(line, "loss")
         if line["split"] == "validation":
@@ -152,36 +154,38 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
             diverged = step, [seed for seed, loss in seeds if loss is None]
         if rate := line.get("tokens_per_second"):
             rates[step] = float(rate)
-    validations = {step: validations[step] for step in sorted(validations)}
-    last, finished = max([0, *validations, *rates]), ended(training, [*validations.values()])
     if diverged:
         which = ("seed " if len(diverged[1]) == 1 else "seeds ") + ", ".join(map(str, diverged[1]))
         failed = f"the training loss of {which} is not finite at step {diverged[0]:,}"
-    validations = {} if failed else validations
-    regular = [line for step, line in validations.items() if training.is_regular(step)]
-    scores = selection_scores(training, regular)
+    validations = {step: validations[step] for step in sorted(validations)}
+    regular = [step for step in validations if training.is_regular(step) and not failed]
+    scores = selection_scores(training, [validations[step] for step in regular])
     least = min(scores, default=math.inf)
-    best = regular[scores.index(least)]["step"] if least < math.inf else None
-    label = printable(" ".join(label.split()))
-    found = last, finished, validations, best, rates, diverged, failed
-    return Row(label, folder, content, training, *cost, *found)
+    return Row(
+        printable(" ".join(label.split())),
+        folder,
+        **config,
+        step=max([0, *validations, *rates]),
+        finished=ended(training, [*validations.values()]),
+        validations={} if failed else validations,
+        best_step=regular[scores.index(least)] if least < math.inf else None,
+        rates=rates,
+        diverged=diverged,
+        failed=failed,
+    )
 
 
-def _read_config(
-    folder: Path,
-) -> tuple[dict[str, Any], TrainingConfig, tuple[int | None, int, float | None]]:
-    """What config.json says, and what one model costs: its parameters, and the tokens and FLOPs of
-    a step."""
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The fields of a `Row` that config.json decides."""
     if not os.path.isfile(folder / RUN):
         lacks = "has neither config.json nor study.json" if folder.is_dir() else "is no folder"
         raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
     try:
         content = read_config(folder / RUN)
-        experiment = content["experiment"]
-        training = from_dict(TrainingConfig, experiment.get("training"))
+        training = from_dict(TrainingConfig, content["experiment"].get("training"))
+        experiment = with_defaults(Experiment, content["experiment"])
         try:
-            config = from_dict(Experiment, experiment)
-            experiment, sizes = to_dict(config), parameter_sizes(config.model)
+            sizes = parameter_sizes(from_dict(Experiment, experiment).model)
         except UserError:  # it has functions of the user's
             sizes = _saved_sizes(folder)
     except ValueError as error:
@@ -191,9 +195,36 @@ def _read_config(
     tokens = training.batch_size * training.accumulate
     if kind != TRANSLATOR:  # whose batches are counted in tokens
         tokens *= model["context"] * max(experiment.get("sentences", 0), 1)
-    flops = flops_per_token(model, sizes, kind) * tokens if sizes else None
-    cost = sum(sizes.values()) or None, tokens, flops or None
-    return content | {"experiment": experiment}, training, cost
+    return {
+        "content": content | {"experiment": experiment},
+        "training": training,
+        "parameters": sum(sizes.values()) or None,
+        "tokens_per_step": tokens,
+        "flops_per_step": (sizes and flops_per_token(model, sizes, kind) * tokens) or None,
+    }
+
+
+def with_defaults(kind: Any, values: Any) -> Any:
+    """What `to_dict` wrote, with the defaults of fields that there were none of then.
+
+    Raises:
+        ValueError: it says what is gone.
+    """
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    named = values.get("kind") if isinstance(values, dict) else None
+    kind = next((k for k in kinds if getattr(k, "__name__", "") == named), None)
+    if not dataclasses.is_dataclass(kind):  # "function" and "class" are a user's
+        return values
+    result = {"kind": named} | of_today(kind, values)
+    hints, given = get_type_hints(kind), set(result)
+    for field in dataclasses.fields(kind):
+        if field.name in given:
+            result[field.name] = with_defaults(hints[field.name], result[field.name])
+        elif field.default is not field.default_factory:  # there is one
+            known = field.default is not dataclasses.MISSING
+            default = field.default if known else field.default_factory()
+            result[field.name] = to_dict(default) if dataclasses.is_dataclass(default) else default
+    return result
 
 
 def _saved_sizes(folder: Path) -> dict[str, int]:
