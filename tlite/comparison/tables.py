@@ -14,7 +14,6 @@ from rich.cells import cell_len
 
 from tlite.comparison.comparable import ABSENT
 from tlite.comparison.results import Results, decimals
-from tlite.comparison.rows import Measure, Row
 
 SHORT = 16  # letters of a name that a column is headed with
 WIDEST = 48  # letters of a cell, on a terminal and in Markdown
@@ -48,15 +47,11 @@ def field_table(results: Results) -> Table:
 
 def records(results: Results) -> list[dict[str, Any]]:
     """What programs read: all that is known of each row, as names and numbers."""
-    fields = results.fields
-    return [
-        _record(row, results.measure)
-        | {"config": {name: texts[index] for name, texts in fields.items()}}
-        for index, row in enumerate(results.rows)
-    ]
+    return [_record(results, index) for index in range(len(results.rows))]
 
 
-def _record(row: Row, measure: Measure) -> dict[str, Any]:
+def _record(results: Results, index: int) -> dict[str, Any]:
+    row, measure = results.rows[index], results.measure
     found, half = row.difference, row.difference and row.difference.half_width
     of_seeds, of_examples = found.parts if found else (None, None)
     by_seed, (steps, curve) = row.values(measure), row.curve(measure)
@@ -89,6 +84,7 @@ def _record(row: Row, measure: Measure) -> dict[str, Any]:
         "failed": row.diverged and row.diverged[0],
         "values": {str(seed): value for seed, value in by_seed.items()},
         "curve": {"steps": steps.tolist(), "values": curve.tolist()},
+        "config": {name: texts[index] for name, texts in results.fields.items()},
     }
 
 
@@ -208,12 +204,18 @@ def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
     title = f"Compared: {', '.join(labels)}"
     if len(title) > LONGEST:
         title = f"Compared: {len(labels)} runs"
+    figures = (
+        f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,'
+        f'{base64.b64encode(content).decode()}">'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        for caption, content in pictures.values()
+    )
     parts = [f"<h1>{html.escape(title)}</h1>", _list(results.verdicts)]
     sections = {
         "Results": _in_html(result_table(results)),
         "What differs between the configs": _in_html(field_table(results)),
         "Notes": _list(results.notes),
-        "Pictures": "".join(_figure(*picture) for picture in pictures.values()),
+        "Pictures": "".join(figures),
     }
     parts += [f"<h2>{name}</h2>{content}" for name, content in sections.items() if content]
     return (
@@ -235,11 +237,3 @@ def _in_html(table: Table) -> str:
         rows.append("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line))
     body = "</tr><tr>".join(rows)
     return f'<div class="wide"><table><tr>{body}</tr></table></div>' if rows else ""
-
-
-def _figure(caption: str, content: bytes) -> str:
-    words, data = html.escape(caption), base64.b64encode(content).decode()
-    return (
-        f'<figure><img alt="{words}" src="data:image/png;base64,{data}">'
-        f"<figcaption>{words}</figcaption></figure>"
-    )

@@ -47,13 +47,10 @@ class Preparing:
 
     def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
         """The data of an experiment, and what there is to know it again, as JSON holds it."""
-        kind = RECIPES[type(experiment)]
-
-        def read() -> tuple[Any, dict[str, Any]]:
-            data = kind.load_data(experiment)
-            return data, json.loads(json.dumps(kind.fingerprint(data)))
-
-        return self._once((kind, experiment.data), read)
+        kind, about = RECIPES[type(experiment)], experiment.data
+        data = self._once((kind, about), lambda: kind.load_data(experiment))
+        found = self._once((kind.fingerprint, about), lambda: kind.fingerprint(data))
+        return data, json.loads(json.dumps(found))
 
     def __call__(self, experiment: Experiment) -> Prepared:
         """The experiment with what its data decides, however it is trained and called.
