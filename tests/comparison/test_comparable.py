@@ -1,154 +1,221 @@
-"""What is compared, by which measure, and what is refused in one sentence that says why."""
+"""By which measure runs are compared, what is refused or warned of, and how configs differ."""
 
 import dataclasses
+import json
 from dataclasses import replace
 
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, DATA, GENERATOR, TRANSLATOR, fake_run, varied
-from tlite.comparison.comparable import MEASURES, common_measure, warnings
-from tlite.comparison.entries import find_entries
+from tlite.comparison.comparable import (
+    MEASURES,
+    common_measure,
+    differing_fields,
+    shown,
+    warnings,
+)
+from tlite.comparison.rows import read_rows
 from tlite.data import LabelledText, TextFile
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
-from tlite.experiment import Pretraining
+from tlite.experiment import BPE, Pretrained, Pretraining
+from tlite.models import Attention, LogisticConfig
 
 
-def entries(tmp_path, *runs):
-    """Of (experiment, what else is told of its run)."""
-    folders = [
-        fake_run(tmp_path / f"r{index}", experiment, **settings)
-        for index, (experiment, settings) in enumerate(runs)
-    ]
-    return find_entries(folders).entries
+def rows(tmp_path, *runs):
+    """Of experiments, or of (experiment, what else is told of its run)."""
+    pairs = [run if isinstance(run, tuple) else (run, {}) for run in runs]
+    folders = [fake_run(tmp_path / f"r{i}", run, **said) for i, (run, said) in enumerate(pairs)]
+    return read_rows(folders)[0]
 
 
-def refused(tmp_path, *runs):
-    with pytest.raises(UserError) as caught:
-        common_measure(entries(tmp_path, *runs))
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
-@pytest.mark.parametrize("select", ["loss", "accuracy"])
-def test_it_is_what_select_names(tmp_path, select):
-    experiment = varied(GENERATOR, select=select)
-    measure = common_measure(entries(tmp_path, (experiment, {}), (experiment, {})))
-    assert measure is MEASURES[select]
+def fields(tmp_path, *experiments):
+    return differing_fields(rows(tmp_path, *experiments))
 
 
 def test_what_is_better():
-    lower = {name for name, measure in MEASURES.items() if measure.lower}
-    assert lower == {"loss", "bits_per_byte"}
+    assert {name for name, measure in MEASURES.items() if measure.lower} == {
+        "loss", "bits_per_byte"
+    }  # fmt: skip
     assert MEASURES["loss"].better(-0.1)
-    assert not MEASURES["loss"].better(0.1)
-    assert MEASURES["bleu"].better(0.1)
     assert not MEASURES["accuracy"].better(-0.1)
 
 
-def test_generators_with_other_tokens_are_compared_by_bits_per_byte(tmp_path):
-    runs = entries(tmp_path, (GENERATOR, {}), (GENERATOR, {"tokens": "u"}))
-    assert common_measure(runs) is MEASURES["bits_per_byte"]
-    assert "the tokenizers differ" in warnings(runs)[0]
+OTHER_TOKENS = {"tokens": "u"}
+BY_LOSS = varied(TRANSLATOR, select="loss")
 
 
-def test_a_classifiers_tokens_may_differ(tmp_path):
-    runs = entries(tmp_path, (CLASSIFIER, {}), (CLASSIFIER, {"tokens": "u"}))
-    assert common_measure(runs) is MEASURES["accuracy"]
-    assert warnings(runs) == []
+@pytest.mark.parametrize(
+    ("runs", "measure"),
+    [
+        ([GENERATOR, GENERATOR], "loss"),
+        ([varied(GENERATOR, select="accuracy")] * 2, "accuracy"),
+        ([GENERATOR, (GENERATOR, OTHER_TOKENS)], "bits_per_byte"),
+        ([CLASSIFIER, (CLASSIFIER, OTHER_TOKENS)], "accuracy"),
+        ([TRANSLATOR, (TRANSLATOR, OTHER_TOKENS)], "bleu"),
+        ([BY_LOSS, replace(BY_LOSS, bleu_sentences=10)], "loss"),
+        # The same text from elsewhere is the same data.
+        ([GENERATOR, replace(GENERATOR, data=TextFile("a.txt"))], "loss"),
+    ],
+)
+def test_the_measure_is_what_select_names_or_bits_per_byte(tmp_path, runs, measure):
+    assert common_measure(rows(tmp_path, *runs)) is MEASURES[measure]
+
+
+def refused(tmp_path, *runs):
+    with pytest.raises(UserError, match=r"^r1 and r0 are not measured alike, so [^\n]*$") as caught:
+        common_measure(rows(tmp_path, *runs))
+    return str(caught.value).partition("compared: ")[2]
 
 
 def test_other_data_is_refused(tmp_path):
-    told = refused(tmp_path, (GENERATOR, {}), (GENERATOR, {"data": DATA | {"sha256": "e" * 64}}))
-    assert told == (
-        "r1 and r0 have different data, so they can't be compared: "
-        f"sha256 is {'e' * 20}... and {'d' * 20}..."
-    )
-    assert "characters is 7 and 1,000" in refused(
-        tmp_path / "b", (GENERATOR, {}), (GENERATOR, {"data": DATA | {"characters": 7}})
-    )
-    assert "have different data" in refused(
-        tmp_path / "c", (GENERATOR, {}), (GENERATOR, {"data": {"characters": 1000}})
-    )
+    other = GENERATOR, {"data": DATA | {"sha256": "e" * 64}}
+    told = f"sha256 is {'e' * 20}... and {'d' * 20}..."
+    assert refused(tmp_path, GENERATOR, other) == told
+    other = GENERATOR, {"data": {"characters": 1000}}
+    assert refused(tmp_path / "b", GENERATOR, other).startswith("sha256 is None and d")
 
 
-def test_the_same_text_from_elsewhere_is_the_same_data(tmp_path):
-    other = replace(GENERATOR, data=TextFile("a.txt"))
-    assert common_measure(entries(tmp_path, (GENERATOR, {}), (other, {})))
+def with_data(experiment, *sources):
+    return [replace(experiment, data=data) for data in sources]
 
 
-def test_other_validation_parts_are_refused(tmp_path):
-    other = replace(GENERATOR, data=replace(GENERATOR.data, validation_fraction=0.2))
-    told = refused(tmp_path, (GENERATOR, {}), (other, {}))
-    assert "have different validation parts" in told
-    assert told.endswith("validation_fraction is 0.2 and 0.05")
-    corpora = [replace(GENERATOR, data=Corpus("c", validation_tokens=n)) for n in (100, 200)]
-    told = refused(tmp_path / "corpora", *((corpus, {}) for corpus in corpora))
-    assert told.endswith("validation_tokens is 200 and 100")
+OF_TEXT, OF_CORPUS = GENERATOR.data, replace(GENERATOR, data=Corpus("c"))
+LABELLED = [LabelledText(training=("a",), labels={"1": label}) for label in ("bad", "no")]
+MEASURED_OTHERWISE = {
+    "the experiment is ClassifierExperiment and GeneratorExperiment": (GENERATOR, CLASSIFIER),
+    "select is accuracy and loss": (GENERATOR, varied(GENERATOR, select="accuracy")),
+    "validation_fraction is 0.2 and 0.05": with_data(
+        GENERATOR, OF_TEXT, replace(OF_TEXT, validation_fraction=0.2)
+    ),
+    "validation_tokens is 200 and 100": with_data(
+        GENERATOR, *(Corpus("c", validation_tokens=number) for number in (100, 200))
+    ),
+    "context is 4 and 8": (OF_CORPUS, varied(OF_CORPUS, {"context": 4})),
+    "labels is {'1': 'no'} and {'1': 'bad'}": with_data(CLASSIFIER, *LABELLED),
+    "bleu_sentences is 10 and 1,000": (TRANSLATOR, replace(TRANSLATOR, bleu_sentences=10)),
+    "lowercase is True and False": (
+        TRANSLATOR,
+        replace(TRANSLATOR, tokenizer=replace(TRANSLATOR.tokenizer, lowercase=True)),
+    ),
+    "the tokenizer is u and t": (BY_LOSS, (BY_LOSS, OTHER_TOKENS)),
+}
 
 
-def test_other_kinds_are_refused(tmp_path):
-    told = refused(tmp_path, (GENERATOR, {}), (CLASSIFIER, {}))
-    assert "are of different kinds" in told
-    assert "ClassifierExperiment and GeneratorExperiment" in told
+@pytest.mark.parametrize("told", MEASURED_OTHERWISE)
+def test_what_is_measured_otherwise_is_refused(tmp_path, told):
+    assert refused(tmp_path, *MEASURED_OTHERWISE[told]) == told
 
 
-def test_other_measures_are_refused(tmp_path):
-    told = refused(tmp_path, (GENERATOR, {}), (varied(GENERATOR, select="accuracy"), {}))
-    assert told.endswith("select is accuracy and loss")
-
-
-def test_other_classes_are_refused(tmp_path):
-    stars, binary = (
-        replace(CLASSIFIER, data=LabelledText(training=("a",), labels=labels))
-        for labels in ({"1": "bad", "5": "good"}, {"1": "no", "5": "yes"})
-    )
-    assert "have different classes" in refused(tmp_path, (stars, {}), (binary, {}))
-
-
-def test_translations_of_other_parts_or_letters_are_refused(tmp_path):
-    fewer = replace(TRANSLATOR, bleu_sentences=10)
-    assert "bleu_sentences is 10 and 1,000" in refused(tmp_path, (TRANSLATOR, {}), (fewer, {}))
-    lower = replace(TRANSLATOR, tokenizer=replace(TRANSLATOR.tokenizer, lowercase=True))
-    told = refused(tmp_path / "b", (TRANSLATOR, {}), (lower, {}))
-    assert "write different letters" in told
-    assert "lowercase is True and False" in told
-
-
-def test_a_translators_loss_needs_the_same_tokens_and_its_bleu_does_not(tmp_path):
-    by_loss = varied(TRANSLATOR, select="loss")
-    told = refused(tmp_path, (by_loss, {}), (by_loss, {"tokens": "u"}))
-    assert "have losses of different tokens" in told
-    runs = entries(tmp_path / "b", (TRANSLATOR, {}), (TRANSLATOR, {"tokens": "u"}))
-    assert common_measure(runs) is MEASURES["bleu"]
-    shorter = replace(by_loss, bleu_sentences=10)
-    runs = entries(tmp_path / "c", (by_loss, {}), (shorter, {}))
-    assert common_measure(runs) is MEASURES["loss"]
-
-
-def test_another_context_of_a_generator_is_warned_of(tmp_path):
-    runs = entries(tmp_path, (GENERATOR, {}), (varied(GENERATOR, {"context": 4}), {}))
-    assert common_measure(runs)
-    (told,) = warnings(runs)
-    assert "the contexts differ" in told
-
-
-def test_one_pretrained_model_under_several_seeds_is_one_draw(tmp_path):
+def test_what_is_to_be_kept_in_mind(tmp_path):
+    assert warnings(rows(tmp_path, CLASSIFIER, (CLASSIFIER, OTHER_TOKENS))) == []
+    of_generators = GENERATOR, varied(GENERATOR, {"context": 4}), (GENERATOR, OTHER_TOKENS)
+    longer, tokens = warnings(rows(tmp_path / "generators", *of_generators))
+    assert longer.startswith("the contexts differ")
+    assert tokens.startswith("the tokenizers differ")
     first = replace(CLASSIFIER, pretraining=Pretraining())
     none = replace(CLASSIFIER, pretraining=Pretraining(pretraining_steps=0))
-    runs = entries(
-        tmp_path, (CLASSIFIER, {}), (first, {}), (none, {}), (varied(first, seeds=1), {})
-    )
-    assert warnings(runs) == [
+    one_seed = varied(first, seeds=1)
+    assert warnings(rows(tmp_path / "pretrained", CLASSIFIER, first, none, one_seed)) == [
         "what came before training, of pre-trained models say, is not counted",
         "one pre-trained model is under all seeds of r1: what another would do is in no interval",
     ]
 
 
 def test_what_was_made_with_other_sources_is_warned_of(tmp_path):
-    runs = entries(tmp_path, (GENERATOR, {}), (GENERATOR, {}))
-    assert warnings(runs) == []
+    one, other = rows(tmp_path, GENERATOR, GENERATOR)
+    assert warnings([one, other]) == []
     changed = {"jax": "0.11", "commit": "d", "tlite": "2", "tlite/training": "x"}
-    content = runs[1].content | {"made_with": changed}
-    runs[1] = dataclasses.replace(runs[1], content=content)
-    assert warnings(runs) == ["they were not made with the same jax, tlite/training"]
+    other = dataclasses.replace(other, content=other.content | {"made_with": changed})
+    assert warnings([one, other]) == ["they were not made with the same jax, tlite/training"]
+
+
+def test_parts_and_numbers_that_differ(tmp_path):
+    model = {"norm": "rms", "attention": Attention(windows=(4, 0))}
+    other = varied(GENERATOR, model, learning_rate=3e-4, seeds=5)
+    assert fields(tmp_path, GENERATOR, other, GENERATOR) == {
+        "norm.method": ["layer", "rms", "layer"],
+        "attention.windows": ["–", "4, 0", "–"],
+        "learning_rate": ["0.001", "0.0003", "0.001"],
+        "seeds": ["3", "5", "3"],
+    }
+
+
+def test_another_source_of_data_another_tokenizer_and_another_kind_of_model(tmp_path):
+    other = replace(GENERATOR, data=TextFile("a.txt"), tokenizer=BPE(300))
+    found = fields(tmp_path, GENERATOR, other)
+    assert list(found) == ["data", "tokenizer"]
+    assert found["tokenizer"] == ["Characters", "BPE(pieces 300)"]
+    assert found["data"][1].startswith("TextFile(path a.txt, ")
+    logistic = replace(CLASSIFIER, model=LogisticConfig(11, 2))
+    (texts,) = fields(tmp_path / "b", CLASSIFIER, logistic).values()
+    assert texts[1].startswith("LogisticConfig(vocabulary_size 11, ")
+
+
+def test_parts_that_only_some_have(tmp_path):
+    other = replace(CLASSIFIER, pretraining=Pretraining(), name="other")
+    third = replace(other, pretraining=Pretraining(pretraining_dropout=0.3))
+    found = fields(tmp_path, CLASSIFIER, other, third)
+    assert set(found) == {"name", "pretraining"}
+    assert found["pretraining"][0] == "none"
+    assert "pretraining_dropout 0.3" in found["pretraining"][2]
+    assert fields(tmp_path / "b", other, third) == {"pretraining_dropout": ["0.1", "0.3"]}
+
+
+def test_names_that_two_parts_have_are_told_apart(tmp_path):
+    runs = [
+        replace(GENERATOR, data=Corpus(name), pretraining=Pretrained(f"{name}-model"))
+        for name in ("a", "b")
+    ]
+    assert fields(tmp_path, *runs) == {
+        "data.folder": ["a", "b"],
+        "pretraining.folder": ["a-model", "b-model"],
+    }
+
+
+def own(folder, part, kind, name, sha256="0" * 64, **fields):
+    """A run with a part, or its function, of the user's, whose file there is not."""
+    run = fake_run(folder)
+    content = json.loads((run / "config.json").read_text())
+    reference = {"kind": kind, "file": "mine.py", "name": name, "sha256": sha256} | fields
+    model = content["experiment"]["model"]
+    model[part] = reference if kind == "class" else model[part] | {"function": reference}
+    (run / "config.json").write_text(json.dumps(content))
+    return run
+
+
+def test_own_functions_are_told_by_name_and_by_the_file_where_that_has_changed(tmp_path):
+    alibi = "attention", "function", "alibi"
+    plain, a = fake_run(tmp_path / "plain"), own(tmp_path / "a", *alibi)
+    b = own(tmp_path / "b", *alibi, sha256="1" * 64)
+    assert differing_fields(read_rows([plain, a])[0]) == {"attention": ["auto", "alibi of mine.py"]}
+    assert differing_fields(read_rows([a, b])[0]) == {
+        "attention": ["alibi of mine.py (00000000)", "alibi of mine.py (11111111)"]
+    }
+
+
+def test_own_parts_are_told_by_name_and_their_fields_where_these_differ(tmp_path):
+    plain, block = fake_run(tmp_path / "plain"), ("block", "class", "Parallel")
+    a, b, c = (
+        own(tmp_path / name, *block, digest * 64, fields={"pre_norm": pre_norm, "scale": None})
+        for name, digest, pre_norm in (("a", "0", True), ("b", "0", False), ("c", "1", True))
+    )
+
+    def told(*runs):
+        return differing_fields(read_rows(runs)[0])
+
+    name = "Parallel of mine.py(pre_norm yes)"
+    assert told(plain, a)["block"][1] == name
+    assert told(a, b) == {"block.pre_norm": ["yes", "no"]}
+    assert told(a, c) == {"block": [f"{name} (00000000)", f"{name} (11111111)"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(None, "none"), (True, "yes"), (False, "no"), (10_000, "10,000"), (1e-8, "1e-08")],
+        *[("", "–"), ([], "–"), ([1, 2], "1, 2"), ("rms", "rms"), ({"1": "bad"}, "(1 bad)")],
+    ],
+)
+def test_values_as_a_person_would_write_them(value, text):
+    assert shown(value) == text

@@ -6,78 +6,67 @@ import jax
 import numpy as np
 import pytest
 
+from tests.helpers.complaints import complaint
 from tests.helpers.fake_runs import GENERATOR, fake_run, fake_study, varied
 from tlite.comparison import compare
-from tlite.errors import UserError
 
 FINAL = np.array([1.5, 1.6, 1.55])
 WRITTEN = [
     "comparison.csv", "comparison.json", "comparison.md", "curves-flops.png",
     "curves-minutes.png", "curves-steps.png", "curves-tokens.png", "differences.png", "index.html",
 ]  # fmt: skip
+BETTER = "is 0.110 ± 0.025 (over seeds, on these texts) nats better than"
 
 
 @pytest.fixture
 def runs(tmp_path):
-    other = varied(GENERATOR, {"norm": "rms"})
-    return [
-        fake_run(tmp_path / "a", GENERATOR, FINAL),
-        fake_run(tmp_path / "b", other, FINAL - [0.1, 0.11, 0.12]),
-    ]
+    finals = {"a": FINAL, "b": FINAL - [0.1, 0.11, 0.12]}
+    return [fake_run(tmp_path / name, GENERATOR, final) for name, final in finals.items()]
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
+    """With pictures that are not drawn, which takes a second; `test_curves` does it."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-
-@pytest.fixture(autouse=True)
-def quick_pictures(monkeypatch):
-    """To draw them takes a second; `test_curves` does."""
     names = [name for name in WRITTEN if name.endswith(".png")]
     pictures = {name: (f"caption of {name}", b"picture") for name in names}
     monkeypatch.setattr("tlite.comparison.curves.draw", lambda results: pictures)
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def listed(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_everything_is_written_and_a_rerun_replaces_it(runs, tmp_path, capsys):
-    to = tmp_path / "to" / "there"
+def test_everything_is_written_a_rerun_replaces_it_and_runs_are_only_read(runs, tmp_path, capsys):
+    to, before = tmp_path / "to" / "there", [contents(run) for run in runs]
     compare(runs, to)
     told = capsys.readouterr().out
-    assert "b is 0.110 ± 0.025 (over seeds, on these texts) nats better than a, 3 seeds" in told
+    assert f"b {BETTER} a, 3 seeds" in told
     assert f"written into {to}: " in told
     assert listed(to) == WRITTEN
     (to / "mine.txt").write_text("kept")
-    page = (to / "index.html").read_bytes()
+    whole = contents(to)
     (to / "index.html").write_text("old")
     compare(runs, to)
-    assert (to / "index.html").read_bytes() == page
-    assert listed(to) == sorted([*WRITTEN, "mine.txt"])
-    assert (to / "mine.txt").read_text() == "kept"
-
-
-def test_runs_are_only_read(runs, tmp_path):
-    before = {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()}
-    compare(runs, tmp_path / "to")
-    assert before == {p: p.read_bytes() for run in runs for p in run.rglob("*") if p.is_file()}
+    assert contents(to) == whole
+    assert [contents(run) for run in runs] == before
 
 
 def test_runs_have_a_new_folder_each_time_a_study_its_own(runs, tmp_path, capsys):
     compare(runs)
     compare(runs)
     folders = list((tmp_path / "here" / "runs" / "comparison").iterdir())
-    assert len(folders) == 2
-    assert all(listed(folder) == WRITTEN for folder in folders)
+    assert [listed(folder) for folder in folders] == [WRITTEN] * 2
     study = fake_study(tmp_path, {"base": "a", "rms": "b"})
     capsys.readouterr()
     compare([study])
-    told = capsys.readouterr().out
+    assert f"rms {BETTER} base" in capsys.readouterr().out
     assert listed(study / "comparison") == WRITTEN
-    assert "rms is 0.110 ± 0.025 (over seeds, on these texts) nats better than base" in told
     compare([study, runs[1]], tmp_path / "both")
     assert "b is 0.110" in capsys.readouterr().out
 
@@ -91,40 +80,30 @@ def test_other_formats_are_printed_as_they_are_written(runs, tmp_path, capsys, f
     assert told.err.startswith(f"written into {tmp_path / 'to'}: ")
 
 
-def refused(*arguments):
-    with pytest.raises(UserError) as caught:
-        compare(*arguments)
-    assert len(str(caught.value).splitlines()) == 1
-    return str(caught.value)
-
-
 def test_nothing_to_compare_is_told(tmp_path):
-    assert "name the folders" in refused([])
+    assert "name the folders" in complaint(compare, [])
     study = fake_study(tmp_path / "s", {"late": "late"}, failed=["broken"])
-    assert refused([study]) == (
+    assert complaint(compare, [study]) == (
         "there is nothing to compare: late has not begun; broken failed: it was not finite"
     )
 
 
 def test_a_place_that_cannot_be_written_is_told_after_the_table(runs, tmp_path, capsys):
     (tmp_path / "file").touch()
-    told = refused(runs, tmp_path / "file")
-    assert "file" in told
+    assert "file" in complaint(compare, runs, tmp_path / "file")
     assert "b is 0.110" in capsys.readouterr().out
 
 
 def test_a_write_that_fails_leaves_what_was_there(runs, tmp_path, monkeypatch):
-    to = tmp_path / "to"
-    compare(runs, to)
-    before = {p.name: p.read_bytes() for p in to.iterdir()}
-
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
-    assert "No space left on device" in refused(runs, to)
-    monkeypatch.undo()
-    assert before == {p.name: p.read_bytes() for p in to.iterdir()}
+    to = tmp_path / "to"
+    compare(runs, to)
+    before = {path: path.read_bytes() for path in to.glob("[!.]*")}
+    monkeypatch.setattr("os.fsync", full)
+    assert "No space left on device" in complaint(compare, runs, to)
+    assert before == {path: path.read_bytes() for path in to.glob("[!.]*")}
 
 
 def test_nothing_is_compiled(tmp_path, caplog):

@@ -6,89 +6,69 @@ import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
-from tlite.comparison.entries import find_entries
 from tlite.comparison.results import decimals, find_results, with_error
 from tlite.comparison.tables import result_table
 from tlite.training.examples import save_examples
 
-FIVE = varied(GENERATOR, seeds=5)
+FIVE, ONE = varied(GENERATOR, seeds=5), varied(GENERATOR, seeds=1)
+LATER, OF_TEXTS = varied(FIVE, seed=10, seeds=3), varied(CLASSIFIER, seeds=5)
 BASE = np.array([1.50, 1.60, 1.55, 1.58, 1.52])
 NOISE = np.array([0.01, -0.01, 0.02, -0.02, 0.0])
 
 
 def results(tmp_path, *runs):
     """Of (name, experiment, final values)."""
-    folders = [fake_run(tmp_path / name, experiment, final) for name, experiment, final in runs]
-    return find_results(find_entries(folders))
+    return find_results([fake_run(tmp_path / name, *run) for name, *run in runs])
 
 
-def verdict(tmp_path, experiment, reference, run, other=None):
-    runs = ("a", experiment, reference), ("b", other or experiment, run)
-    return results(tmp_path, *runs).verdicts[0]
+OF_BASE = {
+    "b is 0.0300 ± 0.0020 (over seeds, on these texts) nats better than a, 5 seeds": (
+        BASE - 0.03 + 0.1 * NOISE
+    ),
+    "b is 0.050 ± 0.020 (over seeds, on these texts) nats worse than a, 5 seeds": (
+        BASE + 0.05 + NOISE
+    ),
+    "b and a: no difference that 5 seeds can show (0.005 ± 0.020 (over seeds, on these texts) nats "
+    "better); about 81 would show 0.005": BASE - 0.005 + NOISE,
+    "b and a: no difference ...; more than 1,000 would show 0.00003": BASE - 0.00003 + NOISE,
+    "b and a: the same numbers, 5 seeds": BASE,
+    # An interval without a width is no proof.
+    "b is 0.1000 nats worse than a with each of 5 seeds: no interval": BASE + 0.1,
+    "b and a: no difference that 5 seeds can show (0...)": BASE + NOISE,
+}
+OTHERS = {
+    # Of accuracy more is better, and it is told in points.
+    "b is 5.0 ± 2.0 (over seeds, on these texts) points better than a, 5 seeds": (
+        (OF_TEXTS, BASE - 1),
+        (OF_TEXTS, BASE - 0.95 + NOISE),
+    ),
+    "b and a: the same numbers, 1 seed": ((ONE, [1.0]), (ONE, [1.0])),
+    "b is 0.1000 nats better than a with the one seed that both have: two seeds of each are needed "
+    "for an interval": ((ONE, [1.5]), (ONE, [1.4])),
+    "b is ... than a with other seeds: ...": ((ONE, [1.5]), (varied(ONE, seed=3), [1.4])),
+    "b is 0.200 ± 0.0... worse than a, 3 and 5 seeds; not of the same seeds: Welch's interval": (
+        (FIVE, BASE),
+        (LATER, BASE[:3] + 0.2),
+    ),
+    "b and a: no difference that 3 and 5 seeds can show ...; not of the same seeds: Welch's "
+    "interval": ((FIVE, BASE), (LATER, BASE[:3] + 0.01)),
+}
+SENTENCES = {said: ((FIVE, BASE), (FIVE, final)) for said, final in OF_BASE.items()} | OTHERS
 
 
-def test_a_better_run(tmp_path):
-    told = verdict(tmp_path, FIVE, BASE, BASE - 0.03 + 0.1 * NOISE)
-    assert told == "b is 0.0300 ± 0.0020 (over seeds, on these texts) nats better than a, 5 seeds"
-
-
-def test_a_worse_run(tmp_path):
-    told = verdict(tmp_path, FIVE, BASE, BASE + 0.05 + NOISE)
-    assert told == "b is 0.050 ± 0.020 (over seeds, on these texts) nats worse than a, 5 seeds"
-
-
-def test_no_difference(tmp_path):
-    told = verdict(tmp_path, FIVE, BASE, BASE - 0.005 + NOISE)
-    assert told == (
-        "b and a: no difference that 5 seeds can show (0.005 ± 0.020 (over seeds, on these texts) "
-        "nats better); about 81 would show 0.005"
-    )
-
-
-def test_no_difference_however_many(tmp_path):
-    told = verdict(tmp_path, FIVE, BASE, BASE - 0.00003 + NOISE)
-    assert told.endswith("more than 1,000 would show 0.00003")
-
-
-def test_equal_runs_have_the_same_numbers(tmp_path):
-    assert verdict(tmp_path, FIVE, BASE, BASE) == "b and a: the same numbers, 5 seeds"
-    one = varied(GENERATOR, seeds=1)
-    assert verdict(tmp_path / "one", one, [1.0], [1.0]) == "b and a: the same numbers, 1 seed"
-
-
-def test_more_is_better_of_accuracy_and_it_is_told_in_points(tmp_path):
-    experiment = varied(CLASSIFIER, seeds=5)
-    told = verdict(tmp_path, experiment, BASE - 1, BASE - 0.95 + NOISE)
-    assert told == "b is 5.0 ± 2.0 (over seeds, on these texts) points better than a, 5 seeds"
-
-
-def test_other_seeds_are_compared_by_welch(tmp_path):
-    later = varied(FIVE, seed=10, seeds=3)
-    told = verdict(tmp_path, FIVE, BASE, BASE[:3] + 0.2, later)
-    assert told.startswith("b is 0.200 ± 0.0")
-    assert told.endswith("worse than a, 3 and 5 seeds; not of the same seeds: Welch's interval")
-    told = verdict(tmp_path / "near", FIVE, BASE, BASE[:3] + 0.01, later)
-    assert told.startswith("b and a: no difference that 3 and 5 seeds can show")
-    assert "Welch's interval" in told
-
-
-def test_one_seed_wants_two(tmp_path):
-    one = varied(GENERATOR, seeds=1)
-    told = verdict(tmp_path, one, [1.5], [1.4])
-    assert told == (
-        "b is 0.1000 nats better than a with the one seed that both have: "
-        "two seeds of each are needed for an interval"
-    )
-    told = verdict(tmp_path / "b", one, [1.5], [1.4], varied(one, seed=3))
-    assert "better than a with other seeds" in told
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence(tmp_path, sentence):
+    reference, run = SENTENCES[sentence]
+    (told,) = results(tmp_path, ("a", *reference), ("b", *run)).verdicts
+    assert re.fullmatch(re.escape(sentence).replace(r"\.\.\.", ".*"), told)
 
 
 def test_only_the_seeds_of_both_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
     found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
     assert found.verdicts[0].endswith("3 seeds")
-    assert found.rows[0].mean == pytest.approx(BASE.mean())
     assert found.rows[1].difference.mean == pytest.approx(0.1 + NOISE[:3].mean())
+    assert result_table(found)[1][1] == "1.550 ± 0.041"
 
 
 def test_of_several_holms_correction_decides(tmp_path):
@@ -110,24 +90,24 @@ def test_of_several_holms_correction_decides(tmp_path):
     assert "p (Holm)" not in result_table(alone)[0]
 
 
-def of_examples(tmp_path, experiment, own, runs=2, seeds=5, examples=400, by=0.0, later=0):
-    """Results of runs that find the same texts hard, each `own` more."""
-    rng = np.random.default_rng(0)
-    hard, folders = rng.standard_normal(examples), []
-    for index in range(runs):
-        of_text = hard + own * rng.standard_normal(examples) + by * index
-        of_all = 3 + of_text + 0.01 * rng.standard_normal((seeds, examples))
+def of_examples(tmp_path, experiment, own, seeds=5, by=0.0, later=0):
+    """The difference of two runs that find the same 400 texts hard, each `own` more, and the
+    sentence on it."""
+    rng, folders = np.random.default_rng(0), []
+    hard = rng.standard_normal(400)
+    for index, name in enumerate("ab"):
+        of_text = hard + own * rng.standard_normal(400) + by * index
+        of_all = 3 + of_text + 0.01 * rng.standard_normal((seeds, 400))
         of_all += 0.005 * rng.standard_normal((seeds, 1))
         one = varied(experiment, seeds=seeds, seed=later * index)
-        folders.append(fake_run(tmp_path / "ab"[index], one, examples=of_all))
-    return find_results(find_entries(folders))
+        folders.append(fake_run(tmp_path / name, one, examples=of_all))
+    found = find_results(folders)
+    return found.rows[1].difference, found.verdicts[0]
 
 
 def test_intervals_are_for_new_texts_where_each_is_known(tmp_path):
-    found = of_examples(tmp_path, CLASSIFIER, 0.5, by=0.3)
-    whole, parts = found.rows[1].difference.half_width, found.rows[1].difference.parts
-    assert parts[0] < parts[1] < whole
-    told = found.verdicts[0]
+    found, told = of_examples(tmp_path, CLASSIFIER, 0.5, by=0.3)
+    assert found.parts[0] < found.parts[1] < found.half_width
     assert re.fullmatch(
         r"b is 30\.\d ± 7\.\d \(seeds 0\.\d+, texts 6\.\d\) points better than a, "
         r"5 seeds, 400 texts",
@@ -137,51 +117,47 @@ def test_intervals_are_for_new_texts_where_each_is_known(tmp_path):
 
 def test_no_difference_on_new_texts_and_how_many_would_show_it(tmp_path):
     """What five seeds show on these texts other texts need not."""
-    found = of_examples(tmp_path, CLASSIFIER, 0.5, by=0.04)
-    seeds, texts = found.rows[1].difference.parts
-    assert seeds < abs(found.rows[1].difference.mean) < texts
-    assert found.verdicts[0].startswith("b and a: no difference that 5 seeds, 400 texts can show (")
-    assert re.search(r"; about \d,\d{3} texts would show \d", found.verdicts[0])
+    found, told = of_examples(tmp_path, CLASSIFIER, 0.5, by=0.04)
+    assert found.parts[0] < abs(found.mean) < found.parts[1]
+    assert told.startswith("b and a: no difference that 5 seeds, 400 texts can show (")
+    assert re.search(r"; about \d,\d{3} texts would show \d", told)
 
 
 def test_windows_of_a_text_are_told_in_blocks(tmp_path):
-    found = of_examples(tmp_path, GENERATOR, 0.1, by=0.5, later=20)
+    _, told = of_examples(tmp_path, GENERATOR, 0.1, by=0.5, later=20)
     assert re.search(
         r"\(seeds 0\.\d+, text 0\.\d+\) nats worse than a, 5 and 5 seeds, 20 blocks of 20 windows; "
         "not of the same seeds: Welch's interval$",
-        found.verdicts[0],
+        told,
     )
 
 
 def test_of_one_seed_texts_are_told_and_seeds_are_not_known(tmp_path):
-    found = of_examples(tmp_path, CLASSIFIER, 0.5, seeds=1, by=0.3)
-    assert found.rows[1].difference.half_width is None
+    found, told = of_examples(tmp_path, CLASSIFIER, 0.5, seeds=1, by=0.3)
+    assert found.half_width is None
     assert re.search(
         r"with the one seed that both have: two seeds of each are needed for an interval "
         r"\(on new texts ± 7\.\d, with these seeds\)$",
-        found.verdicts[0],
+        told,
     )
 
 
-@pytest.mark.parametrize("why", ["other step", "other seeds", "damaged", "other examples"])
-def test_examples_of_something_else_are_not_taken(tmp_path, why):
-    experiment = varied(CLASSIFIER, seeds=2)
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize(("number", "step"), [(50, 30), (60, 40), (0, 0)])
+def test_examples_of_something_else_are_not_taken(tmp_path, number, step):
+    """Of another step, or others; or of a damaged file."""
+    experiment, rng = varied(CLASSIFIER, seeds=2), np.random.default_rng(0)
     runs = [
         fake_run(tmp_path / name, experiment, examples=rng.random((2, 50))) for name in ("a", "b")
     ]
-    found = find_results(find_entries(runs)).rows[1].difference
+    found = find_results(runs).rows[1].difference
     assert found.examples == 50
-    sums = {"accuracy": rng.random((2, 50)), "count": np.ones((2, 50))}
-    if why == "damaged":
+    if number:
+        sums = {"accuracy": rng.random((2, number)), "count": np.ones((2, number))}
+        save_examples(runs[1], step, sums)
+    else:
         content = (runs[1] / "examples.npz").read_bytes()
         (runs[1] / "examples.npz").write_bytes(content[:900] + b"?" * 20 + content[920:])
-    else:
-        number = 60 if why == "other examples" else 50
-        members = 3 if why == "other seeds" else 2
-        sums = {"accuracy": rng.random((members, number)), "count": np.ones((members, number))}
-        save_examples(runs[1], 30 if why == "other step" else 40, sums)
-    again = find_results(find_entries(runs))
+    again = find_results(runs)
     assert again.rows[1].difference.examples == 0
     assert "over seeds, on these texts" in again.verdicts[0]
     assert again.rows[1].difference.mean == found.mean
@@ -194,34 +170,19 @@ def test_one_run_alone_is_told_without_a_comparison(tmp_path):
 
 
 def test_runs_on_their_way_are_told(tmp_path):
-    folders = [
-        fake_run(tmp_path / "a", FIVE, BASE),
-        fake_run(tmp_path / "b", FIVE, BASE, until=25),
-        fake_run(tmp_path / "c", FIVE, BASE, until=5),
-    ]
-    found = find_results(find_entries(folders))
+    stops = {"a": None, "b": 25, "c": 5}
+    folders = [fake_run(tmp_path / name, FIVE, BASE, until=step) for name, step in stops.items()]
+    found = find_results(folders)
     assert found.notes == [
         "b is at step 25 of 40",
         "c is at step 5 of 40, and has no validation yet",
     ]
     assert found.verdicts[0].startswith("b is ")
     assert found.verdicts[1] == "c and a can't be compared yet: c has no value"
-    assert find_results(find_entries(folders[::-1])).verdicts == [
+    assert find_results(folders[::-1]).verdicts == [
         "b and c can't be compared yet: c has no value",
         "a and c can't be compared yet: c has no value",
     ]
-
-
-def test_an_interval_without_a_width_is_no_proof(tmp_path):
-    moved = np.array([0.01, -0.01, 0.02, -0.02, 0.0])
-    folders = [
-        fake_run(tmp_path / name, FIVE, BASE + by)
-        for name, by in {"a": 0.0, "all": 0.1, "none": moved}.items()
-    ]
-    by_same, on_average = find_results(find_entries(folders)).verdicts
-    assert by_same == "all is 0.1000 nats worse than a with each of 5 seeds: no interval"
-    assert on_average.startswith("none and a: no difference that 5 seeds can show (0")
-    assert "would show" not in on_average
 
 
 def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
@@ -233,7 +194,7 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
     fake_run(study / "large", FIVE, BASE - 0.1)
     variants = {"base": "base", "high": "high", "large": "large"}
     fake_study(study, variants, ["higher"], {"large": "no memory"})
-    found = find_results(find_entries([study]))
+    found = find_results([study])
     assert found.notes == [
         "higher failed: it was not finite",
         "high has failed: the training loss of seed 3 is not finite at step 1",
@@ -244,11 +205,11 @@ def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
         "large is worse than base: it has failed",
     ]
     assert [row[1] for row in result_table(found)[2:]] == ["failed", "failed"]
-    turned = find_results(find_entries([study / "high", study / "base", study / "large"]))
+    turned = find_results([study / "high", study / "base", study / "large"])
     assert turned.verdicts[0] == found.verdicts[0]
     assert turned.verdicts[1].startswith("large is 0.1000 nats better than base")
-    both = find_results(find_entries([study / "high", study / "high"]))
-    assert both.verdicts == ["high (2) and high have both failed"]
+    both = find_results([study / "high", study / "high"])
+    assert both.verdicts == ["high and high have both failed"]
 
 
 def test_a_measure_that_a_run_lacks_is_told(tmp_path):
@@ -256,16 +217,15 @@ def test_a_measure_that_a_run_lacks_is_told(tmp_path):
         fake_run(tmp_path / "a", FIVE, BASE, others=["bits_per_byte"]),
         fake_run(tmp_path / "b", FIVE, BASE, tokens="u"),
     ]
-    found = find_results(find_entries(runs))
+    found = find_results(runs)
     assert "b has no bits per byte in its validations" in found.notes
-    assert found.rows[0].mean == pytest.approx(BASE.mean())
+    assert [*found.rows[0].values(found.measure).values()] == pytest.approx(BASE)
 
 
 @pytest.mark.parametrize(
     ("value", "error", "texts"),
     [
         (0.01234, 0.00456, ("0.0123", "0.0046")),
-        (12.34, 4.56, ("12.3", "4.6")),
         (123.4, 45.6, ("123", "46")),
         (0.5, None, ("0.5000", "")),
         (0.5, 0.0, ("0.5000", "0.0000")),
@@ -274,8 +234,4 @@ def test_a_measure_that_a_run_lacks_is_told(tmp_path):
 )
 def test_numbers_have_two_digits_of_their_error(value, error, texts):
     assert with_error(value, error) == texts
-
-
-def test_a_column_has_the_decimals_of_the_middle_error():
-    assert decimals([None, 0.5, 0.05, 0.005]) == 3
-    assert decimals([]) == 4
+    assert decimals([None, 0.5, 0.05, 0.005]) == 3  # of the middle one

@@ -1,27 +1,129 @@
-"""What is read of a run: the measure by seed at the best step, how far it is, what has failed."""
+"""What is read of folders: which models and seeds, how far they are, what they cost, what fails."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-from tests.helpers.fake_runs import GENERATOR, RATE, fake_run, varied
+from tests.helpers.complaints import complaint
+from tests.helpers.fake_runs import (
+    CLASSIFIER,
+    GENERATOR,
+    RATE,
+    TRANSLATOR,
+    fake_run,
+    fake_study,
+    varied,
+)
 from tlite.comparison.comparable import MEASURES
-from tlite.comparison.entries import find_entries
-from tlite.comparison.rows import read_row
+from tlite.comparison.flops import flops_of_generator
+from tlite.comparison.rows import read_rows
+from tlite.config import to_dict
+from tlite.models import (
+    Attention,
+    Head,
+    LogisticConfig,
+    Pool,
+    Rotary,
+    TranslatorHead,
+    Wide,
+    make_model,
+)
+from tlite.models.parameters import by_name
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import summarise
 
+D, F, T, V = 8, 32, 8, 11
+BLOCK = 4 * D * D + D + 2 * D * F + F + D + 4 * D  # without biases of queries, keys and values
+LOSS = MEASURES["loss"]
 
-def row_of(folder, measure="loss"):
-    (entry,) = find_entries([folder]).entries
-    return read_row(entry, MEASURES[measure])
+
+def read(*folders):
+    return read_rows(folders)[0]
+
+
+def change_config(run, **fields):
+    """Other fields of the experiment in config.json."""
+    content = json.loads((run / "config.json").read_text())
+    content["experiment"] |= fields
+    (run / "config.json").write_text(json.dumps(content))
+    return run
+
+
+# Which models they are
+
+
+def test_a_study_stands_for_its_variants(tmp_path):
+    study = tmp_path / "study"
+    for run in ("base", "rms"):
+        fake_run(study / run)
+    variants = {"layer": "base", "rms norm": "rms", "later": "later"}
+    rows, missing = read_rows([fake_study(study, variants, failed=["broken"])])
+    assert [(r.label, r.folder.name) for r in rows] == [("layer", "base"), ("rms norm", "rms")]
+    assert missing == ["later has not begun", "broken failed: it was not finite"]
+    rows, missing = read_rows([study, fake_run(tmp_path / "run")])
+    assert [row.label for row in rows] == ["study/layer", "study/rms norm", "run"]
+    assert missing[0] == "study/later has not begun"
+
+
+def test_labels_are_short_tell_folders_apart_and_steer_no_terminal(tmp_path, monkeypatch):
+    runs = [fake_run(tmp_path / name) for name in ("a/run", "b/run", "a/other", "a\nb \x1b[31m<i>")]
+    assert [r.label for r in read(*runs[:2])] == ["a/run", "b/run"]
+    assert [r.label for r in read(runs[0], runs[2])] == ["run", "other"]
+    assert [r.label for r in read(runs[0], runs[0])] == ["run", "run"]
+    assert read(runs[3])[0].label == "a b ␛[31m<i>"
+    monkeypatch.chdir(runs[0])
+    assert read(Path("."))[0].label == "run"
+
+
+def as_json(experiment):
+    return json.loads(json.dumps(to_dict(experiment)))
+
+
+def test_a_run_of_an_earlier_version_is_one_of_today(tmp_path):
+    """Version 0.2.0 had a model's numbers side by side; a function of a user's is not run."""
+    own = {"kind": "function", "file": "gone.py", "name": "mine", "sha256": "0" * 64}
+    sizes = {"vocabulary_size": 11, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
+    model = {"kind": "GeneratorConfig", **sizes, "attention": "exact", "feed_forward": own}
+    model |= {"norm": "rms", "norm_first": True, "positions": "rotary", "rotary_base": 500.0}
+    training = to_dict(GENERATOR.training) | {"learning_rates": [], "varied": []}
+    run = change_config(fake_run(tmp_path / "r"), model=model, training=training)
+    model = {"norm": "rms", "block": "pre_norm", "positions": Rotary(500.0), "attention": "exact"}
+    expected, found = as_json(varied(GENERATOR, model)), read(run)[0].experiment
+    assert found["model"].pop("feed_forward")["function"] == own
+    del expected["model"]["feed_forward"]
+    assert found == expected
+    change_config(run, training=training | {"learning_rates": [0.1, 0.2]})
+    assert "tlite 0.2.0 opens it" in complaint(read, run)
+
+
+def test_what_is_no_run_is_told(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    assert complaint(read, file) == f"{file} is no folder: name folders of runs or of studies"
+    assert "is no folder" in complaint(read, tmp_path / "nowhere")
+    assert "has neither config.json nor study.json" in complaint(read, tmp_path)
+    for content in ('{"model_type": "gpt2"}', '{"experiment": '):
+        (tmp_path / "config.json").write_text(content)
+        assert complaint(read, tmp_path).startswith(f"{tmp_path} can't be compared: ")
+    run, training = fake_run(tmp_path / "run"), to_dict(GENERATOR.training)
+    assert "steps" in complaint(read, change_config(run, training=training | {"steps": "many"}))
+    assert "TrainingConfig" in complaint(read, change_config(run, training=None))
+    (tmp_path / "study.json").write_text("{")
+    assert "study.json: it is not what a study writes" in complaint(read, tmp_path)
+
+
+# How they have gone
 
 
 def write(folder, *lines):
-    """Lines in place of the run's own."""
+    """Lines in place of the run's own, and what is read of them."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text)
-    return folder
+    return read(folder)[0]
 
 
 def validation(step, *losses, **others):
@@ -35,130 +137,149 @@ def training(step, *losses, rate=RATE):
 
 
 def test_a_finished_run(tmp_path):
-    row = row_of(fake_run(tmp_path / "r", final=[1.0, 2.0, 3.0]))
-    assert (row.step, row.finished, row.best_step) == (40, True, 40)
-    assert row.values == {0: 1.0, 1: 2.0, 2: 3.0}
-    steps, values = row.curve
+    (row,) = read(fake_run(tmp_path / "r", varied(GENERATOR, seed=5), final=[1.0, 2.0, 3.0]))
+    assert (row.step, row.finished, row.best_step, row.diverged) == (40, True, 40, None)
+    assert row.values(LOSS) == {5: 1.0, 6: 2.0, 7: 3.0}
+    steps, values = row.curve(LOSS)
     assert steps.tolist() == [10, 20, 30, 40]
     np.testing.assert_allclose(values[1], np.array([1.0, 2.0, 3.0]) * 1.25)
-    assert row.tokens_per_second == RATE
-    assert row.diverged is None
 
 
-def test_a_run_that_is_on_its_way(tmp_path):
-    row = row_of(fake_run(tmp_path / "r", until=25))
-    assert (row.step, row.finished, row.best_step) == (25, False, 20)
+@pytest.mark.parametrize(("until", "best"), [(25, 20), (5, None), (0, None)])
+def test_a_run_that_is_on_its_way(tmp_path, until, best):
+    folder = fake_run(tmp_path / "r", until=until)
+    (row,) = read(folder)
+    assert (row.step, row.finished, row.best_step) == (until, False, best)
+    assert bool(row.values(LOSS)) == (best is not None)
+    assert len(row.minutes) == until
+    (folder / "metrics.jsonl").unlink()
+    assert read(folder)[0].step == 0
 
 
-def test_a_run_without_a_validation(tmp_path):
-    row = row_of(fake_run(tmp_path / "r", until=5))
-    assert (row.step, row.finished, row.best_step, row.values) == (5, False, None, {})
-
-
-def test_a_run_that_has_not_begun(tmp_path):
-    folder = fake_run(tmp_path / "r", until=0)
-    for _ in range(2):
-        row = row_of(folder)
-        assert (row.step, row.values, row.tokens_per_second) == (0, {}, None)
-        assert len(row.minutes) == 0
-        (folder / "metrics.jsonl").unlink(missing_ok=True)
-
-
-def test_patience_ends_a_run(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, patience=2, steps=100))
-    write(folder, *(validation(10 * i, loss) for i, loss in enumerate([3, 1, 2], 1)))
-    assert not row_of(folder).finished
-    write(folder, *(validation(10 * i, loss) for i, loss in enumerate([3, 1, 2, 2], 1)))
-    row = row_of(folder)
-    assert (row.finished, row.best_step) == (True, 20)
-
-
-def test_the_best_step_is_by_the_mean_over_models(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
-    write(folder, validation(10, 1.0, 5.0), validation(20, 2.0, 3.0), validation(30, 3.0, 2.0))
-    row = row_of(folder)
-    assert row.best_step == 20  # the first of two that are as good
-    assert row.values == {0: 2.0, 1: 3.0}
-
-
-def test_validations_of_an_interruption_are_not_the_best(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, steps=35))
-    write(folder, validation(10, 3.0), validation(17, 1.0), validation(20, 2.0))
-    assert row_of(folder).best_step == 20
-    write(folder, validation(10, 3.0), validation(17, 1.0), validation(35, 2.5))
-    assert row_of(folder).best_step == 35
+@pytest.mark.parametrize(
+    ("lines", "best"),
+    [
+        # By the mean over models, the first of two that are as good.
+        ([(10, 1.0, 5.0), (20, 2.0, 3.0), (30, 3.0, 2.0)], 20),
+        # Not that of an interruption, but that of the last step.
+        ([(10, 3.0, 3.0), (17, 1.0, 1.0), (20, 2.0, 2.0)], 20),
+        ([(10, 3.0, 3.0), (17, 1.0, 1.0), (35, 2.5, 2.5)], 35),
+        ([(10, 1.0, np.nan), (20, 4.0, 2.0)], 20),
+        ([(10, 2.0, 2.0), (10, 1.0, 1.0)], 10),
+    ],
+)
+def test_the_best_step_is_that_of_the_best_checkpoint(tmp_path, lines, best):
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
+    row = write(folder, *(validation(*line) for line in lines))
+    assert row.best_step == best
+    of_step = {step: losses for step, *losses in lines}
+    assert row.values(LOSS) == dict(enumerate(of_step[best]))
 
 
 def test_what_select_names_chooses_and_more_of_it_is_better(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1, select="accuracy"))
-    write(folder, validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4]))
-    row = row_of(folder, "accuracy")
-    assert (row.best_step, row.values) == (20, {0: 40.0})
-    assert row_of(folder, "loss").values == {0: 2.0}
+    lines = validation(10, 1.0, accuracy=[0.3]), validation(20, 2.0, accuracy=[0.4])
+    row = write(folder, *lines)
+    assert (row.best_step, row.values(MEASURES["accuracy"])) == (20, {0: 40.0})
+    assert row.values(LOSS) == {0: 2.0}
 
 
 def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
-    nan = float("nan")
-    write(folder, validation(10, 5.0, 1.0), training(11, 5.0, nan), training(12, nan, nan))
-    row = row_of(folder)
-    assert (row.diverged, row.values, row.best_step) == ((11, [1]), {}, None)
+    folder, nan = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2)), float("nan")
+    row = write(folder, validation(10, 5.0, 1.0), training(11, 5.0, nan), training(12, nan, nan))
+    assert (row.diverged, row.values(LOSS), row.best_step) == ((11, [1]), {}, None)
     assert row.failed == "the training loss of seed 1 is not finite at step 11"
-    assert len(row.curve[0]) == 0
-
-
-def test_a_validation_that_is_not_finite_is_passed_over(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
-    write(folder, validation(10, 1.0, float("nan")), validation(20, 4.0, 2.0))
-    row = row_of(folder)
-    assert (row.diverged, row.values) == (None, {0: 4.0, 1: 2.0})
+    assert len(row.curve(LOSS)[0]) == 0
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "",
-        '{"step": 20, "split": "valid',
-        "[1]",
+        *["", "[1]", "\0\0\0", '{"step": 20, "split": "valid'],
         '{"step": 20, "split": "validation"}',
-        '{"step": 20, "split": "validation", "loss": 0.1}',
-        '{"step": 20, "split": "validation", "loss": 0.1, "loss_members": [0.1]}',
-        '{"step": 20, "split": "validation", "loss": 0.1, "loss_members": 0.1}',
-        '{"step": 20, "split": "validation", "loss": 0.1, "loss_members": ["a", "b"]}',
-        '{"step": "20", "split": "validation", "loss": 0.1, "loss_members": [0.1, 0.1]}',
+        '{"step": 20, "split": "validation", "loss": null}',
         '{"step": 20, "split": "test", "loss": 0.1, "loss_members": [0.1, 0.1]}',
-        '{"step": 20, "split": "validation", "loss": NaN, "loss_members": [NaN, Infinity]}',
         '{"step": 20, "split": "validation", "accuracy": 0.1, "accuracy_members": [0.1, 0.1]}',
-        "\0\0\0",
     ],
 )
 def test_cut_and_foreign_lines_are_passed_over(tmp_path, line):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
-    write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
-    row = row_of(folder)
-    assert (row.best_step, row.values) == (10, {0: 1.0, 1: 2.0})
-    assert row.diverged is None
-
-
-def test_foreign_means_are_not_believed(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2))
-    write(folder, validation(10, 1.0, 2.0) | {"loss": None}, validation(20, 3.0, 4.0))
-    assert row_of(folder).best_step == 10
+    row = write(folder, line, validation(10, 1.0, 2.0), line, training(11, 1.0, 2.0))
+    assert (row.best_step, row.values(LOSS), row.diverged) == (10, {0: 1.0, 1: 2.0}, None)
 
 
 def test_minutes_are_of_all_seeds(tmp_path):
     folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=3))
-    write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
-    row = row_of(folder)
-    assert row.tokens_per_second == 45
-    of_step = row.cost.tokens_per_step * 3 / 60  # minutes at a token a second
+    row = write(folder, training(1, 1, 1, 1, rate=60), training(2, 1, 1, 1, rate=30))
+    of_step = row.tokens_per_step * 3 / 60  # minutes at a token a second
     np.testing.assert_allclose(row.minutes, [of_step / 60, of_step / 20])
 
 
-def test_steps_that_come_twice_count_once(tmp_path):
-    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=1))
-    lines = [training(step, 1.0) for step in (1, 2, 2, 1, 3)]
-    write(folder, *lines, validation(10, 2.0), validation(10, 1.0))
-    row = row_of(folder)
-    assert row.trained.tolist() == [1, 2, 3]
-    assert row.values == {0: 1.0}
+# What they cost
+
+
+def cost(tmp_path, experiment):
+    """Parameters, and tokens and FLOPs of a step; the parameters are those that a model has."""
+    (row,) = read(fake_run(tmp_path / "r", experiment, until=0))
+    shapes = jax.eval_shape(lambda: make_model(experiment.model, rng=jax.random.key(0)))
+    assert row.parameters == sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return row.parameters, row.tokens_per_step, row.flops_per_step
+
+
+def test_a_generator_costs_what_the_plan_says(tmp_path):
+    parts = {"positions": "relative", "attention": Attention(head_width=6), "head": Head(tied=True)}
+    experiment = varied(GENERATOR, parts, accumulate=3)
+    _, tokens, flops = cost(tmp_path, experiment)
+    assert tokens == 3 * 4 * T
+    assert flops == tokens * flops_of_generator(experiment.model)
+
+
+def test_a_classifiers_head_is_computed_once_a_text_and_each_sentence(tmp_path):
+    experiment = varied(CLASSIFIER, {"pool": Pool("mean")})
+    _, tokens, flops = cost(tmp_path, experiment)
+    by_token = BLOCK + 12 / 6 * D * T  # one block; attention's products beside its weights'
+    by_text = 2 * D + 2
+    assert tokens == 4 * T
+    assert flops == pytest.approx(6 * 4 * (T * by_token + by_text))
+    of_parts = cost(tmp_path / "sentences", replace(experiment, sentences=5))
+    assert of_parts[1:] == (5 * tokens, 5 * flops)
+
+
+def test_words_that_are_looked_up_are_not_counted(tmp_path):
+    def wide(**sizes):
+        return cost(tmp_path / str(sizes), varied(CLASSIFIER, {"wide": Wide(**sizes)}))
+
+    parameters, _, flops = wide()
+    assert wide(bigrams=100)[::2] == (parameters + 2 * (V + 100) + 2, flops)
+    assert wide(word_rows=50, character_rows=70)[2] == flops
+    logistic = replace(CLASSIFIER, model=LogisticConfig(V, 2))
+    assert cost(tmp_path / "logistic", logistic) == (2 * V + 2, 4 * 400, None)
+
+
+@pytest.mark.parametrize("embeddings", ["tied", "shared", "separate"])
+def test_a_translators_batches_are_of_tokens(tmp_path, embeddings):
+    experiment = varied(TRANSLATOR, {"head": TranslatorHead(embeddings)}, batch_size=100)
+    number, tokens, flops = cost(tmp_path, experiment)
+    looked_up = {"tied": 0, "shared": V * D, "separate": 2 * V * D}[embeddings]
+    assert (tokens, flops) == (100, 100 * 6 * (number - looked_up))
+
+
+def test_with_functions_of_the_users_a_checkpoint_is_counted(tmp_path):
+    """Nothing of the user's file is run: there is none."""
+    expected = cost(tmp_path, GENERATOR)
+    own = {"kind": "function", "file": "gone.py", "name": "my_norm", "sha256": "0" * 64}
+    model = to_dict(GENERATOR.model) | {"norm": {"kind": "NormFunction", "function": own}}
+    folder = change_config(fake_run(tmp_path / "own"), model=model)
+    (row,) = read(folder)
+    assert row.parameters is row.flops_per_step is None
+    assert row.values(LOSS)
+    shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
+    arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in by_name(shapes).items()}
+    with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
+        checkpoints.save(10, {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}, 1.0)
+    (row,) = read(folder)
+    assert (row.parameters, row.tokens_per_step, row.flops_per_step) == expected
+    for path in (folder / "checkpoints" / "10").rglob("*"):
+        if path.is_file() and path.name != "checkpoint.json":
+            path.write_bytes(b"{")
+    assert read(folder)[0].parameters is None

@@ -114,12 +114,6 @@ def test_the_compute_optimal_line_is_the_least_loss_for_its_compute(flops):
     assert TRUE.loss(parameters, tokens) == pytest.approx(found.fun)
 
 
-def test_the_line_goes_by_the_exponents():
-    parameters, tokens = TRUE.optimal(np.array([1e12, 2e12]))
-    assert parameters[1] / parameters[0] == pytest.approx(2 ** (0.5 / 0.9))
-    assert tokens[1] / tokens[0] == pytest.approx(2 ** (0.4 / 0.9))
-
-
 @pytest.mark.parametrize(
     "few",
     [

@@ -10,13 +10,15 @@ from tlite.comparison.statistics import (
     EXAMPLES,
     SEEDS,
     Difference,
+    blocks,
     difference,
     holm,
     number_needed,
     quantile,
-    spread,
+    ratio_by_example,
     variance,
 )
+from tlite.training.examples import Examples
 
 STUDIES, PLANTED = 600, -0.01
 NUMBERS = st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8)
@@ -87,20 +89,6 @@ def test_seeds_alone_make_no_difference_in_95_of_100_studies_on_new_texts(shared
     assert 0.02 <= shown / 400 <= 0.08
 
 
-def test_without_examples_it_is_students_or_welchs():
-    rng = np.random.default_rng(3)
-    tables = PLANTED + 0.01 * rng.standard_normal((2000, 5, 1))
-    assert 0.93 <= coverage(tables, variance(tables)) <= 0.97
-    z = stats.norm.ppf(0.975) / quantile(4)
-    assert np.mean(np.abs(tables.mean((1, 2)) - PLANTED) <= z * variance(tables).half_width) < 0.9
-    rng = np.random.default_rng(1)
-    run = PLANTED + rng.normal(0, 0.03, (2000, 3, 1))
-    reference = rng.normal(0, 0.01, (2000, 6, 1))
-    means = run.mean((1, 2)) - reference.mean((1, 2))
-    found = variance(run, -reference)
-    assert 0.93 <= np.mean(np.abs(means - PLANTED) <= found.half_width) <= 0.97
-
-
 def test_one_part_alone_is_never_below_zero_nor_above_the_whole():
     tables = drawn(np.random.default_rng(4), 0.0, 0.0, 3, 20)
     found = variance(tables)
@@ -114,31 +102,22 @@ def test_one_part_alone_is_never_below_zero_nor_above_the_whole():
     )
 
 
-@given(NUMBERS, NUMBERS)
-def test_paired_is_scipys(one, other):
-    number = min(len(one), len(other))
-    run, reference = one[:number], other[:number]
-    found = difference(by_seed(run), by_seed(reference))
+@pytest.mark.filterwarnings("ignore:Precision loss")
+@pytest.mark.parametrize("method", ["paired", "welch"])
+@given(one=NUMBERS, other=NUMBERS)
+def test_an_interval_is_scipys(method, one, other):
+    paired = method == "paired"
+    if paired:
+        one, other = zip(*zip(one, other, strict=False), strict=True)
+    found = difference(by_seed(one), by_seed(other, first=0 if paired else 100))
     if not found.half_width:  # scipy divides by it
         return
-    test = stats.ttest_rel(run, reference)
-    low, high = test.confidence_interval(0.95)
-    np.testing.assert_allclose([found.mean, found.half_width], [(low + high) / 2, (high - low) / 2])
+    test = stats.ttest_rel(one, other) if paired else stats.ttest_ind(one, other, equal_var=False)
+    ends = found.mean - found.half_width, found.mean + found.half_width
+    atol = 0 if paired else 1e-9
+    np.testing.assert_allclose(ends, test.confidence_interval(0.95), atol=atol)
     assert found.p == pytest.approx(test.pvalue)
     assert found.shown == (test.pvalue < 0.05)
-
-
-@pytest.mark.filterwarnings("ignore:Precision loss")
-@given(NUMBERS, NUMBERS)
-def test_welch_is_scipys(one, other):
-    found = difference(by_seed(one), by_seed(other, first=100))
-    if not found.half_width:
-        return
-    test = stats.ttest_ind(one, other, equal_var=False)
-    low, high = test.confidence_interval(0.95)
-    np.testing.assert_allclose(found.mean - found.half_width, low, atol=1e-9)
-    np.testing.assert_allclose(found.mean + found.half_width, high, atol=1e-9)
-    assert found.p == pytest.approx(test.pvalue)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
@@ -156,14 +135,6 @@ def test_equal_runs_are_the_same():
     assert found.same
     assert not found.shown
     assert (found.mean, found.half_width) == (0, 0)
-
-
-def test_a_planted_difference_is_found_and_another_noise_is_not():
-    rng = np.random.default_rng(2)
-    reference = 1 + rng.normal(0, 0.05, 5)
-    noise = rng.normal(0, 0.001, 5)
-    assert difference(by_seed(reference - 0.01 + noise), by_seed(reference)).shown
-    assert not difference(by_seed(reference + noise), by_seed(reference)).shown
 
 
 def test_where_both_have_most_of_the_seeds_these_are_paired():
@@ -219,12 +190,8 @@ def test_tables_are_paired_by_seed():
     assert (found.seeds, found.examples) == ((3, 3), 30)
 
 
-def test_nothing_is_no_difference():
-    assert difference({}, {0: 1.0}) is None
-    assert difference({0: 1.0}, {}) is None
-
-
-def test_groups_without_spread_have_a_width_of_0():
+def test_nothing_is_no_difference_and_without_spread_none_is_shown():
+    assert difference({}, {0: 1.0}) is difference({0: 1.0}, {}) is None
     found = difference(by_seed([1, 1]), by_seed([0, 0, 0], first=5))
     assert (found.mean, found.half_width, found.shown) == (1, 0, False)
 
@@ -272,6 +239,91 @@ def test_more_seeds_than_anyone_has_are_not_counted():
     assert number_needed(0.1, 1.0, EXAMPLES, fixed=0.01, fixed_freedom=4) is None
 
 
-def test_the_spread_of_one_is_not_known():
-    assert spread(np.array([1.0])) is None
-    assert spread(np.array([1.0, 3.0])) == pytest.approx(np.sqrt(2))
+# What each example has to do with a measure
+
+
+def examples(rng, count, seeds=3, step=40):
+    count = np.asarray(count, float)
+    losses = count * (1.5 + 0.1 * rng.standard_normal((seeds, len(count))))
+    return Examples(step, count, {"loss": losses})
+
+
+@pytest.mark.parametrize("of_a_text", [True, False])
+def test_a_table_has_the_mean_of_the_measure_of_each_seed(of_a_text):
+    """Whatever the examples count: the last window of a text less than the others."""
+    rng = np.random.default_rng(0)
+    one, other = (examples(rng, [8.0] * 90 + [3.0]) for _ in range(2))
+    found = blocks(one, other, "loss", of_a_text=of_a_text)
+    for table, made_of in zip(found[:2], (one, other), strict=True):
+        ratio = made_of.sums["loss"].sum(1) / made_of.count.sum()
+        np.testing.assert_allclose(table.mean(1), ratio)
+        assert table.shape == (3, 10 if of_a_text else 91)
+
+
+def test_a_ratio_is_as_uncertain_as_new_examples_make_it():
+    """By its spread over many studies with lengths and losses of their own."""
+    rng, ratios, told = np.random.default_rng(1), [], []
+    for _ in range(1000):
+        count = rng.integers(1, 30, 200).astype(float)
+        sums = count * (2 - count / 30 + 0.3 * rng.standard_normal((1, 200)))
+        ratios.append(sums.sum() / count.sum())
+        told.append(variance(ratio_by_example(sums, count)).examples)
+    assert np.mean(told) == pytest.approx(np.var(ratios), rel=0.1)
+
+
+def test_windows_that_go_on_in_the_next_are_covered_by_blocks():
+    """A text whose windows resemble their neighbours: one by one they promise too much."""
+    rng, studies, windows, covered = np.random.default_rng(2), 300, 900, np.zeros(2)
+    noise, of_text = rng.standard_normal((windows, studies)), np.zeros((windows, studies))
+    for place in range(1, windows):
+        of_text[place] = 0.7 * of_text[place - 1] + noise[place]
+    for text in of_text.T:
+        seen = 32 * (text + 0.5 * rng.standard_normal((4, windows)))
+        of_run = Examples(1, np.full(windows, 32.0), {"loss": seen})
+        of_other = of_run._replace(sums={"loss": np.zeros((4, windows))})
+        for kind, of_a_text in enumerate((True, False)):
+            one, other, _ = blocks(of_run, of_other, "loss", of_a_text=of_a_text)
+            covered[kind] += abs((one - other).mean()) <= variance(one - other).half_width
+    assert 0.91 <= covered[0] / studies <= 0.98
+    assert covered[1] / studies < 0.7
+
+
+def test_other_contexts_are_cut_at_the_same_places_of_the_text():
+    rng = np.random.default_rng(3)
+    of_tokens = rng.standard_normal((2, 6400)) + np.sin(np.arange(6400) / 300)
+    runs = [
+        Examples(1, np.full(6400 // context, float(context)), {"loss": cut.sum(-1)})
+        for context in (16, 32)
+        for cut in [of_tokens.reshape(2, -1, context)]
+    ]
+    one, other, size = blocks(*runs, "loss", of_a_text=True)
+    assert (one.shape, size) == ((2, 14), 400 / 14)
+    assert np.corrcoef(one[0], other[0])[0, 1] > 0.98
+    small = [Examples(1, run.count[:7], {"loss": run.sums["loss"][:, :7]}) for run in runs]
+    assert blocks(small[0], small[0], "loss", of_a_text=True).run.shape == (2, 7)
+
+
+def test_other_tokens_are_cut_at_the_same_places_of_the_text_by_bytes():
+    """Of 1 to 3 bytes, and of single ones; the first token of each is not predicted."""
+    rng, runs = np.random.default_rng(5), []
+    of_bytes = 1 + rng.random(6403) + np.sin(np.arange(6403) / 300)
+    for sizes, number in ((np.ones(6403, int), 6400), (np.tile([3, 1, 2], 1067), 3192)):
+        nats = np.add.reduceat(of_bytes[: sizes.sum()], sizes.cumsum() - sizes)
+        of_windows = (a[1 : number + 1].reshape(1, -1, 8).sum(-1) for a in (nats, 1.0 * sizes))
+        sums = dict(zip(("loss", "bytes"), of_windows, strict=True))
+        runs.append(Examples(1, np.full(number // 8, 8.0), sums))
+    found = blocks(*runs, "bits_per_byte", of_a_text=True)
+    for run, table in zip(runs, found[:2], strict=True):
+        bits = run.sums["loss"].sum() / np.log(2) / run.sums["bytes"].sum()
+        assert table.mean() == pytest.approx(bits)
+    assert np.corrcoef(found.run[0], found.reference[0])[0, 1] > 0.98
+
+
+def test_what_is_not_the_same_has_no_table():
+    rng = np.random.default_rng(4)
+    one, other = examples(rng, [4.0, 5, 6, 7]), examples(rng, [4.0, 5, 6, 8])
+    assert blocks(one, one, "bleu", of_a_text=False) is None
+    for of_a_text in (True, False):
+        assert blocks(one, other, "loss", of_a_text=of_a_text) is None
+        single = examples(rng, [4.0])
+        assert blocks(single, single, "loss", of_a_text=of_a_text) is None

@@ -1,17 +1,19 @@
-"""Tables for a terminal, Markdown, CSV and JSON: any name comes through, numbers are the same."""
+"""Tables for a terminal, Markdown, CSV, JSON and a page: any name comes through."""
 
 import csv
+import html
 import io
 import json
+import re
 
 import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, varied
-from tlite.comparison.entries import find_entries
 from tlite.comparison.results import find_results
 from tlite.comparison.tables import (
     as_csv,
+    as_html,
     as_json,
     as_markdown,
     as_text,
@@ -20,7 +22,14 @@ from tlite.comparison.tables import (
     result_table,
 )
 
-NAMES = "plain", '<b>|*_`[x](y)"', "a, b\tc\nd", "日本語", "n" * 100
+NAMES = (
+    "plain",
+    '<b>|*_`[x](y)"',
+    "a, b\tc\nd",
+    "日本語",
+    "n" * 100,
+    "\"><img src='x' onerror=a(1)>",
+)
 FINAL = np.array([1.5, 1.6, 1.55])
 
 
@@ -30,7 +39,7 @@ def make(folder, names=("a", "b"), experiments=None, **settings):
     for index, (name, experiment) in enumerate(zip(names, experiments, strict=True)):
         final = FINAL + 0.2 * index + rng.normal(0, 0.01, 3)
         folders.append(fake_run(folder / name, experiment, final, **settings))
-    return find_results(find_entries(folders))
+    return find_results(folders)
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +49,14 @@ def odd(tmp_path_factory):
     return make(tmp_path_factory.mktemp("odd"), NAMES, rates)
 
 
-def test_the_table_of_a_run_alone_has_no_difference(tmp_path):
-    table = result_table(make(tmp_path, ["a"]))
-    assert not any("minus" in name for name in table[0])
-    assert len(table) == 2
-
-
 def test_numbers_of_a_row(tmp_path):
     found = make(tmp_path)
     header, _, row = result_table(found)
     cells = dict(zip(header, row, strict=True))
     assert cells[""] == "b"
-    mean, spread = found.rows[1].mean, found.rows[1].spread
-    assert cells["validation loss (nats) ± SD"] == f"{mean:.3f} ± {spread:.3f}"
+    values = [*found.rows[1].values(found.measure).values()]
+    told = f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    assert cells["validation loss (nats) ± SD"] == told
     assert cells["minus a, 95 %"].startswith("+0.19")
     assert (cells["seeds"], cells["best step"], cells["steps"]) == ("3", "40", "40")
     assert cells["parameters"] == "1,947"
@@ -60,6 +64,7 @@ def test_numbers_of_a_row(tmp_path):
     assert cells["FLOPs a seed"] == f"{40 * 4 * 8 * flops:.3g}".replace("e+", "e") == "1.58e07"
     assert cells["tokens/s"] == "1,000"
     assert cells["minutes"] == "0.06"  # 40 steps of 3 x 4 x 8 tokens
+    assert not any("minus" in name for name in result_table(make(tmp_path / "one", ["a"]))[0])
 
 
 def test_a_run_on_its_way_has_both_numbers_of_steps_and_dashes(tmp_path):
@@ -70,13 +75,9 @@ def test_a_run_on_its_way_has_both_numbers_of_steps_and_dashes(tmp_path):
 
 
 def test_a_negative_difference_and_a_long_name_of_the_first(tmp_path):
-    names = ["a name that is too long for a header", "b"]
-    experiments = [varied(CLASSIFIER, seeds=3)] * 2
-    folders = [
-        fake_run(tmp_path / name, experiment, FINAL - shift)
-        for name, experiment, shift in zip(names, experiments, (1, 1.1), strict=True)
-    ]
-    header, _, row = result_table(find_results(find_entries(folders)))
+    shifts = {"a name that is too long for a header": 1.0, "b": 1.1}
+    folders = [fake_run(tmp_path / name, CLASSIFIER, FINAL - by) for name, by in shifts.items()]
+    header, _, row = result_table(find_results(folders))
     assert "minus the first, 95 %" in header
     assert row[2].startswith("\N{MINUS SIGN}10.0")
     assert header[1] == "validation accuracy (%) ± SD"
@@ -94,8 +95,7 @@ def test_the_longer_side_of_what_differs_goes_down(tmp_path):
 
 
 def test_text_is_aligned_and_as_wide_as_its_columns(odd):
-    text = as_text(odd)
-    fields, rows, sentences, notes = text.split("\n\n")
+    fields, rows, sentences, notes = as_text(odd).split("\n\n")
     lines = rows.splitlines()
     assert len({len(line) for line in lines[:2]}) == 1
     assert len(max(lines, key=len)) < 200
@@ -117,27 +117,24 @@ def test_markdown_has_as_many_cells_in_every_line_and_no_tag(odd):
     assert text.count("\n- ") == len([*odd.verdicts, *odd.notes])
 
 
-def test_csv_is_read_back(odd):
+def test_csv_and_json_are_read_back(odd):
     rows = list(csv.DictReader(io.StringIO(as_csv(odd))))
+    content = json.loads(as_json(odd))
+    values = [row.values(odd.measure) for row in odd.rows]
     assert [row["entry"] for row in rows] == [row.label for row in odd.rows]
-    assert [float(row["mean"]) for row in rows] == [row.mean for row in odd.rows]
+    assert [float(row["mean"]) for row in rows] == [np.mean([*v.values()]) for v in values]
     assert rows[0]["difference"] == rows[0]["low"] == ""
     assert float(rows[1]["low"]) < float(rows[1]["difference"]) < float(rows[1]["high"])
     assert rows[2]["config.learning_rate"] == "0.2"
-
-
-def test_json_is_read_back(odd):
-    content = json.loads(as_json(odd))
     assert (content["measure"], content["lower_is_better"]) == ("loss", True)
     assert content["sentences"] == odd.verdicts
     entry = content["entries"][1]
-    assert entry["values"] == {str(seed): v for seed, v in odd.rows[1].values.items()}
-    assert entry["mean"] == np.mean(list(entry["values"].values()))
-    assert entry["method"] == "paired"
-    assert entry["config"] == {"learning_rate": "0.1"}
+    assert entry["values"] == {str(seed): v for seed, v in values[1].items()}
+    assert entry["mean"] == float(rows[1]["mean"])
+    assert (entry["method"], entry["config"]) == ("paired", {"learning_rate": "0.1"})
 
 
-def test_runs_without_anything_are_json_too(tmp_path):
+def test_runs_without_anything_are_written_too(tmp_path):
     found = make(tmp_path, until=0)
     for entry in json.loads(as_json(found))["entries"]:
         assert entry["mean"] is entry["minutes"] is entry["tokens_per_second"] is None
@@ -148,5 +145,20 @@ def test_runs_without_anything_are_json_too(tmp_path):
 
 def test_long_text_keeps_its_beginning_and_end():
     assert clipped("a" * 30 + "b" * 30, 11) == "aaaaa…bbbbb"
-    assert clipped("short") == "short"
     assert clipped("two\nlines\there") == "two lines here"
+
+
+def test_a_page_has_every_sentence_and_number_and_nothing_is_fetched(odd):
+    page = as_html(odd, {"a.png": ("caption < & \"b\" 'c'", b"picture")})
+    known = "html head meta title style body h1 h2 ul li div table tr th td figure img figcaption"
+    assert {*re.findall(r"<(\w+)", page)} <= {*known.split()}
+    assert "onerror=" not in re.sub(r">[^<]*<", "><", page)
+    inside = re.sub(r'src="data:image/png;base64,[^"]*"', "", page)
+    assert not re.search(r"<link|@import|url\(|<[^>]*(src|href)=|<script|https?:", inside)
+    assert 'src="data:image/png;base64,cGljdHVyZQ=="' in page
+    assert page.startswith("<!doctype html>")
+    assert f"<h1>Compared: {len(NAMES)} runs</h1>" in page
+    text = html.unescape(re.sub(r"<[^>]*>", "\n", page))
+    cells = [cell for row in [*result_table(odd), *field_table(odd)] for cell in row]
+    for told in [*odd.verdicts, *odd.notes, *cells]:
+        assert told in text

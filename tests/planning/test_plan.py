@@ -11,8 +11,6 @@ from tlite.experiment import ClassifierExperiment, GeneratorExperiment
 from tlite.models import GeneratorConfig, Head
 from tlite.planning.plan import (
     bytes_on_a_device,
-    kinds_of,
-    number_of,
     plan,
     planned_trainer,
     read_mesh,
@@ -102,7 +100,7 @@ def test_a_mesh_that_is_none_is_told(mesh):
 @pytest.mark.parametrize("tpu", ["v5e", "v5e:", "v5e:8", "v9:2x2", "v5e:0x4", "../x:2x2"])
 def test_a_slice_that_is_none_is_told(tpu):
     with pytest.raises(UserError, match="--tpu"):
-        number_of(tpu)
+        read_mesh("", tpu)
 
 
 def test_meshes_are_read():
@@ -126,8 +124,3 @@ def test_what_cannot_be_planned_is_told():
     for hardware, part in [("abacus", 0.4), ("a100", 0.0), ("a100", 1.5)]:
         with pytest.raises(UserError, match=r"--(hardware|utilisation)"):
             plan(EXPERIMENT, "4", hardware=hardware, utilisation=part)
-
-
-def test_names_of_blocks_are_told_once():
-    names = ["blocks.0.a", "blocks.11.a", "table"]
-    assert kinds_of(names) == ["blocks.*.a", "table"]

@@ -17,13 +17,19 @@ from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
 from tests.helpers.corpora import write_corpus
 from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, labelled
-from tlite.comparison.study import Study, Variant, free_name, is_study, read_study
+from tlite.comparison.study import Study, Variant, read_study
 from tlite.data import Corpus, LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
 from tlite.experiment import GeneratorExperiment, PairSubwords
-from tlite.models import FeedForward, GeneratorConfig, Seq2SeqConfig
+from tlite.models import GeneratorConfig, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
-from tlite.recipes.study_training import Preparing, resume_study, start_study, train_study
+from tlite.recipes.study_training import (
+    Preparing,
+    free_name,
+    resume_study,
+    start_study,
+    train_study,
+)
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile
@@ -159,12 +165,19 @@ def test_a_run_whose_folder_is_gone_is_trained_again(base, tmp_path, pretend):
     assert trained == ["smaller", "larger", "larger"]
 
 
-def test_no_run_of_a_study_ends_with_a_report(base, tmp_path, monkeypatch, capsys):
+def test_data_is_read_once_and_no_run_ends_with_a_report(base, tmp_path, monkeypatch, capsys):
     def report(*_):
         raise UserError("this needs the package sklearn")
 
+    def examples(self, part, examples=LabelledText.examples):
+        read.append(part)
+        return examples(self, part)
+
+    read = []
     monkeypatch.setattr(ClassifierRecipe, "report", report)
+    monkeypatch.setattr(LabelledText, "examples", examples)
     train_study(sizes(base, steps=1), tmp_path / "study")
+    assert read == ["training", "validation"]
     printed = capsys.readouterr().out
     lines = "a study of 2 variants, folder ", "\nvariant 1 of 2: smaller\n", "compared "
     assert all(line in printed for line in lines)
@@ -172,12 +185,10 @@ def test_no_run_of_a_study_ends_with_a_report(base, tmp_path, monkeypatch, capsy
 
 def test_a_studys_run_is_a_run_as_any(whole):
     study = read_study(whole)
-    assert [v.name for v in study.variants] == ["smaller", "larger"]
-    assert study.name == "tiny"
-    for variant in study.variants:
+    assert (study.name, [v.name for v in study.variants]) == ("tiny", ["smaller", "larger"])
+    for variant, size in zip(study.variants, (4, 8), strict=True):
         run = open_recipe(whole / variant.run)
-        size = run.experiment.training.batch_size
-        assert size == variant.config().training.batch_size == {"smaller": 4}.get(variant.name, 8)
+        assert run.experiment.training.batch_size == variant.config().training.batch_size == size
         assert variant.parameters == run.trainer.num_parameters
 
 
@@ -210,7 +221,7 @@ def test_only_one_process_trains_a_study(base, tmp_path, monkeypatch):
 def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
     wild = changed(base, batch_size=2, learning_rate=3e38)
     told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
-    assert "1 of 2 variants has failed: wild" in told
+    assert "1 of 2 variants failed: wild" in told
     assert "the variant wild has failed: the training loss of seed 0" in capsys.readouterr().err
     found = [(v.failed is None, v.ended) for v in read_study(tmp_path / "study").variants]
     assert found == [(False, False), (True, True)]
@@ -238,45 +249,43 @@ def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_variants_that_could_not_be_compared_are_refused_before_they_are_trained(base, tmp_path):
-    other = dataclasses.replace(base, data=labelled(tmp_path / "texts.jsonl", TEXTS[:4] * 2))
-    refused(base, other, "training texts", tmp_path / "study")
+def of_a_corpus(folder, context):
+    data = Corpus(str(write_corpus(folder)))
+    model = GeneratorConfig(context=context, width=8, num_heads=2, num_blocks=1)
+    return GeneratorExperiment("tiny", data, model, TRAINING)
 
 
-def refused(plain, other, name, study):
-    told = complaint(train_study, {"this": plain, "that": other}, study)
-    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
-    assert not study.exists()
+BY_LOSS = changed(TRANSLATOR, select="loss")
 
 
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
+        ("training texts", None),
         ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
         ("context", {"truncate": True, "model": Seq2SeqConfig(context=9)}),
+        ("context", "of a corpus"),
+        ("", {"training": dataclasses.replace(BY_LOSS.training, keep=2)}),
     ],
 )
-def test_translators_that_could_not_be_compared_are_refused(tmp_path, name, changes):
-    pytest.importorskip("tokenizers")
-    plain = changed(TRANSLATOR, select="loss")
-    refused(plain, dataclasses.replace(plain, **changes), name, tmp_path / "study")
-
-
-def test_variants_of_a_translator_are_trained(tmp_path, capsys):
-    pytest.importorskip("tokenizers")
-    quiet = {"dropout": 0.0, "feed_forward": FeedForward()}
-    plain = changed(TRANSLATOR, steps=1, seeds=1, select="loss", **quiet)
-    plain = dataclasses.replace(plain, bleu_sentences=0)
-    train_study({"this": plain, "that": changed(plain, keep=2)}, tmp_path / "study")
-    assert [variant.ended for variant in read_study(tmp_path / "study").variants] == [True, True]
-    assert f"compared {tmp_path / 'study'}" in capsys.readouterr().out
-
-
-def test_windows_of_a_corpus_that_are_scored_must_be_the_same(tmp_path):
-    data = Corpus(str(write_corpus(tmp_path / "corpus")))
-    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
-    plain = GeneratorExperiment("tiny", data, model, TRAINING)
-    refused(plain, changed(plain, context=9), "context", tmp_path / "study")
+def test_what_could_not_be_compared_is_refused_before_it_is_trained(base, tmp_path, name, changes):
+    """Of translators by their tokens; and what can be is not."""
+    study = tmp_path / "study"
+    if changes is None:
+        data = labelled(tmp_path / "texts.jsonl", TEXTS[:4] * 2)
+        pair = base, dataclasses.replace(base, data=data)
+    elif changes == "of a corpus":
+        pair = (of_a_corpus(tmp_path / f"corpus-{size}", size) for size in (8, 9))
+    else:
+        pytest.importorskip("tokenizers")
+        pair = BY_LOSS, dataclasses.replace(BY_LOSS, **changes)
+    experiments = dict(zip(("this", "that"), pair, strict=True))
+    if not name:
+        start_study(experiments, study, Preparing())
+        return
+    told = complaint(train_study, experiments, study)
+    assert re.match(rf"that and this .*, so they can't be compared: {name} is ", told)
+    assert not study.exists()
 
 
 MISSING = UserError("this needs the package x")
@@ -285,18 +294,27 @@ UNREADABLE = UserError("can't read x")
 UNREADABLE.__cause__ = PermissionError(13, "Permission denied")
 
 
-@pytest.mark.parametrize("error", [MISSING, UNREADABLE])
-@pytest.mark.parametrize("moment", [(ClassifierRecipe, "prepare"), (study_training, "begin")])
-def test_what_the_machine_lacks_ends_the_study_and_fails_no_variant(
-    base, tmp_path, monkeypatch, error, moment
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        *((ClassifierRecipe, "prepare", error) for error in (MISSING, UNREADABLE)),
+        *((study_training, "begin", error) for error in (MISSING, UNREADABLE)),
+        (ClassifierRecipe, "train", UserError("the disk is full")),
+        (ClassifierRecipe, "train", OSError("gone")),
+        (ClassifierRecipe, "train", RuntimeError("other")),
+    ],
+)
+def test_what_is_no_fault_of_a_variant_ends_the_study(
+    base, tmp_path, monkeypatch, owner, name, error
 ):
     def refuse(*_, **settings):
         raise error
 
     study = tmp_path / "study"
-    monkeypatch.setattr(*moment, refuse)
-    assert complaint(train_study, sizes(base), study) == str(error)
-    assert study.exists() == ("begin" in moment)
+    monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(type(error), match=str(error)):
+        train_study(sizes(base), study)
+    assert study.exists() == (name != "prepare")
     assert not study.exists() or [v.failed for v in read_study(study).variants] == [None, None]
 
 
@@ -328,7 +346,7 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
 
     pretend(train)
     told = complaint(train_study, sizes(base) | {"last": changed(base, steps=6)}, study)
-    assert "1 of 3 variants has failed: larger" in told
+    assert "1 of 3 variants failed: larger" in told
     assert 'set its "failed" there to null' in told
     assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
     assert capsys.readouterr().err.startswith("warning: the variant larger has failed: ")
@@ -339,17 +357,6 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
     assert trained[3:] == ["larger"]
 
 
-@pytest.mark.parametrize("error", [UserError("the disk is full"), OSError(), RuntimeError("other")])
-def test_what_is_no_fault_of_a_variant_ends_the_study(base, tmp_path, pretend, error):
-    def train(*_):
-        raise error
-
-    pretend(train)
-    with pytest.raises(type(error)):
-        train_study(sizes(base), tmp_path / "study")
-    assert [variant.failed for variant in read_study(tmp_path / "study").variants] == [None, None]
-
-
 def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
     texts = labelled(tmp_path / "texts.jsonl")
     experiments = sizes(dataclasses.replace(base, data=texts))
@@ -357,15 +364,6 @@ def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
     assert "the data of smaller has changed" in complaint(resume_study, study)
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
-
-
-def test_the_data_is_read_once(base, tmp_path, monkeypatch):
-    read, examples = [], LabelledText.examples
-    monkeypatch.setattr(
-        LabelledText, "examples", lambda self, part: read.append(part) or examples(self, part)
-    )
-    train_study(sizes(base, steps=1), tmp_path / "study")
-    assert read == ["training", "validation"]
 
 
 def test_precision_is_chosen_once_for_all(base, tmp_path, monkeypatch):
@@ -387,19 +385,10 @@ BAD = {
     "not JSON": "{",
     "nested": "[" * 100_000,
     "no variants": "{}",
-    "one": json.dumps({"name": "x", "variants": [GOOD]}),
-    "two of a name": json.dumps({"name": "x", "variants": [GOOD, GOOD]}),
     "a list": json.dumps({"name": "x", "variants": [GOOD, []]}),
     **{
-        f"{name}: {value!r}": json.dumps(
-            {"name": "x", "variants": [GOOD, GOOD | {"name": "b", "run": "b", name: value}]}
-        )
-        for name, value in [
-            ("run", "../b"),
-            ("run", "/b"),
-            ("experiment", None),
-            ("ended", None),
-        ]
+        f"{name}: {value!r}": json.dumps({"name": "x", "variants": [GOOD | {name: value}]})
+        for name, value in [("run", "../b"), ("run", "/b"), ("experiment", None), ("ended", None)]
     },
 }
 
@@ -407,9 +396,8 @@ BAD = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_no_study_has_written_is_told_in_a_sentence(tmp_path, what):
     (tmp_path / "study.json").write_text(BAD[what])
-    assert f"{tmp_path / 'study.json'} is not what a study writes" in complaint(
-        read_study, tmp_path
-    )
+    told = complaint(read_study, tmp_path)
+    assert told.startswith(f"can't read {tmp_path / 'study.json'}: it is not what a study writes: ")
 
 
 def test_variants_that_share_a_run_are_of_the_version_before(tmp_path):
@@ -422,5 +410,4 @@ def test_variants_that_share_a_run_are_of_the_version_before(tmp_path):
 def test_an_experiment_that_is_none_is_told(tmp_path):
     with pytest.raises(UserError, match="a is no experiment of this tlite"):
         Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()
-    assert not is_study(tmp_path)
     assert "can't read" in complaint(read_study, tmp_path)

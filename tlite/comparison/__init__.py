@@ -1,19 +1,16 @@
 """Is a change better? Runs and the variants of studies, seed by seed, with a 95 % interval."""
 
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from tlite.comparison.entries import find_entries
 from tlite.comparison.results import Results, find_results
 from tlite.comparison.study import is_study
-from tlite.comparison.tables import as_csv, as_json, as_markdown, as_text
+from tlite.comparison.tables import as_csv, as_html, as_json, as_markdown, as_text
 from tlite.errors import UserError, disk_errors
 from tlite.terminal import show
-from tlite.training.runs import new_folder
+from tlite.training.runs import new_folder, replace_file
 
 FORMATS = {"table": as_text, "markdown": as_markdown, "csv": as_csv, "json": as_json}
 Format = Literal["table", "markdown", "csv", "json"]
@@ -32,10 +29,7 @@ def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "t
     """
     if not folders:
         raise UserError("name the folders of runs to compare, or of a study")
-    found = find_entries(folders)
-    if not found.entries:
-        raise UserError(f"there is nothing to compare: {'; '.join(found.missing) or 'no variants'}")
-    results = find_results(found)
+    results = find_results(folders)
     show(FORMATS[format](results), end="\n" if format == "table" else "")
     of_study = len(folders) == 1 and is_study(folders[0])
     to = to or (folders[0] / "comparison" if of_study else new_folder("comparison"))
@@ -50,20 +44,16 @@ def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "t
 def write(results: Results, to: Path) -> None:
     """Every table, picture and the page into a folder; each file whole, or as it was before."""
     from tlite.comparison.curves import draw  # matplotlib takes a second to import
-    from tlite.comparison.page import page
 
     pictures = draw(results)
     files = {name: content for name, (_, content) in pictures.items()}
     texts = {"comparison.md": as_markdown, "comparison.csv": as_csv, "comparison.json": as_json}
     files |= {name: table(results).encode() for name, table in texts.items()}
-    files["index.html"] = page(results, pictures).encode()
+    files["index.html"] = as_html(results, pictures).encode()
     with disk_errors(to):
         to.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new.", dir=to) as beside:
-            for name, content in files.items():
-                path = Path(beside, name)
-                path.write_bytes(content)
-                os.replace(path, to / name)
+    for name, content in files.items():
+        replace_file(to / name, content)
 
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

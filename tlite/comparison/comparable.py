@@ -1,32 +1,12 @@
-"""Whether entries can be compared, and by what: the same data, the same validation, one measure."""
+"""Whether runs can be compared, and by what; and how their configs differ, as rows of text."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
-from tlite.comparison.entries import Entry
-from tlite.comparison.flops import CLASSIFIER, GENERATOR, TRANSLATOR
+from tlite.comparison.flops import CLASSIFIER, GENERATOR
+from tlite.comparison.rows import Measure, Row
 from tlite.errors import UserError
-
-
-@dataclass(frozen=True)
-class Measure:
-    """What a validation finds, and how it is told."""
-
-    name: str
-    """In metrics.jsonl."""
-    title: str
-    unit: str
-    """Of differences."""
-    lower: bool = True
-    """Whether less is better."""
-    scale: float = 1.0
-    """From metrics.jsonl to what is told."""
-
-    def better(self, difference: float) -> bool:
-        """Whether a run that is so far from the reference is the better one."""
-        return difference < 0 if self.lower else difference > 0
-
 
 MEASURES = {
     measure.name: measure
@@ -38,89 +18,69 @@ MEASURES = {
         Measure("exact_match", "exact matches (%)", "points", lower=False, scale=100.0),
     )
 }
-VALIDATION = "validation_fraction", "validation_tokens"
-"""Fields of the data that decide what is scored, where the fingerprint of the data does not."""
+ABSENT = "–"
 
 
-def common_measure(entries: Sequence[Entry]) -> Measure:
+def common_measure(rows: Sequence[Row]) -> Measure:
     """What `select` names; bits per byte for generators whose tokenizers differ.
 
     Raises:
-        UserError: the entries can't be compared; it names what differs.
+        UserError: the rows can't be compared; it names what differs.
     """
-    first = entries[0]
-    check_comparable({entry.label: _measured(entry) for entry in entries})
-    select = first.training.select
-    if first.experiment["kind"] == GENERATOR and not _same_tokens(entries):
+    check_comparable([(r.label, r.experiment, r.content["data"], _tokenizer(r)) for r in rows])
+    if rows[0].experiment["kind"] == GENERATOR and len(set(map(_tokenizer, rows))) > 1:
         return MEASURES["bits_per_byte"]
-    return MEASURES[select]
+    return MEASURES[rows[0].training.select]
 
 
-class Measured(NamedTuple):
-    """What decides how a model is measured."""
-
-    experiment: dict[str, Any]
-    """As `to_dict` writes it, every field among them."""
-    data: dict[str, Any]
-    """Its fingerprint."""
-    tokenizer: Any
-    """What tells it from others."""
+def _tokenizer(row: Row) -> str:
+    return row.content["tokenizer"]["sha256"]
 
 
-def check_comparable(models: dict[str, Measured]) -> None:
-    """Raises a `UserError` where models, by name, are not measured alike; it names what differs."""
-    (reference, other), *rest = models.items()
-    for label, mine in rest:
-        for what, name, here, there in differences(mine, other):
-            if here != there:
+def check_comparable(models: Sequence[tuple[str, dict[str, Any], dict[str, Any], Any]]) -> None:
+    """Raises a `UserError` where models are not measured alike; it names what differs.
+
+    Args:
+        models: label, experiment as `to_dict` writes it, fingerprint of its data, and what tells
+            its tokenizer from others.
+    """
+    cut = any(experiment.get("truncate") for _, experiment, *_ in models)
+    (reference, there), *rest = ((label, _measured(*model, cut)) for label, *model in models)
+    for label, here in rest:
+        for name in there | here:
+            if here.get(name) != there.get(name):
+                mine, other = (_short(side.get(name)) for side in (here, there))
                 raise UserError(
-                    f"{label} and {reference} {what}, so they can't be compared: "
-                    f"{name} is {_short(here)} and {_short(there)}"
+                    f"{label} and {reference} are not measured alike, so they can't be compared: "
+                    f"{name} is {mine} and {other}"
                 )
 
 
-def _measured(entry: Entry) -> Measured:
-    digest = entry.content["tokenizer"]["sha256"]
-    return Measured(entry.experiment, entry.content["data"], digest)
+def _measured(
+    experiment: dict[str, Any], data: dict[str, Any], tokenizer: Any, cut: bool
+) -> dict[str, Any]:
+    """All that decides how a model is measured, by name.
 
-
-def differences(mine: Measured, other: Measured) -> Iterator[tuple[str, str, Any, Any]]:
-    """(what differs, the name of it, what it is here and there), for each that two models may not
-    differ in, whether or not they do."""
-    both = mine.experiment, other.experiment
-    data, kind = [e["data"] for e in both], both[0]["kind"]
-    select = [e["training"]["select"] for e in both]
-    yield "are of different kinds", "the experiment", *(e["kind"] for e in both)
-    for name in dict.fromkeys([*other.data, *mine.data]):
-        yield "have different data", name, mine.data.get(name), other.data.get(name)
-    for name in VALIDATION if kind == GENERATOR else ():
-        yield "have different validation parts", name, *(d.get(name) for d in data)
-    if kind == GENERATOR and data[0]["kind"] == "Corpus":
-        contexts = (e["model"]["context"] for e in both)  # of the windows that are scored
-        yield "have different validation parts", "context", *contexts
-    elif kind == GENERATOR:
-        yield "have different validation parts", "what is cut", *map(_cut, (mine, other))
-    if kind == CLASSIFIER:
-        yield "have different classes", "labels", *(d.get("labels") for d in data)
-    yield "are measured by different things", "select", *select
-    if kind == TRANSLATOR and select[0] in ("bleu", "exact_match"):
-        yield "translate different parts", "bleu_sentences", *(e["bleu_sentences"] for e in both)
-        case = (e["tokenizer"]["lowercase"] for e in both)
-        yield "write different letters", "lowercase", *case
-    elif kind == TRANSLATOR:
-        yield "have losses of different tokens", "the tokenizer", mine.tokenizer, other.tokenizer
-        if any(e["truncate"] for e in both):
-            contexts = (e["model"]["context"] for e in both)
-            yield "have losses of different tokens", "context", *contexts
-
-
-def _cut(model: Measured) -> str:
-    """Runs that start from another's model cut the tokens of a text in two, others the text."""
-    return f"tokens {model.tokenizer}" if model.experiment["pretraining"] else "the text"
-
-
-def _same_tokens(entries: Sequence[Entry]) -> bool:
-    return len({entry.content["tokenizer"]["sha256"] for entry in entries}) == 1
+    `cut` says whether any of those it is compared with cuts its pairs of texts to its context.
+    """
+    kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
+    select = experiment["training"]["select"]
+    found = {"the experiment": kind} | data | {"select": select}
+    if kind == GENERATOR:
+        parts = "validation_fraction", "validation_tokens"
+        found |= {name: source.get(name) for name in parts}
+        if source["kind"] == "Corpus":
+            found["context"] = model["context"]  # of the windows that are scored
+        else:  # runs that start from another's model cut the tokens of a text in two
+            found["what is cut"] = f"tokens {tokenizer}" if experiment["pretraining"] else "text"
+    elif kind == CLASSIFIER:
+        found["labels"] = source.get("labels")
+    elif select == "loss":  # of translators, of their tokens
+        found |= {"the tokenizer": tokenizer, "context": model["context"] if cut else None}
+    else:
+        found["bleu_sentences"] = experiment["bleu_sentences"]
+        found["lowercase"] = experiment["tokenizer"]["lowercase"]
+    return found
 
 
 def _short(value: Any) -> str:
@@ -128,22 +88,27 @@ def _short(value: Any) -> str:
     return text if len(text) <= 24 else text[:20] + "..."
 
 
-def warnings(entries: Sequence[Entry]) -> list[str]:
+def warnings(rows: Sequence[Row]) -> list[str]:
     """What is to be kept in mind, a sentence each."""
-    found, first = [], entries[0].experiment
-    contexts = {entry.experiment["model"].get("context") for entry in entries}
-    if first["kind"] == GENERATOR and len(contexts) > 1:
+    found, experiments = [], [row.experiment for row in rows]
+    of_generators = experiments[0]["kind"] == GENERATOR
+    if of_generators and len({each["model"]["context"] for each in experiments}) > 1:
         found.append(
-            "the contexts differ, and with them what a validation measures: a longer one sees "
-            "more before each token"
+            "the contexts differ, and with them what a validation measures: a longer one sees more "
+            "before each token"
         )
-    if first["kind"] == GENERATOR and not _same_tokens(entries):
+    if of_generators and len(set(map(_tokenizer, rows))) > 1:
         found.append("the tokenizers differ: losses are in bits per byte of the text")
-    if changed := _made_otherwise(entries):
+    made = [row.content.get("made_with", {}) for row in rows]
+    names = dict.fromkeys(name for versions in made for name in versions)
+    differ = [name for name in names if len({versions.get(name) for versions in made}) > 1]
+    if changed := [name for name in differ if name not in ("tlite", "commit")]:
         found.append(f"they were not made with the same {', '.join(changed)}")
-    if pretrained := [entry for entry in entries if has_pretraining(entry.experiment)]:
+    before = [experiment.get("pretraining") for experiment in experiments]
+    pairs = zip(rows, before, strict=True)
+    if pretrained := [r for r, b in pairs if b and b.get("pretraining_steps") != 0]:
         found.append("what came before training, of pre-trained models say, is not counted")
-        if one := [entry.label for entry in pretrained if entry.training.seeds > 1]:
+        if one := [row.label for row in pretrained if row.training.seeds > 1]:
             found.append(
                 f"one pre-trained model is under all seeds of {', '.join(one)}: what another would "
                 "do is in no interval"
@@ -151,14 +116,66 @@ def warnings(entries: Sequence[Entry]) -> list[str]:
     return found
 
 
-def has_pretraining(experiment: Mapping[str, Any]) -> bool:
-    """Whether it starts from a model that was trained before, its own or another's."""
-    settings = experiment.get("pretraining")
-    return bool(settings) and settings.get("pretraining_steps") != 0
+def differing_fields(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """By the field's name what it is in each of the rows; only those that differ.
+
+    A field of a model's part is "norm.epsilon"; the function that it calls is "norm" itself.
+    """
+    differ = _differ("", [row.experiment for row in rows])
+    names = Counter(_last_name(path) for path, _ in differ)
+    found = {}
+    for path, values in differ:
+        name, texts = _last_name(path), list(map(shown, values))
+        if len(set(texts)) == 1:  # functions of one name, in files that have changed
+            marks = [v["sha256"][:8] if isinstance(v, dict) else repr(v) for v in values]
+            texts = [f"{texts[0]} ({mark})" for mark in marks]
+        found[name if names[name] == 1 else path] = texts
+    return found
 
 
-def _made_otherwise(entries: Sequence[Entry]) -> list[str]:
-    """The libraries, and the source that decides numbers, which were not the same for all."""
-    made = [entry.content.get("made_with", {}) for entry in entries]
-    names = [n for n in dict.fromkeys(n for m in made for n in m) if n not in ("tlite", "commit")]
-    return [name for name in names if len({m.get(name) for m in made}) > 1]
+def _last_name(path: str) -> str:
+    """The last name of a path; of what is in a model's part those after the model."""
+    if path.startswith("model."):
+        return path.removeprefix("model.").removesuffix(".function")
+    return path.rpartition(".")[2]
+
+
+def _differ(path: str, values: list[Any]) -> list[tuple[str, list[Any]]]:
+    """(path, values) of what is not the same in all; parts of one kind are looked into."""
+    if all(value == values[0] for value in values):
+        return []
+    kinds = {_kind(value) for value in values}
+    if len(kinds) > 1 or kinds <= {"", None, "function"}:
+        return [(path, values)]
+    values = [value.get("fields", value) for value in values]
+    found = []
+    for name in dict.fromkeys(name for value in values for name in value):
+        inner = f"{path}.{name}" if path else name
+        found += _differ(inner, [value.get(name) for value in values])
+    return found
+
+
+def _kind(value: Any) -> Any:
+    """What two values have in common if one looks into them: of the user's class all but fields."""
+    if not isinstance(value, dict):
+        return ""
+    if value.get("kind") == "class":
+        return tuple((name, v) for name, v in value.items() if name != "fields")
+    return value.get("kind")
+
+
+def shown(value: Any) -> str:
+    """A value as a person would write it."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value)) or ABSENT
+    if not isinstance(value, dict):
+        return str(value) or ABSENT
+    own = value.get("kind") in ("function", "class")  # of the user's
+    name = f"{value.get('name')} of {value.get('file')}" if own else value.get("kind", "")
+    fields = value.get("fields", {}) if own else value
+    given = [f"{n} {shown(v)}" for n, v in fields.items() if n != "kind" and v is not None]
+    return name + (f"({', '.join(given)})" if given else "")

@@ -1,11 +1,11 @@
 """Pictures of a comparison: learning curves with bands, and differences with their intervals."""
 
 import io
+from itertools import cycle
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from matplotlib import ticker
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tlite.comparison.results import Results
@@ -15,7 +15,7 @@ from tlite.pictures import own_figures
 from tlite.pictures.lines import LOOKS
 from tlite.pictures.marks import plain
 
-MANY = 10  # entries from which on bands are fainter and styles of lines differ too
+MANY = 10  # entries from which on bands are fainter
 LEGEND = 32  # letters of a name
 AXES = {
     "steps": "step",
@@ -43,67 +43,50 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     return found
 
 
-def spent(row: Row, what: str) -> Float[np.ndarray, "N"] | None:
-    """Steps, tokens or FLOPs of each model, or minutes of the run, up to each validation.
+def spent(row: Row, steps: Int[np.ndarray, "N"], what: str) -> Float[np.ndarray, "N"] | None:
+    """Tokens or FLOPs of each model, or minutes of the run, up to these steps.
 
     None if they are not known.
     """
-    steps = row.curve[0].astype(float)
     if what == "minutes":
-        known = len(row.trained) > 0
-        return np.interp(steps, [0, *row.trained], [0.0, *row.minutes]) if known else None
-    of_step = {
-        "steps": 1, "tokens": row.cost.tokens_per_step, "flops": row.cost.flops_per_step
-    }[what]  # fmt: skip
-    return None if of_step is None else steps * of_step
+        known = [0, *row.rates], [0.0, *row.minutes]
+        return np.interp(steps, *known) if row.rates else None
+    of_step = {"steps": 1, "tokens": row.tokens_per_step, "flops": row.flops_per_step}[what]
+    return None if of_step is None else steps * float(of_step)
 
 
 def plot_curves(results: Results, what: str) -> Figure | None:
-    """The measure at each validation against what was `spent`; None if there is nothing."""
-    shown = [(index, row, spent(row, what)) for index, row in enumerate(results.rows)]
-    shown = [(index, row, x) for index, row, x in shown if x is not None and len(x)]
+    """The measure at each validation against what was `spent`; None if there is nothing.
+
+    What lies above, or below, all that comes after the first third is left out of the picture: the
+    first validations are far from the rest, and what differs at the end would not be seen.
+    """
+    shown, late = [], []
+    for look, row in zip(cycle(LOOKS), results.rows, strict=False):
+        steps, values = row.curve(results.measure)
+        x = spent(row, steps, what)
+        if x is not None and len(x):
+            shown.append((look, row, steps, x, results.measure.scale * values))
     if not shown:
         return None
-    columns = 1 if len(shown) <= 24 else 2
-    figure = Figure(figsize=(8 + 2.2 * (columns - 1), 4.6), layout="constrained")
-    axes = figure.subplots()
-    for index, row, x in shown:
-        steps, values = row.curve[0], results.measure.scale * row.curve[1]
-        mean, look = values.mean(1), look_of(index, len(results.rows))
+    figure = Figure(figsize=(8, max(4.6, 0.2 * len(shown))), layout="constrained")
+    axes, alpha = figure.subplots(), 0.2 if len(shown) <= MANY else 0.06
+    a_third = max(steps[-1] for _, _, steps, _, _ in shown) / 3
+    for look, row, steps, x, values in shown:
+        mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
         axes.plot(x, mean, label=plain(clipped(row.label, LEGEND)), **look)
-        if values.shape[1] > 1:
-            band, alpha = values.std(1, ddof=1), 0.2 if len(shown) <= MANY else 0.06
-            axes.fill_between(x, mean - band, mean + band, color=look["color"], alpha=alpha, lw=0)
-        best = steps == row.best_step
+        axes.fill_between(x, mean - band, mean + band, color=look["color"], alpha=alpha, lw=0)
+        best, at_the_end = steps == row.best_step, steps >= min(a_third, steps[-1])
         axes.plot(x[best], mean[best], "o", ms=5, color=look["color"])
+        late += [*(mean - band)[at_the_end], *(mean + band)[at_the_end]]
+    if margin := 0.06 * (max(late) - min(late)):
+        axes.set_ylim(min(late) - margin, max(late) + margin)
     axes.set(xlabel=AXES[what], ylabel=results.measure.title)
     if axes.get_xlim()[1] >= 1e5:
         axes.xaxis.set_major_formatter(ticker.EngFormatter())
-    _look_at_the_end(axes, [row for _, row, _ in shown], results.measure.scale)
     axes.grid(alpha=0.3)
-    size = "small" if len(shown) <= MANY else "x-small"
-    figure.legend(loc="outside right upper", fontsize=size, ncols=columns)
+    figure.legend(loc="outside right upper", fontsize="small")
     return figure
-
-
-def look_of(index: int, number: int) -> dict[str, object]:
-    """Colour and style of a line: ten colours, then the same in other styles."""
-    return [*LOOKS][index % len(LOOKS)] | {"linewidth": 1.6 if number <= MANY else 1.2}
-
-
-def _look_at_the_end(axes: Axes, rows: list[Row], scale: float) -> None:
-    """Leave out of the picture what lies above, or below, all that comes after the first third.
-
-    The first validations are far from the rest, and what differs at the end would not be seen.
-    """
-    most, late = max(row.curve[0][-1] for row in rows), []
-    for steps, values in (row.curve for row in rows):
-        kept = values[steps >= min(most / 3, steps[-1])]
-        deviation = kept.std(1, ddof=1) if kept.shape[1] > 1 else np.zeros(len(kept))
-        late += [*(kept.mean(1) - deviation), *(kept.mean(1) + deviation)]
-    low, high = scale * min(late), scale * max(late)
-    if margin := 0.06 * (high - low):
-        axes.set_ylim(low - margin, high + margin)
 
 
 def plot_differences(results: Results) -> Figure:

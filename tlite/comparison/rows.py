@@ -1,169 +1,243 @@
-"""How each run has gone so far, by one measure of its validations; as config and metrics say it."""
+"""What is compared: runs and the variants of studies, as their small files say.
 
+Nothing of a run is executed, and no data is read: config.json, metrics.jsonl and examples.npz say
+it all.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import os
+import types
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from tlite.comparison.comparable import Measure
-from tlite.comparison.entries import Entry
-from tlite.comparison.examples import Blocks
-from tlite.comparison.flops import Cost, cost
-from tlite.comparison.statistics import Difference, spread
+from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
+from tlite.comparison.statistics import Difference
+from tlite.comparison.study import is_study, read_study
+from tlite.config import from_dict, of_today, to_dict
+from tlite.errors import UserError
+from tlite.experiment import Experiment
+from tlite.terminal import printable
+from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
-from tlite.training.examples import Examples, read_examples
-from tlite.training.loop import ended
+from tlite.training.loop import ended, selection_scores
 from tlite.training.metrics import iterate_metrics
+from tlite.training.runs import RUN, read_config
+
+
+class Measure(NamedTuple):
+    """What a validation finds, and how it is told."""
+
+    name: str
+    """In metrics.jsonl."""
+    title: str
+    unit: str
+    """Of differences."""
+    lower: bool = True
+    """Whether less is better."""
+    scale: float = 1.0
+    """From metrics.jsonl to what is told."""
+
+    def better(self, difference: float) -> bool:
+        """Whether a run that is so far from the reference is the better one."""
+        return difference < 0 if self.lower else difference > 0
 
 
 @dataclass(frozen=True)
 class Row:
-    """A run among those that are compared."""
+    """A run among those that are compared: of models that differ in their seed only."""
 
-    entry: Entry
-    measure: Measure
-    cost: Cost
-    validations: list[dict]
-    """The lines of metrics.jsonl, each step once."""
-    trained: Int[np.ndarray, "S"]
-    """Steps of training, rising."""
-    rates: Float[np.ndarray, "S"]
-    """Tokens a second at each of them, of all of the run's models together."""
+    label: str
+    folder: Path
+    content: dict[str, Any]
+    """All of config.json, its experiment as today's tlite writes it."""
+    training: TrainingConfig
+    parameters: int | None
+    """Of one model; None: not known."""
+    tokens_per_step: int
+    """Positions that an update of a model is computed of, padding among them."""
+    flops_per_step: float | None
+    """Of one model; None: not known, or nothing that is counted."""
+    step: int
+    """The last one."""
+    finished: bool
+    """Whether it was validated at the config's last step, or patience has ended it."""
+    validations: dict[int, dict]
+    """The lines of metrics.jsonl by step; none where it has failed."""
+    best_step: int | None
+    """That of the best checkpoint; None before there is one."""
+    rates: dict[int, float]
+    """Tokens a second by step of training, of all of the run's models together."""
     diverged: tuple[int, list[int]] | None
     """The step at which a training loss was not finite, and of which seeds: that ends a run."""
+    failed: str
+    """Why there is no value of it, and never will be; "" where there may be."""
     difference: Difference | None = None
     """From the reference, which has none itself."""
-    blocks: Blocks | None = None
-    """What both have found of each example, where it is known."""
+    block: float = 1.0
+    """Examples of the validation, about, in one of those that the difference counts."""
 
     @property
-    def label(self) -> str:
-        return self.entry.label
-
-    @property
-    def failed(self) -> str:
-        """Why there is no value of it, and never will be; "" where there may be."""
-        if self.diverged is None:
-            return self.entry.failed
-        step, seeds = self.diverged
-        which = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-        return f"the training loss of {which} is not finite at step {step:,}"
-
-    @property
-    def step(self) -> int:
-        """The last one."""
-        last = [line["step"] for line in self.validations[-1:]]
-        return max([0, *last, *self.trained[-1:].tolist()])
-
-    @property
-    def finished(self) -> bool:
-        """Whether it was validated at the config's last step, or patience has ended it."""
-        return ended(self.entry.training, self.validations)
-
-    @cached_property
-    def curve(self) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
-        """Steps of validations, and the measure by model as metrics.jsonl has it; nothing of what
-        has failed."""
-        lines = [] if self.failed else self.validations
-        found = by_step(self.entry.training, lines, self.measure.name)
-        values = np.array([*found.values()], float).reshape(-1, self.entry.training.seeds)
-        return np.array([*found], int), values
-
-    @cached_property
-    def best_step(self) -> int | None:
-        """That of the best checkpoint; None before there is one."""
-        steps = set(self.curve[0].tolist())
-        lines = [line for line in self.validations if line["step"] in steps]
-        return best_step(self.entry.training, lines)
-
-    @cached_property
-    def values(self) -> dict[int, float]:
-        """The measure by seed at the best step, as it is told (`Measure.scale`); nothing if there
-        is none."""
-        steps, values = self.curve
-        best = self.measure.scale * values[steps == self.best_step]
-        return dict(zip(self.entry.seeds, best[0].tolist(), strict=True)) if len(best) else {}
-
-    @property
-    def mean(self) -> float | None:
-        return float(np.mean([*self.values.values()])) if self.values else None
-
-    @property
-    def spread(self) -> float | None:
-        return spread(np.array([*self.values.values()]))
-
-    @cached_property
-    def examples(self) -> Examples | None:
-        """What was found of each example at the best step, of all of its seeds."""
-        found = read_examples(self.entry.folder)
-        if found is None or found.step != self.best_step:
-            return None
-        seeds = self.entry.training.seeds
-        return found if all(len(sums) == seeds for sums in found.sums.values()) else None
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """The median over the steps, of all of the run's models together."""
-        return float(np.median(self.rates)) if len(self.rates) else None
-
-    @property
-    def flops(self) -> float | None:
-        """Of one model, up to the last step."""
-        of_step = self.cost.flops_per_step
-        return None if of_step is None else of_step * self.step
+    def experiment(self) -> dict[str, Any]:
+        return self.content["experiment"]
 
     @property
     def minutes(self) -> Float[np.ndarray, "S"]:
         """Of training, after each of its steps; without validations and compilation."""
-        taken = self.cost.tokens_per_step * self.entry.training.seeds / self.rates
-        return np.cumsum(taken) / 60
+        tokens = self.tokens_per_step * self.training.seeds
+        return np.cumsum(tokens / np.array([*self.rates.values()])) / 60
+
+    def values(self, measure: Measure) -> dict[int, float]:
+        """The measure by seed at the best step, as it is told; nothing if there is none."""
+        found = _by_member(self.validations.get(self.best_step, {}), measure.name)
+        pairs = zip(self.training.members, found, strict=False)
+        return {} if None in found else {seed: measure.scale * value for seed, value in pairs}
+
+    def curve(self, measure: Measure) -> tuple[Int[np.ndarray, "N"], Float[np.ndarray, "N M"]]:
+        """Steps of validations, and the measure by model as metrics.jsonl has it."""
+        found = {step: _by_member(line, measure.name) for step, line in self.validations.items()}
+        found = {step: values for step, values in found.items() if None not in values}
+        values = np.array([*found.values()], float).reshape(-1, self.training.seeds)
+        return np.array([*found], int), values
 
 
-def read_row(entry: Entry, measure: Measure) -> Row:
-    """By what a run has written; cut and foreign lines of metrics.jsonl, and those of another
-    number of models, are passed over."""
-    validations, steps, rates, diverged, last = {}, [], [], None, 0
-    for line in iterate_metrics(entry.folder / "metrics.jsonl"):
-        if len(values := _of_members(line, "loss")) != entry.training.seeds:
-            continue
-        if line["split"] == "validation":
-            validations[line["step"]] = line
-            continue
-        if None in values and diverged is None:
-            pairs = zip(entry.seeds, values, strict=True)
-            diverged = line["step"], [seed for seed, value in pairs if value is None]
-        if line["step"] > last and (line.get("tokens_per_second") or 0) > 0:
-            last = line["step"]
-            steps.append(last)
-            rates.append(line["tokens_per_second"])
-    found = [validations[step] for step in sorted(validations)]
-    speed = np.array(steps, int), np.array(rates, float)
-    return Row(entry, measure, cost(entry), found, *speed, diverged)
+def read_rows(folders: Sequence[Path]) -> tuple[list[Row], list[str]]:
+    """Run folders and the variants of studies, in their order, and a sentence for each variant that
+    has not begun, or has failed before.
 
-
-def by_step(training: TrainingConfig, lines: list[dict], name: str) -> dict[int, list[float]]:
-    """What validations have found of each model; those that lack one are passed over."""
-    found = ((line["step"], _of_members(line, name)) for line in lines)
-    return {s: row for s, row in found if len(row) == training.seeds and None not in row}
-
-
-def best_step(training: TrainingConfig, lines: list[dict]) -> int | None:
-    """Where the mean over the models of what `select` names is best, the first if several.
-
-    Validations of an interruption don't count, as for the best checkpoint.
+    Raises:
+        UserError: a folder is neither, or can't be read.
     """
-    sign = 1 if training.select == "loss" else -1
-    found, scores = by_step(training, lines, training.select), {}
-    for line in lines:
-        step, mean = line["step"], line.get(training.select)  # by which tlite itself chooses
-        if step in found and training.is_regular(step):
-            known = isinstance(mean, int | float)
-            scores[step] = sign * (mean if known else float(np.mean(found[step])))
-    return min(scores, key=scores.get) if scores else None
+    rows, missing = [], []
+    for folder, name in zip(folders, _short_names(folders), strict=True):
+        if not is_study(folder):
+            rows.append(_read(folder, name))
+            continue
+        study = f"{name}/" if len(folders) > 1 else ""
+        for variant in read_study(folder).variants:
+            label, run = study + variant.name, folder / variant.run
+            if (run / RUN).is_file():
+                rows.append(_read(run, label, variant.failed or ""))
+            else:
+                why = "has not begun" if variant.failed is None else f"failed: {variant.failed}"
+                missing.append(f"{label} {why}")
+    return rows, missing
 
 
-def _of_members(line: dict, name: str) -> list[float | None]:
-    values = line.get(f"{name}_members", [line.get(name)])
-    values = values if isinstance(values, list) else [values]
-    return [v if v is not None and np.isfinite(v) else None for v in values]
+def _short_names(folders: Sequence[Path]) -> list[str]:
+    """As many of the last parts of each path as tell different folders apart."""
+    paths = [folder.resolve() for folder in folders]
+    for number in itertools.count(1):
+        names = ["/".join(path.parts[-number:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            return names
+
+
+def _read(folder: Path, label: str, failed: str = "") -> Row:
+    """A run's config and metrics, of which lines that a kill has cut short are passed over."""
+    config = _read_config(folder)
+    training, validations, rates, diverged = config["training"], {}, {}, None
+    for line in iterate_metrics(folder / "metrics.jsonl"):
+        step, losses = line["step"], _by_member(line, "loss")
+        if line["split"] == "validation":
+            validations[step] = line
+            continue
+        if None in losses and diverged is None:
+            seeds = zip(training.members, losses, strict=False)
+            diverged = step, [seed for seed, loss in seeds if loss is None]
+        if rate := line.get("tokens_per_second"):
+            rates[step] = float(rate)
+    if diverged:
+        which = ("seed " if len(diverged[1]) == 1 else "seeds ") + ", ".join(map(str, diverged[1]))
+        failed = f"the training loss of {which} is not finite at step {diverged[0]:,}"
+    validations = {step: validations[step] for step in sorted(validations)}
+    regular = [step for step in validations if training.is_regular(step) and not failed]
+    scores = selection_scores(training, [validations[step] for step in regular])
+    least = min(scores, default=math.inf)
+    return Row(
+        printable(" ".join(label.split())),
+        folder,
+        **config,
+        step=max([0, *validations, *rates]),
+        finished=ended(training, [*validations.values()]),
+        validations={} if failed else validations,
+        best_step=regular[scores.index(least)] if least < math.inf else None,
+        rates=rates,
+        diverged=diverged,
+        failed=failed,
+    )
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The fields of a `Row` that config.json decides."""
+    if not os.path.isfile(folder / RUN):
+        lacks = "has neither config.json nor study.json" if folder.is_dir() else "is no folder"
+        raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
+    try:
+        content = read_config(folder / RUN)
+        training = from_dict(TrainingConfig, content["experiment"].get("training"))
+        experiment = with_defaults(Experiment, content["experiment"])
+        try:
+            sizes = parameter_sizes(from_dict(Experiment, experiment).model)
+        except UserError:  # it has functions of the user's
+            sizes = _saved_sizes(folder)
+    except ValueError as error:
+        raise UserError(f"{folder} can't be compared: {error}") from error
+    experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
+    model, kind = experiment["model"], experiment["kind"]
+    tokens = training.batch_size * training.accumulate
+    if kind != TRANSLATOR:  # whose batches are counted in tokens
+        tokens *= model["context"] * max(experiment.get("sentences", 0), 1)
+    return {
+        "content": content | {"experiment": experiment},
+        "training": training,
+        "parameters": sum(sizes.values()) or None,
+        "tokens_per_step": tokens,
+        "flops_per_step": (sizes and flops_per_token(model, sizes, kind) * tokens) or None,
+    }
+
+
+def with_defaults(kind: Any, values: Any) -> Any:
+    """What `to_dict` wrote, with the defaults of fields that there were none of then.
+
+    Raises:
+        ValueError: it says what is gone.
+    """
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    named = values.get("kind") if isinstance(values, dict) else None
+    kind = next((k for k in kinds if getattr(k, "__name__", "") == named), None)
+    if not dataclasses.is_dataclass(kind):  # "function" and "class" are a user's
+        return values
+    result = {"kind": named} | of_today(kind, values)
+    hints, given = get_type_hints(kind), set(result)
+    for field in dataclasses.fields(kind):
+        if field.name in given:
+            result[field.name] = with_defaults(hints[field.name], result[field.name])
+        elif field.default is not field.default_factory:  # there is one
+            known = field.default is not dataclasses.MISSING
+            default = field.default if known else field.default_factory()
+            result[field.name] = to_dict(default) if dataclasses.is_dataclass(default) else default
+    return result
+
+
+def _saved_sizes(folder: Path) -> dict[str, int]:
+    """Parameters of each array of the last checkpoint, whose first axis is of the run's models."""
+    checkpoints = (folder / "checkpoints").absolute()
+    try:
+        last = max(Checkpoints(checkpoints).steps())
+        arrays = saved_arrays(checkpoints / str(last), ["parameters"])["parameters"]
+    except Exception:  # of Orbax's, of many types: a damaged checkpoint is not counted
+        return {}
+    return {name: math.prod(leaf.shape[1:]) for name, leaf in arrays.items()}
+
+
+def _by_member(line: dict, name: str) -> list[float | None]:
+    """A value of a line by model; None: not finite, or not known."""
+    return line.get(f"{name}_members", [line.get(name)])

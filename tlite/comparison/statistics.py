@@ -3,8 +3,12 @@
 Both runs have the same initial values, where the models allow it, and the same batches at a seed,
 and are validated on the same examples: what a seed or an example makes in both falls out of the
 difference.
+
+A text or a pair is an example, independent of the others. Windows of one text are not, as a scene
+goes on in the next: neighbours are one block, as in batch means.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -13,11 +17,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
+from tlite.training.examples import Examples
+
 CONFIDENCE = 0.95
 POWER = 0.8
 SEEDS = np.arange(2, 1001)  # numbers that are looked for
 EXAMPLES = np.unique(np.geomspace(2, 1e6, 1000).astype(int))
 ROUNDING = 1e-9  # of a mean: no error is smaller
+FEW = 10  # windows, of which each is a block
 
 Number = float | int | np.floating | Float[np.ndarray, "..."]
 
@@ -240,6 +247,61 @@ def quantile(freedom: Number) -> Number:
     return stdtrit(freedom, (1 + CONFIDENCE) / 2)
 
 
-def spread(values: Float[np.ndarray, "N"]) -> float | None:
-    """Standard deviation over seeds, with N - 1; None of a single one."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+class Blocks(NamedTuple):
+    """Two tables, and what a column of them is."""
+
+    run: Float[np.ndarray, "S N"]
+    reference: Float[np.ndarray, "R N"]
+    size: float
+    """Examples of a block, about."""
+
+
+def blocks(run: Examples, reference: Examples, measure: str, *, of_a_text: bool) -> Blocks | None:
+    """The tables of a measure; None where it, or the same examples, are not in both.
+
+    Args:
+        of_a_text: N windows of one text make sqrt(N) blocks (Flegal and Jones 2010, "Batch means
+            and spectral variance estimators in Markov chain Monte Carlo"). Those of runs with
+            different contexts or tokens are divided at the same places of the text.
+    """
+    (mine, here), (theirs, there) = both = [_sums_and_counts(x, measure) for x in (run, reference)]
+    windows = min(len(here), len(there))
+    if mine is None or theirs is None or windows < 2:
+        return None
+    if not of_a_text:
+        same = np.array_equal(here, there)
+        return Blocks(*(ratio_by_example(*one) for one in both), 1.0) if same else None
+    if not np.isclose(here.sum(), there.sum(), rtol=0.01):  # but for what comes before the first
+        return None
+    number = max(math.isqrt(windows), min(windows, FEW))
+    return Blocks(*(_in_blocks(*one, number) for one in both), len(here) / number)
+
+
+def _sums_and_counts(one: Examples, measure: str) -> tuple[np.ndarray | None, np.ndarray]:
+    """What the measure is the ratio of; bits per byte are nats / log 2 over bytes."""
+    if measure == "bits_per_byte" and "bytes" in one.sums:
+        return one.sums["loss"] / math.log(2), one.sums["bytes"][0]
+    return one.sums.get(measure), one.count
+
+
+def _in_blocks(
+    sums: Float[np.ndarray, "S W"], count: Float[np.ndarray, "W"], number: int
+) -> Float[np.ndarray, "S N"]:
+    """By blocks of as many targets; a window is in the block of its middle."""
+    middle = (count.cumsum() - count / 2) / count.sum()
+    block = (number * middle).astype(int)
+    of_seeds = [np.bincount(block, row, number) for row in sums]
+    return ratio_by_example(np.stack(of_seeds), np.bincount(block, count, number))
+
+
+def ratio_by_example(
+    sums: Float[np.ndarray, "S N"], count: Float[np.ndarray, "N"]
+) -> Float[np.ndarray, "S N"]:
+    """What each example has to do with R_s = sum_n L_sn / sum_n c_n, the mean of which it is.
+
+    d_sn = R_s + (L_sn - R_s c_n) / c, with the mean c of counts c_n: the ratio of two means, made
+    linear (Cochran 1977, "Sampling techniques", chapter 6).
+    """
+    sums, count = np.asarray(sums, float), np.asarray(count, float)
+    ratio = sums.sum(-1, keepdims=True) / count.sum()
+    return ratio + (sums - ratio * count) / count.mean()

@@ -10,9 +10,7 @@ from typing import Any
 from tlite.config import from_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
-from tlite.training.runs import numbered, replace_json
-
-FILE = "study.json"
+from tlite.training.runs import STUDY, UNREADABLE, replace_json
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,12 @@ class Study:
     def write(self, folder: Path | None = None) -> None:
         """Write study.json, or replace it in one step."""
         content = {"name": self.name, "variants": [vars(v) for v in self.variants]}
-        replace_json((folder or self.folder) / FILE, content)
+        replace_json((folder or self.folder) / STUDY, content)
 
 
 def is_study(folder: Path) -> bool:
     """Whether a folder is a study's."""
-    try:
-        return (folder / FILE).is_file()
-    except (OSError, ValueError):  # there can be no such name
-        return False
+    return os.path.isfile(folder / STUDY)
 
 
 def read_study(folder: Path) -> Study:
@@ -87,26 +82,15 @@ def read_study(folder: Path) -> Study:
     Raises:
         UserError: it is none, or can't be read.
     """
-    path = folder / FILE
+    path = folder / STUDY
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         listed = [{**values, "kind": "Variant"} for values in content["variants"]]
         variants = tuple(from_dict(Variant, values) for values in listed)
-        if len(variants) < 2 or len({variant.name for variant in variants}) < len(variants):
-            raise ValueError("it has no two variants of different names")
-        if len({variant.run for variant in variants}) < len(variants):
-            raise UserError(f"variants of {folder} share a run: tlite 0.2.0 opens this study")
-        return Study(folder, str(content["name"]), variants)
-    except OSError as error:
-        raise UserError(f"can't read {path}: {system_reason(error)}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path} is not what a study writes: {reason}") from error
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """A folder's name for a variant's that none has yet, in whatever case; it is added to them."""
-    for path in numbered(Path("-".join(name.split()))):
-        if path.name.casefold() not in {other.casefold() for other in taken}:
-            taken.add(path.name)
-            return path.name
+        study = Study(folder, str(content["name"]), variants)
+    except UNREADABLE as error:
+        reason = system_reason(error) or f"it is not what a study writes: {error}"
+        raise UserError(f"can't read {path}: {reason}") from error
+    if len({variant.run for variant in variants}) < len(variants):
+        raise UserError(f"variants of {folder} share a run: tlite 0.2.0 opens this study")
+    return study

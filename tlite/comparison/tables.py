@@ -1,21 +1,36 @@
-"""The results as tables: for the terminal, as Markdown, as CSV and as JSON."""
+"""The results as tables: for the terminal, as Markdown, as CSV, as JSON, and as one HTML page."""
 
+import base64
 import csv
 import html
 import io
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich.cells import cell_len
 
-from tlite.comparison.configs import ABSENT
+from tlite.comparison.comparable import ABSENT
 from tlite.comparison.results import Results, decimals
-from tlite.comparison.rows import Row
 
 SHORT = 16  # letters of a name that a column is headed with
 WIDEST = 48  # letters of a cell, on a terminal and in Markdown
-
+LONGEST = 60  # letters of a page's title
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em;
+       overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
+th, td { padding: .3em .6em; text-align: right; border-bottom: 1px solid #8888; }
+td { white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere;
+       min-width: 7em; max-width: 22em; }
+figure { margin: 1.5em 0; }
+img { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
+"""
 
 Table = list[list[str]]  # what people read, the header first
 
@@ -32,31 +47,29 @@ def field_table(results: Results) -> Table:
 
 def records(results: Results) -> list[dict[str, Any]]:
     """What programs read: all that is known of each row, as names and numbers."""
-    fields = results.fields
-    return [
-        _record(row) | {"config": {name: texts[index] for name, texts in fields.items()}}
-        for index, row in enumerate(results.rows)
-    ]
+    return [_record(results, index) for index in range(len(results.rows))]
 
 
-def _record(row: Row) -> dict[str, Any]:
+def _record(results: Results, index: int) -> dict[str, Any]:
+    row, measure = results.rows[index], results.measure
     found, half = row.difference, row.difference and row.difference.half_width
     of_seeds, of_examples = found.parts if found else (None, None)
-    steps, values = row.curve
+    by_seed, (steps, curve) = row.values(measure), row.curve(measure)
+    values, rates = [*by_seed.values()], [*row.rates.values()]
     return {
         "entry": row.label,
-        "run": str(row.entry.folder),
-        "parameters": row.cost.parameters,
-        "flops": row.flops,
-        "tokens_per_second": row.tokens_per_second,
-        "minutes": float(row.minutes[-1]) if len(row.minutes) else None,
+        "run": str(row.folder),
+        "parameters": row.parameters,
+        "flops": row.flops_per_step and row.flops_per_step * row.step,
+        "tokens_per_second": float(np.median(rates)) if rates else None,
+        "minutes": float(row.minutes[-1]) if rates else None,
         "step": row.step,
-        "steps": row.entry.training.steps,
+        "steps": row.training.steps,
         "finished": row.finished,
         "best_step": row.best_step,
-        "seeds": len(row.values),
-        "mean": row.mean,
-        "standard_deviation": row.spread,
+        "seeds": len(values),
+        "mean": float(np.mean(values)) if values else None,
+        "standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
         "difference": found.mean if found else None,
         "half_width": half,
         "half_width_of_seeds": of_seeds,
@@ -69,49 +82,49 @@ def _record(row: Row) -> dict[str, Any]:
         "examples_compared": found.examples if found else None,
         "seeds_needed": found.needed if found and not found.shown else None,
         "failed": row.diverged and row.diverged[0],
-        "values": {str(seed): value for seed, value in row.values.items()},
-        "curve": {"steps": steps.tolist(), "values": values.tolist()},
+        "values": {str(seed): value for seed, value in by_seed.items()},
+        "curve": {"steps": steps.tolist(), "values": curve.tolist()},
+        "config": {name: texts[index] for name, texts in results.fields.items()},
     }
 
 
 def result_table(results: Results) -> Table:
     """All of the numbers, a row for each entry."""
     found = records(results)
-    spreads = [record["standard_deviation"] for record in found]
-    value = results.measure.title + (" ± SD" if any(s is not None for s in spreads) else "")
+
+    def cells(name: str, style: str = ",", error: str = "") -> list[str]:
+        """A value of each row, with its error where one is known, and as many decimals as that."""
+        errors = [record.get(error) for record in found]
+        style = style + f".{decimals(errors)}f" if error else style
+        halves = ["" if e is None else f" ± {e:{style.lstrip('+')}}" for e in errors]
+        values = [record[name] for record in found]
+        texts = [ABSENT if value is None else f"{value:{style}}" for value in values]
+        return [text + half for text, half in zip(texts, halves, strict=True)]
+
+    mean = cells("mean", "", error="standard_deviation")
     first = results.reference.label
     minus = f"minus {first if len(first) <= SHORT else 'the first'}, 95 %"
+    difference = cells("difference", "+", error="half_width")
+    ends = ["" if r["finished"] else f" of {r['steps']:,}" for r in found]
+    columns = {
+        "": cells("entry", ""),
+        results.measure.title + (" ± SD" if "±" in "".join(mean) else ""): [
+            "failed" if row.failed else cell for row, cell in zip(results.rows, mean, strict=True)
+        ],
+        minus: [cell.replace("-", "\N{MINUS SIGN}") for cell in difference],
+        "p (Holm)": cells("p_by_holm", ".2g"),
+        "seeds": cells("seeds"),
+        "best step": cells("best_step"),
+        "steps": [step + end for step, end in zip(cells("step"), ends, strict=True)],
+        "parameters": cells("parameters"),
+        "FLOPs a seed": [cell.replace("e+", "e") for cell in cells("flops", ".3g")],
+        "tokens/s": cells("tokens_per_second", ",.0f"),
+        "minutes": cells("minutes", ".2f"),
+    }
     left_out = {minus} if len(found) == 1 else set()
     left_out |= {"p (Holm)"} if len(results.intervals) < 2 else set()
-    places = decimals(spreads), decimals([record["half_width"] for record in found])
-    rows = []
-    for row, r in zip(results.rows, found, strict=True):
-        mean = _with_half(r["mean"], r["standard_deviation"], f".{places[0]}f")
-        difference = _with_half(r["difference"], r["half_width"], f"+.{places[1]}f")
-        of = "" if r["finished"] else f" of {r['steps']:,}"
-        told = {
-            "": r["entry"],
-            value: "failed" if row.failed else mean,
-            minus: difference.replace("-", "\N{MINUS SIGN}"),
-            "p (Holm)": _told(r["p_by_holm"], ".2g"),
-            "seeds": str(r["seeds"]),
-            "best step": _told(r["best_step"], ","),
-            "steps": f"{r['step']:,}{of}",
-            "parameters": _told(r["parameters"], ","),
-            "FLOPs a seed": _told(r["flops"], ".3g").replace("e+", "e"),
-            "tokens/s": _told(r["tokens_per_second"], ",.0f"),
-            "minutes": _told(r["minutes"], ".1f" if (r["minutes"] or 0) >= 10 else ".2f"),
-        }
-        rows.append({title: text for title, text in told.items() if title not in left_out})
-    return [[*rows[0]], *([*row.values()] for row in rows)]
-
-
-def _told(value: float | int | None, style: str) -> str:
-    return ABSENT if value is None else f"{value:{style}}"
-
-
-def _with_half(value: float | None, half: float | None, style: str) -> str:
-    return _told(value, style) + ("" if half is None else f" ± {half:{style.lstrip('+')}}")
+    columns = [[title, *texts] for title, texts in columns.items() if title not in left_out]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def as_text(results: Results) -> str:
@@ -123,15 +136,14 @@ def as_text(results: Results) -> str:
 
 def _aligned(table: Table) -> str:
     """The first column to the left, the others to the right."""
-    rows = [[clipped(cell) for cell in row] for row in table]
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *cells in rows:
-        line = first + " " * (widths[0] - cell_len(first))
-        for cell, width in zip(cells, widths[1:], strict=True):
-            line += " " * (2 + width - cell_len(cell)) + cell
-        lines.append(line.rstrip())
-    return "\n".join(lines)
+    lines = [""] * len(table)
+    for index, column in enumerate(zip(*table, strict=True)):
+        cells = [*map(clipped, column)]
+        widest = max(map(cell_len, cells))
+        for place, cell in enumerate(cells):
+            gap = " " * (widest - cell_len(cell))
+            lines[place] += f"  {gap}{cell}" if index else cell + gap
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def as_markdown(results: Results) -> str:
@@ -184,3 +196,44 @@ def _in_markdown(text: str) -> str:
     """Text that is read as text: no cell ends, no tag begins, no emphasis."""
     text = html.escape(re.sub(r"\s+", " ", text), quote=False)
     return re.sub(r"([\\|*`\[\]]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
+    """One page with everything, nothing from a network; of each picture a caption and the PNG."""
+    labels = [row.label for row in results.rows]
+    title = f"Compared: {', '.join(labels)}"
+    if len(title) > LONGEST:
+        title = f"Compared: {len(labels)} runs"
+    figures = (
+        f'<figure><img alt="{html.escape(caption)}" src="data:image/png;base64,'
+        f'{base64.b64encode(content).decode()}">'
+        f"<figcaption>{html.escape(caption)}</figcaption></figure>"
+        for caption, content in pictures.values()
+    )
+    parts = [f"<h1>{html.escape(title)}</h1>", _list(results.verdicts)]
+    sections = {
+        "Results": _in_html(result_table(results)),
+        "What differs between the configs": _in_html(field_table(results)),
+        "Notes": _list(results.notes),
+        "Pictures": "".join(figures),
+    }
+    parts += [f"<h2>{name}</h2>{content}" for name, content in sections.items() if content]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _list(sentences: Sequence[str]) -> str:
+    items = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _in_html(table: Table) -> str:
+    rows = []
+    for tag, line in zip(["th", *["td"] * len(table)], table, strict=False):
+        rows.append("".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line))
+    body = "</tr><tr>".join(rows)
+    return f'<div class="wide"><table><tr>{body}</tr></table></div>' if rows else ""

@@ -3,11 +3,10 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 COLLECTIVES = "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute"
-BITS = {"pred": 8, "bf16": 16, "f16": 16, "f32": 32, "f64": 64, "s4": 4, "u4": 4}
 
+COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+)[^\n]*\{\n(.*?)^\}", re.M | re.S)
 OPERATION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (\(.*?\)|\S+) ([a-z][a-z-]*)\(")
 CALLED = re.compile(r"(?:calls|to_apply|body|branch_computations)=\{?(%?[\w., %-]+)\}?")
 KNOWN_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
@@ -20,15 +19,16 @@ def exchanged(program: str) -> dict[str, tuple[int, int]]:
     the steps of a call, is not.
     """
     counts, sizes = Counter(), Counter()
-    computations = dict(_computations(program))
+    found = COMPUTATION.findall(program)
+    computations = {entry + name: lines.splitlines() for entry, name, lines in found}
     entry = next(name for name in computations if name.startswith("ENTRY "))
     todo = [(entry, 1)]
     while todo:
         name, times = todo.pop()
         for line in computations.get(name, ()):
-            if not (found := OPERATION.match(line)):
+            if not (matched := OPERATION.match(line)):
                 continue
-            result, operation = found.groups()
+            result, operation = matched.groups()
             kind = operation.removesuffix("-start")
             if kind in COLLECTIVES:
                 counts[kind] += times
@@ -39,21 +39,6 @@ def exchanged(program: str) -> dict[str, tuple[int, int]]:
             for called in CALLED.findall(line):
                 todo += [(name.strip().lstrip("%"), inside) for name in called.split(",")]
     return {kind: (counts[kind], sizes[kind]) for kind in COLLECTIVES if counts[kind]}
-
-
-def _computations(program: str) -> Iterator[tuple[str, list[str]]]:
-    """Name and lines of each; the entry's name begins with "ENTRY "."""
-    name, lines = None, []
-    for line in program.splitlines():
-        if line.endswith("{") and not line.startswith((" ", "HloModule")):
-            words = line.split()
-            entry = words[0] == "ENTRY"
-            name, lines = ("ENTRY " if entry else "") + words[int(entry)].lstrip("%"), []
-        elif line.startswith("}") and name is not None:
-            yield name, lines
-            name = None
-        elif name is not None:
-            lines.append(line)
 
 
 def _trips(line: str, computations: dict[str, list[str]]) -> int:
@@ -70,5 +55,5 @@ def _bytes(result: str, first: int = 0) -> int:
     total = 0
     for kind, axes in re.findall(r"([a-z]+\d*)\[([\d,]*)\]", result)[first:]:
         size = math.prod(int(axis) for axis in axes.split(",") if axis)
-        total += size * BITS.get(kind, int(re.sub(r"\D", "", kind) or 32)) // 8
+        total += size * int(re.sub(r"\D", "", kind) or 8) // 8  # "pred" has no number
     return total

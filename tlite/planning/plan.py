@@ -57,53 +57,6 @@ def plan(
     Raises:
         UserError: what is asked for can't be planned; the reason is told.
     """
-    model = check_experiment(experiment, hardware, utilisation)
-    training = experiment.training
-    number, by_model = read_mesh(mesh, tpu, training.model_devices)
-    devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
-    if len(devices) < number:
-        raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
-    training = dataclasses.replace(training, model_devices=by_model)
-    if training.precision == "auto":
-        training = dataclasses.replace(training, precision="mixed")
-    model = choose_products(model, training.precision)
-    planned = planned_trainer(model, training, devices[:number])
-    print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
-    began = time.perf_counter()
-    compiled = planned.lower().compile()
-    print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
-    print("bytes on a device:")
-    for name, size in bytes_on_a_device(planned, compiled).items():
-        print(f"  {name:34s} {size / 2**30:8.2f} GiB")
-    if kept := whole(planned.shapes, planned.mesh) if planned.sharded else []:
-        print(f"not divided, as their axes don't allow it: {', '.join(kinds_of(kept))}")
-    print("exchanged by a device in an update:")
-    for kind, (count, size) in exchanged(compiled.as_text()).items():
-        print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
-    print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation, number)
-
-
-def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
-    """The sizes of the model and of an update, and how both lie over the devices."""
-    examples = planned.config.batch_size * planned.config.accumulate
-    print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
-    print(f"attention {dict(named_parts(model))['attention']}")
-    shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
-    print(f"{planned.mesh.size} of {devices}: {shape or '1'}, ", end="")
-    print("each large array divided" if planned.sharded else "parameters whole on each")
-    size = planned.config.batch_size // planned.num_shards
-    print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
-    print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
-
-
-def check_experiment(
-    experiment: Experiment, hardware: str | None, utilisation: float
-) -> GeneratorConfig:
-    """The model of what can be planned.
-
-    Raises:
-        UserError: it can't.
-    """
     if not isinstance(experiment, GeneratorExperiment):
         raise UserError("only generators can be planned: of others the data decides the sizes")
     if not experiment.model.vocabulary_size:
@@ -112,17 +65,38 @@ def check_experiment(
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
         raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
-    return experiment.model
+    number, by_model = read_mesh(mesh, tpu, experiment.training.model_devices)
+    devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
+    if len(devices) < number:
+        raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
+    asked = experiment.training.precision
+    changes = {"model_devices": by_model, "precision": "mixed" if asked == "auto" else asked}
+    training = dataclasses.replace(experiment.training, **changes)
+    model = choose_products(experiment.model, training.precision)
+    planned = planned_trainer(model, training, devices[:number])
+    print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
+    began = time.perf_counter()
+    compiled = planned.lower().compile()
+    print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
+    print_memory(planned, compiled)
+    print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation)
 
 
 def read_mesh(mesh: str, tpu: str | None = None, model_devices: int = 1) -> tuple[int, int]:
     """Devices in all, and of these over how many a second axis lies, which the config may say too.
 
     Raises:
-        UserError: it is no such mesh, or not the config's.
+        UserError: it is no such mesh, or not the config's; or there can be no such TPU slice.
     """
-    if not mesh and tpu:
-        return number_of(tpu), model_devices
+    if tpu is not None:
+        kind, _, shape = tpu.partition(":")
+        if kind not in TPU_KINDS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
+            raise UserError(
+                f"--tpu must be a kind and a shape, v5e:16x16 say, not {tpu!r}; "
+                f"kinds: {', '.join(TPU_KINDS)}"
+            )
+        if not mesh:
+            return math.prod(map(int, shape.split("x"))), model_devices
     if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5})?", mesh):
         raise UserError(f"--mesh must be a number of devices or two, 8 or 64x4 say, not {mesh!r}")
     sizes = [int(size) for size in mesh.split("x")]
@@ -134,28 +108,12 @@ def read_mesh(mesh: str, tpu: str | None = None, model_devices: int = 1) -> tupl
     return math.prod(sizes), sizes[1] if len(sizes) > 1 else model_devices
 
 
-def number_of(tpu: str) -> int:
-    """Chips of a topology.
-
-    Raises:
-        UserError: it is no name of one.
-    """
-    kind, _, shape = tpu.partition(":")
-    if kind not in TPU_KINDS or not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", shape):
-        raise UserError(
-            f"--tpu must be a kind and a shape, v5e:16x16 say, not {tpu!r}; "
-            f"kinds: {', '.join(TPU_KINDS)}"
-        )
-    return math.prod(map(int, shape.split("x")))
-
-
 def tpu_devices(tpu: str) -> list:
     """The devices of a TPU slice that is not there, as its compiler (libtpu) knows them.
 
     Raises:
         UserError: libtpu is missing, or knows no such slice.
     """
-    number_of(tpu)
     settings = {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
@@ -186,27 +144,46 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
     return Trainer(generator_task(model), config, feed, devices)
 
 
+def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:
+    """The sizes of the model and of an update, and how both lie over the devices."""
+    examples = planned.config.batch_size * planned.config.accumulate
+    print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
+    print(f"attention {dict(named_parts(model))['attention']}")
+    shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
+    print(f"{planned.mesh.size} of {devices}: {shape or '1'}, ", end="")
+    print("each large array divided" if planned.sharded else "parameters whole on each")
+    size = planned.config.batch_size // planned.num_shards
+    print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
+    print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
+
+
+def print_memory(planned: Trainer, compiled: Any) -> None:
+    """What a device holds, what of that could not be divided, and what it sends in an update."""
+    print("bytes on a device:")
+    for name, size in bytes_on_a_device(planned, compiled).items():
+        print(f"  {name:34s} {size / 2**30:8.2f} GiB")
+    if kept := whole(planned.shapes, planned.mesh) if planned.sharded else []:
+        kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in kept)
+        print(f"not divided, as their axes don't allow it: {', '.join(kinds)}")
+    print("exchanged by a device in an update:")
+    for kind, (count, size) in exchanged(compiled.as_text()).items():
+        print(f"  {count:6,} {kind:20s} {in_gib(size):>12s}")
+
+
 def bytes_on_a_device(planned: Trainer, compiled: Any) -> dict[str, int]:
     """What is kept between steps, what is needed inside of one, and all of it."""
     members = planned.member_shapes
     memory = compiled.memory_analysis()
     inside = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
-    parts = {
+    return {
         "parameters": device_bytes(members.parameters),
         "optimizer": device_bytes(members.optimizer),
         "activations, gradients and copies": inside,
+        "in all": memory.argument_size_in_bytes + inside,
     }
-    return parts | {"in all": memory.argument_size_in_bytes + inside}
 
 
-def kinds_of(names: list[str]) -> list[str]:
-    """Names with the numbers of blocks left out, each once."""
-    return list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
-
-
-def print_time(
-    planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float, number: int
-) -> None:
+def print_time(planned: Trainer, model: GeneratorConfig, hardware: str, utilisation: float) -> None:
     """FLOPs of an update and of the run and, where the hardware is known, their time."""
     config = planned.config
     tokens = config.batch_size * config.accumulate * model.context * config.seeds

@@ -261,9 +261,10 @@ class GeneratorRecipe(Recipe):
         tell(f"step {step:,}: {split}", f", {count:,} {self.unit}s")
         kept = read_examples(self.run.folder)
         if kept and split == "validation" and kept.step == step:
-            from tlite.comparison.examples import of_a_text  # SciPy is slow to import
+            from tlite.comparison.statistics import blocks  # SciPy is slow to import
 
-            print(interval(of_a_text(kept, "loss"), "text", ".4f"))
+            if found := blocks(kept, kept, "loss", of_a_text=True):
+                print(interval(found.run, "text", ".4f"))
         if sampled:
             batches = self.parts[split].sampled_batches(sampled, self.batch_size)
             tell(f"sampled estimate ({batches[0][..., 0].size} windows):")

@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from tlite.comparison.comparable import Measured, check_comparable
-from tlite.comparison.study import FILE, Study, Variant, free_name, read_study
+from tlite.comparison.comparable import check_comparable
+from tlite.comparison.study import Study, Variant, read_study
 from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surroundings
 from tlite.experiment import Experiment
 from tlite.models import make_model
@@ -28,9 +28,7 @@ from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.placement import out_of_memory
-from tlite.training.runs import create_folder, kept, new_folder
-
-SHOWN = 5  # names of variants on a line
+from tlite.training.runs import RUN, STUDY, create_folder, kept, new_folder, numbered
 
 
 class Preparing:
@@ -48,24 +46,17 @@ class Preparing:
         return self._known[-1][1]
 
     def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
-        """The data of an experiment, and what there is to know it again, as JSON holds it.
-
-        Raises:
-            UserError: it can't be read.
-        """
-        kind = RECIPES[type(experiment)]
-
-        def read() -> tuple[Any, dict[str, Any]]:
-            data = kind.load_data(experiment)
-            return data, json.loads(json.dumps(kind.fingerprint(data)))
-
-        return self._once((kind, experiment.data), read)
+        """The data of an experiment, and what there is to know it again, as JSON holds it."""
+        kind, about = RECIPES[type(experiment)], experiment.data
+        data = self._once((kind, about), lambda: kind.load_data(experiment))
+        found = self._once((kind.fingerprint, about), lambda: kind.fingerprint(data))
+        return data, json.loads(json.dumps(found))
 
     def __call__(self, experiment: Experiment) -> Prepared:
         """The experiment with what its data decides, however it is trained and called.
 
         Raises:
-            UserError: they don't go together.
+            UserError: they don't go together, or the data can't be read.
         """
         kind, (data, _) = RECIPES[type(experiment)], self.data(experiment)
         kind.check_selected(experiment)
@@ -107,29 +98,33 @@ def start_study(
         UserError: the data or a file can't be read, a package is missing, every variant is refused,
             or the folder can't be made.
     """
-    taken = {"comparison", FILE}
+    taken = {"comparison", STUDY}
     name = next(iter(experiments.values())).name
     settled = in_one_precision(find_data(experiments.values()))
     variants = tuple(
-        _checked(label, free_name(label, taken), experiment, preparing)
+        _variant(label, free_name(label, taken), experiment, preparing)
         for label, experiment in zip(experiments, settled, strict=True)
     )
-    refused = [variant for variant in variants if variant.failed]
-    if len(refused) == len(variants):
-        same = len({variant.failed for variant in refused}) == 1
-        each = "" if same else f"every variant is refused; {refused[0].name}: "
-        raise UserError(f"{each}{refused[0].failed}")
-    check_comparable({v.name: _measured(v) for v in variants if not v.failed})
+    good = [variant for variant in variants if not variant.failed]
+    if not good:
+        raise UserError("; ".join(dict.fromkeys(variant.failed for variant in variants)))
+    # Of a tokenizer only the settings are known yet, of a pre-trained model's nothing.
+    settings = (v.experiment for v in good)
+    tokenizers = [None if e.get("pretraining") else e.get("tokenizer") for e in settings]
+    check_comparable(
+        [(v.name, v.experiment, v.data, t) for v, t in zip(good, tokenizers, strict=True)]
+    )
     path = Path(processes.of_first(lambda: str(new_folder(name, folder))))
     same_everywhere({"study": [vars(v) for v in variants]})
     write, exactly = Study(path, name, variants).write, folder is not None
     path = Path(processes.of_first(lambda: str(create_folder(path, write, exactly=exactly))))
-    for variant in refused:
-        _tell_failed(variant.name, variant.failed)
+    for variant in variants:
+        if variant.failed:
+            _tell_failed(variant.name, variant.failed)
     return Study(path, name, variants)
 
 
-def _checked(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
+def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
     content = kept(experiment)
     _, fingerprint = preparing.data(experiment)
     parameters, failed = 0, None
@@ -144,11 +139,12 @@ def _checked(name: str, run: str, experiment: Experiment, preparing: Preparing) 
     return Variant(name, run, content, fingerprint, parameters, failed)
 
 
-def _measured(variant: Variant) -> Measured:
-    """Of a tokenizer only the settings are known; of a pre-trained model's nothing."""
-    experiment = variant.experiment
-    tokenizer = None if experiment.get("pretraining") else experiment.get("tokenizer")
-    return Measured(experiment, variant.data, tokenizer)
+def free_name(name: str, taken: set[str]) -> str:
+    """A folder's name for a variant's that none has yet, in whatever case; it is added to them."""
+    folded = {other.casefold() for other in taken}
+    names = (path.name for path in numbered(Path("-".join(name.split()))))
+    taken.add(free := next(name for name in names if name.casefold() not in folded))
+    return free
 
 
 def train(study: Study, preparing: Preparing) -> None:
@@ -162,7 +158,7 @@ def train(study: Study, preparing: Preparing) -> None:
         Interrupted: by a signal; all is saved.
     """
     for number, variant in enumerate(study.variants, 1):
-        there = (study.folder / variant.run / "config.json").is_file
+        there = (study.folder / variant.run / RUN).is_file
         if variant.failed or processes.of_first(lambda v=variant, there=there: v.ended and there()):
             continue
         which = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
@@ -179,8 +175,7 @@ def _train_variant(folder: Path, variant: Variant, preparing: Preparing) -> str 
     """Train a variant to its end; why it has failed, in a sentence, or None."""
     try:
         with out_of_memory(f"the variant {variant.name}"):
-            # compare's report is at the end
-            _open(folder, variant, preparing).train(report=False)
+            _open(folder, variant, preparing).train(report=False)  # compare's is at the end
     except RunFailed as error:
         if isinstance(error, OutOfMemory) and processes.count() > 1:
             raise  # others may have enough
@@ -197,7 +192,7 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
         UserError: it can't be opened, or written; or the data is not what it was.
     """
     run = folder / variant.run
-    if processes.of_first((run / "config.json").is_file):
+    if processes.of_first((run / RUN).is_file):
         return open_recipe(run)
     experiment = locate_data(variant.config())
     if preparing.data(experiment)[1] != variant.data:
@@ -230,11 +225,8 @@ def _report(study: Study) -> None:
         compare([study.folder])
     processes.of_first(lambda: None)  # what ends another would end the first while it compares
     if failed:
-        names = f"{', '.join(failed[:SHOWN])}{', ...' if len(failed) > SHOWN else ''}"
-        have = "has" if len(failed) == 1 else "have"
-        number = f"{len(failed)} of {len(study.variants)} variants"
         raise UserError(
-            f"{number} {have} failed: {names}; {study.folder / FILE} says why; to try one again, "
-            'put that right, set its "failed" there to null, and '
-            f"{command('train', '--resume', study.folder)}"
+            f"{len(failed)} of {len(study.variants)} variants failed: {', '.join(failed)}; "
+            f"{study.folder / STUDY} says why; to try one again, put that right, "
+            f'set its "failed" there to null, and {command("train", "--resume", study.folder)}'
         )
