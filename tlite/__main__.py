@@ -82,7 +82,8 @@ class CtrlC:
         def hook(unraisable):
             if issubclass(unraisable.exc_type, KeyboardInterrupt):
                 os._exit(interrupted())
-            if not self.raised:
+            # TensorStore's threads outlive a save that has failed, and been told.
+            if not self.raised and "Event loop is closed" not in str(unraisable.exc_value):
                 report(unraisable)
 
         sys.unraisablehook = hook

@@ -31,9 +31,7 @@ def empty_pictures(monkeypatch):
     undrawn(monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "options", ["", " --text 'The sound is superb.'", " --member 1", " --checkpoint 2"]
-)
+@pytest.mark.parametrize("options", ["", " --text 'The sound is superb.' --member 1"])
 def test_the_command_ends_with_the_number_of_pictures_and_the_page(tlite, trained, options):
     code, out, err = tlite("inspect {run}" + options)
     assert (code, err) == (0, "")
@@ -86,16 +84,10 @@ def test_the_place_of_the_pictures_can_be_told_where_nothing_is_lost(works, fail
         assert [*other.iterdir()] == [other / name]
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    {
-        "--member 1": "--checkpoint and --member are for runs",
-        "--text ' '": "the text to look at is empty",
-        "--checkpoint last": "--checkpoint and --member are for runs",
-    }.items(),
-)
-def test_a_mistake_with_a_folder_of_transformers_is_told(fails, pretrained, options, told):
-    assert told in fails(f"inspect {{pretrained}} {options}", pretrained=pretrained)
+def test_a_mistake_with_a_folder_of_transformers_is_told(fails, pretrained):
+    line = f"inspect {pretrained} "
+    assert "the text to look at is empty" in fails(line + "--text ' '")
+    assert "--checkpoint and --member are for runs" in fails(line + "--checkpoint last")
 
 
 def test_what_a_kill_has_left_goes(works, copied):

@@ -140,7 +140,7 @@ class Shakespeare(Download):
 
     def load(self) -> str:
         path = find_or_download(self.file, self.url, self.sha256, self.folder)
-        parser = run_file(shipped_experiments() / "gutenberg.py", "tlite_gutenberg")
+        parser = run_file(shipped_experiments() / "gutenberg.py")
         try:
             return parser.prepare(read_text(path))
         except ValueError as error:
