@@ -3,7 +3,6 @@
 Each file writes a line into `ran` when it is run, so that what must not run can be seen.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -153,19 +152,13 @@ def test_an_experiment_with_what_can_not_be_kept_is_told_when_it_is_loaded(mine,
 # From JSON, in another process
 
 
-def test_in_the_same_process_functions_come_back_as_they_are(mine):
-    experiment = load_experiment(mine)
-    again = from_dict(Experiment, through_json(experiment))
-    assert again == experiment
-    assert again.model.attention.function is experiment.model.attention.function
-    assert times_run(mine) == 1
-
-
 def test_in_another_process_functions_come_from_the_file_that_is_named(mine, forget):
-    values = through_json(load_experiment(mine))
+    experiment = load_experiment(mine)
+    values = through_json(experiment)
+    assert from_dict(Experiment, values) == experiment
     forget()
     config.name_files([mine])
-    assert times_run(mine) == 1  # to name a file does not run it
+    assert times_run(mine) == 1  # to name a file does not run it, nor what it is described by
     model = from_dict(Experiment, values).model
     assert times_run(mine) == 2  # once, for both functions
     activation = model.feed_forward.activation
@@ -269,19 +262,12 @@ def test_what_is_no_file_can_not_be_named():
     assert complaint(config.name_files, [Path("nowhere.py")]) == told
 
 
-NONE = ["gone", "number", "__builtins__", "model.attention", "Scaled"]
-
-
-@pytest.mark.parametrize("name", NONE)
+@pytest.mark.parametrize("name", ["gone", "number", "__builtins__", "model.attention", "Scaled"])
 def test_a_name_that_is_no_function_of_the_file_is_told(mine, name):
     config.name_files([mine])
     assert complaint(find_code, record(mine, name)) == f"there is no function {name} in mine.py"
-
-
-def test_a_function_is_no_class(mine):
-    config.name_files([mine])
-    sentence = complaint(find_code, record(mine, "squared", "class"))
-    assert sentence == "there is no class squared in mine.py"
+    told = "there is no class squared in mine.py"
+    assert complaint(find_code, record(mine, "squared", "class")) == told
 
 
 def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
@@ -291,20 +277,9 @@ def test_a_library_s_function_in_the_file_is_not_handed_out(mine):
         assert complaint(find_code, record(mine, name))
 
 
-def test_a_file_that_ends_in_an_error_is_told_with_its_line(mine):
-    mine.write_text("\n\n1 / 0\n")
-    config.name_files([mine])
-    told = f"{mine}, line 3: ZeroDivisionError: division by zero"
-    assert complaint(find_code, record(mine, "f")) == told
-
-
 # What is no such description
 
-RECORD = {"kind": "function", "file": "/x/a; rm b.py", "name": "f", "sha256": "0" * 64}
-
-
-def test_a_file_s_name_is_advice_that_can_be_pasted():
-    assert "--code 'a; rm b.py' " in complaint(find_code, RECORD)
+RECORD = {"kind": "function", "file": "mine.py", "name": "f", "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize(
@@ -319,25 +294,16 @@ def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
     values["feed_forward"] |= {"activation": record}
     with pytest.raises(ValueError, match=r"^feed_forward: activation: expected .*, not "):
         from_dict(GeneratorConfig, values)
-    for field in ("attention", "norm", "positions", "feed_forward"):
-        with pytest.raises(ValueError, match=f"^{field}.* .*, not ") as caught:
-            from_dict(GeneratorConfig, to_dict(GeneratorConfig()) | {field: record})
-        assert len(str(caught.value)) < 300
+    with pytest.raises(ValueError, match=r"^norm.* .*, not ") as caught:
+        from_dict(GeneratorConfig, to_dict(GeneratorConfig()) | {"norm": record})
+    assert len(str(caught.value)) < 300
 
 
 def test_a_function_where_none_belongs_is_refused(mine):
-    values = to_dict(GeneratorConfig())
-    record = config.describe_code(run_file(mine).squared)
-    for field in ("width", "bias", "embedding"):
-        with pytest.raises(ValueError, match=f"^{field}: expected"):
-            from_dict(GeneratorConfig, values | {field: record})
-    inside = values | {"attention": values["attention"] | {"windows": record}}
+    values = through_json(GeneratorConfig())
+    function = config.describe_code(run_file(mine).squared)
+    with pytest.raises(ValueError, match=r"^width: expected int"):
+        from_dict(GeneratorConfig, values | {"width": function})
+    values["attention"]["windows"] = function
     with pytest.raises(ValueError, match=r"^attention: windows: expected"):
-        from_dict(GeneratorConfig, inside)
-
-
-def test_a_config_with_a_function_equals_itself_and_no_other(mine):
-    module = run_file(mine)
-    assert dataclasses.replace(module.model) == module.model
-    other = FeedForward(activation=module.compiled)
-    assert dataclasses.replace(module.model, feed_forward=other) != module.model
+        from_dict(GeneratorConfig, values)

@@ -18,10 +18,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.inspected import undrawn
 from tlite import config
 from tlite.cli import main
-from tlite.recipes import GeneratorRecipe, open_recipe
+from tlite.recipes import GeneratorRecipe
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
@@ -109,15 +108,11 @@ def trained(make):
     return make("generator", GENERATE)
 
 
-COMMANDS = ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
-
-
-def test_training_says_what_is_the_user_s_own(trained):
-    assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
+)
 def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, command):
+    assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
     before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
     told = "tlite: the run uses alibi of mine.py: name that file, --code mine.py "
     assert fails(command).startswith(told)
@@ -151,13 +146,6 @@ def test_it_is_the_function_of_the_file_that_computes(works, trained, copied):
     assert loss_of(changed) != pytest.approx(losses(trained.run)[-1], abs=1e-3)
 
 
-def test_pictures_are_drawn_with_the_file(works, trained, copied, monkeypatch):
-    drawn = undrawn(monkeypatch)
-    works(f"inspect {{copied}} --code {trained.file}", copied=copied)
-    assert len(drawn) > 5
-    assert (copied / "inspection" / "index.html").exists()
-
-
 def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, monkeypatch):
     monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)
     shutil.rmtree(copied / "checkpoints" / "4")
@@ -165,15 +153,6 @@ def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, 
     assert "step 4 " in out
     for split in ("training", "validation"):
         assert losses(copied, split) == losses(trained.run, split)
-
-
-def test_the_parameters_of_a_function_are_trained(trained):
-    config.name_files([trained.file])
-    run = open_recipe(trained.run)
-    (model,) = run.trainer.models(run.parameters("last")[0])
-    temperature = model.blocks[0].attention.own.temperature[...]
-    assert temperature.shape == (2,)
-    assert (temperature != 3).all()
 
 
 @pytest.mark.parametrize("line", ["--activation alibi", "--attention 3"])
@@ -200,9 +179,6 @@ def test_the_same_in_processes_of_their_own(trained, tmp_path):
     assert (code, out) == (2, "")
     assert "name that file, --code mine.py" in err
     assert call(f"{GENERATE} --code {trained.file}") == (0, trained.then, "")
-
-
-# The other models
 
 
 @pytest.mark.parametrize(
