@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.folders import make_run
-from tlite.__main__ import HUGE_PAGES, CtrlC, _in_import
+from tlite.__main__ import HUGE_PAGES, CtrlC
 
 TLITE = [sys.executable, "-m", "tlite"]
 INTERRUPTED = "tlite: interrupted\n"
@@ -67,7 +67,7 @@ def test_a_command_begins_soon():
     assert not HEAVY & imported(code)
 
 
-@pytest.mark.parametrize("delay", [0.1, 0.3, 0.8, 1.5])
+@pytest.mark.parametrize("delay", [0.1, 0.8])
 def test_ctrl_c_while_it_starts_says_one_word(tmp_path, delay):
     process = subprocess.Popen(
         [*TLITE, "evaluate", "nowhere"], stdout=-1, stderr=-1, text=True, cwd=tmp_path
@@ -169,20 +169,9 @@ def test_what_ctrl_c_has_cut_short_is_not_reported_as_it_is_deleted(monkeypatch)
     assert reported == [failed]
 
 
-def test_an_import_is_known_by_its_frames(tmp_path, monkeypatch):
-    (tmp_path / "looks.py").write_text("import sys\nframe = sys._getframe()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    import looks
-
-    assert _in_import(looks.frame)
-    assert not _in_import(None)
-
-
 @pytest.mark.parametrize(
     ("line", "code"),
     [
-        ("$TLITE nope <&-", 2),
-        ("$TLITE nope >&-", 2),
         ("$TLITE --help >&-", 0),
         ("$TLITE nope 2>&-", 2),
         ("$TLITE nope <&- >&- 2>&-", 2),
@@ -206,7 +195,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path):
     assert (tmp_path / "file").read_text() == "True"
 
 
-@pytest.mark.parametrize("line", ["--help", "train --help", "evaluate --help", ""])
+@pytest.mark.parametrize("line", ["", "evaluate --help"])
 def test_a_full_device_is_told_in_one_sentence(tmp_path, line):
     done = shell(f"$TLITE {line} >/dev/full", cwd=tmp_path)
     told = "tlite: can't write to standard output: no space left on device\n"

@@ -39,15 +39,6 @@ def test_a_file_anywhere_imports_its_neighbours_and_the_experiments_of_tlite(wor
     assert "helped" in works("train mine/my.py --help")
 
 
-def test_experiments_of_ones_own_import_each_other(tmp_path):
-    write(tmp_path / "experiments/first.py", EXPERIMENT.format(name="'first'"))
-    write(
-        tmp_path / "experiments/second.py",
-        "from experiments.first import experiment as first" + EXPERIMENT.format(name="first.name"),
-    )
-    assert load_experiment("second").name == "first"
-
-
 def test_a_neighbour_does_not_hide_a_module_of_python(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     write(tmp_path / "colorsys.py", "import colorsys\n\nexperiment = colorsys.ONE_THIRD")
@@ -55,18 +46,16 @@ def test_a_neighbour_does_not_hide_a_module_of_python(tmp_path, monkeypatch):
         load_experiment(tmp_path / "colorsys.py")
 
 
-def test_the_files_of_the_current_folder_go_first_and_hide_no_others(tmp_path):
+def test_the_files_of_the_current_folder_go_first_and_import_each_other(tmp_path):
     shipped = find_experiments()
     write(tmp_path / "experiments/demo.py", EXPERIMENT.format(name="'my demo'"))
-    write(tmp_path / "experiments/mine.py", EXPERIMENT.format(name="'mine'"))
+    import_first = "from experiments.demo import experiment as demo"
+    write(tmp_path / "experiments/mine.py", import_first + EXPERIMENT.format(name="demo.name"))
     write(tmp_path / "experiments/__init__.py", "")
-    own = ["demo", "mine"]
-    assert list(find_experiments()) == sorted({*shipped, *own})
-    assert [str(find_experiment(name)) for name in own] == [f"experiments/{n}.py" for n in own]
+    assert list(find_experiments()) == sorted({*shipped, "demo", "mine"})
     assert find_experiment("text") == shipped["text"]
-    assert [load_experiment(name).name for name in ("demo", "mine", "text")] == [
-        "my demo", "mine", "text"
-    ]  # fmt: skip
+    names = [load_experiment(name).name for name in ("demo", "mine", "text")]
+    assert names == ["my demo", "my demo", "text"]
 
 
 MISTAKES = {

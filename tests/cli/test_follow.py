@@ -180,7 +180,7 @@ def test_an_offline_run_gets_metrics_and_config_and_is_written_anew(run, followe
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("follow missing --to tensorboard", "missing has no config.json: it is not a run folder"),
+        ("follow missing --to tensorboard", "missing/config.json: No such file or directory"),
         ("follow runs/one --to wandb", "this needs the package wandb: install it with "),
     ],
 )

@@ -165,5 +165,5 @@ def study(tmp_path):
 
 def test_of_a_study_its_runs_are_evaluated_and_all_of_it_is_resumed(fails, study):
     assert "a study of runs: name one of layer, rms" in fails(f"evaluate {study}")
-    assert "are for a run: name one in the study" in fails(f"train --resume {study} --member 0")
+    assert "are for a run: name one in the study" in fails(f"train --resume {study} --steps 9")
     assert "no two variants of different names" in fails(f"train --resume {study}")

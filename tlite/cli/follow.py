@@ -46,8 +46,6 @@ def read_training(folder: Path) -> TrainingConfig:
     """How a run is trained; `train --resume --steps` may have changed it."""
     try:
         return from_dict(TrainingConfig, read_config(folder / RUN)["experiment"].get("training"))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder} has no {RUN}: it is not a run folder") from error
     except ValueError as error:
         raise UserError(f"{folder / RUN} is not one that this tlite can read: {error}") from error
 

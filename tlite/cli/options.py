@@ -51,8 +51,7 @@ def limit(asked: Any, **limits: tuple[float | int, float | int]) -> None:
 @dataclass(frozen=True, kw_only=True)
 class OfRun:
     run: Positional[run_folder(find_run)]
-    """The run folder; or latest, the newest in ./runs (./latest is a folder of that name); or a
-    Hugging Face folder or hub name."""
+    """The run folder; latest, the newest in ./runs; or a Hugging Face folder or hub name."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
     checkpoint: str = "best"
@@ -64,8 +63,7 @@ class OfMember(OfRun):
     """What is asked of a model, or of all that a run has trained side by side."""
 
     member: int | Literal["all"] = 0
-    """Which of the run's models, where several were trained side by side; all: the mean of their
-    probabilities."""
+    """Which of the models trained side by side; all: the mean of their probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +90,7 @@ class Evaluate(OfMember, Search):
 
 @dataclass(frozen=True)
 class Trains:
-    """What is told of any training; of several processes that train a run together each is told
-    where the others are, but Slurm, Open MPI and TPUs tell by themselves."""
+    """What is told of any training; Slurm, Open MPI and TPUs tell the processes by themselves."""
 
     coordinator: str | None = None
     """HOST:PORT where process 0 listens; the same for all."""
@@ -164,8 +161,7 @@ class Plan:
     tpu: str | None = None
     """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
     hardware: str | None = None
-    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
-    """
+    """v4, v5e, v5p, v6e, a100, h100, h200: the time its peak allows; the TPU's unless given."""
     utilisation: float = 0.4
     """Part of its peak that a device is thought to reach."""
 
@@ -275,11 +271,9 @@ class Compare:
     """How runs differ from the first: in their configs, and in what they reach, seed by seed."""
 
     folders: Positional[tuple[RunFolder, ...]]
-    """Run folders, the reference first; a study's folder stands for its variants, latest for the
-    newest in ./runs."""
+    """Run folders, the reference first; a study's stands for its variants; latest is the newest."""
     to: Path | None = None
-    """The folder to write tables, pictures and a page into; a study's own comparison/ unless given,
-    of runs a new one, runs/comparison/TIME."""
+    """The folder to write into; a study's comparison/, or runs/comparison/TIME unless given."""
     format: Literal["table", "markdown", "csv", "json"] = "table"
     """What is printed."""
 
@@ -317,8 +311,7 @@ class Inspect(OfRun):
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     to: Path | None = None
-    """The folder for them; the run's own inspection/ unless given, or of a Hugging Face folder one
-    of its name in ./inspection."""
+    """The folder for them; the run's inspection/, or ./inspection/NAME of others' unless given."""
 
 
 @dataclass(frozen=True)

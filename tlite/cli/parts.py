@@ -58,30 +58,35 @@ def read_experiments(
     """
     if {"-h", "--help"} & {*words}:
         _read(name, asked, words, experiment, f" Its variants: {', '.join(own)}." if own else "")
+    fields = settings_of(experiment, asked.vary, words) if asked.vary else []
     found, experiments = {}, {}
-    fields = [] if not asked.vary else settings_of(experiment, asked.vary, words)
     for (base, start), *settings in itertools.product((own or {"": experiment}).items(), *fields):
         label = " ".join(filter(None, [base, *(label for label, _ in settings)]))
         found[label] = start, [word for _, more in settings for word in more]
-    for only in asked.only:
-        if only not in found:
-            known = f": there are {', '.join(filter(None, found)) or 'none'}"
-            raise UserError(f"there is no variant {only!r}{did_you_mean(only, found) or known}")
+    if missing := [label for label in asked.only if label not in found]:
+        near = did_you_mean(missing[0], found)
+        known = f": there are {', '.join(filter(None, found)) or 'none'}"
+        raise UserError(f"there is no variant {missing[0]!r}{near or known}")
     for label in [label for label in found if label in asked.only] or found:
         start, more = found[label]
-        if label:
-            check_variant_name(label)
         try:
             experiments[label] = _read(name, asked, [*words, *more], start)
-        except WrongOption:
-            raise
         except UserError as error:
-            raise UserError(f"{label}: {error}" if label else str(error)) from error
-    known = {}
-    for label, each in experiments.items() if asked.vary else ():
-        if (other := known.setdefault(repr(each), label)) != label:
-            raise UserError(f"the variants {other} and {label} are the same")
+            if not label or isinstance(error, WrongOption):
+                raise
+            raise UserError(f"{label}: {error}") from error
+    if asked.vary:
+        _check_variants(experiments)
     return experiments
+
+
+def _check_variants(experiments: dict[str, Experiment]) -> None:
+    """Raises a `UserError` where two are the same, or no folder could have the name of one."""
+    known = {}
+    for label, experiment in experiments.items():
+        check_variant_name(label)
+        if (other := known.setdefault(repr(experiment), label)) != label:
+            raise UserError(f"the variants {other} and {label} are the same")
 
 
 def _read(name: str, asked: Train, words: list[str], base: Any, told: str = "") -> Experiment:
