@@ -75,41 +75,31 @@ def files(tmp_path, monkeypatch):
         (tmp_path / name).touch()
 
 
-def paths(folder, *names):
-    return "the run reads: " + ", ".join(str(folder / name) for name in names)
+NAMES = {"training": ("a.txt", "e.txt"), "validation": ("b.txt",), "test": ("c.txt",)}
+UNLABELLED = Pretraining(unlabelled=("d.txt",))
+HALVES = LabelledText(training=("a.txt",))
+HUB = LabelledText(hub="some/one", training=("train",), test=("\x1b[2J",))
+LOCAL = LabelledText(hub="data", training=("train",))
+TEXTS = "{}/a.txt, {}/data/e.txt, {}/b.txt"
+READ = [
+    (GeneratorExperiment("x", BuiltinText()), "", ""),
+    (GeneratorExperiment("x", TextFile("a.txt")), "{}/a.txt", "{}/a.txt"),
+    (TranslatorExperiment("x", ParallelText(**NAMES)), TEXTS, "{}/c.txt"),
+    (ClassifierExperiment("x", LabelledText(**NAMES)), TEXTS, "{}/c.txt"),
+    (ClassifierExperiment("x", HALVES, pretraining=UNLABELLED), "{}/a.txt, {}/d.txt", ""),
+    (ClassifierExperiment("x", HUB), "the set some/one (train)", "the set some/one (␛[2J)"),
+    (ClassifierExperiment("x", LOCAL), "{}/data (train)", ""),
+]
+"""Files by their full paths, once, and where they are read; sets of the hub by name."""
 
 
-def test_files_are_described_by_their_full_paths_once(tmp_path):
-    text = GeneratorExperiment("x", TextFile("a.txt"))
-    assert describe_sources(text) == paths(tmp_path, "a.txt")
-    names = {"training": ("a.txt", "e.txt"), "validation": ("b.txt",), "test": ("c.txt",)}
-    for kind, data in [
-        (ClassifierExperiment, LabelledText),
-        (TranslatorExperiment, ParallelText),
-    ]:
-        experiment = kind("x", data(**names))
-        found = describe_sources(experiment)
-        assert found == paths(tmp_path, "a.txt", "data/e.txt", "b.txt")
-        assert describe_sources(experiment, ["test"]) == paths(tmp_path, "c.txt")
-        halves = kind("x", data(training=("a.txt",)))
-        assert describe_sources(halves) == paths(tmp_path, "a.txt")
-
-
-def test_unlabelled_files_are_described_where_they_are_read(tmp_path):
-    data = LabelledText(training=("a.txt",))
-    experiment = ClassifierExperiment("x", data, pretraining=Pretraining(unlabelled=("d.txt",)))
-    assert describe_sources(experiment) == paths(tmp_path, "a.txt", "d.txt")
-    assert describe_sources(experiment, ["test"]) == ""
-
-
-def test_sets_of_the_hub_are_described_by_name_and_folders_by_path(tmp_path):
-    data = LabelledText(hub="some/one", training=("train",), test=("\x1b[2J",))
-    experiment = ClassifierExperiment("x", data)
-    assert describe_sources(experiment) == "the run reads: the set some/one (train)"
-    assert describe_sources(experiment, ["test"]) == "the run reads: the set some/one (␛[2J)"
-    local = ClassifierExperiment("x", LabelledText(hub="data", training=("train",)))
-    assert describe_sources(local) == f"the run reads: {tmp_path / 'data'} (train)"
-    assert describe_sources(GeneratorExperiment("x", BuiltinText())) == ""
+@pytest.mark.parametrize(("experiment", "read", "test"), READ)
+def test_what_is_read_is_said(experiment, read, test, tmp_path):
+    found = [describe_sources(experiment), describe_sources(experiment, ["test"])]
+    told = [
+        f"the run reads: {part}".format(*[tmp_path] * 3) if part else "" for part in (read, test)
+    ]
+    assert found == told
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "pipe", "data"])
