@@ -1,23 +1,13 @@
-"""Standard streams: what is printed on them, and what becomes of it where they fail."""
+"""What is printed on standard streams, and what libraries say there."""
 
 import io
 import logging
-import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from tlite.errors import UserError
-from tlite.terminal import (
-    StandardError,
-    StandardOutput,
-    printable,
-    quiet_libraries,
-    reader_has_gone,
-    show,
-)
+from tlite.terminal import printable, quiet_libraries, show
 
 
 def test_no_control_character_but_newline_and_tab_is_left():
@@ -36,16 +26,6 @@ def test_text_goes_out_as_it_is_where_there_is_no_terminal(monkeypatch, terminal
     show("a\x1b[0m", end="|", flush=True)
     show("\r")
     assert out.getvalue() == ("a␛[0m|␍\n" if terminal else "a\x1b[0m|\r\n")
-
-
-def test_of_errors_that_nobody_can_catch_only_late_writes_are_passed_over(monkeypatch):
-    reported = []
-    monkeypatch.setattr(sys, "unraisablehook", reported.append)
-    quiet_libraries()
-    sys.unraisablehook(SimpleNamespace(exc_value=RuntimeError("Event loop is closed")))
-    other = SimpleNamespace(exc_value=RuntimeError("something else"))
-    sys.unraisablehook(other)
-    assert reported == [other]
 
 
 def test_of_what_asyncio_logs_only_what_a_save_has_told_is_passed_over(caplog):
@@ -69,33 +49,3 @@ assert state() == before, state()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_full_device_is_told_once():
-    with open("/dev/full", "wb") as file:
-        raw = StandardOutput(file.fileno(), "w", closefd=False)
-        out = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
-        out.write("text")
-        with pytest.raises(UserError, match="can't write to standard output: no space left"):
-            out.flush()
-        out.write("more")
-        out.close()  # as at the end of a process: no second complaint
-
-
-def test_where_the_reader_has_gone_the_command_goes_on(monkeypatch):
-    reading, writing = os.pipe()
-    raw = StandardOutput(writing, "w")
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8"))
-    print("read", flush=True)
-    assert not reader_has_gone()
-    os.close(reading)
-    for _ in range(2):
-        print("not read", flush=True)
-    assert reader_has_gone()
-    sys.stdout.close()
-
-
-def test_a_failing_standard_error_stops_nothing():
-    with open("/dev/full", "wb") as file:
-        raw = StandardError(file.fileno(), "w", closefd=False)
-        print("text", file=io.TextIOWrapper(io.BufferedWriter(raw)), flush=True)

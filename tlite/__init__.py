@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from tlite.cli.experiment_files import load_experiment
     from tlite.recipes.loading import load
 
-    __version__: str
-
+__version__ = "0.2.0"
 FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
     "pictures", "pretrained", "recipes", "report", "text", "training",
@@ -41,22 +40,7 @@ def __getattr__(name: str):
         return importlib.import_module(f"tlite.{name}")
     if name in FUNCTIONS:
         return getattr(importlib.import_module(FUNCTIONS[name]), name)
-    if name == "__version__":
-        return _version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _version() -> str:
-    """That of the checkout the package lies in; elsewhere that of what is installed."""
-    import importlib.metadata
-    import tomllib
-    from pathlib import Path
-
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    try:
-        return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
-    except OSError:
-        return importlib.metadata.version("tlite")
 
 
 def __dir__() -> list[str]:

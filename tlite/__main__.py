@@ -32,12 +32,10 @@ def main() -> int:
 
         code = main(sys.argv[1:])
         ctrl_c.raises = False
-    except Exception:
+    except BaseException:
         if not ctrl_c.raised:
             raise
-        code = interrupted()  # what others have made of the KeyboardInterrupt
-    except KeyboardInterrupt:
-        code = interrupted()
+        code = interrupted()  # of the KeyboardInterrupt, or of what others have made of it
     if code > 128:  # XLA may still compile in a thread of its own, and would not survive an exit
         with contextlib.suppress(OSError, UserError):
             sys.stdout.flush()
@@ -82,7 +80,8 @@ class CtrlC:
         def hook(unraisable):
             if issubclass(unraisable.exc_type, KeyboardInterrupt):
                 os._exit(interrupted())
-            if not self.raised:
+            # TensorStore's threads outlive a save that has failed, and been told.
+            if not self.raised and "Event loop is closed" not in str(unraisable.exc_value):
                 report(unraisable)
 
         sys.unraisablehook = hook

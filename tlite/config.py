@@ -8,16 +8,15 @@ import dataclasses
 import hashlib
 import importlib.machinery
 import importlib.util
-import inspect
+import itertools
 import os
 import reprlib
 import shlex
 import sys
 import traceback
-import types
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tlite.errors import UserError, system_reason
@@ -25,8 +24,8 @@ from tlite.errors import UserError, system_reason
 PACKAGE = Path(__file__).resolve().parent
 
 _named: list[Path] = []  # the files that may be run
-_modules: dict[str, ModuleType] = {}  # those that have been, by SHA-256
-_references: dict[Callable, dict[str, str]] = {}  # of functions: a file may change while one runs
+_modules: dict[str, ModuleType] = {}  # where functions are, by the SHA-256 of the file as it ran
+_numbers = itertools.count()  # for the names of modules
 
 
 def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
@@ -65,10 +64,13 @@ def from_dict(kind, values: Any):
     Raises:
         ValueError: a field is unknown, missing or of another type; it is named.
     """
-    if _is_own(values) and any(map(dataclasses.is_dataclass, get_args(kind) or [kind])):
+    of_class = values if isinstance(values, dict) and values.get("kind") == "class" else {}
+    if isinstance(of_class.get("fields"), dict) and any(
+        map(dataclasses.is_dataclass, get_args(kind) or [kind])
+    ):
         reference = {name: value for name, value in values.items() if name != "fields"}
         return _filled(find_code(reference), values["fields"])
-    if get_origin(kind) in (Union, types.UnionType):
+    if get_origin(kind) in (Union, UnionType):
         return _from_union(get_args(kind), values)
     if not dataclasses.is_dataclass(kind):
         return _plain(kind, values)
@@ -78,23 +80,19 @@ def from_dict(kind, values: Any):
     return _filled(kind, values)
 
 
-def _is_own(values: Any) -> bool:
-    """Whether it is what `to_dict` writes of a user's own class."""
-    return (
-        isinstance(values, dict)
-        and values.get("kind") == "class"
-        and isinstance(values.get("fields"), dict)
-    )
-
-
 def _filled(kind: type, values: dict[str, Any]):
-    hints, given = get_type_hints(kind), of_today(kind, values)
+    hints, given, filled = get_type_hints(kind), of_today(kind, values), {}
     if unknown := given.keys() - {f.name for f in dataclasses.fields(kind)}:
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
     if missing := required - given.keys():
         raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
-    return kind(**{name: _field(name, hints[name], value) for name, value in given.items()})
+    for name, value in given.items():
+        try:
+            filled[name] = from_dict(hints[name], value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return kind(**filled)
 
 
 def of_today(kind: type, values: dict[str, Any]) -> dict[str, Any]:
@@ -108,13 +106,6 @@ def of_today(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     return kind.read_earlier(given) if hasattr(kind, "read_earlier") else given
 
 
-def _field(name: str, kind, value: Any):
-    try:
-        return from_dict(kind, value)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
 def _from_union(kinds: tuple, values: Any):
     for kind in kinds:
         try:
@@ -122,8 +113,7 @@ def _from_union(kinds: tuple, values: Any):
         except ValueError as error:
             if isinstance(values, dict) and values.get("kind") == _name(kind):
                 raise error
-    names = " or ".join(map(_name, kinds))
-    raise ValueError(f"expected {names}, not {reprlib.repr(values)}")
+    raise ValueError(f"expected {' or '.join(map(_name, kinds))}, not {reprlib.repr(values)}")
 
 
 def _name(kind) -> str:
@@ -133,36 +123,18 @@ def _name(kind) -> str:
 
 
 def _plain(kind, value: Any):
+    origin, args = get_origin(kind), get_args(kind)
     if kind is Callable:
         return find_code(value)
-    if get_origin(kind) is Literal:
-        fits = type(value) is str and value in get_args(kind)
-    elif get_origin(kind) is tuple:
-        fits = isinstance(value, list | tuple)
-        value = tuple(from_dict(get_args(kind)[0], v) for v in value) if fits else value
-    elif get_origin(kind) is dict:
-        fits = isinstance(value, dict)
-        keys, values = get_args(kind)
-        value = {_plain(keys, k): _plain(values, v) for k, v in value.items()} if fits else value
-    elif kind is float and type(value) is int and abs(value) < 2**1000:
-        value, fits = float(value), True
-    else:
-        fits = type(value) is (type(None) if kind is None else kind)
-    if not fits:
-        raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(value)}")
-    return value
-
-
-class NotNamed(UserError):
-    """A run needs a function of a file that the user has not named."""
-
-    def __init__(self, name: str, file: str):
-        self.name, self.file = name, file
-        super().__init__(self.advising(f"--code {shlex.quote(file)}"))
-
-    def advising(self, how: str) -> str:
-        """The sentence, with how the file is named."""
-        return f"the run uses {self.name} of {self.file}: name that file, {how}, if you trust it"
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(from_dict(args[0], v) for v in value)
+    if origin is dict and isinstance(value, dict):
+        return {_plain(args[0], k): _plain(args[1], v) for k, v in value.items()}
+    if kind is float and type(value) is int and abs(value) < 2**1000:
+        return float(value)
+    if type(value) is kind or (origin is Literal and type(value) is str and value in args):
+        return value
+    raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(value)}")
 
 
 def is_own(value) -> bool:
@@ -181,35 +153,22 @@ def describe_code(function: Callable) -> dict[str, str]:
         UserError: it could not be found again: it is none on the top level of a file.
     """
     name = getattr(function, "__qualname__", repr(function))
-    inner, kind = inspect.unwrap(function), "function"  # of one that is decorated, by jax.jit say
-    if isinstance(function, type) and dataclasses.is_dataclass(function):
-        inner, kind = _method(function), "class"
-    code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
-    if code and function in _references:
-        _references[function] = _references.pop(function)  # the last is found first
-        return dict(_references[function])
-    file = Path(code.co_filename if code else "")
-    if not file.is_file():
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = Path(getattr(module, "__file__", None) or "")
+    if module is None or file.suffix != ".py":
         raise UserError(f"{name} is not a function in a file: it can't be kept")
-    of_others = PACKAGE in file.resolve().parents or "site-packages" in file.parts
-    if of_others and file.resolve().parent != shipped_experiments():
+    library = module.__name__.partition(".")[0] in sys.stdlib_module_names
+    library |= PACKAGE in file.resolve().parents or "site-packages" in file.parts
+    if library and file.resolve().parent != shipped_experiments():
         raise UserError(f"{name} is not yours: write a function that calls it, in a file of yours")
-    if names.get(name) is not function:
+    if vars(module).get(name) is not function:
         where = f"on the top level of {file.name} under that name"
         raise UserError(f"{name} is not {where}: it can't be kept")
-    reference = {"kind": kind, "file": file.name, "name": name, "sha256": _sha256(file)}
-    _references[function] = reference
-    return dict(reference)
-
-
-def _method(kind: type) -> Callable | None:
-    """A method that was written in the class's file: a dataclass has others too."""
-    for method in vars(kind).values():
-        code, names = getattr(method, "__code__", None), getattr(method, "__globals__", {})
-        written = code and names.get("__name__") == kind.__module__
-        if written and os.path.isfile(code.co_filename):
-            return method
-    return None
+    known = (digest for digest, other in _modules.items() if other is module)
+    digest = next(known, None) or _sha256(_read(file))  # a file may change while it is used
+    _modules[digest] = module
+    kind = "class" if isinstance(function, type) else "function"
+    return {"kind": kind, "file": file.name, "name": name, "sha256": digest}
 
 
 def name_files(paths: Iterable[Path]) -> None:
@@ -232,33 +191,28 @@ def find_code(reference: Any) -> Callable:
         UserError: its file has not been named, is another by now, or lacks the function.
     """
     keys = "kind", "file", "name", "sha256"
-    if not isinstance(reference, dict) or not all(
-        isinstance(reference.get(key), str) for key in keys
-    ):
+    texts = [reference.get(key) if isinstance(reference, dict) else None for key in keys]
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"expected a function's file, name and SHA-256, not {reference!r:.80}")
-    for function, known in reversed(_references.items()):
-        if known == reference:
-            return function
-    name, digest = reference["name"], reference["sha256"]
-    if digest not in _modules:
-        _modules[digest] = run_file(_named_file(reference), f"__code_{digest[:16]}__")
-    function = vars(_modules[digest]).get(name)
+    kind, file, name, digest = texts
+    module = _modules.get(digest) or run_file(_named_file(os.path.basename(file), name, digest))
+    function = vars(module).get(name)
     known = describe_code(function) if callable(function) else {}
-    if known.get("sha256") != digest or known["kind"] != reference["kind"]:
-        raise UserError(f"there is no {reference['kind']} {name} in {reference['file']}")
+    if (known.get("sha256"), known.get("kind")) != (digest, kind):
+        raise UserError(f"there is no {kind} {name} in {file}")
     return function
 
 
-def _named_file(reference: dict[str, str]) -> Path:
+def _named_file(file: str, name: str, digest: str) -> Path:
     """The file of a function, if the user has named it or it came with tlite."""
-    file = os.path.basename(reference["file"])
     for path in (*_named, shipped_experiments() / file):
-        if path.is_file() and _sha256(path) == reference["sha256"]:
+        if path.is_file() and _sha256(_read(path)) == digest:
             return path
     for path in _named:
         if path.name == file:
             raise UserError(f"{path} has changed since the run was made: it is not run")
-    raise NotNamed(reference["name"], file)
+    how = f"--code {shlex.quote(file)} (in Python code={file!r})"
+    raise UserError(f"the run uses {name} of {file}: name that file, {how}, if you trust it")
 
 
 def name_of(function: Callable | str) -> str:
@@ -270,9 +224,13 @@ def name_of(function: Callable | str) -> str:
     return f"{function.__qualname__} of {file}"
 
 
-def _sha256(path: Path) -> str:
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read(path: Path) -> bytes:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return path.read_bytes()
     except OSError as error:
         raise UserError(f"can't read {path}: {system_reason(error)}") from error
 
@@ -283,29 +241,21 @@ def shipped_experiments() -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / "experiments"
 
 
-class _Source(importlib.machinery.SourceFileLoader):
-    """Runs the text that can be read, not a .pyc beside it that may have been made of another."""
-
-    def path_stats(self, path):
-        raise OSError
-
-
-def run_file(path: Path, name: str) -> ModuleType:
-    """Run a Python file that the user has named, as a module of this name.
+def run_file(path: Path) -> ModuleType:
+    """Run a Python file that the user has named: its text, and not a .pyc beside it.
 
     Raises:
         UserError: it ends in an error; its line is told.
     """
-    folder = path.resolve().parent
-    _let_import_neighbours(folder)
-    loader = _Source(name, str(path.resolve()))
-    spec = importlib.util.spec_from_file_location(name, path.resolve(), loader=loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where a dataclass of the file looks up its annotations
+    text, whole, module = _read(path), path.resolve(), ModuleType(f"__code_{next(_numbers)}__")
+    _let_import_neighbours(whole.parent)
+    module.__file__ = str(whole)
+    sys.modules[module.__name__] = module  # where a dataclass looks up its annotations
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, whole, "exec", dont_inherit=True), vars(module))
     except Exception as error:
-        raise UserError(_reason(error, path, folder)) from error
+        raise UserError(_reason(error, path, whole.parent)) from error
+    _modules[_sha256(text)] = module
     return module
 
 
@@ -323,17 +273,13 @@ def _let_import_neighbours(folder: Path) -> None:
 def _reason(error: Exception, path: Path, folder: Path) -> str:
     """What went wrong in a file or in a neighbour of it, with the line."""
     places = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(error.__traceback__)]
-    reason = str(error)
     if isinstance(error, SyntaxError):
-        places.append((error.filename, error.lineno))
-        reason = error.msg or ""
-    own = [
+        places.append((error.filename or "", error.lineno))
+    lines = [
         f"{path.with_name(os.path.basename(name))}, line {line}"
         for name, line in places
-        if name and os.path.isabs(name) and line and Path(name).resolve().parent == folder
+        if line and Path(name).parent == folder
     ]
-    if isinstance(error, OSError) and not own:
-        return f"can't read {path} ({os.strerror(error.errno or 5)})"
     kind = "" if isinstance(error, UserError) else type(error).__name__
-    first_line = reason.strip().partition("\n")[0]
-    return ": ".join(part for part in (own[-1] if own else str(path), kind, first_line) if part)
+    said = (getattr(error, "msg", None) or str(error)).strip().partition("\n")[0]
+    return ": ".join(part for part in (lines[-1] if lines else str(path), kind, said) if part)

@@ -13,6 +13,15 @@ LAUNCHED = "TLITE_LAUNCHED"
 """The environment's name for how `tlite launch` was called, in the processes that it starts."""
 
 
+REFUSALS = [
+    os.strerror(code)
+    for code in (
+        errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM,
+        errno.EROFS, errno.EIO, errno.ENOMEM, errno.EFBIG,
+    )
+]  # fmt: skip
+
+
 class UserError(Exception):
     """Something the user can put right; its message is one sentence that says how."""
 
@@ -66,28 +75,19 @@ def lack_of_memory(error: BaseException) -> str | None:
     return "there is not enough memory: a smaller model, batch or text needs less"
 
 
-def system_reason(error: BaseException) -> str:
+def system_reason(error: BaseException | None) -> str:
     """What the operating system refused, in its own words: "Permission denied"; "" if it did not.
 
     TensorStore and Orbax pass on an error of the system as text only, inside one of their own.
     """
-    codes = (
-        errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM,
-        errno.EROFS, errno.EIO, errno.ENOMEM, errno.EFBIG,
-    )  # fmt: skip
     while error is not None:
         if isinstance(error, OSError):
             return os.strerror(error.errno) if error.errno else str(error)
         if isinstance(error, MemoryError):
             return os.strerror(errno.ENOMEM)
-        text = str(error)
-        for code in codes:
-            if os.strerror(code) in text:
-                return os.strerror(code)
-        if "RESOURCE_EXHAUSTED" in text:
-            return " ".join(text[text.index("RESOURCE_EXHAUSTED") :].split())[:150]
-        hidden = error.__suppress_context__
-        error = error.__cause__ or (None if hidden else error.__context__)
+        if told := [reason for reason in REFUSALS if reason in str(error)]:
+            return told[0]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return ""
 
 

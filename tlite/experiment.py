@@ -1,6 +1,5 @@
 """An experiment: data, model and training in one frozen dataclass, to be varied and saved."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -18,19 +17,10 @@ from tlite.data import (
 )
 from tlite.data.corpus import Corpus
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
+from tlite.models.parts import check
 from tlite.training.config import TrainingConfig
 
-
-def check_name(name: str) -> None:
-    """Raises a ValueError where a folder should not be called so."""
-    if not name.strip() or not name.isprintable():
-        raise ValueError(f"the name must be letters that can be printed, not {name!r}")
-
-
-def check_pieces(pieces: int) -> None:
-    """Raises a ValueError for a vocabulary of subwords that can't be learned."""
-    if not 1 <= pieces <= 1_000_000:
-        raise ValueError(f"pieces must be between 1 and 1,000,000, not {pieces:,}")
+MOST_PIECES = 1_000_000  # of subwords, that can still be learned
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,7 @@ class Subwords:
     """How many pieces, single characters among them."""
 
     def __post_init__(self):
-        check_pieces(self.pieces)
+        check_size("pieces", self.pieces, MOST_PIECES)
 
 
 @dataclass(frozen=True)
@@ -87,14 +77,13 @@ class Pretraining:
     """Files whose texts are read too, whatever their labels."""
 
     def __post_init__(self):
-        if self.pretraining_steps < 0 or self.pretraining_batch_size < 1:
-            raise ValueError("pretraining_steps must be at least 0, its batch size at least 1")
-        if not 0 <= self.pretraining_learning_rate < math.inf:
-            raise ValueError("pretraining_learning_rate must not be negative or infinite")
-        if not 0 <= self.pretraining_dropout < 1:
-            raise ValueError(
-                f"pretraining_dropout must be in [0, 1), not {self.pretraining_dropout}"
-            )
+        check(
+            self,
+            counts="pretraining_steps",
+            sizes="pretraining_batch_size",
+            positive="pretraining_learning_rate",
+            rates="pretraining_dropout",
+        )
 
 
 @dataclass(frozen=True)
@@ -126,7 +115,7 @@ class BPE:
     """How many pieces, the 256 bytes and a mark for the end of a text among them."""
 
     def __post_init__(self):
-        check_pieces(self.pieces)
+        check_size("pieces", self.pieces, MOST_PIECES)
         if self.pieces < 257:
             raise ValueError(f"pieces of bytes must be at least 257, not {self.pieces}")
 
@@ -140,13 +129,9 @@ class TokenizerFile:
     sha256: str = ""
     """Of its files; a run fills it in, to know them again."""
 
-    def __post_init__(self):
-        if not self.path:
-            raise ValueError("the tokenizer needs a name: a file, a folder, or one of the hub")
-
 
 TextTokenizer = Characters | Bytes | BPE | TokenizerFile
-NAMED_TOKENIZERS = {"characters": Characters, "bytes": Bytes, "bpe": BPE}
+NAMED_TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE()}
 
 
 def tokenizer_named(name: str) -> TextTokenizer:
@@ -155,19 +140,9 @@ def tokenizer_named(name: str) -> TextTokenizer:
     Raises:
         ValueError: the number of pieces is none, or can't be.
     """
-    kind, colon, pieces = name.partition(":")
-    if kind == "bpe" and colon and not pieces.isdecimal():
-        raise ValueError(f"the pieces of {name!r} must be a whole number: bpe:4000, say")
-    if kind == "bpe" and colon:
-        return BPE(int(pieces))
-    return NAMED_TOKENIZERS[name]() if name in NAMED_TOKENIZERS else TokenizerFile(name)
-
-
-def name_of_tokenizer(tokenizer: TextTokenizer) -> str:
-    """The inverse of `tokenizer_named`."""
-    if isinstance(tokenizer, BPE):
-        return f"bpe:{tokenizer.pieces}"
-    return getattr(tokenizer, "path", type(tokenizer).__name__.lower())
+    if name.startswith("bpe:"):
+        return BPE(int(name.removeprefix("bpe:")))
+    return NAMED_TOKENIZERS.get(name, TokenizerFile(name))
 
 
 AsOneWord = PrimitiveConstructorSpec(  # on the command line: another kind can be asked for
@@ -175,16 +150,26 @@ AsOneWord = PrimitiveConstructorSpec(  # on the command line: another kind can b
     metavar="NAME",
     instance_from_str=lambda words: tokenizer_named(words[0]),
     is_instance=lambda value: isinstance(value, TextTokenizer),
-    str_from_instance=lambda value: [name_of_tokenizer(value)],
+    str_from_instance=lambda value: [getattr(value, "path", type(value).__name__.lower())],
 )
 
 
 @dataclass(frozen=True)
-class GeneratorExperiment:
-    """Train a `TransformerGenerator` to predict the next token of a text."""
+class Named:
+    """What each experiment has."""
 
     name: str
     """Names the folder of its runs."""
+
+    def __post_init__(self):
+        if not self.name.strip() or not self.name.isprintable():
+            raise ValueError(f"the name must be letters that can be printed, not {self.name!r}")
+
+
+@dataclass(frozen=True)
+class GeneratorExperiment(Named):
+    """Train a `TransformerGenerator` to predict the next token of a text."""
+
     data: TextSource | Corpus = field(default_factory=BuiltinText)
     """Where the text comes from."""
     model: GeneratorConfig = field(default_factory=GeneratorConfig)
@@ -199,16 +184,11 @@ class GeneratorExperiment:
     """What a token is: characters, bytes, bpe (learned from the text; bpe:4000 for so many pieces),
     or another's: a tokenizer.json, its folder, or a name on the Hugging Face hub (gpt2)."""
 
-    def __post_init__(self):
-        check_name(self.name)
-
 
 @dataclass(frozen=True)
-class ClassifierExperiment:
+class ClassifierExperiment(Named):
     """Train a classifier to predict the labels of texts."""
 
-    name: str
-    """Names the folder of its runs."""
     data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
     """Where the texts and their labels come from."""
     tokenizer: Words | Subwords = field(default_factory=Words)
@@ -227,11 +207,8 @@ class ClassifierExperiment:
     """Penalty l2 / 2 |w|^2 of the linear model of n-grams, beside its mean loss."""
 
     def __post_init__(self):
-        check_name(self.name)
-        if self.sentences < 0:
-            raise ValueError(f"sentences must not be negative, not {self.sentences}")
-        if not 0 <= self.ngram_l2 < math.inf:
-            raise ValueError(f"ngram_l2 must not be negative or infinite, not {self.ngram_l2}")
+        super().__post_init__()
+        check(self, counts="sentences", positive="ngram_l2")
 
 
 @dataclass(frozen=True)
@@ -246,15 +223,13 @@ class PairSubwords:
     """Read and write lower case only."""
 
     def __post_init__(self):
-        check_pieces(self.pieces)
+        check_size("pieces", self.pieces, MOST_PIECES)
 
 
 @dataclass(frozen=True)
-class TranslatorExperiment:
+class TranslatorExperiment(Named):
     """Train a `TransformerSeq2Seq` to translate sentences."""
 
-    name: str
-    """Names the folder of its runs."""
     data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
     """Where the pairs of sentences come from."""
     tokenizer: PairSubwords = field(default_factory=PairSubwords)
@@ -275,13 +250,11 @@ class TranslatorExperiment:
     """Validation sentences that are translated greedily at each validation, for the BLEU curve."""
 
     def __post_init__(self):
-        check_name(self.name)
+        super().__post_init__()
+        check(self, sizes="beam", counts="bleu_sentences")
         check_size("buckets", self.buckets, 1000)  # each is compiled by itself
-        check_size("beam", self.beam)
         if self.training.examples_per_device:
             raise ValueError("examples_per_device must be 0: a translator's batches are of tokens")
-        if self.bleu_sentences < 0:
-            raise ValueError("bleu_sentences must not be negative")
         if not self.bleu_sentences and self.training.select in ("bleu", "exact_match"):
             raise ValueError(f"{self.training.select} needs bleu_sentences: at least 1")
 

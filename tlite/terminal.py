@@ -30,10 +30,8 @@ def prepare_streams() -> None:
         except OSError:  # the next file that is opened, one of the run's, would get the number
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
-    if os.name == "nt":  # whose console has streams of its own kind
-        return
-    sys.stdout = text_stream(sys.stdout, StandardOutput(1, "w", closefd=False))
-    sys.stderr = text_stream(sys.stderr, StandardError(2, "w", closefd=False))
+    sys.stdout = text_stream(sys.stdout, Output(1, "w", closefd=False))
+    sys.stderr = text_stream(sys.stderr, Output(2, "w", closefd=False))
 
 
 def quiet_libraries() -> None:
@@ -47,14 +45,6 @@ def quiet_libraries() -> None:
     logging.getLogger("asyncio").addFilter(_is_not_of_saving)
     warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
-    report = sys.unraisablehook
-
-    def hook(unraisable):
-        # TensorStore's threads outlive a save that has failed, and been told.
-        if "Event loop is closed" not in str(unraisable.exc_value):
-            report(unraisable)
-
-    sys.unraisablehook = hook
 
 
 def _is_not_of_saving(record: logging.LogRecord) -> bool:
@@ -68,39 +58,28 @@ def text_stream(before: io.TextIOBase | None, raw: io.FileIO) -> io.TextIOWrappe
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, "replace", line_buffering=by_line)
 
 
-class StandardOutput(io.FileIO):
-    """Its failure is told once, and not taken for that of a file of the run.
+class Output(io.FileIO):
+    """Standard output, whose failure is told once, and not taken for that of a file of the run; or
+    standard error, of whose failure nobody is left to be told.
 
-    Where its reader, `head` say, has seen enough, what the command does decides how it ends.
+    Where the reader, `head` say, has seen enough, what the command does decides how it ends.
     """
 
     failed = False
 
     def write(self, data) -> int | None:
-        if self.failed:
-            return len(data)
-        try:
-            return super().write(data)
-        except BrokenPipeError:
-            self.failed = True
-            return len(data)
-        except OSError as error:
-            self.failed = True
-            reason = os.strerror(error.errno).lower()
-            raise UserError(f"can't write to standard output: {reason}") from error
+        if not self.failed:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.failed = True
+                if self.fileno() != 2 and not isinstance(error, BrokenPipeError):
+                    reason = os.strerror(error.errno).lower()
+                    raise UserError(f"can't write to standard output: {reason}") from error
+        return len(data)
 
 
 def reader_has_gone() -> bool:
     """Whether nothing that is printed arrives any more."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return getattr(raw, "failed", False)
-
-
-class StandardError(io.FileIO):
-    """Where it can't be written, nobody is left to be told."""
-
-    def write(self, data) -> int | None:
-        try:
-            return super().write(data)
-        except OSError:
-            return len(data)

@@ -18,12 +18,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.inspected import undrawn
 from tlite import config
 from tlite.cli import main
-from tlite.errors import UserError
-from tlite.recipes import GeneratorRecipe, open_recipe
-from tlite.recipes.loading import load
+from tlite.recipes import GeneratorRecipe
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
@@ -78,10 +75,9 @@ EXPERIMENTS = {
 
 @pytest.fixture(autouse=True)
 def another(monkeypatch):
-    """As in another process: nothing has been described, named or run."""
+    """As in another process: nothing has been named or run."""
     monkeypatch.setattr(config, "_named", [])
     monkeypatch.setattr(config, "_modules", {})
-    monkeypatch.setattr(config, "_references", {})
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +90,11 @@ def make(train_without_report, tmp_path_factory):
         experiment = EXPERIMENTS[kind].format(text=str(folder / "text.txt"), training=TRAINING)
         file = folder / "mine.py"
         file.write_text(f"{FUNCTIONS}\nexperiment = {experiment}\n")
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            contextlib.redirect_stdout(io.StringIO()) as out,
-        ):
-            for name, empty in {"_named": [], "_modules": {}, "_references": {}}.items():
-                patch.setattr(config, name, empty)
-            trained = train_without_report(str(file))
+        with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
-            assert main(shlex.split(then.format(run=trained.run))) == 0
+            trained, out = train_without_report(str(file)), io.StringIO()
+            with contextlib.redirect_stdout(out):
+                assert main(shlex.split(then.format(run=trained.run))) == 0
         return SimpleNamespace(file=file, then=out.getvalue(), **vars(trained))
 
     return call
@@ -116,24 +108,14 @@ def trained(make):
     return make("generator", GENERATE)
 
 
-def test_python_gets_advice_for_python(trained):
-    with pytest.raises(UserError, match=r"name that file, code='mine\.py', if you trust it"):
-        load(trained.run)
-
-
-COMMANDS = ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
-
-
-def test_training_says_what_is_the_user_s_own(trained):
-    assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
+)
 def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, command):
+    assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
     before = {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")}
-    assert fails(command) == (
-        "tlite: the run uses alibi of mine.py: name that file, --code mine.py, if you trust it\n"
-    )
+    told = "tlite: the run uses alibi of mine.py: name that file, --code mine.py "
+    assert fails(command).startswith(told)
     assert {path: path.stat().st_mtime_ns for path in trained.run.rglob("*")} == before
 
 
@@ -151,33 +133,17 @@ def test_evaluation_with_the_file_gives_the_losses_of_training_again(works, trai
         assert loss_of(out) == pytest.approx(loss, abs=6e-5)
 
 
-@pytest.mark.parametrize(
-    ("part", "line", "instead"),
-    [
-        ("feed_forward.activation", "jax.nn.relu(x) ** 2", "jax.nn.relu(x)"),
-        ("attention.function", "scores += slopes", "0 * slopes"),
-    ],
-)
-def test_it_is_the_function_of_the_file_that_computes(works, trained, copied, part, line, instead):
+def test_it_is_the_function_of_the_file_that_computes(works, trained, copied):
     """With another in its place, of another file, the loss is another."""
-    text = trained.file.read_text()
-    assert text.count(line) == 1
-    (copied / "other.py").write_text(text.replace(line, instead))
+    other = copied / "other.py"
+    other.write_text(trained.file.read_text().replace("scores += slopes", "0 * slopes"))
     content = json.loads((copied / "config.json").read_text())
-    sha256 = hashlib.sha256((copied / "other.py").read_bytes()).hexdigest()
-    slot, field = part.split(".")
-    content["experiment"]["model"][slot][field] |= {"file": "other.py", "sha256": sha256}
+    sha256 = hashlib.sha256(other.read_bytes()).hexdigest()
+    function = content["experiment"]["model"]["attention"]["function"]
+    function |= {"file": "other.py", "sha256": sha256}
     (copied / "config.json").write_text(json.dumps(content))
-    code = f"--code {trained.file} --code {copied / 'other.py'}"
-    changed = works(f"evaluate {{copied}} {code}", copied=copied)
+    changed = works(f"evaluate {{copied}} --code {trained.file} --code {other}", copied=copied)
     assert loss_of(changed) != pytest.approx(losses(trained.run)[-1], abs=1e-3)
-
-
-def test_pictures_are_drawn_with_the_file(works, trained, copied, monkeypatch):
-    drawn = undrawn(monkeypatch)
-    works(f"inspect {{copied}} --code {trained.file}", copied=copied)
-    assert len(drawn) > 5
-    assert (copied / "inspection" / "index.html").exists()
 
 
 def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, monkeypatch):
@@ -189,15 +155,6 @@ def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, 
         assert losses(copied, split) == losses(trained.run, split)
 
 
-def test_the_parameters_of_a_function_are_trained(trained):
-    config.name_files([trained.file])
-    run = open_recipe(trained.run)
-    (model,) = run.trainer.models(run.parameters("last")[0])
-    temperature = model.blocks[0].attention.own.temperature[...]
-    assert temperature.shape == (2,)
-    assert (temperature != 3).all()
-
-
 @pytest.mark.parametrize("line", ["--activation alibi", "--attention 3"])
 def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line):
     told = refused(f"train {trained.file} {line} --run x")
@@ -205,19 +162,10 @@ def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line)
 
 
 def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):
-    run = train_without_report(f"{trained.file} --activation gelu --attention exact").run
-    saved = json.loads((run / "config.json").read_text())["experiment"]["model"]
-    assert saved["feed_forward"]["activation"] == "gelu"
-    assert saved["attention"]["function"] == "exact"
-    config._references.clear()
-    assert works(f"generate {run} --tokens 5")
-
-
-def test_help_names_the_function_that_an_experiment_has(works, trained):
     assert "(default: alibi)" in " ".join(works(f"train {trained.file} --help").split())
-
-
-# In processes of their own
+    run = train_without_report(f"{trained.file} --activation gelu --attention exact").run
+    config._modules.clear()
+    assert works(f"generate {run} --tokens 5")
 
 
 def test_the_same_in_processes_of_their_own(trained, tmp_path):
@@ -229,12 +177,8 @@ def test_the_same_in_processes_of_their_own(trained, tmp_path):
 
     code, out, err = call(GENERATE)
     assert (code, out) == (2, "")
-    assert err.endswith("name that file, --code mine.py, if you trust it\n")
-    code, out, err = call(f"{GENERATE} --code {trained.file}")
-    assert (code, out, err) == (0, trained.then, "")
-
-
-# The other models
+    assert "name that file, --code mine.py" in err
+    assert call(f"{GENERATE} --code {trained.file}") == (0, trained.then, "")
 
 
 @pytest.mark.parametrize(
@@ -249,6 +193,7 @@ def test_a_classifier_and_a_translator_need_the_file_too(make, kind, then, capsy
         pytest.importorskip("tokenizers")
         pytest.importorskip("sacrebleu")
     trained = make(kind, then)
+    config._modules.clear()
     line = then.format(run=trained.run)
     assert main(shlex.split(line)) == 2
     out, err = capsys.readouterr()

@@ -1,5 +1,6 @@
 """Variants on the command line: grids of options, a file's own, and what is refused."""
 
+import ast
 import json
 import operator
 import shlex
@@ -19,38 +20,32 @@ variants = {variants}
 """
 WIDE = "dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, width=128))"
 MISTAKES = {
-    "--vary": "--vary needs an option's name and values",
-    "--vary norm layer": "--vary norm needs at least two values",
-    "--vary nrom layer rms": "no option 'nrom' of the experiment to vary: did you mean norm?",
-    "--vary model a b": "no option 'model'",
+    "--vary": "^--vary .*needs two values or more: --vary norm layer rms, say",
+    "--vary norm layer rms layer": "^--vary norm needs two values or more",
+    "--vary nrom layer rms": "^╭─ Unrecognized options .*--nrom",
     "--vary width 8 eight": "^╭─ Value error ",
-    "--vary norm rms layer --norm rms": "--norm is given twice",
-    "--vary norm_first True False --block.pre-norm": "--norm-first is given twice",
-    "--vary block.pre-norm True False --norm-first": "--block.pre-norm is given twice",
-    "--vary positions.offset 0 1": "no option 'positions.offset' .*: did you mean positions",
-    "--vary norm_first True yes": "norm-first takes True and False, not 'yes'",
-    "--vary num_heads 1 2 --vary num-heads 4 8": "--num-heads is given twice",
-    "--vary norm layer rms layer": "needs at least two values, all different",
+    "--vary norm_first True yes": "^--vary norm-first takes True and False, not 'yes'",
     "--vary learning-rate 1e-3 0.001": "learning-rate=1e-3 and learning-rate=0.001 are the same",
     "--vary num-heads 4 3": "^num-heads=3: a width of 64 is not divisible by 3 heads",
-    "--vary dropout 0.1 1.5": r"^dropout=1.5: .*\[0, 1\)",
     "--vary norm layer rms --only lyer": "no variant 'lyer': did you mean layer?",
-    "--only layer": "there are no variants, so none that is called 'layer'",
-    f"--vary seed {' '.join(map(str, range(1001)))}": "would be 1,001 variants: at most 1,000",
+    "--only layer": "there is no variant 'layer': there are none",
 }
-
-
-WHERE = {
-    "learning_rate": "training.learning_rate",
-    "clip-norm": "training.clip_norm",
-    "norm_first": "model.block.pre_norm",
-    "block.pre-norm": "model.block.pre_norm",
-    "norm-bias": "model.norm.bias",
-    "windows": "model.attention.windows",
-    "positions.base": "model.positions.base",
-    "positions.scaling": "model.positions.scaling.method",
-}
-"""Where an option's value is; in the experiment itself unless it says so."""
+VALUES = [
+    ("learning_rate 1e-3 3e-3", "learning-rate=1e-3 learning-rate=3e-3", "training.learning_rate"),
+    ("norm_first True False", "norm-first=True norm-first=False", "model.block.pre_norm"),
+    ("norm-bias True None", "norm-bias=True norm-bias=None", "model.norm.bias"),
+    ("windows '0 32' 0", "windows=0_32 windows=0", "model.attention.windows"),
+    ("positions.base 7 8", "positions.base=7 positions.base=8", "model.positions.base"),
+    (
+        "block.pre-norm True False",
+        "block.pre-norm=True block.pre-norm=False",
+        "model.block.pre_norm",
+    ),
+    ("positions.scaling linear yarn", "linear yarn", "model.positions.scaling.method"),
+    ("prompt 'a/b' 'a b'", "prompt=1 prompt=2", "prompt"),
+    (f"prompt {'y' * 50} ''", "prompt=1 prompt=2", "prompt"),
+]
+"""What is varied, how its variants are called, and where the option's value is."""
 
 
 @pytest.fixture
@@ -70,15 +65,10 @@ def read(line, name="demo"):
 
 
 @pytest.mark.parametrize("line", MISTAKES)
-def test_what_can_not_be_varied_is_told_in_a_sentence(line):
-    with pytest.raises(UserError, match=MISTAKES[line].replace("?", r"\?")) as told:
+def test_what_can_not_be_varied_is_told(line):
+    with pytest.raises(UserError, match="(?s)" + MISTAKES[line].replace("?", r"\?")) as told:
         read(line)
     assert "\n" not in str(told.value).partition("╭")[0]
-
-
-def test_a_mistake_is_told_by_the_command_before_anything_is_made(fails, tmp_path):
-    assert "did you mean norm?" in fails("train demo --vary nrom layer rms")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_grid_has_every_combination_and_the_first_is_the_reference():
@@ -92,31 +82,15 @@ def test_a_grid_has_every_combination_and_the_first_is_the_reference():
     assert str(asked.run) == "here"
 
 
-@pytest.mark.parametrize(
-    ("line", "names", "read_as"),
-    [
-        ("learning_rate 1e-3 3e-3", ["learning-rate=1e-3", "learning-rate=3e-3"], [0.001, 0.003]),
-        ("norm_first True False", ["norm-first=True", "norm-first=False"], [True, False]),
-        ("norm-bias True None", ["norm-bias=True", "norm-bias=None"], [True, None]),
-        ("clip-norm None 1", ["clip-norm=None", "clip-norm=1"], [None, 1.0]),
-        ("windows '0 32' 0", ["windows=0_32", "windows=0"], [(0, 32), (0,)]),
-        ("positions.base 7 8", ["positions.base=7", "positions.base=8"], [7.0, 8.0]),
-        (
-            "block.pre-norm True False",
-            ["block.pre-norm=True", "block.pre-norm=False"],
-            [True, False],
-        ),
-        ("positions.scaling linear yarn", ["linear", "yarn"], ["linear", "yarn"]),
-        ("prompt 'a/b' 'a b'", ["prompt=1", "prompt=2"], ["a/b", "a b"]),
-        ("prompt '' x", ["prompt=1", "prompt=2"], ["", "x"]),
-        (f"prompt {'y' * 50} x", ["prompt=1", "prompt=2"], ["y" * 50, "x"]),
-    ],
-)
-def test_values_are_read_as_those_of_the_option_and_named_plainly(line, names, read_as):
+@pytest.mark.parametrize(("line", "names", "path"), VALUES)
+def test_values_are_read_as_those_of_the_option_and_named_plainly(line, names, path):
     found = read(f"--vary {line}")
-    assert list(found) == names
-    path = WHERE.get(field := line.split()[0], field.replace("-", "_"))
-    assert [operator.attrgetter(path)(experiment) for experiment in found.values()] == read_as
+    assert list(found) == names.split()
+    of_option = operator.attrgetter(path)
+    for value, experiment in zip(shlex.split(line)[1:], found.values(), strict=True):
+        told = of_option(experiment)
+        told = " ".join(map(str, told)) if isinstance(told, tuple) else told
+        assert told == (value if isinstance(told, str) else ast.literal_eval(value))
 
 
 def test_a_value_that_two_fields_share_is_named_with_its_field():
@@ -136,38 +110,28 @@ def test_the_variants_of_a_file_take_the_options_and_keep_their_own_fields(file)
         (64, Norm("rms"), 3),
         (128, Norm("rms"), 3),
     ]
-    assert {e.model.width for e in read("--width 32", path).values()} == {32}
-
-
-def test_variants_of_a_file_are_varied_too(file):
-    path = file(f"{{'plain': experiment, 'wide': {WIDE}}}")
     found = read("--vary norm layer rms", path)
-    assert list(found) == ["plain layer", "plain rms", "wide layer", "wide rms"]
-    assert found["wide rms"].model.width == 128
+    assert list(found) == ["plain layer", "plain rms", "twice as wide layer", "twice as wide rms"]
+    assert found["twice as wide rms"].model.width == 128
 
 
 def test_some_variants_alone(file):
     path = file(f"{{'a': experiment, 'b': {WIDE}, 'c c': experiment}}")
     assert list(read("--only 'c c' --only a", path)) == ["a", "c c"]
-    alone = read("--only b", path)
-    assert {name: e.model.width for name, e in alone.items()} == {"b": 128}
 
 
 @pytest.mark.parametrize(
     ("variants", "sentence"),
     [
-        ("[experiment]", "must be a dictionary of experiments, not a list"),
-        ("{}", "must be at least two, not 0"),
-        ("{'a': experiment}", "must be at least two, not 1"),
-        ("{'a': experiment, 'b': 3}", "the variant 'b' in .*mine.py is of type int"),
+        ("[experiment]", "must be a dictionary of two or more experiments"),
+        ("{'a': experiment}", "must be a dictionary of two or more experiments"),
+        ("{'a': experiment, 'b': 3}", "the variant 'b' in .*mine.py is a int"),
         ("{'a': experiment, '': experiment}", "not ''"),
-        ("{'a': experiment, ' b': experiment}", "not ' b'"),
         ("{'a': experiment, 3: experiment}", "not 3"),
         ("{'a': experiment, 'b/c': experiment}", "not 'b/c'"),
         ("{'a': experiment, '..': experiment}", r"not '\.\.'"),
-        ("{'a': experiment, '-b': experiment}", "not '-b'"),
         ("{'a': experiment, 'b\\n': experiment}", r"not 'b\\n'"),
-        ("{'a': experiment, 'b' * 300: experiment}", "is too long"),
+        ("{'a': experiment, 'b' * 300: experiment}", "not 'bbb"),
         (
             "{'a': experiment, 'b': __import__('experiments.numbers').numbers.experiment}",
             "is a TranslatorExperiment, but `experiment` a GeneratorExperiment",
@@ -199,17 +163,7 @@ def study(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("command", ["evaluate", "generate"])
-def test_a_study_where_a_run_is_wanted_names_its_runs(fails, study, command):
-    assert "a study of runs: name one of layer, rms" in fails(f"{command} {study}")
-
-
-@pytest.mark.parametrize(
-    ("option", "sentence"),
-    [
-        ("--member 0", "no option --member for a study, but for a run in it"),
-        ("", "no two variants of different names"),
-    ],
-)
-def test_what_a_study_can_not_be_resumed_with_is_told(fails, study, option, sentence):
-    assert sentence in fails(f"train --resume {study} {option}")
+def test_of_a_study_its_runs_are_evaluated_and_all_of_it_is_resumed(fails, study):
+    assert "a study of runs: name one of layer, rms" in fails(f"evaluate {study}")
+    assert "are for a run: name one in the study" in fails(f"train --resume {study} --steps 9")
+    assert "no two variants of different names" in fails(f"train --resume {study}")

@@ -1,7 +1,8 @@
 """The words of `tlite train NAME`, read without a file and without training."""
 
-from tlite.cli import experiments_of, parse
+from tlite.cli import parse
 from tlite.cli.options import Train
+from tlite.cli.parts import read_experiments
 from tlite.experiment import Experiment
 
 
@@ -10,4 +11,4 @@ def read_line(
 ) -> tuple[dict[str, Experiment], Train]:
     """What is to be trained, by name, and what else the words say."""
     asked, words = parse(Train, words, f"tlite train {name}", return_unknown_args=True)
-    return experiments_of(name, asked, words, experiment, own or {}), asked
+    return read_experiments(name, asked, words, experiment, own or {}), asked

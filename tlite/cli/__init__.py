@@ -7,21 +7,16 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import ConstructorRegistry
 
+from tlite.cli import experiment_files as files
 from tlite.cli import options
-from tlite.cli.experiment_files import (
-    did_you_mean,
-    find_experiment,
-    find_experiments,
-    load_experiment,
-    load_variants,
-)
 from tlite.config import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import devices, processes
@@ -42,12 +37,6 @@ COMMANDS = {
 }
 """What each can be told, and the file here that has the function of its name; `train`, `plan` and
 `launch` read more than options."""
-GONE = {
-    "--learning-rates": "--vary learning-rate 1e-3 3e-3 trains and compares several",
-    "--follow": "tlite follow RUN --to tensorboard follows a run",
-    "--max-megabytes": "a file of up to 2,000 megabytes is read; tlite prepare reads any",
-}
-"""Options of version 0.2.0, and what to do instead."""
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -70,6 +59,7 @@ USAGE = """tlite: transformers as short pure functions
 Where it says RUN, latest is the newest in ./runs; all but train, compare and follow take a Hugging
 Face folder, or a name on its hub, too.
 Each command lists its options with --help."""
+HELP = {"-h", "--help"}
 
 REGISTRY = ConstructorRegistry()
 MARKERS = tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands
@@ -96,8 +86,6 @@ def _told(action: Callable, *given: Any) -> int:
         if processes.is_first():
             print(printable(str(error)), end="", file=sys.stderr)
         return 2
-    except UserError as error:
-        return _complain(str(error))
     except Interrupted as stop:  # all of the run's processes together
         return _say(str(stop), stop.exit_code) if processes.is_first() else stop.exit_code
     except KeyboardInterrupt:
@@ -106,18 +94,23 @@ def _told(action: Callable, *given: Any) -> int:
         if processes.count() > 1:
             processes.fail(stop.code or 0)
         return stop.code or 0
-    # The last net: elsewhere these are told with what to do.
-    except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{name}{system_reason(error)}")
-    except RecursionError:
-        return _complain("what was to be read is nested too deeply")
     except Exception as error:
-        if sentence := processes.lost_peer(error):
-            return _complain(sentence)
-        if sentence := lack_of_memory(error) or devices.lack_of_platform():
+        if sentence := _sentence(error):
             return _complain(sentence)
         raise
+
+
+def _sentence(error: Exception) -> str | None:
+    """The last net: what is said of an error that is none of tlite's own."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, OSError):
+        return (
+            f"{error.filename}: {system_reason(error)}" if error.filename else system_reason(error)
+        )
+    if isinstance(error, RecursionError):
+        return "what was to be read is nested too deeply"
+    return processes.lost_peer(error) or lack_of_memory(error) or devices.lack_of_platform()
 
 
 def _complain(sentence: str, code: int = 2) -> int:
@@ -140,48 +133,37 @@ def _line(sentence: str) -> str:
 
 
 def _command(arguments: list[str]) -> None:
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            encoding = sys.getfilesystemencoding().upper()
-            advice = "" if encoding == "UTF-8" else " (LC_ALL=C.UTF-8 lets it be UTF-8)"
-            raise UserError(
-                f"the argument {repr(os.fsencode(argument))[1:]} is not {encoding} text{advice}"
-            ) from None
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if odd := [word for word in arguments if re.search("[\ud800-\udfff]", word)]:
+        raise UserError(f"the argument {repr(os.fsencode(odd[0]))[1:]} is not UTF-8 text")
+    command, *rest = arguments or ["--help"]
+    if command in HELP:
         print(USAGE)
-        return
-    if arguments[0] == "--version":
+    elif command == "--version":
         from tlite import __version__
 
         print(f"tlite {__version__}")
-        return
-    command, *rest = arguments
-    if command == "launch":
-        _launch(rest)
-    if command in ("train", "plan"):
+    elif command in OTHERS:
+        OTHERS[command](rest)
+    elif command in COMMANDS:
+        kind, file = COMMANDS[command]
+        asked = parse(kind, rest, f"tlite {command}")
         devices.prepare_devices()
-        (_train if command == "train" else _plan)(rest)
-        return
-    if command not in COMMANDS:
-        near = did_you_mean(command, ["train", "plan", "launch", *COMMANDS])
-        near = near or did_you_mean(command, find_experiments()).replace("mean", "mean train")
+        # It imports JAX: a misspelt option is told before that.
+        module = importlib.import_module(f"tlite.cli.{file}")
+        name_files(getattr(asked, "code", ()))
+        getattr(module, command)(asked)
+    else:
+        near = files.did_you_mean(command, [*OTHERS, *COMMANDS])
+        other = files.did_you_mean(command, files.find_experiments())
+        near = near or other.replace("mean", "mean train")
         raise UserError(f"there is no command {command!r}{near}")
-    kind, file = COMMANDS[command]
-    asked = parse(kind, rest, f"tlite {command}")
-    devices.prepare_devices()
-    # It imports JAX: a misspelt option is told before that.
-    module = importlib.import_module(f"tlite.cli.{file}")
-    name_files(getattr(asked, "code", ()))
-    getattr(module, command)(asked)
 
 
 def _launch(arguments: list[str]) -> NoReturn:
     from tlite.parallel.launch import launch
 
     at = arguments.index("train") if "train" in arguments else len(arguments)
-    if at == len(arguments) and {"-h", "--help"}.isdisjoint(arguments):
+    if at == len(arguments) and HELP.isdisjoint(arguments):
         raise UserError("launch needs a command to train: tlite launch -n 2 train EXPERIMENT, say")
     asked = parse(options.Launch, arguments[:at], "tlite launch")
     _of_train(arguments[at + 1 :])  # what is wrong is told once
@@ -190,23 +172,27 @@ def _launch(arguments: list[str]) -> NoReturn:
 
 
 def _train(arguments: list[str]) -> None:
+    devices.prepare_devices()
     asked, name, words = _of_train(arguments)
-    if isinstance(asked, options.Resume):
-        _join(asked)
+    file = files.find_experiment(name) if name else None
+    if HELP.isdisjoint(words):  # meet the run's others before a file may touch a device
+        place = asked.coordinator, asked.processes, asked.process
+        processes.join(*place, heartbeat=asked.heartbeat)
+    if file is None:
         from tlite.cli import commands
 
         name_files(asked.code)
         commands.resume(asked)
         return
-    file = find_experiment(name)
-    if {"-h", "--help"}.isdisjoint(words):
-        _join(asked)
     print(printable(f"experiment: {file.resolve()}"), flush=True)
-    experiments = experiments_of(name, asked, words, *load_variants(file))
+    found = files.load_variants(file)
+    from tlite.cli.parts import read_experiments
+
+    experiments = read_experiments(name, asked, words, *found)
     if len(experiments) == 1:
         from tlite.recipes.kinds import start
 
-        start(experiments.popitem()[1], asked.run).train(asked.profile)
+        start(*experiments.values(), asked.run).train(asked.profile)
     elif asked.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
@@ -215,28 +201,9 @@ def _train(arguments: list[str]) -> None:
         train_study(experiments, asked.run)
 
 
-def experiments_of(
-    name: str, asked: options.Train, words: list[str], experiment: Any, own: dict[str, Any]
-) -> dict[str, Any]:
-    """What a line is to train, by the names of variants; of a file's `experiment` and variants."""
-    from tlite.cli.parts import read_experiment
-
-    if not (own or asked.vary or asked.only) or {"-h", "--help"} & {*words}:
-        return {"": read_experiment(name, asked, words, experiment, own)}
-    from tlite.cli.variants import read_variants
-
-    return read_variants(name, asked, words, experiment, own)
-
-
 def _of_train(arguments: list[str]) -> tuple[options.Trains, str, list[str]]:
     """What can be read before an experiment's file is, its name, and the words that are left."""
-    resumes = False
-    for word in arguments:
-        name = word.partition("=")[0].replace("_", "-")
-        if name in GONE:
-            raise UserError(f"the option {name} is gone: {GONE[name]}")
-        resumes |= name == "--resume"
-    if resumes:
+    if "--resume" in {word.partition("=")[0] for word in arguments}:
         return parse(options.Resume, arguments, "tlite train"), "", []
     name, *words = _experiment_and_words("train", options.Train, arguments)
     partly = {"return_unknown_args": True, "add_help": False}  # help is on what the file says, too
@@ -244,14 +211,10 @@ def _of_train(arguments: list[str]) -> tuple[options.Trains, str, list[str]]:
     return asked, name, words
 
 
-def _join(place: options.Processes) -> None:
-    """Meet the run's other processes, before an experiment's file may touch a device."""
-    processes.join(place.coordinator, place.processes, place.process, heartbeat=place.heartbeat)
-
-
 def _plan(arguments: list[str]) -> None:
+    devices.prepare_devices()
     name, *words = _experiment_and_words("plan", options.Plan, arguments)
-    experiment = load_experiment(find_experiment(name))
+    experiment = files.load_experiment(files.find_experiment(name))
     import jax
 
     from tlite.cli.parts import choose
@@ -268,12 +231,15 @@ def _plan(arguments: list[str]) -> None:
     plan(**asked)
 
 
+OTHERS = {"train": _train, "plan": _plan, "launch": _launch}
+
+
 def _experiment_and_words(command: str, kind: type, arguments: list[str]) -> list[str]:
     """The words of a line that begins with an experiment's name."""
     if arguments and not arguments[0].startswith("-"):
         return arguments
-    known = ", ".join(find_experiments())
-    if {"-h", "--help"} & {*arguments}:
+    known = ", ".join(files.find_experiments())
+    if HELP & {*arguments}:
         said = f"{kind.__doc__}\n\nexperiments: {known}"
         parse(kind, ["--help"], f"tlite {command} EXPERIMENT", description=said)
     raise UserError(f"name an experiment to {command}: {known}")
@@ -297,21 +263,3 @@ def parse(kind: type, arguments: list[str], program: str, **settings: Any) -> An
         if stop.code:
             raise WrongOption(box.getvalue()) from None
         raise
-
-
-@REGISTRY.primitive_rule
-def _function(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """A function of the user's stands in a file: on the command line it can only be replaced."""
-    if kind.type is not Callable:
-        return None
-
-    def refuse(words: list[str]) -> Callable:
-        raise ValueError("a function of your own is handed over in an experiment's file")
-
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="FUNCTION",
-        instance_from_str=refuse,
-        is_instance=callable,
-        str_from_instance=lambda function: [function.__name__],
-    )

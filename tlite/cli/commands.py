@@ -2,21 +2,20 @@
 
 import jax
 
-from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume
+from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume, Search
 from tlite.errors import UserError
 from tlite.pretrained import is_pretrained
-from tlite.recipes import finetuning
-from tlite.recipes.kinds import open_recipe, take_member
+from tlite.recipes import TranslatorRecipe, finetuning
+from tlite.recipes.kinds import open_recipe
 from tlite.recipes.loading import check_member
 from tlite.training.runs import STUDY
 
 
 def resume(options: Resume) -> None:
-    """Go on with a study or a run that was cut short, or with one member of it in a new folder."""
+    """Go on with a study or a run that was cut short."""
     if (options.resume / STUDY).is_file():
-        for name in ("member", "steps", "profile"):
-            if getattr(options, name) != getattr(Resume, name):  # its default
-                raise UserError(f"there is no option --{name} for a study, but for a run in it")
+        if options.steps is not None or options.profile:
+            raise UserError("--steps and --profile are for a run: name one in the study")
         from tlite.recipes import study_training
 
         study_training.resume_study(options.resume)
@@ -24,18 +23,23 @@ def resume(options: Resume) -> None:
     if is_pretrained(options.resume):
         advice = "an experiment starts from it, make finetune-trec say"
         raise UserError(f"{options.resume} is no run: {advice}")
-    recipe = open_recipe(options.resume, options.steps)
-    if options.member is not None:
-        recipe = take_member(recipe, options.member)
-    recipe.train(options.profile)
+    open_recipe(options.resume, options.steps).train(options.profile)
 
 
 def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
-    if is_pretrained(options.run):
-        finetuning.evaluate_text(options.run, **options.settings)
+    given = {name: value for name, value in vars(options).items() if name not in ("run", "code")}
+    given = {name: value for name, value in given.items() if value != getattr(Evaluate, name)}
+    recipe = None if is_pretrained(options.run) else open_recipe(options.run)
+    known = {"checkpoint", "split", "member"} if recipe else {"path"}
+    if isinstance(recipe, TranslatorRecipe):
+        known |= {*Search.__dataclass_fields__}
+    for name in given.keys() - known:
+        raise UserError(f"there is no option --{name.replace('_', '-')} for {options.run}")
+    if recipe:
+        recipe.evaluate(**given)
     else:
-        open_recipe(options.run).evaluate(**options.settings)
+        finetuning.evaluate_text(options.run, options.path)
 
 
 def export(options: Export) -> None:

@@ -1,6 +1,5 @@
 """Experiments are Python files: found by name or by path, and run for what they export."""
 
-import contextlib
 import difflib
 import os
 import re
@@ -14,27 +13,18 @@ from tlite.errors import UserError
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
     from tlite.experiment import Experiment
 
-NAMED = re.compile(r"^(experiment\s*[:=]|from .* import .*\bexperiment\b(?! as))", re.M)
+NAMED = re.compile(rb"^(experiment\s*[:=]|from .* import .*\bexperiment\b(?! as))", re.M)
 
 
 def find_experiments() -> dict[str, Path]:
-    """Experiment files by name; those in ./experiments go before those that come with tlite."""
-    found = {}
-    for folder in (shipped_experiments(), Path("experiments")):
-        if os.path.isdir(folder):
-            files = filter(os.path.isfile, folder.glob("[!_.]*.py"))
-            found |= {path.stem: path for path in files if _names_one(path)}
-    return dict(sorted(found.items()))
+    """Experiment files by name; those in ./experiments go before those that come with tlite.
 
-
-def _names_one(path: Path) -> bool:
-    """Whether the file gives something the name `experiment`; it may be a neighbour that does not.
-
-    One that can't be read is an experiment, so that this is told of it.
+    A file beside them that gives nothing the name `experiment` is none.
     """
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return NAMED.search(path.read_text(encoding="utf-8")) is not None
-    return True
+    folders = shipped_experiments(), Path("experiments")
+    files = [path for folder in folders for path in folder.glob("[!_.]*.py") if path.is_file()]
+    found = {path.stem: path for path in files if NAMED.search(path.read_bytes())}
+    return dict(sorted(found.items()))
 
 
 def find_experiment(name: str) -> Path:
@@ -47,14 +37,11 @@ def find_experiment(name: str) -> Path:
         if not os.path.isfile(name):
             raise UserError(f"there is no experiment {name!r}: no such file")
         return Path(name)
-    for folder in (Path("experiments"), shipped_experiments()):
-        path = folder / f"{name}.py"
-        if path.parent == folder and os.path.isfile(path):
-            return path
     known = find_experiments()
-    raise UserError(
-        f"there is no experiment {name!r} among {', '.join(known)}{did_you_mean(name, known)}"
-    )
+    if name not in known:
+        near = did_you_mean(name, known)
+        raise UserError(f"there is no experiment {name!r} among {', '.join(known)}{near}")
+    return known[name]
 
 
 def load_experiment(file: str | Path) -> "Experiment":
@@ -77,46 +64,35 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
             experiments of the same kind, whose names folders can have.
     """
     path = file if isinstance(file, Path) else find_experiment(file)
-    module = run_file(path, "__experiment__")
+    module = run_file(path)
     if not hasattr(module, "experiment"):
         raise UserError(f"{path} has no `experiment`")
-    experiment, variants = module.experiment, getattr(module, "variants", {})
-    _check_experiment(f"`experiment` in {path}", experiment)
-    if not hasattr(module, "variants"):
-        return experiment, {}
-    if not isinstance(variants, dict):
-        kind = type(variants).__name__
-        raise UserError(f"`variants` in {path} must be a dictionary of experiments, not a {kind}")
-    if len(variants) < 2:
-        raise UserError(f"`variants` in {path} must be at least two, not {len(variants)}")
-    for name, variant in variants.items():
-        check_variant_name(name)
-        what = f"the variant {name!r} in {path}"
-        _check_experiment(what, variant)
-        if type(variant) is not type(experiment):
-            kinds = [type(e).__name__ for e in (variant, experiment)]
-            raise UserError(f"{what} is a {kinds[0]}, but `experiment` a {kinds[1]}")
-    return experiment, dict(variants)
-
-
-def _check_experiment(what: str, value: Any) -> None:
-    """Raises a `UserError` unless it is an experiment that can be kept."""
     from tlite.experiment import Experiment
 
-    if not isinstance(value, Experiment):
+    experiment, variants = module.experiment, getattr(module, "variants", {})
+    if not isinstance(experiment, Experiment):
         kinds = ", ".join(kind.__name__ for kind in Experiment.__args__)
-        kind = type(value).__name__
-        raise UserError(f"{what} is of type {kind}, but must be one of {kinds}")
-    to_dict(value)  # a function that can't be kept is told before data is read
+        kind = type(experiment).__name__
+        raise UserError(f"`experiment` in {path} is of type {kind}, but must be one of {kinds}")
+    if not isinstance(variants, dict) or len(variants) == 1:
+        raise UserError(f"`variants` in {path} must be a dictionary of two or more experiments")
+    for name, variant in variants.items():
+        check_variant_name(name)
+        if type(variant) is not type(experiment):
+            kinds = [type(e).__name__ for e in (variant, experiment)]
+            what = f"the variant {name!r} in {path}"
+            raise UserError(f"{what} is a {kinds[0]}, but `experiment` a {kinds[1]}")
+    for each in (experiment, *variants.values()):
+        to_dict(each)  # a function that can't be kept is told before data is read
+    return experiment, dict(variants)
 
 
 def check_variant_name(name: Any) -> None:
     """Raises a `UserError` for a variant's name that no folder should have."""
     plain = isinstance(name, str) and name.isprintable() and name == name.strip()
-    if not plain or not name or name[0] in ".-" or set(name) & set('/\\:*?"<>|'):
+    unfit = not plain or not name or name[0] in ".-" or set(name) & set('/\\:*?"<>|')
+    if unfit or len(name.encode()) > 200:
         raise UserError(f"a variant's name must be one that a folder can have, not {name!r:.80}")
-    if len(name.encode()) > 200:
-        raise UserError(f"the variant's name {name[:40]!r}... is too long")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

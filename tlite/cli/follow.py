@@ -9,24 +9,19 @@ import json
 import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from tlite.cli.options import Follow
 from tlite.config import from_dict
 from tlite.errors import UserError, check_packages
 from tlite.training.config import TrainingConfig
 from tlite.training.loop import ended
-from tlite.training.metrics import parse, thinned
+from tlite.training.metrics import parse
 from tlite.training.runs import RUN, read_config
 
-SECONDS = 1.0  # between two looks; of the steps of training in between the mean is written
-POINTS = 2000  # of training, about, of what is there at the first look
-
-Values = dict[str, dict[str, float]]
+SECONDS = 1.0  # between two looks
 
 
 def follow(options: Follow) -> None:
@@ -37,13 +32,13 @@ def follow(options: Follow) -> None:
     Raises:
         UserError: the folder is not a run's, or the package that writes is not installed.
     """
-    folder, kind = options.run, WRITERS[options.to]
+    folder, writer = options.run, WRITERS[options.to]
     read_training(folder)
-    check_packages(options.to, [kind.package])
-    print(f"{kind.advice} {shlex.quote(str(folder / options.to))}", flush=True)
+    check_packages(options.to, [writer.package])
+    print(f"{writer.advice} {shlex.quote(str(folder / options.to))}", flush=True)
     while not (folder / "metrics.jsonl").exists():
         time.sleep(SECONDS)
-    while not write_all(folder, kind(folder)):
+    while not write_all(folder, writer(folder)):
         pass
 
 
@@ -51,8 +46,6 @@ def read_training(folder: Path) -> TrainingConfig:
     """How a run is trained; `train --resume --steps` may have changed it."""
     try:
         return from_dict(TrainingConfig, read_config(folder / RUN)["experiment"].get("training"))
-    except FileNotFoundError as error:
-        raise UserError(f"{folder} has no {RUN}: it is not a run folder") from error
     except ValueError as error:
         raise UserError(f"{folder / RUN} is not one that this tlite can read: {error}") from error
 
@@ -61,41 +54,30 @@ def write_all(folder: Path, writer: "TensorBoard | WeightsAndBiases") -> bool:
     """Write from the first line on; whether the run has ended, else lines were cut off."""
     validations = []
     with (folder / "metrics.jsonl").open("rb") as file, contextlib.closing(writer):
-        width = 1 + sum(1 for _ in file) // POINTS
-        file.seek(0)
         while os.fstat(file.fileno()).st_size >= file.tell():
-            for line in thinned(new_lines(file), width):
-                writer.write(line["step"], values(line))
-                if line["split"] == "validation":
-                    validations.append(line)
-            writer.flush()
+            while (text := file.readline()).endswith(b"\n"):
+                if line := parse(text):
+                    for value in values(line):
+                        writer.write(line["step"], *value)
+                    validations += [line] if line["split"] == "validation" else []
+            file.seek(-len(text), os.SEEK_CUR)  # of a line that is being written
             if ended(read_training(folder), validations):
                 return True
-            width = sys.maxsize
             time.sleep(SECONDS)
     return False
 
 
-def new_lines(file: BinaryIO) -> Iterator[dict]:
-    """What a metrics.jsonl has got since it was last read, but for a line that is being written."""
-    while (line := file.readline()).endswith(b"\n"):
-        if known := parse(line):
-            yield known
-    file.seek(-len(line), os.SEEK_CUR)
-
-
-def values(line: dict) -> Values:
-    """{"training/loss": ...} of all members together under "", of each under "member-0", ...
+def values(line: dict) -> Iterator[tuple[str, str, float | int]]:
+    """("", "training/loss", ...) of all members together, ("member-0", ...) of each.
 
     What is not finite, null in the line, is left out.
     """
-    found: Values = {}
-    for name, value in line.items():
-        tag, of_members = f"{line['split']}/{name.removesuffix('_members')}", type(value) is list
-        for member, number in enumerate(value if of_members else [value]):
-            if number is not None and name not in ("step", "split"):
-                found.setdefault(f"member-{member}" if of_members else "", {})[tag] = number
-    return found
+    for name in line.keys() - {"step", "split"}:
+        tag, value = f"{line['split']}/{name.removesuffix('_members')}", line[name]
+        each = enumerate(value) if isinstance(value, list) else [(None, value)]
+        for member, number in each:
+            if number is not None:
+                yield "" if member is None else f"member-{member}", tag, number
 
 
 class TensorBoard:
@@ -110,13 +92,11 @@ class TensorBoard:
     def __init__(self, folder: Path):
         self._folder, self._files = folder / "tensorboard", {}
 
-    def write(self, step: int, values: Values) -> None:
-        """Add the values of a step."""
+    def write(self, step: int, part: str, tag: str, value: float | int) -> None:
+        """Add a value of a step, to be seen at once."""
         from tensorboardX.proto.summary_pb2 import Summary
 
-        for part, numbers in values.items():
-            found = [Summary.Value(tag=tag, simple_value=n) for tag, n in numbers.items()]
-            self._write(part, step=step, summary=Summary(value=found))
+        self._write(part, step=step, summary=Summary(value=[{"tag": tag, "simple_value": value}]))
 
     def _write(self, part: str, **event) -> None:
         # Its `SummaryWriter` waits for ever for a thread that a full disk has ended: not this.
@@ -130,11 +110,7 @@ class TensorBoard:
             self._files[part] = EventsWriter(str(folder / "events"), f".{time.time_ns():020d}")
             self._write(part, step=1, session_log=SessionLog(status=SessionLog.START))
         self._files[part].write_event(Event(wall_time=time.time(), **event))
-
-    def flush(self) -> None:
-        """Let what was written be seen."""
-        for file in self._files.values():
-            file.flush()
+        self._files[part].flush()
 
     def close(self) -> None:
         for file in self._files.values():
@@ -154,7 +130,7 @@ class WeightsAndBiases:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it sends its own errors away
         import wandb
 
-        self._before = sorted((folder / "wandb").glob("offline-run-*"))
+        before = sorted((folder / "wandb").glob("offline-run-*"))
         whole = folder.resolve()
         told_less = ("silent", "disable_git", "disable_code", "x_disable_meta", "x_disable_stats")
         settings = dict.fromkeys((*told_less, "x_disable_machine_info"), True)
@@ -163,22 +139,17 @@ class WeightsAndBiases:
             dir=str(folder),
             project=os.environ.get("WANDB_PROJECT", "tlite"),
             name=f"{whole.parent.name}/{whole.name}",
-            id=self._before[-1].name.rpartition("-")[2] if self._before else None,
+            id=before[-1].name.rpartition("-")[2] if before else None,
             config=json.loads((folder / RUN).read_text("utf-8")),
             reinit="create_new",
             settings=wandb.Settings(console="off", x_save_requirements=False, **settings),
         )
+        for other in before:
+            shutil.rmtree(other, ignore_errors=True)
 
-    def write(self, step: int, values: Values) -> None:
-        """Add the values of a step."""
-        parts = ((f"{part}/" if part else "", numbers) for part, numbers in values.items())
-        self._run.log({start + tag: n for start, ns in parts for tag, n in ns.items()}, step=step)
-
-    def flush(self) -> None:
-        """What was there before is no longer needed."""
-        for folder in self._before:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._before = []
+    def write(self, step: int, part: str, tag: str, value: float | int) -> None:
+        """Add a value of a step."""
+        self._run.log({f"{part}/{tag}".removeprefix("/"): value}, step=step)
 
     def close(self) -> None:
         self._run.finish()

@@ -3,8 +3,9 @@
 JAX is not imported: a misspelt option is told before that.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,19 +14,24 @@ from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.errors import UserError
-from tlite.training.runs import LATEST, find_run, kind_of, newest
+from tlite.training.runs import LATEST, find_run, newest
+
+
+def one_word(
+    metavar: str,
+    read: Callable[[str], Any],
+    fits: Callable[[Any], bool],
+    say: Callable[[Any], str] = str,
+    choices: tuple[str, ...] | None = None,
+) -> PrimitiveConstructorSpec:
+    """How an option is read that is one word, and how its default is said."""
+    read_words, say_words = lambda words: read(words[0]), lambda value: [say(value)]
+    return PrimitiveConstructorSpec(1, metavar, read_words, fits, say_words, choices)
 
 
 def run_folder(find: Callable[[str], Path]) -> Any:
     """The type of a folder that is found by a word."""
-    spec = PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="RUN",
-        instance_from_str=lambda words: find(words[0]),
-        is_instance=lambda value: isinstance(value, Path),
-        str_from_instance=lambda value: [str(value)],
-    )
-    return Annotated[Path, spec]
+    return Annotated[Path, one_word("RUN", find, lambda value: isinstance(value, Path))]
 
 
 RunFolder = run_folder(lambda word: newest() if word == LATEST else Path(word))
@@ -33,15 +39,31 @@ RunFolder = run_folder(lambda word: newest() if word == LATEST else Path(word))
 Code = Annotated[tuple[Path, ...], UseAppendAction]
 
 
+def limit(asked: Any, **limits: tuple[float | int, float | int]) -> None:
+    """Raises a `UserError` for an option that is out of its limits."""
+    for name, (least, most) in limits.items():
+        value, option = getattr(asked, name), name.replace("_", "-")
+        if value is not None and not least <= value <= most:
+            allowed = f"between {least:,} and {most:,}"
+            raise UserError(f"--{option} must be {allowed}, not {value:,}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfRun:
     run: Positional[run_folder(find_run)]
-    """The run folder; or latest, the newest in ./runs (./latest is a folder of that name); or a
-    Hugging Face folder or hub name."""
+    """The run folder; latest, the newest in ./runs; or a Hugging Face folder or hub name."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfMember(OfRun):
+    """What is asked of a model, or of all that a run has trained side by side."""
+
+    member: int | Literal["all"] = 0
+    """Which of the models trained side by side; all: the mean of their probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,57 +79,18 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(OfRun, Search):
-    """Print how a run's models do on a part of its data."""
+class Evaluate(OfMember, Search):
+    """Print how a run's models do on a part of its data, or a model of others on a text."""
 
     split: Literal["validation", "training", "test"] = "validation"
     """Which part of the data. A test part is there to be read once, at the end."""
-    member: int | Literal["all"] = 0
-    """all: also score the mean of the members' probabilities. Of a classifier: whose scores by
-    class, confusions and texts are shown."""
-    sampled: int = 0
-    """Of a generator: also print an estimate from this many random windows."""
-    beside: RunFolder | None = None
-    """Of a classifier: another run, whose learning curves are drawn beside."""
     path: Path | None = None
     """Of a generator in a Hugging Face folder: the text that it is scored on."""
 
-    def __post_init__(self):
-        """Raises a `UserError` for what is not for a folder of this kind."""
-        if self.sampled < 0:
-            raise UserError(f"--sampled must be at least 1, not {self.sampled}")
-        kind = kind_of(self.run)
-        if kind not in EVALUATED:  # told where it is opened
-            return
-        whose, known = EVALUATED[kind]
-        for field in fields(self):
-            name, value = field.name.replace("_", "-"), getattr(self, field.name)
-            if value != field.default and field.name not in ("run", "code", *known):
-                raise UserError(f"there is no option --{name} for {whose}")
-        if "beside" not in known and self.member not in (0, "all"):
-            raise UserError(f"--member must be 0 or all for {whose}, not {self.member}")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What an evaluation of a folder of this kind is told."""
-        _, known = EVALUATED.get(kind_of(self.run), ("", ()))
-        return {name: getattr(self, name) for name in known}
-
-
-OF_ANY_RUN = "checkpoint", "split", "member"
-EVALUATED = {
-    "generator": ("a generator's run", (*OF_ANY_RUN, "sampled")),
-    "classifier": ("a classifier's run", (*OF_ANY_RUN, "beside")),
-    "translator": ("a translator's run", (*OF_ANY_RUN, *Search.__dataclass_fields__)),
-    "pretrained": ("a Hugging Face folder", ("path",)),
-}
-"""By the kind of a folder: what it is called, and what its evaluation can be told."""
-
 
 @dataclass(frozen=True)
-class Processes:
-    """One of several processes that train a run together; Slurm, Open MPI and TPUs tell by
-    themselves."""
+class Trains:
+    """What is told of any training; Slurm, Open MPI and TPUs tell the processes by themselves."""
 
     coordinator: str | None = None
     """HOST:PORT where process 0 listens; the same for all."""
@@ -117,6 +100,11 @@ class Processes:
     """Which one this is, from 0."""
     heartbeat: int = 100
     """Seconds without a sign of a process after which the others give up."""
+    profile: int = 0
+    """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
+
+    def __post_init__(self):
+        limit(self, profile=(0, math.inf))
 
 
 @dataclass(frozen=True)
@@ -127,18 +115,6 @@ class Launch:
     """How many."""
     devices_each: int | None = None
     """The devices of each: its share of the CPU's cores, or one GPU, unless given."""
-
-
-@dataclass(frozen=True)
-class Trains(Processes):
-    """What is told of any training."""
-
-    profile: int = 0
-    """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
-
-    def __post_init__(self):
-        if self.profile < 0:
-            raise UserError(f"--profile must not be negative, not {self.profile}")
 
 
 @dataclass(frozen=True)
@@ -156,15 +132,12 @@ class Train(Trains):
 
 
 @dataclass(frozen=True)
-class OfExperiment:
+class TrainExperiment(Train):
+    """The same of an experiment that has been read."""
+
     experiment: Any = None
     """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
     --positions.base 7."""
-
-
-@dataclass(frozen=True)
-class TrainExperiment(OfExperiment, Train):
-    """The same of an experiment that has been read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,15 +148,8 @@ class Resume(Trains):
     """The run folder, or the study's; or latest, the newest in ./runs."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
-    member: int | None = None
-    """Take this one of the run's models (from 0) into a run of its own."""
     steps: int | None = None
     """Go on to so many steps in all, where the schedule of the learning rate is no cosine."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.member is not None and self.steps is not None:
-            raise UserError("--steps is for all of a run: take the member, then give it steps")
 
 
 @dataclass(frozen=True)
@@ -195,15 +161,16 @@ class Plan:
     tpu: str | None = None
     """Compile for a TPU slice, v5e:16x16 say (needs the extra tpu); else for CPU devices."""
     hardware: str | None = None
-    """v4, v5e, v5p, v6e, a100, h100 or h200: the time that its peak allows; the TPU's unless given.
-    """
+    """v4, v5e, v5p, v6e, a100, h100, h200: the time its peak allows; the TPU's unless given."""
     utilisation: float = 0.4
     """Part of its peak that a device is thought to reach."""
 
 
 @dataclass(frozen=True)
-class PlanExperiment(OfExperiment, Plan):
+class PlanExperiment(Plan):
     """The same of an experiment that has been read."""
+
+    experiment: Any = None
 
 
 @dataclass(frozen=True)
@@ -238,15 +205,6 @@ class Prepare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfMember(OfRun):
-    """What is asked of a model, or of all that a run has trained side by side."""
-
-    member: int | Literal["all"] = 0
-    """Which of the run's models, where several were trained side by side; all: the mean of their
-    probabilities."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Generate(OfMember):
     """Write text with the model of a run."""
 
@@ -271,19 +229,9 @@ class Generate(OfMember):
     """Read characters the model does not know as the unknown symbol."""
 
     def __post_init__(self):
-        # What is 0 or infinite among the numbers that JAX computes with.
-        if self.temperature > 0 and not 1e-4 <= self.temperature <= 1e4:
-            given = f"{self.temperature:g}"
-            raise UserError(f"--temperature must be between 0.0001 and 10,000, not {given}")
-        if self.top_p is not None and 0 < self.top_p < 1e-6:
-            raise UserError(f"--top-p must be at least 0.000001, not {self.top_p:g}")
-        if not 0 <= self.seed < 2**31:
-            raise UserError(f"--seed must be in [0, 2^31), not {self.seed}")
-        if not 1 <= self.samples <= 2**31 - self.seed:
-            raise UserError(
-                f"--samples must be at least 1 and at most {2**31 - self.seed:,}, as sample i is "
-                f"drawn with seed + i, not {self.samples:,}"
-            )
+        # Otherwise it is 0 or infinite among the numbers that JAX computes with.
+        limit(self, temperature=(1e-4 * (self.temperature > 0), 1e4), top_p=(1e-6, 1))
+        limit(self, seed=(0, 2**31 - 1), samples=(1, 2**31 - self.seed))  # sample i has seed + i
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,11 +271,9 @@ class Compare:
     """How runs differ from the first: in their configs, and in what they reach, seed by seed."""
 
     folders: Positional[tuple[RunFolder, ...]]
-    """Run folders, the reference first; a study's folder stands for its variants, latest for the
-    newest in ./runs."""
+    """Run folders, the reference first; a study's stands for its variants; latest is the newest."""
     to: Path | None = None
-    """The folder to write tables, pictures and a page into; a study's own comparison/ unless given,
-    of runs a new one, runs/comparison/TIME."""
+    """The folder to write into; a study's comparison/, or runs/comparison/TIME unless given."""
     format: Literal["table", "markdown", "csv", "json"] = "table"
     """What is printed."""
 
@@ -365,8 +311,7 @@ class Inspect(OfRun):
     member: int = 0
     """Which of the run's models, where several were trained side by side."""
     to: Path | None = None
-    """The folder for them; the run's own inspection/ unless given, or of a Hugging Face folder one
-    of its name in ./inspection."""
+    """The folder for them; the run's inspection/, or ./inspection/NAME of others' unless given."""
 
 
 @dataclass(frozen=True)

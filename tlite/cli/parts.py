@@ -1,27 +1,33 @@
-"""An experiment's fields as options; a part of its model is chosen by a word, a dot leads into it.
+"""An experiment's fields as options, and the variants of it that a command line asks for.
 
-A first look at the words changes the parts, as these decide which options there are.
+A part of the model is chosen by a word, a dot leads into it. A first look at the words changes the
+parts, as these decide which options there are.
 """
 
 import copy
 import dataclasses
 import itertools
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Annotated, Any, get_origin
 
 import tyro
 from tyro.constructors import (
     ConstructorRegistry,
     PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
     StructConstructorSpec,
     StructFieldSpec,
     StructTypeInfo,
 )
 
-from tlite.cli import REGISTRY, parse
-from tlite.cli.options import Train, TrainExperiment
+from tlite.cli import REGISTRY, WrongOption, parse
+from tlite.cli.experiment_files import check_variant_name, did_you_mean
+from tlite.cli.options import Train, TrainExperiment, one_word
 from tlite.errors import UserError
+from tlite.experiment import Experiment
 from tlite.models import Attention, Projection, RotaryScaling
 from tlite.models.parts import ACTIVATIONS, WORDS
 from tlite.recipes.kinds import fit_to_corpus
@@ -31,6 +37,121 @@ OPTIONAL = {
     "projection": {name: Projection(name) for name in ("gelu_exact", *ACTIVATIONS)},
 }
 """The parts that a part may have, by field and by word; the first has the defaults."""
+LONGEST = 40  # letters of a value in a variant's name
+PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]{,39}")
+
+
+def read_experiments(
+    name: str, asked: Train, words: list[str], experiment: Experiment, own: dict[str, Experiment]
+) -> dict[str, Experiment]:
+    """The experiments that `tlite train NAME` is to train, by the names of variants; one is "".
+
+    Options are applied to every variant. A value that is varied is read as the option itself is.
+
+    Args:
+        asked: what was read of the line before the experiment's file was.
+        words: the other words of the line.
+        own: the variants of the file.
+
+    Raises:
+        UserError: an option, a name or a value is none, or a combination makes no sense.
+    """
+    if {"-h", "--help"} & {*words}:
+        _read(name, asked, words, experiment, f" Its variants: {', '.join(own)}." if own else "")
+    fields = settings_of(experiment, asked.vary, words) if asked.vary else []
+    found, experiments = {}, {}
+    for (base, start), *settings in itertools.product((own or {"": experiment}).items(), *fields):
+        label = " ".join(filter(None, [base, *(label for label, _ in settings)]))
+        found[label] = start, [word for _, more in settings for word in more]
+    if missing := [label for label in asked.only if label not in found]:
+        near = did_you_mean(missing[0], found)
+        known = f": there are {', '.join(filter(None, found)) or 'none'}"
+        raise UserError(f"there is no variant {missing[0]!r}{near or known}")
+    for label in [label for label in found if label in asked.only] or found:
+        start, more = found[label]
+        try:
+            experiments[label] = _read(name, asked, [*words, *more], start)
+        except UserError as error:
+            if not label or isinstance(error, WrongOption):
+                raise
+            raise UserError(f"{label}: {error}") from error
+    if asked.vary:
+        _check_variants(experiments)
+    return experiments
+
+
+def _check_variants(experiments: dict[str, Experiment]) -> None:
+    """Raises a `UserError` where two are the same, or no folder could have the name of one."""
+    known = {}
+    for label, experiment in experiments.items():
+        check_variant_name(label)
+        if (other := known.setdefault(repr(experiment), label)) != label:
+            raise UserError(f"the variants {other} and {label} are the same")
+
+
+def _read(name: str, asked: Train, words: list[str], base: Any, told: str = "") -> Experiment:
+    """An experiment with the options of `tlite train NAME`."""
+    base, words = choose(base, words)
+    given = TrainExperiment(**vars(asked), experiment=base)
+    settings = {"default": given, "description": f"Train experiments/{name}.{told}"}
+    found = parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
+    sized = "--vocabulary-size" in {word.partition("=")[0] for word in words}
+    return found if sized else fit_to_corpus(found)
+
+
+def settings_of(
+    experiment: Experiment, vary: Sequence[Sequence[str]], others: list[str]
+) -> list[list[tuple[str, list[str]]]]:
+    """Of each field that is varied its values, as variants' names and as a command line say them.
+
+    Args:
+        vary: each a field's name, with `-` or `_`, and its values.
+        others: the other words of the command line.
+    """
+    settings, kinds = [], kinds_of(choose(experiment, others)[0])
+    for at, (name, *values) in enumerate(field or [""] for field in vary):
+        name = name.replace("_", "-")
+        if len({*values}) < max(len(values), 2):
+            raise UserError(f"--vary {name} needs two values or more: --vary norm layer rms, say")
+        kind = kinds.get(today(experiment.model, name)[0].replace("_", "-"))
+        names = labels(name, values, {*itertools.chain(*vary[:at], *vary[at + 1 :])})
+        words = [_words(name, kind, value) for value in values]
+        settings.append(list(zip(names, words, strict=True)))
+    return settings
+
+
+def labels(name: str, values: list[str], others: set[str]) -> list[str]:
+    """What tells the values of a field apart in variants' names, which folders can have too.
+
+    The value, where it is a word that no other field has; else with the field's name; the number of
+    a value that is long or has no letters.
+    """
+    if all(PLAIN.fullmatch(value) and value not in others for value in values):
+        return values
+    safe = [re.sub(r"[^\w.+-]+", "_", value).strip("_") for value in values]
+    if len({*safe}) < len(safe) or not all(0 < len(label) <= LONGEST for label in safe):
+        safe = range(1, len(values) + 1)
+    return [f"{name}={label}" for label in safe]
+
+
+def _words(name: str, kind: Any, value: str) -> list[str]:
+    """The words of a command line that give a field of a type this value."""
+    if kind is bool:
+        if value not in ("True", "False"):
+            raise UserError(f"--vary {name} takes True and False, not {value!r}")
+        part, dot, last = name.rpartition(".")
+        return [f"--{name}" if value == "True" else f"--{part}{dot}no-{last}"]
+    return [f"--{name}", *(value.split() if tuple in (kind, get_origin(kind)) else [value])]
+
+
+def kinds_of(experiment: Experiment) -> dict[str, Any]:
+    """The types of an experiment's fields and of those of the configs in it, by option."""
+    configs = filter(dataclasses.is_dataclass, (experiment, *vars(experiment).values()))
+    fields = itertools.chain(*map(options_of, configs))
+    return {f.name.replace("_", "-"): getattr(f.type, "__origin__", f.type) for f in fields}
+
+
+# Fields as options
 
 
 @REGISTRY.struct_rule
@@ -49,6 +170,18 @@ def _config(info: StructTypeInfo) -> StructConstructorSpec | None:
     return StructConstructorSpec(changed, tuple(options_of(config)))
 
 
+@REGISTRY.primitive_rule
+def _function(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """A function of the user's stands in a file: on the command line it can only be replaced."""
+    if kind.type is not Callable:
+        return None
+
+    def refuse(_: str) -> Callable:
+        raise ValueError("a function of your own is handed over in an experiment's file")
+
+    return one_word("FUNCTION", refuse, callable, lambda function: function.__name__)
+
+
 def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     """The fields of a config as options; of a model with parts also those of the parts.
 
@@ -63,7 +196,8 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
             continue
         kind, words = field.type, words_of(config, field.name) if with_parts else {}
         if words:
-            kind = Annotated[Any, _one_of(words)]
+            known = "|".join(words), str, lambda _: True, lambda part: type(part).__name__
+            kind = Annotated[Any, one_word(*known, tuple(words))]
         if words or not (with_parts and dataclasses.is_dataclass(value)):
             kind = Annotated[kind, tyro.conf.arg(name=name)] if prefix else kind
             yield dataclasses.replace(field, name=name, type=kind, default=value)
@@ -85,46 +219,25 @@ def words_of(config: Any, name: str) -> dict[str, Any]:
     return (WORDS if has_parts(config) else OPTIONAL).get(name, {})
 
 
-def read_experiment(
-    name: str, asked: Train, words: list[str], base: Any, variants: Iterable[str] = ()
-) -> Any:
-    """An experiment with the options of `tlite train NAME`; its help names the file's variants.
-
-    Args:
-        asked: what was read of the line before the experiment's file was.
-        words: the other words of the line.
-
-    Raises:
-        UserError: an option or a value is none, or what they make together makes no sense.
-    """
-    base, words = choose(base, words)
-    said = f" Its variants: {', '.join(variants)}." if variants else ""
-    given = TrainExperiment(**vars(asked), experiment=base)
-    settings = {"default": given, "description": f"Train experiments/{name}.{said}"}
-    found = parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
-    options = [word.partition("=")[0].replace("_", "-") for word in words]
-    return found if "--vocabulary-size" in options else fit_to_corpus(found)
-
-
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
     """The experiment with the parts that are named, and the words, in today's options.
 
     Whether all makes sense is not checked: all words together are needed for that.
     """
-    model, left, given = experiment.model, [], []
-    for at, (argument, after) in enumerate(itertools.pairwise([*arguments, ""])):
+    model, words, given = experiment.model, [], []
+    for argument, after in itertools.pairwise([*arguments, ""]):
         name, equals, value = argument.partition("=")
         if not name.startswith("--"):
-            left.append(argument)
+            words.append(argument)
             continue
         for path in today(model, name):
             if path == "pool.projection" and name == "--projection":  # it had no norm in 0.2.0
-                left.insert(0, "--pool.projection.no-norm")
-            left.append(f"--{path.replace('_', '-')}{equals}{value}")
-            given.append((path.count("."), at, path, value if equals else after))
-    for _, _, path, word in sorted(given):  # the outer parts first
+                words.insert(0, "--pool.projection.no-norm")
+            words.append(f"--{path.replace('_', '-')}{equals}{value}")
+            given.append((path.count("."), path, value if equals else after))
+    for _, path, word in sorted(given, key=itemgetter(0)):  # the outer parts first
         model = _opened(model, path.split("."), word)
-    return _with(experiment, model=model), left
+    return _with(experiment, model=model), words
 
 
 def today(model: Any, name: str) -> list[str]:
@@ -142,8 +255,7 @@ def _changed(config: Any, values: dict[str, Any]) -> Any:
 
     What a word has named is in it already.
     """
-    inner: dict[str, dict[str, Any]] = defaultdict(dict)
-    own = {}
+    own, inner = {}, defaultdict(dict)
     for path, value in values.items():
         slot, dot, name = path.partition(".")
         if dot:
@@ -156,18 +268,6 @@ def _changed(config: Any, values: dict[str, Any]) -> Any:
         except ValueError as error:
             raise ValueError(f"{slot}: {error}") from error
     return dataclasses.replace(config, **own)
-
-
-def _one_of(words: Iterable[str]) -> PrimitiveConstructorSpec:
-    """A word for a part."""
-    return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="|".join(words),
-        instance_from_str=lambda given: given[0],
-        is_instance=lambda _: True,
-        str_from_instance=lambda part: [type(part).__name__],
-        choices=tuple(words),
-    )
 
 
 def _opened(config: Any, path: list[str], word: str) -> Any:

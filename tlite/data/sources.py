@@ -109,7 +109,7 @@ class Shakespeare(Download):
     url: ClassVar[str] = "https://www.gutenberg.org/cache/epub/100/pg100.txt"
 
     def load(self) -> str:
-        parser = run_file(shipped_experiments() / "gutenberg.py", "tlite_gutenberg")
+        parser = run_file(shipped_experiments() / "gutenberg.py")
         try:
             return parser.prepare(super().load())
         except ValueError as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from tlite.errors import UserError
-from tlite.terminal import StandardOutput, text_stream
+from tlite.terminal import Output, text_stream
 
 T = TypeVar("T")
 
@@ -289,7 +289,7 @@ def _quiet(first: bool) -> None:
     """Let only the first process print, and nothing of what gloo writes to standard output."""
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_WRONLY)
-    sys.stdout = text_stream(sys.stdout, StandardOutput(os.dup(1 if first else null), "w"))
+    sys.stdout = text_stream(sys.stdout, Output(os.dup(1 if first else null), "w"))
     os.dup2(null, 1)
     os.close(null)
     if not first:  # what all are warned of, the first one says

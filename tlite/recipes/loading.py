@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.config import NotNamed, name_files
+from tlite.config import name_files
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.models import Ensemble, make_model
@@ -58,10 +58,7 @@ def load(
     if is_pretrained(folder := find_run(folder)):
         return load_pretrained(folder)[:2]
     name_files(map(Path, [code] if isinstance(code, str | Path) else code))
-    try:
-        run = open_run(folder, Experiment)
-    except NotNamed as error:
-        raise UserError(error.advising(f"code={error.file!r}")) from error
+    run = open_run(folder, Experiment)
     return load_model(run, str(checkpoint), member), load_tokenizer(run)
 
 
