@@ -20,7 +20,7 @@ ENDINGS = {
 def counterparts(family: str, kind: str, names: list[str]) -> dict[str, list[str]]:
     """{theirs: [ours, ...]}: of which arrays of ours each of theirs is made, in this order.
 
-    Their names are those of a bare model. What has no counterpart is under "".
+    Their names are those of a bare model.
     """
     layers, found, known = LAYERS[family], {}, set(names)
     table = layers.table | layers.heads.get(kind, {})
@@ -34,7 +34,7 @@ def counterparts(family: str, kind: str, names: list[str]) -> dict[str, list[str
             for mine, other in ENDINGS.items():
                 if name + mine in known:
                     found[name + mine] = theirs.replace("*", block) + other
-    places = {"": strange} if (strange := [name for name in names if name not in found]) else {}
+    places: dict[str, list[str]] = {}
     for name, theirs in found.items():
         places.setdefault(theirs, []).append(name)
     return places

@@ -3,9 +3,8 @@
 import contextlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -18,15 +17,13 @@ NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
 TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """An array in a file."""
 
     path: Path
     name: str
     dtype: str
     """As the format names it: "BF16"."""
-    shape: tuple[int, ...]
 
     def read(self) -> np.ndarray:
         """The array.
@@ -93,8 +90,8 @@ def stored_arrays(folder: Path) -> dict[str, Stored]:
 
 def _entries(path: Path) -> dict[str, Stored]:
     with _opened(path) as file:
-        slices = {name: file.get_slice(name) for name in file.offset_keys()}
-        return {n: Stored(path, n, s.get_dtype(), tuple(s.get_shape())) for n, s in slices.items()}
+        names = file.offset_keys()
+        return {name: Stored(path, name, file.get_slice(name).get_dtype()) for name in names}
 
 
 @contextlib.contextmanager

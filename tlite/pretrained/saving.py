@@ -210,9 +210,6 @@ def _theirs(
     family: str, kind: str, config: BlocksConfig, arrays: dict[str, Any], kept: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """The arrays of a folder, those that only training used among them."""
-    places = counterparts(family, kind, list(arrays))
-    if names := places.get(""):
-        raise UserError(f"the array {names[0]} has no counterpart in a {family} model")
     heads = set(LAYERS[family].heads.get(kind, {}).values())
 
     def full(name: str) -> str:
@@ -221,7 +218,7 @@ def _theirs(
         return name if of_head or kind == "encoder" else LAYERS[family].prefix + name
 
     found = {full(name): array for name, array in kept.items()}
-    for name, names in places.items():
+    for name, names in counterparts(family, kind, list(arrays)).items():
         if name not in kept:
             ours = {of: np.asarray(arrays[of]) for of in names}
             found[full(name)] = to_theirs(family, name, ours, config.width_of_heads)
