@@ -33,12 +33,19 @@ ACTIVATIONS = {
 }  # fmt: skip
 POOLING = {"cls": "first", "mean": "mean"}
 FIXED = {
-    "is_decoder": False,
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "use_bidirectional_attention": False,
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "position_embedding_type": ("absolute", "sans_pos"),
+    "tie_encoder_decoder": (False,),
+    "quantization_config": (),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "use_bidirectional_attention": (False,),
+    "rope_interleaved": (False,),
+    "use_mrope": (False,),
+    "normalize_before": (False,),
 }
-"""Fields of theirs of which only this value, or none, is known."""
+"""Fields of theirs of which only these values, or none, are known: others compute otherwise."""
 
 HARMLESS = re.compile(
     r"_.*|model_type|architectures|transformers.*|(torch_)?dtype|name_or_path|use_(cache|bfloat16)"
@@ -51,7 +58,7 @@ HARMLESS = re.compile(
     r"|remove_invalid_values|cross_attention_hidden_size|force_bos_token_to_be_generated"
     # Of earlier versions of a family, or without an effect on this one.
     r"|n_ctx|n_special|predict_special_tokens|reorder_and_upcast_attn|pretraining_tp"
-    r"|is_llama_config|position_embedding_type|directionality|pooler_\w+|sinusoidal_pos_embds"
+    r"|is_llama_config|directionality|pooler_\w+|sinusoidal_pos_embds"
     r"|tie_\w+|sparse_pred\w+|reference_compile|deterministic_flash_attn|repad_logits_with_grad"
     r"|static_position_embeddings|normalize_embedding|extra_pos_embeddings|num_hidden_layers"
     # Read here and in `positions`, but not by a row of a table.
@@ -163,8 +170,8 @@ def read_config(
         UserError: a field is missing, or says what tlite doesn't have.
         ValueError, TypeError, LookupError, AttributeError, ArithmeticError: it makes no sense.
     """
-    for key, value in FIXED.items():
-        if theirs.get(key) not in (None, value):
+    for key, values in FIXED.items():
+        if theirs.get(key) not in (None, *values):
             raise UserError(f"config.json says {key}: {theirs[key]!r}, which tlite doesn't have")
     ours = dict(FIELDS[family].constants)
     for names, targets, *default in _rows(family):
