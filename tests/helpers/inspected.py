@@ -22,11 +22,7 @@ from tlite.training import TrainingConfig
 TRAINING = TrainingConfig(
     steps=2, batch_size=4, learning_rate=1e-2, evaluate_every=1, seeds=2, precision="float32"
 )
-
-
 SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
-
-
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
 
 
