@@ -39,8 +39,6 @@ TABLE = {
 """Pictures of a page, by what they are of."""
 
 SMALL = {"width": 8, "num_heads": 2, "num_blocks": 1}
-
-
 TEXT = "The <b>quick</b> & $fox$ jumps;\n\nover </script> a dog.\n" * 20
 
 

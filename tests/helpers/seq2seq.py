@@ -11,8 +11,6 @@ from tlite import functional as F
 from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
 
 V, S, T, D = 9, 7, 5, 8
-
-
 SMALL = Seq2SeqConfig(
     vocabulary_size=V,
     source_vocabulary_size=V,
@@ -24,14 +22,8 @@ SMALL = Seq2SeqConfig(
     dropout=0.5,
     feed_forward=FeedForward(dropout=0.3),
 )
-
-
 SOURCE = jnp.array([[3, 1, 4, 1, 5, 8, 2], [2, 7, 1, 8, 0, 0, 0]])
-
-
 WHOLE = jnp.array([[2, 6, 5, 3, 5, 8], [2, 7, 4, 0, 0, 0]])
-
-
 TARGET, EXPECTED = WHOLE[:, :-1], WHOLE[:, 1:]
 
 

@@ -218,8 +218,7 @@ def _joined(parts: Sequence[Array], length: int) -> Array:
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _by_rows(form, query, key, value, bias) -> Array:
+def _output(form, query, key, value, bias) -> Array:
     return _forward(form, query, key, value, bias)[0]
 
 
@@ -284,4 +283,5 @@ def _backward_part(form, first_key, key, value, sums, given):
     return (by_key, by_value), (product("nts,nsk->ntk", by_scores, key), by_bias)
 
 
+_by_rows = jax.custom_vjp(_output, nondiff_argnums=(0,))
 _by_rows.defvjp(_forward, _backward)
