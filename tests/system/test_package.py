@@ -86,6 +86,7 @@ def test_without_the_repository_all_works_from_any_folder(wheel, tmp_path):
     (elsewhere / "own.py").write_text(OWN)
     (elsewhere / "neighbour.py").write_text("WIDTH = 8\n")
     script = f"""
+import os
 import sys
 import tlite
 assert tlite.__file__.startswith({str(installed)!r})
