@@ -17,7 +17,7 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.attack.processes import Result, surrounding
+from tests.attack.processes import Fault, Result, surrounding
 
 # The parts, each with its share of the time; and what half an hour tries at least, on a slow
 # machine too.
@@ -76,9 +76,12 @@ def parts() -> dict[str, tuple]:
 def attempt(work, part: str, number: int) -> Result:
     """A case; the folder of one that has found nothing is deleted."""
     folder, chance = work.case(f"{part}-{number}"), random.Random(f"{work.seed} {part} {number}")
-    result = parts()[part][0](work, folder, number, chance)
-    if not result.faults:
+    result = Result()
+    try:
+        parts()[part][0](work, folder, number, chance, result)
         shutil.rmtree(folder)
+    except Fault as fault:
+        result.faults.append(f"{result.where}: {fault}")
     return result
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.attack import state
 from tests.attack.kinds import Work
-from tests.attack.processes import Process, Result
+from tests.attack.processes import Fault, Process, Result
 from tlite.cli import main
 
 LOOKS = ("evaluate run --checkpoint {}", "generate run --tokens 40 --checkpoint {}")
@@ -30,60 +30,55 @@ FOREIGN = [
 ]
 
 
-def damage(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
+def damage(work: Work, folder: Path, _: int, chance: random.Random, result: Result) -> None:
     """One damage; then the run is looked at, and gone on with."""
     run, right = folder / "run", work.reference("generator")
     shutil.copytree(right.half, run)
     ways = {checkpoint: 10, file: 4, exchange: 2, config: 5, metrics: 3, forbid: 2, lose: 1}
     way = chance.choices(list(ways), ways.values())[0]
     steps, look = state.steps_of(run), chance.choice(LOOKS)
-    name, hit = way(chance, run)
-    result, before = Result(f"damage: {way.__name__}"), contents(run)
+    done, hit = way(chance, run)
+    result.row, result.where = f"damage: {way.__name__}", f"{done}; {look.split()[0]}"
+    before = contents(run)
     call = None if way is forbid else main  # root's rights end with a new program
-    process = work.start(look.format("last").split(), folder, call=call)
-    fault = process.finish() or process.fault()
-    if not fault and not process.code and way is not config:
+    process = work.start(look.format("last").split(), folder, call=call).end()
+    if not process.code and way is not config:
         # The last checkpoint is shown; or an earlier one, and that is said.
         allowed = steps if "damaged" in process.err else steps[-1:]
         if process.out not in [outputs(work, look)[step] for step in allowed]:
-            fault = "it has read what was not written"
-    if not fault and contents(run) != before:
-        fault = "something of the run was changed"
-    if not fault:
-        look, process = "resume", work.start(["train", "--resume", "run"], folder, call=call)
-        fault = resumed(process, work, run, way, before, [s for s in steps if s not in hit])
+            raise Fault("it has read what was not written")
+    if contents(run) != before:
+        raise Fault("something of the run was changed")
+    result.where = f"{done}; resume"
+    process = work.start(["train", "--resume", "run"], folder, call=call)
+    judge_resumed(process, work, run, way, before, [s for s in steps if s not in hit])
     # What can't be read is not damaged, nor is a checkpoint where the config was changed.
     called = {forbid: "damaged", config: "every checkpoint"}.get(way)
-    if not fault and called and called in process.err:
-        fault = f"what is whole is called damaged: {process.err.strip().splitlines()[-1:]}"
-    if fault:
-        result.faults.append(f"{name}; {look.split()[0]}: {fault}")
-    return result
+    if called and called in process.err:
+        raise Fault(f"what is whole is called damaged: {process.err.strip().splitlines()[-1:]}")
 
 
-def resumed(process: Process, work: Work, run: Path, way, before: dict, whole: list[int]):
-    """What is wrong with a run that was told to go on."""
+def judge_resumed(process: Process, work: Work, run: Path, way, before: dict, whole: list[int]):
+    """Raises a `Fault` for what is wrong with a run that was told to go on."""
     if way is config:  # it may be another run now, and a long one
         if process.wait(20):
-            return process.fault()
+            return process.judge()
         process.signal(signal.SIGINT)
-        return process.finish(60) or process.fault(0, 2, 130, -2)
-    if fault := process.finish() or process.fault():
-        return fault
-    if process.code:
+        return process.end(0, 2, 130, -2, seconds=60)
+    if process.end().code:
         kept, now = (*(f"checkpoints/{step}/" for step in whole), "metrics.jsonl"), contents(run)
         lost = [path for path in before if path.startswith(kept) and now.get(path) != before[path]]
-        return f"{lost[0]} was lost" if lost else None
+        if lost:
+            raise Fault(f"{lost[0]} was lost")
+        return None
     if way is lose and "checkpoint" not in process.err:
-        return "started again from the first step without a word"
-    try:
-        ours = work.checkpoints(run)["checkpoints"]
-    except ValueError as error:
-        return str(error)
+        raise Fault("started again from the first step without a word")
+    ours = work.checkpoints(run)["checkpoints"]
     right = work.reference("generator").checkpoints["checkpoints"]
     last = max(right, key=int)
-    other = [step for step in {*ours, last} & {*right} if ours.get(step) != right[step]]
-    return f"it ended with other bits in {other}" if other else None
+    if other := [step for step in {*ours, last} & {*right} if ours.get(step) != right[step]]:
+        raise Fault(f"it ended with other bits in {other}")
+    return None
 
 
 @cache
@@ -93,10 +88,7 @@ def outputs(work: Work, look: str) -> dict[int, str]:
     for step in state.steps_of(half):
         folder = work.case(f"look-{random.getrandbits(64)}")
         shutil.copytree(half, folder / "run")
-        process = work.start(look.format(step).split(), folder, call=main)
-        if fault := process.finish() or process.fault(0):
-            raise SystemExit(f"attack: {look} on a run that nobody has damaged: {fault}")
-        printed[step] = process.out
+        printed[step] = work.start(look.format(step).split(), folder, call=main).end(0).out
         shutil.rmtree(folder)
     return printed
 

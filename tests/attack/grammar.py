@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.attack.kinds import Work
-from tests.attack.processes import Process, Result
+from tests.attack.processes import Fault, Process, Result
 from tlite.cli import main
 
 NEEDS = ("generator", "classifier", "translator")
@@ -58,15 +58,17 @@ SURROUNDINGS = [
 ]
 
 
-def grammar(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
+def grammar(work: Work, folder: Path, _: int, chance: random.Random, result: Result) -> None:
     """One line."""
     line = Line(work, chance, folder)
+    result.row = f"lines: {line.command.split()[0]}"
     process = line.start()
-    shown, fault = " ".join(process.arguments)[:160], line.fault(process)
-    for name in line.modes:
-        (folder / name).chmod(0o755)
-    faults = [f"{fault} [tlite {shown!r}]"] if fault else []
-    return Result(f"lines: {line.command.split()[0]}", faults=faults)
+    result.where = f"tlite {' '.join(process.arguments)[:160]!r}"
+    try:
+        line.judge(process)
+    finally:
+        for name in line.modes:
+            (folder / name).chmod(0o755)
 
 
 class Line:
@@ -101,17 +103,18 @@ class Line:
             self.settings["call"] = main
         return self.work.start(self.words, self.folder, **self.settings)
 
-    def fault(self, process: Process) -> str | None:
-        """What is wrong with how it ended, and with what it left."""
+    def judge(self, process: Process) -> None:
+        """Raises a `Fault` for how it ended, and for what it left."""
         if self.long and not process.wait(15):
             process.signal(signal.SIGINT)
-            return process.finish(60) or process.fault(0, 2, 130, -signal.SIGINT)
-        codes = (0, 2, 141, -13) if "|" in self.settings.get("streams", ()) else (0, 2)
-        if fault := process.finish(120) or process.fault(*codes):
-            return fault
+            process.end(0, 2, 130, -signal.SIGINT, seconds=60)
+            return
+        pipe = "|" in self.settings.get("streams", ())
+        process.end(*((0, 2, 141, -13) if pipe else (0, 2)), seconds=120)
         if (self.folder / "new").exists() and not (self.folder / "new" / "config.json").exists():
-            return "half a run folder remains"
-        return "it ended well" if self.certain and process.code == 0 else None
+            raise Fault("half a run folder remains")
+        if self.certain and process.code == 0:
+            raise Fault("it ended well")
 
     # What can be wrong with it
 
@@ -219,11 +222,9 @@ def options(work: Work, command: str) -> list[tuple[str, str]]:
     """Every option of a command and what it takes, as its help says."""
     folder = work.case(f"help-{command}-{os.getpid()}")
     words = ["train", "--resume", "run"] if command == "train" else command.split()
-    process = work.start([*words, "--help"], folder, call=main)
-    if fault := process.finish() or process.fault(0):
-        raise SystemExit(f"attack: the help of {command}: {fault}")
+    out = work.start([*words, "--help"], folder, call=main).end(0).out
     found = {}
-    for option, kind in re.findall(r"^│ (--[\w-]+)(?:,? (\S+))?", process.out, re.MULTILINE):
+    for option, kind in re.findall(r"^│ (--[\w-]+)(?:,? (\S+))?", out, re.MULTILINE):
         kind = kind.removeprefix("{None}|").strip("[]")
         kind = "FLAG" if kind.startswith("--") else "CHOICE" if kind.startswith("{") else kind
         kind = "RUN" if option == "--run" else "FILE" if option == "--path" else kind

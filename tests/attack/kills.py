@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.attack import state
 from tests.attack.kinds import KINDS, Reference, Work, grown
-from tests.attack.processes import Process, Result
+from tests.attack.processes import Fault, Process, Result
 
 RUNS = tuple(kind for kind in KINDS if kind != "study")
 SIGNALS = [signal.SIGKILL] * 5 + [signal.SIGINT] * 2 + [signal.SIGTERM, signal.SIGHUP]
@@ -21,29 +21,29 @@ HEARTBEAT = ["--heartbeat", "10"]  # seconds after which one without a sign of l
 SECONDS = 60  # for all processes to end, once one is told to
 
 
-def kills(work: Work, folder: Path, number: int, chance: random.Random) -> Result:
+def kills(work: Work, folder: Path, number: int, chance: random.Random, result: Result) -> None:
     """A chain of five to ten kills."""
     kinds = [kind for kind in work.kinds if kind in RUNS]
-    return chain(work, kinds[number % len(kinds)], folder, chance, (5, 10))
+    chain(work, kinds[number % len(kinds)], folder, chance, (5, 10), result)
 
 
-def study(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
+def study(work: Work, folder: Path, _: int, chance: random.Random, result: Result) -> None:
     """A chain of ten, of variants one after the other."""
-    return chain(work, "study", folder, chance, (10, 10))
+    chain(work, "study", folder, chance, (10, 10), result)
 
 
-def several(work: Work, folder: Path, _: int, chance: random.Random) -> Result:
+def several(work: Work, folder: Path, _: int, chance: random.Random, result: Result) -> None:
     """Started by two processes, killed, gone on with by one, killed, by two, ...
 
     Two processes with a device each and one with two devices divide a batch alike.
     """
-    return chain(work, "generator", folder, chance, (2, 4), several=True)
+    chain(work, "generator", folder, chance, (2, 4), result, several=True)
 
 
-def chain(work, kind: str, folder: Path, chance, number: tuple[int, int], several=False) -> Result:
+def chain(work, kind: str, folder: Path, chance, number: tuple, result: Result, several=False):
     """A run is started, killed, resumed, killed, ..., at last left alone and compared."""
     right, run, cold = work.reference(kind), folder / "run", work.folder / "cold" / folder.name
-    result = Result("several processes" if several else f"kills: {kind}", 0)
+    result.row, result.tried = "several processes" if several else f"kills: {kind}", 0
     signals, together = (TO_ONE_OF_SEVERAL if several else SIGNALS), several
     # Where nothing is compiled yet, more moments are within a compilation.
     environment = {"XDG_CACHE_HOME": str(cold)} if chance.random() < 0.25 else {}
@@ -57,23 +57,25 @@ def chain(work, kind: str, folder: Path, chance, number: tuple[int, int], severa
             trained = progress(run, right).later_than(before)
             all_ = family(process) if several else [process.pid]
             place = chance.randrange(len(all_)) if several else 0
-            where = f"{sent.name} to {place or 'it'} of {len(all_)} at {moment}"
+            result.where = f"{sent.name} to {place or 'it'} of {len(all_)} at {moment}"
             if not place:
                 process.signal(sent)
             elif alive(all_[place]):
                 os.kill(all_[place], sent)
-            fault = process.finish(SECONDS) or still_at_work(all_[1:])
-            fault = fault or fault_of(process, sent, place, trained, run, right)
+            process.finish(SECONDS)
+            wait_for_end(all_[1:])
+            judge_end(process, sent, place, trained, run, right)
         else:
-            where = f"after {result.tried} kills"
-            fault = process.finish() or process.fault(0) or right.difference(work, run)
-        if fault := fault or (twice(process) if several else None):
-            result.faults.append(f"{where}: {fault}")
-        if fault or not moment:
+            result.where = f"after {result.tried} kills"
+            process.end(0)
+            right.compare(work, run)
+        said = process.out.partition("steps in")[0].splitlines()
+        if several and len(said) != len(set(said)):  # though one was to say it
+            raise Fault("it says all twice")
+        if not moment:
             break
         together = several and not together
     shutil.rmtree(cold, ignore_errors=True)
-    return result
 
 
 def wait_for_moment(chance: random.Random, process: Process, run: Path, right: Reference):
@@ -131,20 +133,19 @@ def alive(pid: int) -> bool:
         return False
 
 
-def still_at_work(launched: list[int]) -> str | None:
-    """What is wrong where some have not ended in time; they are killed."""
+def wait_for_end(launched: list[int]) -> None:
+    """Raises a `Fault` where some do not end in time; they are killed."""
     last = time.monotonic() + SECONDS
     while left := [pid for pid in launched if alive(pid)]:
         if time.monotonic() > last:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
-            return f"{len(left)} processes still at work {SECONDS} s after their launch had ended"
+            raise Fault(f"{len(left)} still at work {SECONDS} s after their launch had ended")
         time.sleep(0.05)
-    return None
 
 
-def fault_of(process: Process, sent: int, place: int, trained: bool, run: Path, right: Reference):
-    """What is wrong with how a signal has ended it; or one to another, which is told in a sentence.
+def judge_end(process: Process, sent: int, place: int, trained: bool, run: Path, right: Reference):
+    """How a signal has ended it, or one to another, which is told in a sentence.
 
     Args:
         place: of what it was sent to: 0 the process itself, others are what it has launched.
@@ -154,26 +155,21 @@ def fault_of(process: Process, sent: int, place: int, trained: bool, run: Path, 
     saves = trained and now.folder  # what is under way
     if place:
         if process.code == 0:
-            return process.fault(0)
+            return process.judge(0)
         lines = process.err.strip().splitlines()
         if len(lines) != 1 or not lines[0].startswith("tlite: "):
-            return f"exit code {process.code}, and not one sentence: {lines[:3]}"
+            raise Fault(f"exit code {process.code}, and not one sentence: {lines[:3]}")
         if sent == signal.SIGKILL or not saves:
-            return process.fault(128 + sent, 2)
+            return process.judge(128 + sent, 2)
     if sent == signal.SIGKILL:
-        return process.fault(-sent, 0)
+        return process.judge(-sent, 0)
     if saves:
-        fault = process.fault(128 + sent)
-        return fault or (None if now.step == now.saved else f"step {now.step} was not saved")
-    if process.code in (-sent, 1) and "/tlite/" not in process.err:
-        return None  # Python itself had not started yet
-    return process.fault(128 + sent, -sent, 0)
-
-
-def twice(process: Process) -> str | None:
-    """What several processes have said, though one was to say it."""
-    said = process.out.partition("steps in")[0].splitlines()
-    return "it says all twice" if len(said) != len(set(said)) else None
+        process.judge(128 + sent)
+        if now.step != now.saved:
+            raise Fault(f"step {now.step} was not saved")
+    elif process.code not in (-sent, 1) or "/tlite/" in process.err:  # Python itself had started
+        process.judge(128 + sent, -sent, 0)
+    return None
 
 
 class Progress(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.attack import state
-from tests.attack.processes import Process, surrounding
+from tests.attack.processes import Fault, Process, surrounding
 
 SAVES = 24
 TINY = (
@@ -74,17 +74,9 @@ class Work:
         return folder
 
     def checkpoints(self, run: Path) -> dict:
-        """`state.checkpoints` of a run, by a fork: what reads it leaves nothing here.
-
-        Raises:
-            ValueError: they can't be read; the message says what was seen.
-        """
-        process = self.start(
-            [], run.parent, call=lambda _: print("\n" + json.dumps(state.checkpoints(run)))
-        )
-        if fault := process.finish() or process.fault(0):
-            raise ValueError(f"can't be read: {fault}")
-        return json.loads(process.out.splitlines()[-1])
+        """`state.checkpoints` of a run, by a fork: what reads it leaves nothing here."""
+        show = lambda _: print("\n" + json.dumps(state.checkpoints(run)))  # noqa: E731
+        return json.loads(self.start([], run.parent, call=show).end(0).out.splitlines()[-1])
 
     def reference(self, kind: str) -> "Reference":
         folder = self.folder / "references" / kind
@@ -108,21 +100,16 @@ class Reference:
     checkpoints: dict = field(repr=False)
     metrics: dict = field(repr=False)
 
-    def difference(self, work: Work, run: Path) -> str | None:
-        """What is different in a run that has ended."""
-        try:
-            found = work.checkpoints(run)
-        except ValueError as error:
-            return str(error)
+    def compare(self, work: Work, run: Path) -> None:
+        """Raises a `Fault` for what is different in a run that has ended."""
+        found = work.checkpoints(run)
         for name, value in self.checkpoints.items():
             if found[name] != value:
-                ours, right = (
-                    sorted(v) if isinstance(v, dict) else v for v in (found[name], value)
-                )
-                return f"{name}: {ours}, not {right}; or other bits"
+                both = (sorted(v) if isinstance(v, dict) else v for v in (found[name], value))
+                raise Fault("{}: {}, not {}; or other bits".format(name, *both))
         ours = state.metrics(run, self.metrics)
-        different = [name for name, lines in self.metrics.items() if ours.get(name) != lines]
-        return f"other lines in {different}" if different else None
+        if different := [name for name, lines in self.metrics.items() if ours.get(name) != lines]:
+            raise Fault(f"other lines in {different}")
 
 
 def make_reference(work: Work, kind: str) -> None:
@@ -138,10 +125,8 @@ def make_reference(work: Work, kind: str) -> None:
             process.wait(300, lambda: grown(half) > 0.6 * grown(run))
             process.signal(signal.SIGKILL)
             process.wait(60)
-        elif fault := process.finish() or process.fault(0):
-            raise SystemExit(f"attack: the {kind} run that nobody disturbs: {fault}")
         else:
-            training = process.seconds - startup[0]
+            training = process.end(0).seconds - startup[0]
     content = {"startup": startup[1], "training": training, "size": grown(run)}
     content |= {"checkpoints": work.checkpoints(run), "metrics": state.metrics(run)}
     (folder / "reference.json").write_text(json.dumps(content))

@@ -21,16 +21,22 @@ GIGABYTES = 6
 TRACES = ("Traceback (most recent call last)", "Exception ignored", "Fatal Python error")
 
 
+class Fault(Exception):
+    """What is wrong with what a case has seen."""
+
+
 @dataclass
 class Result:
     """What a case has come to: a row of the table, how often it was tried, a line a fault."""
 
-    row: str
+    row: str = ""
     tried: int = 1
     faults: list[str] = field(default_factory=list)
     note: str = ""
     possible: bool = True
     """False: this machine does not allow it."""
+    where: str = ""
+    """What is done, for a fault of it."""
 
 
 def surrounding(work: Path) -> dict[str, str]:
@@ -125,23 +131,27 @@ class Process:
         if not self.wait(0):
             os.kill(self.pid, number)
 
-    def finish(self, seconds: float = 300) -> str | None:
-        """Wait for the end; the fault, if it takes too long or too much memory."""
+    def memory(self) -> int:
+        with contextlib.suppress(OSError, IndexError):
+            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
+            return int(pages) * resource.getpagesize()
+        return 0
 
-        def memory() -> int:
-            with contextlib.suppress(OSError, IndexError):
-                pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
-                return int(pages) * resource.getpagesize()
-            return 0
+    def finish(self, seconds: float = 300) -> None:
+        """Wait for the end. Raises a `Fault` if it takes too long or too much memory."""
+        most = GIGABYTES << 30
+        if not self.wait(seconds, lambda: self.memory() > most):
+            greedy = self.memory() > most
+            self.signal(signal.SIGKILL)
+            self.wait(60)
+            late = f"still at work after {seconds:.0f} s"
+            raise Fault(f"took more than {GIGABYTES} GB" if greedy else late)
 
-        if self.wait(seconds, lambda: memory() > GIGABYTES << 30):
-            return None
-        greedy = memory() > GIGABYTES << 30
-        self.signal(signal.SIGKILL)
-        self.wait(60)
-        return (
-            f"took more than {GIGABYTES} GB" if greedy else f"still at work after {seconds:.0f} s"
-        )
+    def end(self, *codes: int, seconds: float = 300) -> "Process":
+        """Wait for the end, which is to be one with these exit codes; itself."""
+        self.finish(seconds)
+        self.judge(*codes)
+        return self
 
     @property
     def out(self) -> str:
@@ -151,22 +161,23 @@ class Process:
     def err(self) -> str:
         return self.err_path.read_text(errors="replace")
 
-    def fault(self, *codes: int) -> str | None:
-        """What is wrong with how it ended, where these exit codes are right (0 and 2)."""
+    def judge(self, *codes: int) -> None:
+        """Raises a `Fault` for how it ended, where these exit codes are right (0 and 2)."""
         err, codes = self.err, codes or (0, 2)
         lines = err.strip().splitlines() or [""]
         if any(trace in err for trace in TRACES):
             raised = [line for line in lines if re.match(r"[\w.]+(Error|Interrupt)\b", line)]
-            return f"a traceback, exit code {self.code}: {(raised or lines)[-1][:200]}"
+            raise Fault(f"a traceback, exit code {self.code}: {(raised or lines)[-1][:200]}")
         if self.code not in codes:
-            return f"exit code {self.code}, not {codes}: {lines[-1][:200]}"
+            raise Fault(f"exit code {self.code}, not {codes}: {lines[-1][:200]}")
         told = [line.startswith("tlite: ") for line in lines]
         # What tyro says of a wrong option, which begins with a title in a line.
         box = "For full helptext" in err or re.match(r"\S{2} [A-Z][a-z ]+ \S+$", lines[0])
         boxed = bool(box) and not any(told)
         if self.code == 2 and not boxed and not (sum(told) == 1 and told[-1]):
-            return f"exit code 2, but {sum(told)} sentences: {lines[-1][:200]}"
-        return "an escape sequence on stderr" if "\x1b" in err else None
+            raise Fault(f"exit code 2, but {sum(told)} sentences: {lines[-1][:200]}")
+        if "\x1b" in err:
+            raise Fault("an escape sequence on stderr")
 
 
 def _called(call: Callable[[list[str]], int | None], arguments: list[str]) -> int:

@@ -1,7 +1,6 @@
 """A slice of the attack: `make attack` tries more, of every kind of run."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,14 +17,9 @@ def rows(tmp_path_factory) -> list[dict]:
     """The table of an attack on generators, by what users run: tests compile another program."""
     table = tmp_path_factory.mktemp("attack") / "table.json"
     words = ["--minutes", "0", "--kinds", "generator", "--json", str(table), "--minimum"]
-    subprocess.run(
-        [sys.executable, "-m", "tests.attack", *words, *(f"{p}={n}" for p, n in COUNTS.items())],
-        cwd=Path(__file__).parents[2],
-        env=os.environ,
-        stdout=sys.stderr,
-        check=False,
-        timeout=1200,
-    )
+    words += [f"{part}={number}" for part, number in COUNTS.items()]
+    command = [sys.executable, "-m", "tests.attack", *words]
+    subprocess.run(command, cwd=Path(__file__).parents[2], stdout=sys.stderr, timeout=1200)
     return json.loads(table.read_text())["rows"]
 
 

@@ -1,9 +1,6 @@
 """A wheel: all of tlite and its experiments are inside, and train where there is no repository."""
 
-import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 
@@ -67,10 +64,9 @@ def test_a_wheel_by_way_of_the_sdist_is_the_same(wheel, tree, tmp_path):
 def test_an_editable_install_wins_over_the_clone_s_folder(tree, tmp_path):
     zipfile.ZipFile(build("editable", tree, tmp_path)).extractall(tmp_path)
     script = f"import site; site.addsitedir({str(tmp_path)!r}); import tlite; print(tlite.__file__)"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, "-S", "-c", script]  # without this environment's own tlite
-    found = subprocess.check_output(command, cwd=tree.parent, env=environment, text=True)
-    assert found == f"{tree / 'tlite' / '__init__.py'}\n"
+    # Without this environment's own tlite, or the tests'.
+    ran = python("-S", "-c", script, folder=tree.parent, PYTHONPATH="")
+    assert ran.out == f"{tree / 'tlite' / '__init__.py'}\n", ran.err
 
 
 OWN = """
