@@ -78,17 +78,41 @@ def assert_equal(loaded, step):
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(loaded), trees(step))
 
 
-def test_the_best_and_the_last_two_are_kept(saved):
-    checkpoints = Checkpoints(saved)
-    assert checkpoints.steps() == [2, 4, 5]
-    assert checkpoints.best_step() == 2
-
-
 @pytest.mark.parametrize(("asked", "step"), [(None, 5), (2, 2)])
 def test_what_is_loaded_is_what_was_saved(saved, asked, step):
     found, loaded = Checkpoints(saved).load(ABSTRACT, asked)
     assert found == step
     assert_equal(loaded, step)
+
+
+TENS = {"keep": 3, "evaluate_every": 10}
+SCORES = [(10, 3.0), (20, 1.0), (30, 2.0), (40, 2.5), (50, 2.2)]
+ENDED = [(10, 1.0), (20, 2.0), (25, 0.5)]
+NANS = list(enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1))
+KEPT = {
+    "the best and the last": (TENS, SCORES, [20, 30, 40, 50], 20),
+    "interruptions, better than all": (TENS, [*SCORES, (55, -1.0)], [20, 30, 40, 50, 55], 20),
+    "and later": (TENS, [(9, -1.0), *SCORES, (55, -1.0), (60, 4.0)], [20, 40, 50, 60], 20),
+    "an interruption alone": (TENS, [(7, 3.0)], [7], 7),
+    "a score that is NaN": ({"keep": 1, "evaluate_every": 1}, NANS, [2, 5], 2),
+    # so a run that is then given more steps has what it would have had
+    "the end beside the others": (TENS | {"keep": 1, "steps": 25}, ENDED, [10, 20, 25], 25),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_the_best_and_the_last_that_count_are_kept_and_one_between_until_the_next(tmp_path, case):
+    changes, scores, kept, best = KEPT[case]
+    config = TrainingConfig(**changes)
+    with Checkpoints(tmp_path / "checkpoints", config, writing=True) as checkpoints:
+        for step, score in scores:
+            checkpoints.save(step, trees(step), score)
+    assert (checkpoints.steps(), checkpoints.best_step()) == (kept, best)
+    regular = [step for step in kept if config.is_regular(step)]
+    assert checkpoints.regular_steps() == (regular or kept)
+    if case == "the end beside the others":
+        more = Checkpoints(tmp_path / "checkpoints", TrainingConfig(**TENS, steps=40))
+        assert (more.regular_steps(), more.best_step()) == ([10, 20], 10)
 
 
 def test_where_none_before_is_whole_one_after_is_used(saved, capsys):
@@ -118,60 +142,6 @@ def test_one_that_is_removed_while_it_is_read_is_not_damaged(saved, monkeypatch,
     monkeypatch.setattr(*place, removed)
     assert Checkpoints(saved).load(ABSTRACT)[0] == 4
     assert capsys.readouterr().err == ""
-
-
-def test_what_is_kept_does_not_depend_on_interruptions(tmp_path):
-    scores = {1: 3.0, 2: 1.0, 3: 2.0, 4: 2.5, 5: 2.2}
-    kept = []
-    for interruptions in ((), (2, 4, 4)):
-        folder = tmp_path / str(len(interruptions))
-        checkpoints = Checkpoints(folder, TrainingConfig(keep=3, evaluate_every=10), writing=True)
-        for step, score in scores.items():
-            if step in interruptions:  # a little before, and better than all
-                checkpoints.save(10 * step - 1, trees(0), -1.0)
-                checkpoints.wait()
-                assert 10 * step - 1 in checkpoints.steps()
-                assert 10 * step - 1 not in checkpoints.regular_steps()
-            checkpoints.save(10 * step, trees(step), score)
-        checkpoints.wait()
-        kept.append((checkpoints.steps(), checkpoints.regular_steps(), checkpoints.best_step()))
-        checkpoints.close()
-    assert kept[0] == kept[1] == ([20, 30, 40, 50], [20, 30, 40, 50], 20)
-
-
-def test_where_only_an_interruption_was_saved_it_is_best_and_last(tmp_path):
-    with Checkpoints(
-        tmp_path / "checkpoints", TrainingConfig(evaluate_every=10), writing=True
-    ) as checkpoints:
-        checkpoints.save(7, trees(0), 3.0)
-        checkpoints.wait()
-        assert checkpoints.steps() == checkpoints.regular_steps() == [7]
-        assert checkpoints.best_step() == 7
-
-
-@pytest.mark.parametrize(("end", "best", "regular"), [(25, 25, [20, 25]), (40, 10, [10, 20])])
-def test_the_end_counts_and_takes_no_place_of_others(tmp_path, end, best, regular):
-    """So a run that is then given more steps has what it would have had."""
-    folder = tmp_path / "checkpoints"
-    with Checkpoints(
-        folder, TrainingConfig(keep=1, evaluate_every=10, steps=25), writing=True
-    ) as checkpoints:
-        for step, score in ((10, 1.0), (20, 2.0), (25, 0.5)):
-            checkpoints.save(step, trees(step), score)
-    assert Checkpoints(folder).steps() == [10, 20, 25]
-    checkpoints = Checkpoints(folder, TrainingConfig(evaluate_every=10, steps=end))
-    assert checkpoints.best_step() == best
-    assert checkpoints.regular_steps()[-2:] == regular
-
-
-def test_a_score_that_is_nan_is_never_the_best(tmp_path):
-    with Checkpoints(
-        tmp_path / "checkpoints", TrainingConfig(keep=1, evaluate_every=1), writing=True
-    ) as checkpoints:
-        for step, score in enumerate([math.nan, 1.0, math.nan, math.inf, math.nan], 1):
-            checkpoints.save(step, trees(step), score)
-    assert checkpoints.steps() == [2, 5]
-    assert checkpoints.best_step() == 2
 
 
 def test_the_seal_is_there_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):

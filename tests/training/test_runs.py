@@ -171,7 +171,7 @@ def edited(**changes):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda text: text[: len(text) // 2], "line .* column"),
+        (lambda text: text[: len(text) // 2], "line .* is not JSON"),
         (lambda text: "\udcff\udcfe\0", "can't decode"),  # bytes that are no text
         (lambda text: "[" * 100_000 + "]" * 100_000, PARTS),
         (lambda text: "[]", PARTS),

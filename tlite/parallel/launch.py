@@ -99,7 +99,7 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
     """Until all children have ended; the first exit code that is not 0, 128 + n after signal n."""
     voices, killed = Voices(), ""
     threads = [
-        threading.Thread(target=voices.listen, args=(number, child.stderr))
+        threading.Thread(target=voices.listen, args=(number, child.stderr), daemon=True)
         for number, child in enumerate(children)
     ]
     for thread in threads:
@@ -124,7 +124,7 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
             for child in alive.values():
                 child.kill()
     for thread in threads:
-        thread.join()
+        thread.join(GRACE_SECONDS)  # what a child has started may still hold its end
     voices.end(killed)
     return code if code >= 0 else 128 - code
 

@@ -371,6 +371,8 @@ def read_config(path: Path) -> dict:
         texts = [experiment["kind"], tokenizer["file"], tokenizer["sha256"]]
         texts += content.get("made_with", {}).values()  # runs from before November 2026 have none
         fits = isinstance(data, dict) and all(isinstance(text, str) for text in texts)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno} is not JSON") from error
     except (LookupError, TypeError, AttributeError, RecursionError):
         fits = False
     if not fits:
