@@ -1,9 +1,10 @@
 """Classes of texts of your own: a table with a column of texts and one of classes.
 
 CSV, TSV, JSON Lines, Parquet, or a folder of `save_to_disk`. Columns with a known name (text,
-review; label, stars) are found, others named (--text-column, --label-column). A tenth of the texts
-is kept for validation unless there is a part for it (--validation FILE). A linear model of n-grams
-is fitted first, a small transformer is trained beside it.
+review; label, stars) are found, others named (--text-column, --label-column; --columns, if the
+first line is a row). A tenth of the texts is kept for validation unless there is a part for it
+(--validation FILE). A linear model of n-grams is fitted first, a small transformer is trained
+beside it.
 
 command   tlite train classify --path reviews.csv
 machine   two cores of an AMD EPYC with AVX-512

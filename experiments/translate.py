@@ -2,8 +2,9 @@
 
 TSV, CSV, JSON Lines, Parquet, or a folder of `save_to_disk`. Columns called source and target, or
 en and de, say, are known; of two others the first is the source; else they are named
-(--source-column, --target-column). A twentieth of the pairs is kept for validation unless there is
-a part for it (--validation FILE). Two text files with a sentence a line: --training a.en a.de
+(--source-column, --target-column; --columns, if the first line is a row). A twentieth of the pairs
+is kept for validation unless there is a part for it (--validation FILE). Two text files with a
+sentence a line: --training a.en a.de
 
 command   tlite train translate --path pairs.tsv
 machine   two cores of an AMD EPYC with AVX-512

@@ -171,18 +171,14 @@ def test_both_layouts_and_a_poem_in_one_book():
     assert plays(book) == [PREPARED.rstrip(), PREPARED.rstrip()]
 
 
+START = "START OF THIS PROJECT GUTENBERG EBOOK"
+
+
 @pytest.mark.parametrize(
     ("header", "footer"),
     [
-        (
-            "*** START OF THE PROJECT GUTENBERG EBOOK A ***",
-            "*** END OF THE PROJECT GUTENBERG EBOOK",
-        ),
-        ("***START OF THIS PROJECT GUTENBERG EBOOK A***", "End of Project Gutenberg’s Gardeners"),
-        (
-            "*** START OF THIS PROJECT GUTENBERG EBOOK\nA ***",
-            "End of the Project Gutenberg EBook of",
-        ),
+        (f"*** {START.replace('THIS', 'THE')} A ***", "*** END OF THE PROJECT GUTENBERG EBOOK"),
+        (f"***{START}\nA***", "End of Project Gutenberg’s Gardeners"),
         ("*END*THE SMALL PRINT! FOR ETEXTS*Ver.1*END*", "* CONTENT NOTE (added in 2017) *"),
         ("", "THE END\n\n*** START: FULL LICENSE ***"),
     ],
@@ -190,9 +186,7 @@ def test_both_layouts_and_a_poem_in_one_book():
 @pytest.mark.parametrize("text", [OLD, MODERN], ids=["old", "modern"])
 def test_header_and_footer_are_removed(text, header, footer):
     licence = "\n\nLICENCE.\nYou may copy it.\n\nACT I\n\nCOURT.\nNo.\n"
-    book = (
-        f"\ufeffThe eBook.\r\n\r\nTitle: A\r\n\r\n{header}\r\n\r\ncover\r\n\r\n{text}\r\n{footer}"
-    )
+    book = f"\ufeffTitle: A\r\n\r\n{header}\r\n\r\ncover\r\n\r\n{text}\r\n{footer}"
     assert prepare(book + licence) == PREPARED
 
 

@@ -1,11 +1,11 @@
 """Small corpora on disk."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 
 from tlite.data.corpus import (
+    TYPES,
     CorpusTokenizer,
     Manifest,
     PartFiles,
@@ -13,35 +13,27 @@ from tlite.data.corpus import (
     dtype_for,
     write_manifest,
 )
-from tlite.text import ByteTokenizer, CharTokenizer
+from tlite.text import ByteTokenizer
+from tlite.training.runs import sha256
 
 DOCUMENTS = [f"{n} bottles of beer, {'Öl' * (n % 3)} on the wall.\n" for n in range(80)]
-KINDS = {ByteTokenizer: "bytes", CharTokenizer: "characters"}
 
 
-def write_corpus(folder: Path, tokenizer=None, documents=DOCUMENTS, *, sizes=True) -> Path:
+def write_corpus(folder: Path, tokenizer=None) -> Path:
     """The documents, the last tenth for validation, each with the tokenizer's end mark."""
     tokenizer = tokenizer or ByteTokenizer()
+    path, end, size, parts = folder / "tokenizer.json", tokenizer.eos_id, len(tokenizer), {}
     folder.mkdir(parents=True)
-    tokenizer.save(folder / "tokenizer.json")
-    end, size, parts = getattr(tokenizer, "eos_id", None), len(tokenizer), {}
-    at = len(documents) * 9 // 10
+    tokenizer.save(path)
     for name, file, some in (
-        ("training", "train.bin", documents[:at]),
-        ("validation", "val.bin", documents[at:]),
+        ("training", "train.bin", DOCUMENTS[:72]),
+        ("validation", "val.bin", DOCUMENTS[72:]),
     ):
         rows = [np.r_[tokenizer.encode(d), [] if end is None else [end]] for d in some]
-        ids = np.concatenate(rows).astype("<u2" if dtype_for(size) == "uint16" else "<u4")
+        ids = np.concatenate(rows).astype(TYPES[dtype_for(size)])
         ids.tofile(folder / file)
-        count = sum(len(document.encode()) for document in some) if sizes else None
-        parts[name] = PartFiles(
-            (TokenFile(file, len(ids), sha256(folder / file)),), len(some), count
-        )
-    kind, path = KINDS.get(type(tokenizer), "pretrained"), folder / "tokenizer.json"
-    of = CorpusTokenizer(kind, str(path), sha256(path))
+        files = (TokenFile(file, len(ids), sha256(folder / file)),)
+        parts[name] = PartFiles(files, len(some), sum(len(d.encode()) for d in some))
+    of = CorpusTokenizer(tokenizer.kind, str(path), sha256(path))
     write_manifest(folder, Manifest(dtype_for(size), size, parts, of, end))
     return folder
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -125,16 +125,19 @@ class Corpus:
                 f"there is no folder {self.folder}: tlite prepare makes one; if it has moved, name "
                 "the folder that it is in now by TLITE_DATA=FOLDER"
             )
-        described = os.path.lexists(folder / NAME)
-        if not described:
+        if not os.path.lexists(folder / NAME):
             manifest = found_files(folder, self.corpus_vocabulary, self.corpus_tokenizer)
-        if described == said:
-            raise UserError(
-                f"where {NAME} says what the tokens of {folder} are, and only there, leave "
-                "--corpus-tokenizer (gpt2, or a tokenizer.json) and --corpus-vocabulary out"
-            )
-        if said:
+            if not said:
+                raise UserError(
+                    f"{folder} has no {NAME} that says what its tokens are: give "
+                    "--corpus-tokenizer (gpt2, or a tokenizer.json) or --corpus-vocabulary"
+                )
             return manifest
+        if said:
+            raise UserError(
+                f"{folder / NAME} says what the tokens are: leave --corpus-tokenizer and "
+                "--corpus-vocabulary out"
+            )
         manifest = read_manifest(folder)
         for file in (file for part in manifest.parts.values() for file in part.files):
             wanted = file.tokens * TYPES[manifest.dtype].itemsize

@@ -25,7 +25,6 @@ from tlite.data.tables import (
     json_object,
     open_set,
     parquet_file,
-    parquet_rows,
     reading_set,
     side_of,
 )
@@ -172,8 +171,8 @@ def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
             found += _text_pieces(file, lengths[file], cut, size)
             cut -= lengths[file]
         elif kind == "parquet":
-            groups = parquet_file(file, (source.field,)).metadata.num_row_groups
-            found += _pieces("parquet", str(file), groups, 1)
+            with parquet_file(file, (source.field,)) as opened:
+                found += _pieces("parquet", str(file), opened.num_row_groups, 1)
         elif file.suffix == ".gz":
             found.append(Piece("json", str(file), 0, END))
         else:
@@ -264,10 +263,9 @@ def _rows(source: Source, piece: Piece) -> Iterator[tuple[dict[str, Any], str]]:
     if piece.kind == "json":
         yield from _json_rows(path, piece.start, piece.stop)
     elif piece.kind == "parquet":
-        which = {"row_groups": [*places], "columns": [source.field]}
         with parquet_file(path, (source.field,)) as file:
-            for row in parquet_rows(file, path, AT_ONCE, **which):
-                yield row, where
+            for batch in file.iter_batches(AT_ONCE, [*places], [source.field]):
+                yield from ((row, where) for row in batch.to_pylist())
     else:
         found = _set(source)
         with reading_set(source.name, source.split):

@@ -128,8 +128,8 @@ class LabelledText(TableData):
         if self.hub:
             features = open_set(self.hub, first, self.stream).features or {}
         elif kind_of(path := find(first)) == "parquet":
-            schema = parquet_file(path).schema_arrow
-            features = import_datasets().Features.from_arrow_schema(schema)
+            with parquet_file(path) as file:
+                features = import_datasets().Features.from_arrow_schema(file.schema_arrow)
         names = getattr(features.get(self.label_column), "names", [])
         return {str(number): name for number, name in enumerate(names)}
 

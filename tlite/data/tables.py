@@ -48,7 +48,7 @@ def file_rows(
     if not is_table(path):
         raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     if (kind := kind_of(path)) == "parquet":
-        return parquet_rows(parquet_file(path), path)
+        return _parquet_rows(path)
     lines = text_lines(path, encoding, any_size=any_size)
     return _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
 
@@ -90,6 +90,12 @@ def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
             yield json_object(line, f"{path} is not JSON Lines: line {number}")
 
 
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    with parquet_file(path) as file:
+        for batch in file.iter_batches(1000):
+            yield from batch.to_pylist()
+
+
 def json_object(line: str | bytes, where: str) -> dict[str, Any]:
     """The object that a line of JSON is.
 
@@ -109,34 +115,21 @@ def json_object(line: str | bytes, where: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _of_parquet(path: Path) -> Iterator[None]:
-    """Turn what `pyarrow` raises, whose errors are of these kinds, into a sentence."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is not a whole Parquet file") from error
-
-
-def parquet_file(path: Path, columns: Sequence[str] = ()) -> Any:
+def parquet_file(path: Path, columns: Sequence[str] = ()) -> Iterator[Any]:
     """A Parquet file that has columns of these names, as `pyarrow` has it.
 
     Raises:
-        UserError: it has them not, or is damaged.
+        UserError: it has them not, or is damaged: also where that shows within the context.
     """
     with needs_extra("text"):
         from pyarrow import parquet
     is_there(path)
-    with _of_parquet(path):
-        file = parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
-    need_columns(file.schema_arrow.names, columns, str(path))
-    return file
-
-
-def parquet_rows(file: Any, path: Path, at_once: int = 1000, **which: Any) -> Iterator[dict]:
-    """The rows of a Parquet file, or `which` `iter_batches` is asked for, some read at a time."""
-    with _of_parquet(path):
-        for batch in file.iter_batches(at_once, **which):
-            yield from batch.to_pylist()
+    try:
+        with parquet.ParquetFile(path, buffer_size=2**20, pre_buffer=False) as file:
+            need_columns(file.schema_arrow.names, columns, str(path))
+            yield file
+    except (OSError, ValueError) as error:  # of these kinds are pyarrow's
+        raise UserError(f"{path} is not a whole Parquet file") from error
 
 
 @contextlib.contextmanager
