@@ -13,7 +13,7 @@ from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.rows import Measure, Row, read_rows
 from tlite.comparison.statistics import CONFIDENCE, blocks, difference, holm
 from tlite.errors import UserError
-from tlite.training.examples import read_examples
+from tlite.training.examples import Examples, read_examples
 
 
 class Results(NamedTuple):
@@ -45,8 +45,8 @@ def find_results(folders: Sequence[Path]) -> Results:
         raise UserError(f"there is nothing to compare: {'; '.join(missing) or 'no variants'}")
     measure = common_measure(rows)
     first = next((index for index, row in enumerate(rows) if not row.failed), 0)
-    reference = rows[first]
-    found = [row if row is reference else _compared(row, reference, measure) for row in rows]
+    reference, there = rows[first], read_examples(rows[first].folder)
+    found = [row if row is reference else _compared(row, reference, there, measure) for row in rows]
     tested = [i for i, row in enumerate(found) if row.difference and row.difference.p is not None]
     for i, p in zip(tested, holm([found[i].difference.p for i in tested]), strict=True):
         by = dataclasses.replace(found[i].difference, corrected=p)
@@ -62,10 +62,9 @@ def find_results(folders: Sequence[Path]) -> Results:
     return Results(found, reference, measure, differing_fields(found), verdicts, notes)
 
 
-def _compared(row: Row, reference: Row, measure: Measure) -> Row:
+def _compared(row: Row, reference: Row, there: Examples | None, measure: Measure) -> Row:
     """With its difference from the reference, by examples where both have kept them."""
-    here, there = read_examples(row.folder), read_examples(reference.folder)
-    found, tables = None, None
+    here, found, tables = read_examples(row.folder), None, None
     if here and there and (here.step, there.step) == (row.best_step, reference.best_step):
         of_a_text = row.experiment["kind"] == GENERATOR
         found = blocks(here, there, measure.name, of_a_text=of_a_text)
