@@ -101,7 +101,7 @@ def test_evaluation_prints_scores_and_saves_pictures(works, copied):
 TRAIN = "train reviews_demo --reviews 60 "
 MISTAKES = {
     "classify {run}": "nothing to classify: give texts, or lines on standard input",
-    "evaluate {run} --sampled 3": "no option --sampled for a classifier's run",
+    "evaluate {run} --beam 3": "no option --beam for a classifier's run",
     "evaluate {run} --member 2": "no member 2: the run has 2",
     TRAIN + "--min-document-frequency 99999": "no word is in 99,999 texts",
     TRAIN + "--num-classes 3": "num_classes is 3, but the data has 5",

@@ -36,16 +36,14 @@ MISTAKES = {
     TRAIN + "--validation-fraction 1": "validation fraction",
     TRAIN + "--prompt ''": "prompt is empty",
     TRAIN + "--run {run}": "exists already.*--resume {run}",
-    "train --resume {run} --member 2": "no member 2: the run has 2",
+    "train --resume {run} --member 1": "the option --member is gone: a seed alone has",
     "evaluate nowhere": "nowhere does not exist",
     "evaluate .": "not a run folder",
     "evaluate ''": "empty name",
     "evaluate {run} --split test": "no test part: training or validation",
-    "evaluate {run} --beside {run}": "no option --beside for a generator's run",
     "evaluate --beam 2 {run}": "no option --beam for a generator's run",
     "evaluate {run} --member 1": "--member must be 0 or all for a generator's run, not 1",
     "evaluate {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
-    "evaluate {run} --sampled -1": "sampled.*-1",
     "generate {run} --prompt ''": "prompt is empty",
     "generate {run} --prompt 'The Öl§'": "'Ö', '§'.*--unknown",
     "generate {run} --temperature -1": "temperature.*positive.*greedily",
@@ -55,7 +53,6 @@ MISTAKES = {
     "generate {run} --seed 2147483648": r"--seed must be in \[0, 2\^31\), not 2147483648",
     "generate {run} --temperature inf": "temperature must be between.*not inf",
     "generate {run} --top-p 1e-300": "top-p must be at least.*not 1e-300",
-    "evaluate {run} --sampled 5000000": "--sampled must be at most 4,194,304, not 5,000,000",
 }
 
 
@@ -121,7 +118,7 @@ def test_training_prints_loss_perplexity_and_a_sample(trained):
 
 
 def test_training_leaves_plots_metrics_and_both_checkpoints(trained):
-    plots = {"accuracy.png", "loss.png", "loss-by-position.png", "next-character.png"}
+    plots = {"accuracy.png", "loss.png"}
     assert {path.name for path in (trained.run / "plots").iterdir()} == plots
     lines = read_metrics(trained.run / "metrics.jsonl")
     assert [(line["step"], line["split"][:1]) for line in lines] == [
@@ -154,13 +151,6 @@ def test_what_trains_nothing_needs_neither_memory_nor_optimizer_of_training(
     assert without_training == {"parameters"}
     assert "would need" in fails("train --resume {copied}", copied=copied)
     assert told == works("evaluate {run}")
-
-
-def test_a_sampled_loss_is_called_an_estimate_and_is_near(works):
-    exact, estimate = works("evaluate {run} --split training --sampled 500").splitlines()
-    assert exact.endswith("2,564 characters")
-    assert estimate.startswith("sampled estimate")
-    assert number("loss", estimate) == pytest.approx(number("loss", exact), abs=0.02)
 
 
 def test_generation_is_repeated_by_its_seed_and_changed_by_another(works):
@@ -218,7 +208,7 @@ def test_a_model_writes_where_its_text_is_not(works, copied):
         ("classify --help", "classify [-h] [OPTIONS] RUN [TEXT ...]"),
         ("train text --help", "--learning-rate"),
         ("train --resume run --help", "--steps"),
-        ("evaluate --help", "--sampled"),
+        ("evaluate --help", "--split"),
         ("generate --help", "--temperature"),
         ("translate --help", "--beam"),
         ("inspect --help", "--text"),

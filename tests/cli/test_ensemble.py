@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tlite as package
-from tlite.recipes import GeneratorRecipe, open_recipe
+from tlite.recipes import open_recipe
 from tlite.recipes.recipe import Recipe
 
 pytest.importorskip("tokenizers")
@@ -88,7 +88,6 @@ def test_a_generators_ensemble_is_scored_on_every_token(works, trained):
     np.testing.assert_allclose(values, [loss, np.exp(loss), bits], atol=1e-3)
     of_members = [-(weights * np.log(p)).sum() / weights.sum() for p in chosen]
     assert loss < np.mean(of_members)  # -log is convex
-    assert works("evaluate {generator} --member all --sampled 9").count(f"{NAME}: loss") == 2
 
 
 def test_a_generators_ensemble_writes(works):
@@ -106,15 +105,6 @@ def test_translations_and_bleu_of_an_ensemble(works):
     assert len(lines) == 2
     best = works("translate {translator} 'a b c' --member all --n-best 2").splitlines()
     assert best[0].split("\t")[2] == lines[0]
-
-
-def test_one_member_gives_its_own_numbers(works, trained, monkeypatch):
-    """Taken into a run of its own."""
-    monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)
-    works("train --resume {generator} --member 1")
-    alone = trained.generator.with_name(f"{trained.generator.name}-1")
-    for line in ("evaluate {alone}", "generate {alone} --prompt The --tokens 9"):
-        assert works(f"{line} --member all", alone=alone) == works(line, alone=alone)
 
 
 MISTAKES = {

@@ -62,7 +62,7 @@ def on_terminal(tlite, monkeypatch):
     [
         "classify {run} 'a \x1b[31m \x9b'",
         "classify {run} 'a \x1b[31m \x9b' --format jsonl",
-        "evaluate {run} --beside {run}",
+        "evaluate {run}",
     ],
 )
 def test_a_terminal_gets_no_control_characters(on_terminal, tlite, line, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_terminal_gets_no_control_characters(on_terminal, tlite, line, monkeyp
 
 
 def test_the_pictures_of_such_classes_are_drawn(works, trained, monkeypatch):
-    works("evaluate {run} --beside {run}")
+    works("evaluate {run}")
     names = {"validation-confusion", "validation-probability", "validation-predictions"}
     assert names <= {path.stem for path in (trained.run / "plots").iterdir()}
 

@@ -207,7 +207,7 @@ def test_a_study_where_a_run_is_wanted_names_its_runs(fails, study, command):
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        ("--member 0", "no option --member for a study, but for a run in it"),
+        ("--steps 9", "no option --steps for a study, but for a run in it"),
         ("", "no two variants of different names"),
     ],
 )

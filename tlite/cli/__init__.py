@@ -44,6 +44,7 @@ COMMANDS = {
 `launch` read more than options."""
 GONE = {
     "--learning-rates": "--vary learning-rate 1e-3 3e-3 trains and compares several",
+    "--member": "a seed alone has the numbers that it had among others: --seed S --seeds 1",
     "--follow": "tlite follow RUN --to tensorboard follows a run",
     "--max-megabytes": "a file of up to 2,000 megabytes is read; tlite prepare reads any",
 }

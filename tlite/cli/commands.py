@@ -5,16 +5,16 @@ import jax
 from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume
 from tlite.errors import UserError
 from tlite.pretrained import is_pretrained
-from tlite.recipes import finetuning
-from tlite.recipes.kinds import open_recipe, take_member
-from tlite.recipes.loading import check_member
+from tlite.recipes import loading
+from tlite.recipes.kinds import open_recipe
+from tlite.recipes.recipe import check_member
 from tlite.training.runs import STUDY
 
 
 def resume(options: Resume) -> None:
-    """Go on with a study or a run that was cut short, or with one member of it in a new folder."""
+    """Go on with a study or a run that was cut short."""
     if (options.resume / STUDY).is_file():
-        for name in ("member", "steps", "profile"):
+        for name in ("steps", "profile"):
             if getattr(options, name) != getattr(Resume, name):  # its default
                 raise UserError(f"there is no option --{name} for a study, but for a run in it")
         from tlite.recipes import study_training
@@ -24,16 +24,13 @@ def resume(options: Resume) -> None:
     if is_pretrained(options.resume):
         advice = "an experiment starts from it, make finetune-trec say"
         raise UserError(f"{options.resume} is no run: {advice}")
-    recipe = open_recipe(options.resume, options.steps)
-    if options.member is not None:
-        recipe = take_member(recipe, options.member)
-    recipe.train(options.profile)
+    open_recipe(options.resume, options.steps).train(options.profile)
 
 
 def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
     if is_pretrained(options.run):
-        finetuning.evaluate_text(options.run, **options.settings)
+        loading.evaluate_text(options.run, **options.settings)
     else:
         open_recipe(options.run).evaluate(**options.settings)
 
@@ -42,7 +39,7 @@ def export(options: Export) -> None:
     """Write the model of a run for transformers."""
     to = options.to
     settings = {"checkpoint": options.checkpoint, "member": options.member}
-    family = finetuning.export(options.run, to, family=options.family, **settings)
+    family = loading.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 

@@ -65,17 +65,11 @@ class Evaluate(OfRun, Search):
     member: int | Literal["all"] = 0
     """all: also score the mean of the members' probabilities. Of a classifier: whose scores by
     class, confusions and texts are shown."""
-    sampled: int = 0
-    """Of a generator: also print an estimate from this many random windows."""
-    beside: RunFolder | None = None
-    """Of a classifier: another run, whose learning curves are drawn beside."""
     path: Path | None = None
     """Of a generator in a Hugging Face folder: the text that it is scored on."""
 
     def __post_init__(self):
         """Raises a `UserError` for what is not for a folder of this kind."""
-        if self.sampled < 0:
-            raise UserError(f"--sampled must be at least 1, not {self.sampled}")
         kind = kind_of(self.run)
         if kind not in EVALUATED:  # told where it is opened
             return
@@ -84,7 +78,7 @@ class Evaluate(OfRun, Search):
             name, value = field.name.replace("_", "-"), getattr(self, field.name)
             if value != field.default and field.name not in ("run", "code", *known):
                 raise UserError(f"there is no option --{name} for {whose}")
-        if "beside" not in known and self.member not in (0, "all"):
+        if kind != "ClassifierExperiment" and self.member not in (0, "all"):
             raise UserError(f"--member must be 0 or all for {whose}, not {self.member}")
 
     @property
@@ -96,8 +90,8 @@ class Evaluate(OfRun, Search):
 
 OF_ANY_RUN = "checkpoint", "split", "member"
 EVALUATED = {
-    "GeneratorExperiment": ("a generator's run", (*OF_ANY_RUN, "sampled")),
-    "ClassifierExperiment": ("a classifier's run", (*OF_ANY_RUN, "beside")),
+    "GeneratorExperiment": ("a generator's run", OF_ANY_RUN),
+    "ClassifierExperiment": ("a classifier's run", OF_ANY_RUN),
     "TranslatorExperiment": ("a translator's run", (*OF_ANY_RUN, *Search.__dataclass_fields__)),
     "pretrained": ("a Hugging Face folder", ("path",)),
 }
@@ -175,15 +169,8 @@ class Resume(Trains):
     """The run folder, or the study's; or latest, the newest in ./runs."""
     code: Code = ()
     """The file with your own functions that the run was made with; may be given again."""
-    member: int | None = None
-    """Take this one of the run's models (from 0) into a run of its own."""
     steps: int | None = None
     """Go on to so many steps in all, where the schedule of the learning rate is no cosine."""
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.member is not None and self.steps is not None:
-            raise UserError("--steps is for all of a run: take the member, then give it steps")
 
 
 @dataclass(frozen=True)
