@@ -16,8 +16,6 @@ from tlite.recipes.evaluation import spread
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
-PICTURES = ["confusion", "probability", "predictions"]
-
 
 @pytest.fixture(scope="module")
 def stars(tmp_path_factory):
@@ -147,14 +145,6 @@ def test_a_part_without_any_class_is_told(binary):
 
 
 # Pictures
-
-
-def test_three_pictures_are_saved_and_named(stars, report):
-    out = report(stars, split="test")
-    names = [f"test-{name}.png" for name in PICTURES]
-    assert f"drawn in {stars.run.plots}: {', '.join(names)}\n" in out
-    for name in names:
-        assert (stars.run.plots / name).read_bytes().startswith(b"\x89PNG")
 
 
 def groups(axes) -> dict[str, int]:

@@ -219,11 +219,9 @@ def test_a_corpus_that_has_changed_is_told(tmp_path):
     [
         ("corpus", {"tokenizer": Bytes()}, "the tokenizer is the corpus's: leave it out"),
         ("corpus", {"model": dataclasses.replace(MODEL, vocabulary_size=99)}, "size is 99"),
-        ("corpus", {"model": LONG}, "too short: its validation part"),
         ("corpus", {"data": Corpus("nowhere")}, "there is no folder nowhere"),
         ("corpus", {"data": Corpus()}, "--folder"),
         ("text", {"tokenizer": TokenizerFile("nowhere.json")}, "no tokenizer 'nowhere.json'"),
-        ("text", {"prompt": ""}, "prompt is empty"),
         ("text", {"tokenizer": BPE(280), "model": LONG}, "tokens, and a context of 400"),
     ],
 )
