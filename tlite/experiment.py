@@ -39,6 +39,7 @@ class Words:
     """The same with n-grams of up to so many characters; 0: none of them."""
 
     def __post_init__(self):
+        check_size("min_document_frequency", self.min_document_frequency)
         for name in ("word_ngrams", "character_ngrams"):
             if getattr(self, name) not in (0, *range(2, 17)):
                 raise ValueError(f"{name} must be 0, or 2 to 16, not {getattr(self, name)}")

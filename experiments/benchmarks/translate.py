@@ -25,7 +25,7 @@ from tlite import functional as F  # noqa: E402
 from tlite.decoding.translate import translate  # noqa: E402
 from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
-from tlite.recipes.loading import load_model, load_tokenizer  # noqa: E402
+from tlite.recipes.loading import load_run  # noqa: E402
 from tlite.recipes.translator import encode_sources  # noqa: E402
 from tlite.training.runs import open_run  # noqa: E402
 
@@ -89,8 +89,8 @@ def main() -> None:
     try:
         run = open_run(options.run, TranslatorExperiment)
         texts = [pair.source for pair in run.experiment.data.pairs("test")]
-        sources = encode_sources(run.experiment, load_tokenizer(run), texts)
-        model = load_model(run, "last", 0)
+        model, tokenizer = load_run(run, "last")
+        sources = encode_sources(run.experiment, tokenizer, texts)
     except UserError as error:
         parser.error(str(error))
     few = sources[:: max(len(sources) // options.uncached, 1)]

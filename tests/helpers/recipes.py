@@ -15,7 +15,7 @@ from tlite.errors import Interrupted
 from tlite.experiment import ClassifierExperiment, PairSubwords, TranslatorExperiment, Words
 from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2SeqConfig
 from tlite.recipes import ClassifierRecipe, open_recipe, start
-from tlite.training import Trainer, TrainingConfig, TrainState
+from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.examples import read_examples
 from tlite.training.loop import restore
@@ -30,17 +30,12 @@ TRAINING = TrainingConfig(
     seeds=2,
     precision="float32",
 )
+SMALL = {"width": 8, "num_heads": 2}
 TRANSFORMER = ClassifierExperiment(
     "tiny",
     SyntheticReviews(reviews=60),
     Words(min_document_frequency=1),
-    ClassifierConfig(
-        context=12,
-        width=8,
-        num_heads=2,
-        embedding=Embedding(word_dropout=0.1),
-        pool=Pool("mean"),
-    ),
+    ClassifierConfig(context=12, **SMALL, embedding=Embedding(word_dropout=0.1), pool=Pool("mean")),
     TRAINING,
 )
 LOGISTIC = dataclasses.replace(TRANSFORMER, model=LogisticConfig(context=12))
@@ -48,16 +43,8 @@ TRANSLATOR = TranslatorExperiment(
     "tiny",
     CopyTask(letters=4, longest=5, sequences=60),
     PairSubwords(pieces=20),
-    Seq2SeqConfig(context=8, width=8, num_heads=2, num_blocks=1),
-    TrainingConfig(
-        steps=STEPS,
-        batch_size=128,
-        learning_rate=1e-2,
-        evaluate_every=2,
-        seeds=2,
-        keep=3,
-        precision="float32",
-    ),
+    Seq2SeqConfig(context=8, **SMALL, num_blocks=1),
+    dataclasses.replace(TRAINING, batch_size=128, keep=3),
     buckets=1,
     beam=2,
     bleu_sentences=2,
@@ -134,28 +121,22 @@ def resume(folder: Path) -> ClassifierRecipe:
     return run
 
 
-def restored(run, step: int | None = None) -> tuple[TrainState, int]:
-    """What training goes on from at a checkpoint of a run, the last unless told; and its step."""
-    with Checkpoints(run.run.checkpoints) as checkpoints:
-        return restore(run.trainer, checkpoints, step)
-
-
 def assert_same_state(run: ClassifierRecipe, other: ClassifierRecipe) -> None:
     """Bit-identical parameters and optimizers after the last step, and losses of every step."""
-    states, losses = [], []
+    states, losses, examples = [], [], []
     for one in (run, other):
-        members, step = restored(one)
+        with Checkpoints(one.run.checkpoints) as checkpoints:
+            members, step = restore(one.trainer, checkpoints)
         assert step == one.experiment.training.steps
         states.append((members.parameters, members.optimizer))
         lines = [line for line in read_metrics(one.run.metrics) if line["split"] == "training"]
         assert [line["step"] for line in lines] == list(range(1, step + 1))
         losses.append([line["loss"] for line in lines])
-    for a, b in zip(*map(jax.tree.leaves, states), strict=True):
-        np.testing.assert_array_equal(a, b)
+        examples.append(read_examples(one.run.folder))
+    jax.tree.map(np.testing.assert_array_equal, *states)
     assert losses[0] == losses[1]
-    ours, theirs = (read_examples(one.run.folder) for one in (run, other))
-    assert ours.step == theirs.step
-    np.testing.assert_array_equal(ours.sums["loss"], theirs.sums["loss"])
+    assert examples[0].step == examples[1].step
+    np.testing.assert_array_equal(*(of_run.sums["loss"] for of_run in examples))
 
 
 def assert_has_examples(run) -> None:

@@ -26,7 +26,8 @@ TINY = GeneratorExperiment(
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A project whose data folder is named from it."""
+    """A project whose data folder is named from it, beside another folder."""
+    (tmp_path / "other").mkdir()
     project = tmp_path / "project"
     (project / "data").mkdir(parents=True)
     (project / "my.txt").write_text("a text of my own\n" * 20)
@@ -36,15 +37,8 @@ def here(tmp_path, monkeypatch):
     return project
 
 
-@pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
-    """Calling it goes to another folder."""
-    (tmp_path / "other").mkdir()
-    return lambda: monkeypatch.chdir(tmp_path / "other")
-
-
 @pytest.mark.parametrize("kind", ["text", "in the data folder", "corpus"])
-def test_a_run_is_opened_from_another_folder(kind, here, elsewhere):
+def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
     data = TextFile("my.txt")
     if kind == "in the data folder":
         (here / "my.txt").rename(here / "data" / "my.txt")
@@ -52,19 +46,18 @@ def test_a_run_is_opened_from_another_folder(kind, here, elsewhere):
         write_corpus(Path("corpora/mine"))
         data = Corpus("corpora/mine", validation_tokens=64)
     begun = start(dataclasses.replace(TINY, data=data), Path("run"))
-    elsewhere()
+    monkeypatch.chdir("../other")
     again = open_recipe(here / "run")
     assert again.run.data == json.loads(json.dumps(begun.run.data))
     assert again.experiment == begun.experiment
 
 
-def test_where_the_data_of_a_run_has_moved_its_new_place_is_named(here, elsewhere, monkeypatch):
+def test_where_the_data_of_a_run_has_moved_its_new_place_is_named(here, monkeypatch):
     start(TINY, Path("run"))
-    elsewhere()
+    monkeypatch.chdir("../other")
     moved = here.rename(here.with_name("moved"))
-    with pytest.raises(
-        UserError, match=r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
-    ):
+    told = r"no file .*project/my\.txt: if it has moved, .*TLITE_DATA"
+    with pytest.raises(UserError, match=told):
         open_recipe(moved / "run")
     monkeypatch.setenv("TLITE_DATA", str(moved))
     assert open_recipe(moved / "run").experiment.data.path == str(moved / "my.txt")
@@ -75,9 +68,8 @@ def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
         (here / name).touch()
     (here / "bert").mkdir()
     data = LabelledText(training=("a.csv", "b.csv"), validation=("nowhere.csv",))
-    found = locate_data(
-        ClassifierExperiment("x", data, pretraining=Pretraining(unlabelled=("more.txt",)))
-    )
+    source = Pretraining(unlabelled=("more.txt",))
+    found = locate_data(ClassifierExperiment("x", data, pretraining=source))
     assert found.data.training == (str(here / "a.csv"), str(here / "data" / "b.csv"))
     assert found.data.validation == ("nowhere.csv",)
     assert found.pretraining.unlabelled == (str(here / "more.txt"),)
@@ -87,13 +79,13 @@ def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):
     assert locate_data(hub) == hub
 
 
-def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, elsewhere):
+def test_what_is_fetched_is_looked_for_in_the_folder_it_was_fetched_to(here, monkeypatch):
     path = here / "data" / Shakespeare.file
     path.parent.mkdir()
     path.touch()
     found = locate_data(dataclasses.replace(TINY, data=Shakespeare()))
     assert found.data.folder == str(here / "data")
-    elsewhere()
+    monkeypatch.chdir("../other")
     assert found.data.reads("training") == [str(path)]
     assert locate_data(found) == found
     path.unlink()  # on another machine: in the data folder of that one

@@ -12,10 +12,9 @@ from tests.helpers.complaints import complaint
 from tests.helpers.recipes import LOGISTIC, TEXTS, labelled, train
 from tlite.comparison.statistics import variance
 from tlite.recipes import ClassifierRecipe
+from tlite.recipes.evaluation import spread
 
 pytestmark = pytest.mark.usefixtures("one_device")
-
-PICTURES = ["confusion", "probability", "predictions"]
 
 
 @pytest.fixture(scope="module")
@@ -69,19 +68,20 @@ def table(out: str, classes: list[str]) -> np.ndarray:
     return np.array([[int(n) for n in line.split()[-len(classes) :]] for line in lines])
 
 
-def known(run, split):
-    return [e for e in run.experiment.data.examples(split) if e.label is not None]
+def predicted(run, split):
+    """Texts and labels of a part, where they are known, and the members' probabilities."""
+    known = [e for e in run.experiment.data.examples(split) if e.label is not None]
+    labels = np.array([e.label for e in known])
+    return np.array([e.text for e in known]), labels, run.predict(known)[0]
 
 
 @pytest.mark.parametrize(("split", "member"), [("training", 0), ("validation", 1), ("test", 1)])
 def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report, split, member):
     classes = stars.experiment.data.classes
     out = report(stars, split=split, member=member)
-    examples = known(stars, split)
-    predicted = stars.predict(examples)[0][member].argmax(-1)
+    _, labels, probabilities = predicted(stars, split)
     wanted = np.zeros((5, 5), int)
-    for example, guess in zip(examples, predicted, strict=True):
-        wanted[example.label, guess] += 1
+    np.add.at(wanted, (labels, probabilities[member].argmax(-1)), 1)
     counts = table(out, classes)
     np.testing.assert_array_equal(counts, wanted)
     for index, name in enumerate(classes):
@@ -91,20 +91,25 @@ def test_confusions_and_scores_are_those_of_the_predictions(stars, drawn, report
         assert float(recall) == pytest.approx(right / max(counts[index].sum(), 1), abs=0.006)
         assert float(support) == counts[index].sum()
     assert f"(member {member})" in out
+    axes = drawn[f"{split}-confusion"]
+    shown = {text.get_position(): text.get_text().split("\n")[1] for text in axes.texts}
+    assert shown == {(column, row): str(n) for (row, column), n in np.ndenumerate(counts)}
 
 
 def test_the_accuracy_is_everyones_with_its_spread(stars, drawn, report):
     out = report(stars, split="training")
-    examples = known(stars, "training")
-    labels = np.array([e.label for e in examples])
-    probabilities, step = stars.predict(examples)
-    accuracy = 100 * (probabilities.argmax(-1) == labels).mean(1)
-    first = f"step {step}: training accuracy {accuracy.mean():.1f} ± {accuracy.std(ddof=1):.1f} %"
-    assert out.startswith(f"{first}, {len(examples)} texts\n")
+    _, labels, probabilities = predicted(stars, "training")
+    right = 100.0 * (probabilities.argmax(-1) == labels)
+    first = f"training accuracy {spread(right.mean(1), '.1f')} %, {len(labels)} texts\n"
+    assert out.startswith(f"step {stars.parameters()[1]}: {first}")
     told = re.match(r"95 % .*: ± (\d+\.\d) \(seeds \d+\.\d, texts", out.partition("\n")[2])
-    found = variance(100.0 * (probabilities.argmax(-1) == labels))
-    assert float(told[1]) == pytest.approx(found.half_width, abs=0.06)
+    assert float(told[1]) == pytest.approx(variance(right).half_width, abs=0.06)
     assert re.search(r"TF-IDF \+ logistic regression: training accuracy \d+\.\d %", out)
+
+
+def test_the_mean_is_told_with_its_spread_over_several():
+    assert spread(np.array([50.0]), ".1f") == "50.0"
+    assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 ± 10.0"
 
 
 def test_texts_that_are_left_out_are_not_scored_and_one_member_has_no_spread(binary, drawn, report):
@@ -113,53 +118,33 @@ def test_texts_that_are_left_out_are_not_scored_and_one_member_has_no_spread(bin
     assert "±" not in out.splitlines()[0]
     assert re.match(r"95 % for new texts, with this seed: ± \d+\.\d\n", out.partition("\n")[2])
     assert f"{4 * len(TEXTS) - 4} texts" in out.splitlines()[0]
-    counts = table(out, ["negative", "positive"])
-    assert counts.sum(1).tolist() == [8, 8]
+    assert table(out, ["negative", "positive"]).sum(1).tolist() == [8, 8]
+    shown = re.findall(r"predicted .* \(\d\.\d{3}\): (.*)", out)
+    assert 3 <= len(shown) == len({*shown})  # of identical texts one
 
 
 def test_the_most_certain_texts_are_shown_right_and_wrong(stars, drawn, report):
     out = report(stars, split="training")
-    classes = stars.experiment.data.classes
-    examples = known(stars, "training")
-    probabilities = stars.predict(examples)[0][0]
-    labels = np.array([e.label for e in examples])
-    texts, most = np.array([e.text for e in examples]), probabilities.max(-1)
-    predicted = probabilities.argmax(-1)
-    for title, chosen in (("right", predicted == labels), ("wrong", predicted != labels)):
+    texts, labels, (probabilities, _) = predicted(stars, "training")
+    most, right = probabilities.max(-1), probabilities.argmax(-1) == labels
+    for title, chosen in (("right", right), ("wrong", ~right)):
         shown = out.split(f"the most certain {title} ones (member 0)\n")[1].splitlines()[:3]
         best = sorted(dict(zip(texts[chosen], most[chosen], strict=True)).values())[:-4:-1]
         assert len(shown) == len(best) == 3
         for line, probability in zip(shown, best, strict=True):
-            truth, guess, certainty = re.match(
-                r"  (.*), predicted (.*) \((\d\.\d{3})\): This", line
-            ).groups()
+            found = re.match(r"  (.*), predicted (.*) \((\d\.\d{3})\): This", line)
+            truth, guess, certainty = found.groups()
             assert (truth == guess) == (title == "right")
-            assert {truth, guess} <= set(classes)
+            assert {truth, guess} <= {*stars.experiment.data.classes}
             assert float(certainty) == pytest.approx(probability, abs=6e-4)
 
 
-def test_of_identical_texts_one_is_shown(binary, drawn, report):
-    shown = re.findall(r"predicted .* \(\d\.\d{3}\): (.*)", report(binary))
-    assert 3 <= len(shown) == len(set(shown))
+def test_a_part_without_any_class_is_told(binary):
+    message = complaint(binary.evaluate, split="test")
+    assert message == "no text of the test part has one of the classes"
 
 
 # Pictures
-
-
-def test_three_pictures_are_saved_and_named(stars, report):
-    out = report(stars, split="test")
-    names = [f"test-{name}.png" for name in PICTURES]
-    assert f"drawn in {stars.run.plots}: {', '.join(names)}\n" in out
-    for name in names:
-        assert (stars.run.plots / name).read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_picture_of_confusions_shows_those_printed(stars, drawn, report):
-    counts = table(report(stars), stars.experiment.data.classes)
-    assert list(drawn) == [f"validation-{name}" for name in PICTURES]
-    axes = drawn["validation-confusion"]
-    shown = {text.get_position(): text.get_text().split("\n")[1] for text in axes.texts}
-    assert shown == {(column, row): str(n) for (row, column), n in np.ndenumerate(counts)}
 
 
 def groups(axes) -> dict[str, int]:
@@ -177,14 +162,12 @@ def test_the_3_stars_appear_in_the_pictures_of_a_model_that_does_not_know_them(
     assert axes.get_ylabel() == "probability of positive"
     bars = drawn["validation-predictions"]
     assert [label.get_text() for label in bars.get_xticklabels()] == ["1", "3", "5"]
-    probabilities = binary.predict(list(binary.data.validation))[0][0, :, 1]
-    three = [
-        p for p, e in zip(probabilities, binary.data.validation, strict=True) if e.value == "3"
-    ]
+    examples = list(binary.data.validation)
+    three = np.array([example.value == "3" for example in examples])
+    positive = binary.predict(examples)[0][0, three, 1]
     medians = [line.get_ydata()[0] for line in axes.lines if line.get_color() == "C1"]
-    assert medians[1] == pytest.approx(np.median(three), abs=1e-6)
-    positive = bars.containers[1][1].get_height()
-    assert positive == pytest.approx(np.mean(np.array(three) > 0.5))
+    assert medians[1] == pytest.approx(np.median(positive), abs=1e-6)
+    assert bars.containers[1][1].get_height() == pytest.approx(np.mean(positive > 0.5))
 
 
 def test_of_five_classes_the_probability_of_the_true_one_is_drawn(stars, drawn, report):
@@ -193,26 +176,3 @@ def test_of_five_classes_the_probability_of_the_true_one_is_drawn(stars, drawn, 
     assert axes.get_ylabel() == "probability of the true class"
     counts = {v: sum(e.value == v for e in stars.data.training) for v in "12345"}
     assert groups(axes) == counts
-
-
-def test_learning_curves_are_drawn_beside_another_runs(stars, binary, drawn, report):
-    report(stars, beside=binary.run.folder)
-    assert list(drawn) == [*(f"validation-{name}" for name in PICTURES), "learning-curves"]
-    panels = drawn["learning-curves"].figure.axes
-    assert len(panels) == 2
-    assert all("accuracy" in panel.get_ylabel() for panel in panels)
-    assert all(panel.get_title().startswith("tiny") for panel in panels)
-
-
-# Mistakes
-
-
-def test_a_part_without_any_class_is_told(binary):
-    message = complaint(binary.evaluate, split="test")
-    assert message == "no text of the test part has one of the classes"
-
-
-def test_another_run_that_is_none_is_told_before_anything_is_printed(stars, tmp_path, capsys):
-    message = complaint(stars.evaluate, beside=tmp_path / "nowhere")
-    assert "nowhere does not exist" in message
-    assert capsys.readouterr().out == ""

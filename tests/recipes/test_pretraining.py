@@ -8,7 +8,6 @@ import signal
 import numpy as np
 import pytest
 
-from tests.helpers.arrays import host_copy
 from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
     TEXTS,
@@ -32,10 +31,9 @@ from tlite.recipes.finetuning import (
     pretraining_config,
     token_stream,
 )
-from tlite.recipes.kinds import take_member
 from tlite.text import IndexTokenizer
 from tlite.training import Trainer, generator_task
-from tlite.training.checkpoints import Checkpoints, to_named
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import restore
 from tlite.training.metrics import read_metrics
 
@@ -51,53 +49,39 @@ def uninterrupted(tmp_path_factory):
     return train(EXPERIMENT, tmp_path_factory.mktemp("runs") / "uninterrupted")
 
 
-def generator(run):
-    """The trained generator of a run by the names of its parameters."""
-    config = generator_config(run.experiment.model, SETTINGS.pretraining_dropout)
-    training = pretraining_config(run.experiment.training, SETTINGS)
-    trainer = Trainer(generator_task(config), training, np.zeros(99, np.int32))
-    checkpoints = Checkpoints(run.run.folder / "pretraining" / "checkpoints")
-    members, step = restore(trainer, checkpoints)
-    assert step == SETTINGS.pretraining_steps
-    return to_named(host_copy(members))["parameters"]
+def parameters(members):
+    return {name: np.array(a) for name, a in members.parameters.items()}
 
 
 def test_all_members_start_with_the_embedding_and_blocks_of_the_generator(uninterrupted):
-    run = uninterrupted
-    learned = generator(run)
-    given = to_named(host_copy(pretrained_members(run)))["parameters"]
-    before = to_named(host_copy(run.trainer.init()))["parameters"]
+    run, folder = uninterrupted, uninterrupted.run.folder / "pretraining"
+    config = generator_config(run.experiment.model, SETTINGS.pretraining_dropout)
+    training = pretraining_config(run.experiment.training, SETTINGS)
+    trainer = Trainer(generator_task(config), training, np.zeros(99, np.int32))
+    members, step = restore(trainer, Checkpoints(folder / "checkpoints"))
+    assert step == SETTINGS.pretraining_steps
+    learned, before = parameters(members), parameters(run.trainer.init())
+    given = parameters(pretrained_members(run))
     for name, arrays in given.items():
         taken = name.startswith(("blocks.", "embedding"))
         assert taken == (name in learned)
-        for member, array in enumerate(arrays):
-            np.testing.assert_array_equal(
-                array, learned[name][0] if taken else before[name][member]
-            )
-    assert any(name.startswith("blocks.") for name in given)
-    assert any(name.startswith("embedding") for name in given)
-    head = given["head.kernel"]
-    assert not np.array_equal(head[0], head[1])
-
-
-def test_the_generator_has_learned(uninterrupted):
-    lines = read_metrics(uninterrupted.run.folder / "pretraining" / "metrics.jsonl")
+        of_both = np.broadcast_to(learned[name], arrays.shape) if taken else before[name]
+        np.testing.assert_array_equal(arrays, of_both)
+    assert {name.split(".")[0] for name in given} >= {"blocks", "embedding", "head"}
+    assert not np.array_equal(*given["head.kernel"])
+    lines = read_metrics(folder / "metrics.jsonl")
     losses = [line["loss"] for line in lines if line["split"] == "validation"]
     assert losses[-1] < losses[0]
 
 
-def test_the_generator_has_the_classifiers_parts_and_its_own_dropout():
+def test_the_generator_has_the_classifiers_parts_and_first_seed_and_its_own_settings():
     parts = {"positions": Rotary(), "norm": Norm("rms")}
-    config = generator_config(
-        dataclasses.replace(TRANSFORMER.model, vocabulary_size=7, **parts), 0.3
-    )
+    model = dataclasses.replace(TRANSFORMER.model, vocabulary_size=7, **parts)
+    config = generator_config(model, 0.3)
     assert (config.vocabulary_size, config.positions, config.norm) == (7, *parts.values())
     assert (config.context, config.width, config.num_heads) == (12, 8, 2)
     assert config.dropout == 0.3
-
-
-def test_the_generator_is_one_and_has_the_classifiers_first_seed():
-    training = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rate=0.1)
+    training = dataclasses.replace(TRAINING, seed=5, seeds=2, learning_rate=1e-2)
     config = pretraining_config(training, SETTINGS)
     assert list(config.members) == [5]
     assert config.learning_rate == SETTINGS.pretraining_learning_rate
@@ -122,8 +106,6 @@ def test_a_run_interrupted_in_or_after_pre_training_says_so_and_ends_as_one_that
     assert bool((folder / "metrics.jsonl").read_text()) != in_pretraining
     if in_pretraining:
         assert "no checkpoint yet" in complaint(run.parameters, "best")
-        assert "no checkpoint yet" in complaint(take_member, run, 0)
-        assert not (tmp_path / "run-0").exists()
     assert_same_state(resume(folder), uninterrupted)
 
 
@@ -138,62 +120,45 @@ def test_tokens_follow_each_other_with_an_unknown_one_after_each_text():
 
 @pytest.fixture
 def make(tmp_path):
-    """An experiment on texts in a file, and on others without a label."""
+    """An experiment on texts in a file, and on others in files beside."""
 
-    def make(unlabelled: list[dict] = (), **settings):
-        data = labelled(tmp_path / "texts.jsonl")
-        files = ()
-        if unlabelled:
-            path = tmp_path / "more.jsonl"
-            path.write_text("".join(json.dumps(row) + "\n" for row in unlabelled))
-            files = (str(path),)
+    def make(**settings):
         return dataclasses.replace(
             TRANSFORMER,
-            data=data,
+            data=labelled(tmp_path / "texts.jsonl"),
             tokenizer=Words(1),
             training=dataclasses.replace(TRAINING, seeds=1),
-            pretraining=dataclasses.replace(SETTINGS, unlabelled=files, **settings),
+            pretraining=dataclasses.replace(SETTINGS, **settings),
         )
 
     return make
 
 
-def tokens_read(experiment, folder, capsys) -> int:
-    """What a run says that its pre-training reads; it ends before its first step."""
+def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, capsys):
+    """Those of the training part, and those of other files."""
 
     def stop(*_):
         raise Interrupted("stopped", signal.SIGINT)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetuning, "fit", stop)
-        stopped(train, experiment, folder)
-    found = re.search(r"pre-training a generator on ([\d,]+) tokens", capsys.readouterr().out)
-    return int(found[1].replace(",", ""))
-
-
-def length(*texts) -> int:
-    return sum(len(re.findall(r"\w\w+", text)) + 1 for text in texts)
-
-
-def test_texts_are_read_once_whatever_their_labels(make, tmp_path, capsys):
-    """Those of the training part, and those of other files."""
-    wanted = length(*(text for text, _ in TEXTS))
-    assert tokens_read(make(), tmp_path / "alone", capsys) == wanted
+    monkeypatch.setattr(finetuning, "fit", stop)
     labels = ({"label": "1"}, {"label": "x"}, {})
     more = [{"text": f"Never read{n * ' before'}"} | label for n, label in enumerate(labels)]
-    twice = {"text": TEXTS[0][0], "label": "1"}
-    wanted += length(*(row["text"] for row in more))
-    assert tokens_read(make([*more, twice]), tmp_path / "run", capsys) == wanted
+    lines = [*more, {"text": TEXTS[0][0], "label": "1"}]
+    file = tmp_path / "more.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    texts = [text for text, _ in TEXTS]
+    for files, read in (((), texts), ((str(file),), [*texts, *(row["text"] for row in more)])):
+        stopped(train, make(unlabelled=files), tmp_path / f"with {len(files)}")
+        number = sum(len(re.findall(r"\w\w+", text)) + 1 for text in read)
+        assert f"pre-training a generator on {number:,} tokens" in capsys.readouterr().out
 
 
 # Mistakes
 
 
-def test_no_steps_of_pre_training_are_none_and_fewer_are_refused(make, tmp_path):
+def test_no_steps_of_pre_training_are_none(make, tmp_path):
     start(make(pretraining_steps=0), tmp_path / "run").start_members()
     assert not (tmp_path / "run" / "pretraining").exists()
-    with pytest.raises(ValueError, match="pretraining_steps must be at least 0"):
-        make(pretraining_steps=-1)
 
 
 SYNTHETIC = dataclasses.replace(SETTINGS, unlabelled=("nowhere.jsonl",))
@@ -203,7 +168,6 @@ SYNTHETIC = dataclasses.replace(SETTINGS, unlabelled=("nowhere.jsonl",))
     ("changes", "told"),
     [
         ({"model": LogisticConfig()}, "a logistic regression has no blocks"),
-        ({"data": TRANSFORMER.data, "pretraining": SYNTHETIC}, "unlabelled"),
         ({"pretraining": SYNTHETIC}, "nowhere.jsonl"),
         ({"model": dataclasses.replace(TRANSFORMER.model, context=60)}, "too short"),
     ],

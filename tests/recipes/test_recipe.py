@@ -1,12 +1,9 @@
-"""What all runs do alike: they go on after an interruption, give up a member, know their data."""
+"""What all runs do alike: go on after an interruption, know their data, keep what they chose."""
 
 import dataclasses
-import functools
 import json
-import shutil
 import signal
 
-import numpy as np
 import pytest
 
 from tests.helpers.complaints import complaint
@@ -24,11 +21,12 @@ from tests.helpers.recipes import (
     start_like,
     stopped,
     train,
-    without_report,
 )
+from tlite import functional as F
 from tlite.errors import Interrupted
+from tlite.models import Attention, Block, FeedForward, GeneratorConfig, LogisticConfig
+from tlite.models.config import named_parts
 from tlite.recipes import open_recipe, start
-from tlite.recipes.kinds import take_member
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
@@ -48,27 +46,13 @@ def binary(tmp_path):
 # Interruption
 
 
-@pytest.fixture(scope="module")
-def halfway(uninterrupted, tmp_path_factory):
-    """Runs of two seeds that were interrupted at a step, each made when it is first asked for."""
-
-    @functools.cache
-    def run(step):
-        folder = tmp_path_factory.mktemp("runs") / "halfway"
-        run = start_like(uninterrupted, folder)
-        with pytest.MonkeyPatch.context() as patch:
-            interrupt(patch, step)
-            assert f"tlite train --resume {folder}" in stopped(run.train)
-        return run
-
-    return run
-
-
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_run_that_was_interrupted_ends_as_one_that_never_was(
-    halfway, uninterrupted, tmp_path, step
-):
-    folder = shutil.copytree(halfway(step).run.folder, tmp_path / "run")
+def test_a_run_that_was_interrupted_ends_as_one_that_never_was(uninterrupted, tmp_path, step):
+    folder = tmp_path / "run"
+    run = start_like(uninterrupted, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(patch, step)
+        assert f"tlite train --resume {folder}" in stopped(run.train)
     last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
     assert step <= last < STEPS
     assert_same_state(resume(folder), uninterrupted)
@@ -79,61 +63,15 @@ def test_a_run_that_never_began_to_train_begins(uninterrupted, tmp_path):
     assert_same_state(resume(tmp_path / "run"), uninterrupted)
 
 
-# One of the members
-
-
-def test_a_member_that_is_taken_goes_on_as_among_the_others(halfway, uninterrupted):
-    halfway = halfway(3)
-    alone = take_member(halfway, 1)
-    assert alone.run.folder.name == "halfway-1"
-    assert alone.experiment.training.members == TRAINING.members[1:2]
-    assert open_recipe(alone.run.folder).run == alone.run
-    (taken, step), (together, last) = (run.parameters("last") for run in (alone, halfway))
-    assert step == last
-    for name, array in taken.items():
-        np.testing.assert_array_equal(array[0], together[name][1])
-    without_report(alone).train()
-    lines = read_metrics(alone.run.metrics)
-    assert not any("loss_members" in line for line in lines)
-    among = {
-        line["step"]: line["loss_members"][1]
-        for line in read_metrics(uninterrupted.run.metrics)
-        if line["split"] == "training"
-    }
-    losses = {line["step"]: line["loss"] for line in lines if line["split"] == "training"}
-    assert losses == pytest.approx(among, abs=1e-5)
-    expected = uninterrupted.parameters("last")[0]
-    for name, array in alone.parameters("last")[0].items():
-        np.testing.assert_allclose(array[0], expected[name][1], atol=1e-4)
-
-
-@pytest.mark.parametrize("member", [-1, 2])
-def test_a_member_that_there_is_none_of_is_told(halfway, member):
-    assert f"there is no member {member}: the run has 2" in complaint(
-        take_member, halfway(3), member
-    )
-
-
-def test_a_run_without_a_checkpoint_has_no_member_to_take(binary, tmp_path):
-    run = start(binary, tmp_path / "run")
-    assert "no checkpoint yet" in complaint(take_member, run, 0)
-    assert not (tmp_path / "run-0").exists()
-
-
 # Checkpoints
 
 
-def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted):
+def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_path):
     assert uninterrupted.parameters("last")[1] == STEPS
     assert uninterrupted.parameters("4")[1] == 4
-    losses = {
-        line["step"]: line["loss"]
-        for line in read_metrics(uninterrupted.run.metrics)
-        if line["split"] == "validation"
-    }
-    assert uninterrupted.parameters("best")[1] == min(losses, key=losses.get)
     for name in ("1", "first", "-1"):
         assert f"there is no checkpoint {name}" in complaint(uninterrupted.parameters, name)
+    assert "no checkpoint yet" in complaint(start(binary, tmp_path / "run").parameters, "best")
 
 
 @pytest.mark.parametrize("select", ["loss", "accuracy"])
@@ -206,3 +144,41 @@ def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path
     mixed = dataclasses.replace(binary, training=training)
     assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def attend(query, key, value, mask=None):
+    return F.scaled_dot_product_attention(query, key, value, mask)
+
+
+def squash(x):
+    return x
+
+
+@dataclasses.dataclass(frozen=True)
+class Tempered(Attention):
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Parallel(Block):
+    pass
+
+
+PARTS = {"attention": Tempered(), "block": Parallel()}
+INSIDE = {"feed_forward": FeedForward(activation=squash), "norm": squash}
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        (GeneratorConfig(attention="mixed", norm="rms"), "attention mixed"),
+        (GeneratorConfig(attention=Attention("exact", rows=8)), "attention exact by 8 rows"),
+        (GeneratorConfig(attention=attend), "attention attend of"),
+        (GeneratorConfig(**PARTS), "attention Tempered of, block Parallel of"),
+        (GeneratorConfig(**INSIDE), "attention auto, activation squash of, norm squash of"),
+        (LogisticConfig(), ""),
+    ],
+)
+def test_attention_and_what_is_the_users_are_told(config, told):
+    found = ", ".join(f"{name} {told}" for name, told in named_parts(config))
+    assert found.replace("of test_recipe.py", "of") == told

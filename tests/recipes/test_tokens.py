@@ -1,34 +1,63 @@
-"""What a token of a generator is, and how many bytes of text it stands for."""
+"""What a generator reads: its tokens, what is fed and scored of them, and for how many bytes."""
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.corpora import DOCUMENTS, write_corpus
+from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
+from tlite.pretrained import learn_bpe
 from tlite.recipes.tokens import (
-    encoded_parts,
+    TextPart,
+    corpus_parts,
     end_ids,
+    end_of_documents,
     fit_vocabulary,
     make_tokenizer,
     prompt_tokens,
     saved_tokenizer,
+    text_parts,
+    tokenizer_of,
 )
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
+from tlite.training import TrainingConfig
+from tlite.training.placement import make_mesh
 
 pytest.importorskip("tokenizers")
-TEXT = "the theory of the Straße, the 漢字 and the end of it\n" * 20
+CONTEXT = 16
+TEXT = "".join(DOCUMENTS)
 LEARNED = make_tokenizer(BPE(280), TEXT, 0.1)[1]
-EACH = {
-    "characters": CharTokenizer(TEXT),
-    "bytes": ByteTokenizer(),
-    "bpe": LEARNED,
-    "numbers": NumberTokenizer(9),
-}
+OF_TEXT = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
+EACH = OF_TEXT | {"numbers": NumberTokenizer(9)}
 each = pytest.mark.parametrize("tokenizer", EACH.values(), ids=EACH)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpora") / "corpus")
+
+
+@pytest.fixture(scope="module")
+def numbers(folder, tmp_path_factory):
+    """The same tokens as nanoGPT keeps them: nothing says what they are of."""
+    copy = tmp_path_factory.mktemp("numbers")
+    for name in ("train.bin", "val.bin"):
+        (copy / name).write_bytes((folder / name).read_bytes())
+    return Corpus(str(copy), corpus_vocabulary=257, separate_documents=True)
+
+
+def open_both(folder, most=2**20):
+    corpus = Corpus(str(folder), validation_tokens=most)
+    return corpus_parts(corpus, tokenizer_of(corpus), CONTEXT, 257)
+
+
+# Tokenizers
 
 
 def test_settings_make_their_tokenizers(tmp_path):
@@ -74,6 +103,23 @@ def test_a_damaged_file_is_told(content, tmp_path):
         saved_tokenizer(GeneratorExperiment("x"), tmp_path / "tokenizer.json")
 
 
+def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
+    for number, tokenizer in enumerate([CharTokenizer(TEXT), learn_bpe([TEXT], 300)]):
+        folder = write_corpus(tmp_path / str(number), tokenizer)
+        found = tokenizer_of(Corpus(str(folder)))
+        assert found.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+        path = folder / "tokenizer.json"
+        path.write_text(path.read_text() + " ")
+        with pytest.raises(UserError, match="has changed"):
+            tokenizer_of(Corpus(str(folder)))
+
+
+def test_a_pretrained_model_has_the_pieces_of_its_own_tokenizer_alone():
+    ours = learn_bpe([TEXT], 300)
+    assert ours.has_pieces_of(learn_bpe([TEXT], 300))
+    assert not any(map(ours.has_pieces_of, (learn_bpe([TEXT], 290), ByteTokenizer())))
+
+
 def test_an_embedding_may_have_more_rows_than_there_are_subwords():
     assert fit_vocabulary(0, LEARNED) == 280
     assert fit_vocabulary(320, LEARNED) == 320
@@ -83,45 +129,93 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
             fit_vocabulary(size, tokenizer)
 
 
-def test_units_and_ends():
-    assert [of.unit for of in EACH.values()] == ["character", "byte", "token", "token"]
-    assert list(map(end_ids, EACH.values())) == [[], [256], [LEARNED.eos_id], []]
-
-
 @each
 def test_without_a_prompt_the_mark_between_texts_starts(tokenizer):
-    if ends := end_ids(tokenizer):
-        assert prompt_tokens(tokenizer, "").tolist() == ends
-    else:
-        with pytest.raises(UserError, match="prompt is empty"):
-            prompt_tokens(tokenizer, "")
+    ends = {ByteTokenizer: [256], type(LEARNED): [LEARNED.eos_id]}.get(type(tokenizer), [])
+    assert end_ids(tokenizer) == ends
     assert prompt_tokens(tokenizer, "1").tolist() == tokenizer.encode("1").tolist()
+    if ends:
+        assert prompt_tokens(tokenizer, "").tolist() == ends
+        return
+    for prompt, told in (("", "prompt is empty"), (" ", "has no token")):
+        if not len(tokenizer.encode(prompt)):
+            with pytest.raises(UserError, match=told):
+                prompt_tokens(tokenizer, prompt)
 
 
-def test_a_prompt_without_a_token_is_refused():
-    with pytest.raises(UserError, match="has no token"):
-        prompt_tokens(EACH["numbers"], " ")
+def test_ends_of_documents_are_the_manifests_or_the_tokenizers(folder, numbers):
+    apart = Corpus(str(folder), separate_documents=True)
+    assert end_of_documents(apart, ByteTokenizer()) == 256
+    assert end_of_documents(Corpus(str(folder)), ByteTokenizer()) is None
+    assert end_of_documents(numbers, ByteTokenizer()) == 256
+    with pytest.raises(UserError, match=r"nothing says which token of .* ends a document"):
+        end_of_documents(numbers, NumberTokenizer(257))
 
 
-@pytest.mark.parametrize("name", ["characters", "bytes", "bpe"])
+# Parts
+
+
+@pytest.mark.parametrize("name", OF_TEXT)
 @given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
 def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
     tokenizer = EACH[name]
-    tokens, texts = encoded_parts(tokenizer, text, fraction, False)
-    assert "".join(texts) == text
-    for part, of in zip(tokens, texts, strict=True):
-        assert tokenizer.decode(part) == of
-        assert tokenizer.byte_sizes()[part].sum() == len(of.encode())
-        np.testing.assert_array_equal(part, tokenizer.encode(of))
+    parts = text_parts(text, tokenizer, CONTEXT, fraction, whole=False)
+    assert "".join(part.text for part in parts.values()) == text
+    for part in parts.values():
+        assert tokenizer.decode(part.tokens) == part.text
+        assert tokenizer.byte_sizes()[part.tokens].sum() == len(part.text.encode())
+        np.testing.assert_array_equal(part.tokens, tokenizer.encode(part.text))
+    assert text_parts(text, tokenizer, CONTEXT, fraction, whole=False) is parts  # encoded once
 
 
-def test_characters_are_split_as_they_always_were():
-    whole, apart = (encoded_parts(EACH["characters"], TEXT, 0.1, False) for _ in range(2))
-    tokens = EACH["characters"].encode(TEXT)
-    np.testing.assert_array_equal(np.concatenate(whole[0]), tokens)
-    assert len(whole[0][1]) == round(0.1 * len(tokens))
-    assert whole is apart  # not encoded twice
+@pytest.mark.parametrize("tokenizer", OF_TEXT.values(), ids=OF_TEXT)
+def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
+    tokens = tokenizer.encode(TEXT)
+    part = TextPart(tokenizer, CONTEXT, tokens, TEXT)
+    size = len(TEXT.encode()) - len(tokenizer.decode(tokens[:1]).encode())
+    assert part.targets_per_byte == pytest.approx((len(tokens) - 1) / size, rel=1e-12)
+    assert part.bytes_without_sizes() == size
 
 
-def test_sizes_of_numbers_are_not_known():
-    assert EACH["numbers"].byte_sizes() is None
+def test_bytes_of_a_corpus_are_those_of_the_manifest(folder, numbers):
+    part = open_both(folder)["validation"]
+    size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
+    assert part.files.bytes == size
+    assert part.targets_per_byte == pytest.approx((len(part) - 1) / (size - 1), rel=1e-12)
+    assert part.bytes_without_sizes() == pytest.approx(size, rel=0.01)
+    unknown = corpus_parts(numbers, tokenizer_of(numbers), CONTEXT, 257)
+    assert unknown["validation"].targets_per_byte is None
+
+
+def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(folder):
+    part = open_both(folder)["training"]
+    tokens = part.tokens.read(0, len(part)).astype(np.int32)
+    text = TextPart(part.tokenizer, CONTEXT, tokens, "")
+    for ours, theirs in zip(part.scored(), text.scored(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert part.targets_per_byte == text.targets_per_byte
+
+
+def test_windows_of_a_large_part_lie_all_over_it_without_overlap(folder):
+    part = open_both(folder, 10 * CONTEXT)["training"]
+    tokens = part.tokens.read(0, len(part)).tolist()
+    inputs, targets, weights = part.scored()
+    assert weights.all()
+    windows = np.c_[inputs, targets[:, -1]].tolist()
+    starts = [i * (len(tokens) - CONTEXT - 1) // 9 for i in range(10)]
+    assert windows == [tokens[start : start + CONTEXT + 1] for start in starts]
+    np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
+    assert min(np.diff(starts)) >= CONTEXT
+    assert open_both(folder, 1)["validation"].scored()[0].shape == (1, CONTEXT)
+
+
+def test_a_feed_gives_windows_by_seed_step_and_row(folder):
+    part = open_both(folder)["training"]
+    config = TrainingConfig(steps=9, batch_size=4, accumulate=2, seed=5)
+    feed = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
+    batches = np.asarray(feed.at(3, 2).batches)[0]
+    again = np.asarray(feed.at(4, 1).batches)[0]
+    feed.close()
+    assert batches.shape[1:] == (2, 4, CONTEXT + 1)
+    np.testing.assert_array_equal(batches[1], again[0])
+    assert len({window.tobytes() for window in batches[:2].reshape(-1, CONTEXT + 1)}) > 12

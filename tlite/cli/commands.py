@@ -5,9 +5,9 @@ import jax
 from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume, Search
 from tlite.errors import UserError
 from tlite.pretrained import is_pretrained
-from tlite.recipes import TranslatorRecipe, finetuning
+from tlite.recipes import ClassifierRecipe, TranslatorRecipe, loading
 from tlite.recipes.kinds import open_recipe
-from tlite.recipes.loading import check_member
+from tlite.recipes.recipe import check_member
 from tlite.training.runs import STUDY
 
 
@@ -36,17 +36,19 @@ def evaluate(options: Evaluate) -> None:
         known |= {*Search.__dataclass_fields__}
     for name in given.keys() - known:
         raise UserError(f"there is no option --{name.replace('_', '-')} for {options.run}")
+    if options.member not in (0, "all") and not isinstance(recipe, ClassifierRecipe):
+        raise UserError(f"--member must be 0 or all for {options.run}, not {options.member}")
     if recipe:
         recipe.evaluate(**given)
     else:
-        finetuning.evaluate_text(options.run, options.path)
+        loading.evaluate_text(options.run, options.path)
 
 
 def export(options: Export) -> None:
     """Write the model of a run for transformers."""
     to = options.to
     settings = {"checkpoint": options.checkpoint, "member": options.member}
-    family = finetuning.export(options.run, to, family=options.family, **settings)
+    family = loading.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 

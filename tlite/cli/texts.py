@@ -15,7 +15,7 @@ from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Translat
 from tlite.recipes.classifier import are_cut, encode_texts, probabilities
 from tlite.recipes.generator import write_sample
 from tlite.recipes.loading import open_model, warn_of_unheeded
-from tlite.recipes.tokens import check_prompt, end_ids, prompt_tokens
+from tlite.recipes.tokens import end_ids, prompt_tokens
 from tlite.recipes.translator import encode_sources, with_search
 from tlite.terminal import printable, reader_has_gone, show
 from tlite.text import Tokenizer
@@ -57,7 +57,6 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str | None, unknown: bool) -> np
         if marks == (None, None):
             raise UserError("this model's texts begin with no mark: give a --prompt")
         return np.array([marks[1] if marks[0] is None else marks[0]], np.int32)
-    check_prompt(prompt)
     if not unknown and (strange := tokenizer.unknown_in(prompt)):
         raise UserError(
             f"the model does not know {', '.join(map(repr, strange))} in the prompt: "

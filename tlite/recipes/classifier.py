@@ -5,28 +5,28 @@ import itertools
 import sys
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from tlite.baselines.tfidf import tfidf_logistic_regression
-from tlite.data import Example, LabelledText
+from tlite.data import Example
 from tlite.data.tables import Part
 from tlite.errors import UserError, check_packages
-from tlite.experiment import ClassifierExperiment, Pretrained, Words
+from tlite.experiment import ClassifierExperiment, Pretrained, Subwords, Words
 from tlite.models import ClassifierConfig, TransformerClassifier
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.evaluation import interval, spread
-from tlite.recipes.finetuning import (
-    check_pretraining,
-    pretrained_members,
-    start_from,
-    taken_from,
+from tlite.recipes.finetuning import pretrained_members, start_from, taken_from
+from tlite.recipes.recipe import (
+    EVALUATION_BATCH,
+    Parts,
+    Recipe,
+    check_member,
+    fingerprint_of,
+    with_sizes,
 )
-from tlite.recipes.loading import check_member
-from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
 from tlite.text import (
     PADDING,
@@ -41,8 +41,7 @@ from tlite.text.ngrams import is_of_words
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
 from tlite.training.loop import validate
-from tlite.training.metrics import read_metrics
-from tlite.training.runs import Run, open_run
+from tlite.training.runs import Run
 from tlite.training.step import in_batches
 
 CHUNK = 10_000  # texts that are encoded at a time
@@ -63,33 +62,19 @@ class ClassifierRecipe(Recipe):
 
     @classmethod
     def fit_to_data(cls, experiment: ClassifierExperiment, data: Parts):
-        classes = experiment.data.classes
+        classes, source = experiment.data.classes, experiment.pretraining
         check_classes(data.training, classes)
-        if len(classes) < 2:
-            raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
-        check_pretraining(experiment)
         if experiment.sentences and len(classes) != 2:
             raise UserError(f"--sentences joins the scores of two classes, not of {len(classes)}")
-        if isinstance(experiment.pretraining, Pretrained):
-            if experiment.sentences or not isinstance(experiment.model, ClassifierConfig):
-                raise UserError("a pre-trained model reads whole texts, as a transformer")
-            model, _, tokenizer, source = taken_from(
-                experiment.pretraining, experiment.model, len(classes)
-            )
+        if source and not isinstance(experiment.model, ClassifierConfig):
+            raise UserError("a logistic regression has no blocks that could be pre-trained")
+        if isinstance(source, Pretrained):
+            if experiment.sentences:
+                raise UserError("a pre-trained model reads whole texts: no --sentences")
+            model, _, tokenizer, source = taken_from(source, experiment.model, len(classes))
             return dataclasses.replace(experiment, model=model, pretraining=source), tokenizer
         texts = (example.text for example in data.training if example.label is not None)
-        if isinstance(experiment.tokenizer, Words):
-            try:
-                tokenizer = learn_words(experiment.tokenizer, texts)
-                frequency = experiment.tokenizer.min_document_frequency
-                if len(tokenizer) == 1 and frequency > 1:
-                    raise UserError(f"no word is in {frequency:,} texts: --min-document-frequency")
-            except ValueError as error:
-                raise UserError(str(error)) from error
-        else:
-            if experiment.tokenizer.algorithm != "bpe":
-                raise UserError("WordPiece is read, not learned: take --algorithm bpe")
-            tokenizer = SubwordTokenizer.train(texts, experiment.tokenizer.pieces)
+        tokenizer = learn_tokenizer(experiment.tokenizer, texts)
         sizes = {"vocabulary_size": len(tokenizer), "num_classes": len(classes)}
         sizes |= rows_of_ngrams(experiment, tokenizer)
         return with_sizes(experiment, sizes, "data"), tokenizer
@@ -99,13 +84,13 @@ class ClassifierRecipe(Recipe):
         settings = run.experiment.tokenizer
         if isinstance(run.experiment.pretraining, Pretrained):
             return PretrainedTokenizer.load(run.folder / PretrainedTokenizer.file_name)
-        if isinstance(settings, Words):
-            path = run.folder / IndexTokenizer.file_name
-            if settings.has_ngrams:
-                ngrams = settings.word_ngrams, settings.character_ngrams
-                return NgramTokenizer.load(path, *ngrams, marks=settings.marks)
-            return IndexTokenizer.load(path, marks=settings.marks)
-        return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
+        if isinstance(settings, Subwords):
+            return SubwordTokenizer.load(run.folder / SubwordTokenizer.file_name)
+        path = run.folder / IndexTokenizer.file_name
+        if settings.has_ngrams:
+            sizes = settings.word_ngrams, settings.character_ngrams
+            return NgramTokenizer.load(path, *sizes, marks=settings.marks)
+        return IndexTokenizer.load(path, marks=settings.marks)
 
     @classmethod
     def fingerprint(cls, data: Parts) -> dict[str, Any]:
@@ -128,17 +113,13 @@ class ClassifierRecipe(Recipe):
     def tokens_per_example(self) -> int:
         return self.experiment.model.context * max(self.experiment.sentences, 1)
 
-    def start_members(self) -> TrainState | None:
-        settings = self.experiment.pretraining
-        if isinstance(settings, Pretrained):
-            config = self.experiment.model
-            return start_from(self.trainer, taken_from(settings, config, config.num_classes)[1])
-        fresh = settings is None or not settings.pretraining_steps
+    def start_members(self) -> TrainState:
+        source, config = self.experiment.pretraining, self.experiment.model
+        if isinstance(source, Pretrained):
+            return start_from(self.trainer, taken_from(source, config, config.num_classes)[1])
+        fresh = source is None or not source.pretraining_steps
         members = self.trainer.init() if fresh else pretrained_members(self)
-        if not isinstance(self.tokenizer, NgramTokenizer):
-            return members
-        data = encode_examples(self.experiment, self.tokenizer, self.data.training)
-        return with_ngrams(self, members, *data)
+        return with_ngrams(self, members) if isinstance(self.tokenizer, NgramTokenizer) else members
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
         """Probabilities of the classes (M, N, C) by every member, and the checkpoint's step."""
@@ -157,25 +138,17 @@ class ClassifierRecipe(Recipe):
         self.advise_test()
 
     def evaluate(
-        self,
-        split: Part = "validation",
-        checkpoint: str = "best",
-        member: int | str = 0,
-        beside: Path | None = None,
+        self, split: Part = "validation", checkpoint: str = "best", member: int | str = 0
     ) -> None:
         """Print and draw how it does on a part of its data.
 
         Precision, confusions and texts are those of the member; with "all" of the mean of the
         members' probabilities, whose accuracy and loss are printed too. Accuracy is everyone's.
-
-        Args:
-            beside: another run, whose learning curves are drawn too.
         """
         check_packages("text", self.packages)
         chosen, ensemble = 0 if member == "all" else member, self.ensemble(member)
         check_member(chosen, number := self.experiment.training.seeds)
-        runs = [self.run] + ([] if beside is None else [open_run(beside, type(self.experiment))])
-        examples = list(self.examples(split))
+        examples, classes = list(self.examples(split)), self.experiment.data.classes
         of_members, step = self.predict(examples, checkpoint)
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (known := labels >= 0).any():
@@ -191,60 +164,46 @@ class ClassifierRecipe(Recipe):
         if ensemble:
             probabilities, which = of_members.mean(0), " (the ensemble)"
             right = 100 * (probabilities.argmax(-1) == labels)[known].mean()
-            rows = np.stack([*of_members, probabilities])[:, known]
-            *losses, loss = cross_entropies(rows, labels[known])
+            of_label = np.stack([*of_members, probabilities])[:, known, labels[known]]
+            least = np.finfo(np.float32).tiny
+            *losses, loss = -np.log(np.maximum(of_label.astype(np.float64), least)).mean(1)
             each = spread(np.array(losses), ".4f")
             print(f"{ensemble}: accuracy {right:.1f} %, loss {loss:.4f} (of one: {each})")
-        classes = self.experiment.data.classes
         confusions = print_classes(which, classes, labels[known], probabilities[known].argmax(-1))
         print_certain(which, classes, examples, labels, probabilities)
-        self.draw(runs, split, probabilities, examples, confusions)
+        self.draw(split, examples, labels, probabilities, confusions)
 
-    def draw(self, runs: list[Run], split: Part, probabilities, examples, confusions) -> None:
-        """The pictures of an evaluation; of several runs also their learning curves."""
+    def draw(self, split: Part, examples: list[Example], labels, probabilities, confusions) -> None:
+        """The pictures of an evaluation: of two classes also of texts that have neither."""
         from tlite import pictures  # matplotlib is slow to import
 
-        classes = self.experiment.data.classes
-        values = [example.value for example in examples]
-        labels = np.array([-1 if e.label is None else e.label for e in examples])
-        if len(classes) == 2:
-            of_what, name, shown = probabilities[:, 1], classes[1], np.ones(len(values), bool)
-        else:
-            shown = labels >= 0
-            of_what, name = probabilities[np.arange(len(labels)), labels], "the true class"
-        shown_values = [value for value, s in zip(values, shown, strict=True) if s]
+        classes, values = self.experiment.data.classes, [example.value for example in examples]
+        two = len(classes) == 2
+        shown = np.flatnonzero((labels >= 0) | two)
+        of_class, name = (1, classes[1]) if two else (labels[shown], "the true class")
+        read = probabilities[shown, of_class], [values[index] for index in shown], name
+        predicted = probabilities.argmax(-1)
         plots = {
-            f"{split}-confusion": lambda: pictures.plot_confusion(confusions, classes),
-            f"{split}-probability": lambda: pictures.plot_probability_by_value(
-                of_what[shown], shown_values, name
-            ),
-            f"{split}-predictions": lambda: pictures.plot_predictions_by_value(
-                probabilities.argmax(-1), values, classes
-            ),
+            "confusion": lambda: pictures.plot_confusion(confusions, classes),
+            "probability": lambda: pictures.plot_probability_by_value(*read),
+            "predictions": lambda: pictures.plot_predictions_by_value(predicted, values, classes),
         }
-        if len(runs) > 1:
-            curves = {_title(run): read_metrics(run.metrics, most=1000) for run in runs}
-            plots["learning-curves"] = lambda: pictures.plot_learning_curves(curves)
-        self.save_plots(plots)
-        names = ", ".join(f"{name}.png" for name in plots)
-        print(f"\ndrawn in {self.run.plots}: {names}")
+        self.save_plots({f"{split}-{name}": plot for name, plot in plots.items()})
+        print(f"\ndrawn in {self.run.plots}: {', '.join(f'{split}-{name}.png' for name in plots)}")
 
-    def print_baseline(self, part: str, examples: list[Example]) -> np.ndarray | None:
+    def print_baseline(self, part: str, examples: list[Example]) -> None:
         """The accuracy of TF-IDF and logistic regression on the same examples."""
-        if isinstance(self.experiment.data, LabelledText) and self.experiment.data.stream:
-            print("TF-IDF + logistic regression: not fitted, as the texts are streamed")
-            return None
-        training = [e for e in self.data.training if e.label is not None]
-        scored = [e for e in examples if e.label is not None]
-        texts, labels = [e.text for e in training], [e.label for e in training]
+        name = "TF-IDF + logistic regression"
+        if getattr(self.experiment.data, "stream", False):
+            print(f"{name}: not fitted, as the texts are streamed")
+            return
+        (texts, labels), (scored, right) = map(texts_and_labels, (self.data.training, examples))
         try:
-            baseline = tfidf_logistic_regression(texts, labels)
+            predicted = tfidf_logistic_regression(texts, labels).predict(scored)
         except ValueError:
-            print("TF-IDF + logistic regression: not fitted, as no word is in two texts")
-            return None
-        right = baseline.predict([e.text for e in scored]) == [e.label for e in scored]
-        print(f"TF-IDF + logistic regression: {part} accuracy {100 * right.mean():.1f} %")
-        return right
+            print(f"{name}: not fitted, as no word is in two texts")
+            return
+        print(f"{name}: {part} accuracy {100 * (predicted == right).mean():.1f} %")
 
     def print_linear(self, part: str, examples: list, labels: np.ndarray, checkpoint: str) -> None:
         """The accuracy of the linear model of n-grams without the transformer, if there is one."""
@@ -258,6 +217,49 @@ class ClassifierRecipe(Recipe):
         print(f"the linear model of n-grams alone: {part} accuracy {100 * right.mean():.1f} %")
 
 
+def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
+    """Every class of at least two occurs in training; texts without a word are reported."""
+    seen, empty = set(), 0
+    for example in examples:
+        seen.add(example.label)
+        empty += not example.text.strip()
+    if missing := [name for index, name in enumerate(classes) if index not in seen]:
+        raise UserError(
+            f"no text of the training part has the class {', '.join(missing)}: "
+            f"leave it out, or give more texts"
+        )
+    if empty:
+        print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
+    if len(classes) < 2:
+        raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
+
+
+def texts_and_labels(examples: Iterable[Example]) -> tuple[list[str], list[int]]:
+    """Those of the examples that have a class."""
+    known = [example for example in examples if example.label is not None]
+    return [example.text for example in known], [example.label for example in known]
+
+
+# Tokens
+
+
+def learn_tokenizer(settings: Words | Subwords, texts: Iterable[str]) -> Tokenizer:
+    """The pieces or the words of the texts, with n-grams of these where they are asked for."""
+    if isinstance(settings, Subwords):
+        if settings.algorithm != "bpe":
+            raise UserError("WordPiece is read, not learned: take --algorithm bpe")
+        return SubwordTokenizer.train(texts, settings.pieces)
+    frequency, marks = settings.min_document_frequency, settings.marks
+    if settings.has_ngrams:
+        sizes = settings.word_ngrams, settings.character_ngrams
+        tokenizer = NgramTokenizer.learn(texts, frequency, *sizes, marks)
+    else:
+        tokenizer = IndexTokenizer(select_vocabulary(texts, frequency, marks), marks=marks)
+    if len(tokenizer) == 1 and frequency > 1:
+        raise UserError(f"no word is in {frequency:,} texts: --min-document-frequency")
+    return tokenizer
+
+
 def encode_examples(
     experiment: ClassifierExperiment, tokenizer, examples: Iterable[Example]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -266,15 +268,14 @@ def encode_examples(
     tokens, labels = [], []
     while chunk := list(itertools.islice(known, CHUNK)):
         tokens.append(encode_texts(experiment, tokenizer, [e.text for e in chunk]))
-        labels.append(np.array([e.label for e in chunk], np.int32))
+        labels += [e.label for e in chunk]
     if not labels:
         raise UserError("none of the texts has one of the classes")
-    longest = max(chunk.shape[-1] for chunk in tokens)  # in features: they have no fixed number
-    tokens = [
-        np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, longest - a.shape[-1])], constant_values=PADDING)
-        for a in tokens
-    ]
-    return np.concatenate(tokens), np.concatenate(labels)
+    longest = max(a.shape[-1] for a in tokens)  # in features: they have no fixed number
+    rows = np.full((len(labels), *tokens[0].shape[1:-1], longest), PADDING, np.int32)
+    for number, a in enumerate(tokens):
+        rows[number * CHUNK :][: len(a), ..., : a.shape[-1]] = a
+    return rows, np.array(labels, np.int32)
 
 
 def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) -> np.ndarray:
@@ -285,11 +286,9 @@ def encode_texts(experiment: ClassifierExperiment, tokenizer, texts: list[str]) 
     if not experiment.sentences:
         return tokenizer.encode_texts(texts, length, pad_id)
     split = [sentences(text)[: experiment.sentences] for text in texts]
-    tokens = tokenizer.encode_texts([s for parts in split for s in parts], length, pad_id)
-    places = np.cumsum([0, *map(len, split)])
     rows = np.full((len(texts), experiment.sentences, length), PADDING, np.int32)
-    for row, start, end in zip(rows, places, places[1:], strict=False):
-        row[: end - start] = tokens[start:end]
+    there = np.arange(experiment.sentences) < np.array([len(parts) for parts in split])[:, None]
+    rows[there] = tokenizer.encode_texts([s for parts in split for s in parts], length, pad_id)
     return rows
 
 
@@ -301,6 +300,9 @@ def are_cut(experiment: ClassifierExperiment, tokenizer: Tokenizer, texts: list[
         len(parts) > max(most, 1) or any(len(ids) > context for ids in tokenizer.encode_ids(parts))
         for parts in split
     ]
+
+
+# What is reported
 
 
 def probabilities(model, tokens: np.ndarray) -> np.ndarray:
@@ -315,21 +317,6 @@ def _logits_of_batches(model, batches):
     return jax.lax.map(lambda batch: class_logits(model, batch), batches)
 
 
-def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
-    """Every class occurs in training, and texts without a word are reported."""
-    seen, empty = set(), 0
-    for example in examples:
-        seen.add(example.label)
-        empty += not example.text.strip()
-    if missing := [name for index, name in enumerate(classes) if index not in seen]:
-        raise UserError(
-            f"no text of the training part has the class {', '.join(missing)}: "
-            f"leave it out, or give more texts"
-        )
-    if empty:
-        print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
-
-
 def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarray:
     """Precision, recall and F1 of each class, and which is taken for which; returned as counts."""
     from sklearn.metrics import classification_report, confusion_matrix
@@ -340,7 +327,10 @@ def print_classes(which: str, classes: list[str], labels, predicted) -> np.ndarr
     show(classification_report(labels, predicted, **settings))
     print(f"confusions{which}: rows are true classes, columns predicted ones")
     confusions = confusion_matrix(labels, predicted, labels=ids)
-    show(_table(confusions, classes))
+    width = max(*map(len, classes), 6) + 2
+    rows = zip(classes, confusions, strict=True)
+    for cells in (["", *classes], *([name, *map("{:,}".format, row)] for name, row in rows)):
+        show("".join(f"{cell:>{width}}" for cell in cells))
     return confusions
 
 
@@ -356,43 +346,15 @@ def print_certain(which: str, classes: list[str], examples, labels, probabilitie
         by_text: dict[str, int] = {}
         for index in shown[np.argsort(-probabilities[shown].max(-1))]:
             by_text.setdefault(examples[index].text, index)
-        for index in itertools.islice(by_text.values(), 3):
+        for text, index in itertools.islice(by_text.items(), 3):
             show(
                 f"  {classes[labels[index]]}, predicted {classes[predicted[index]]} "
                 f"({probabilities[index].max():.3f}): "
-                f"{textwrap.shorten(examples[index].text, 150, placeholder=' ...')}"
+                f"{textwrap.shorten(text, 150, placeholder=' ...')}"
             )
 
 
-def cross_entropies(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """-log p of the labels (N,), the mean over them, for each of probabilities (M, N, C)."""
-    chosen = probabilities[:, np.arange(len(labels)), labels].astype(np.float64)
-    return -np.log(np.maximum(chosen, np.finfo(np.float32).tiny)).mean(1)
-
-
-def _title(run: Run) -> str:
-    dropout = getattr(run.experiment.model, "dropout", 0.0)
-    return f"{run.experiment.name} {run.folder.name}\ndropout {dropout:g}"
-
-
-def _table(counts: np.ndarray, classes: list[str]) -> str:
-    width = max(*map(len, classes), 6) + 2
-    rows = ["".join(f"{name:>{width}}" for name in ["", *classes])]
-    for name, row in zip(classes, counts, strict=True):
-        rows.append(f"{name:>{width}}" + "".join(f"{n:>{width},}" for n in row))
-    return "\n".join(rows)
-
-
 # The linear model of n-grams beside the transformer, found before it is trained
-
-
-def learn_words(settings: Words, texts: Iterable[str]) -> IndexTokenizer:
-    """The words of the texts, and their n-grams where they are asked for."""
-    frequency, marks = settings.min_document_frequency, settings.marks
-    if not settings.has_ngrams:
-        return IndexTokenizer(select_vocabulary(texts, frequency, marks), marks=marks)
-    sizes = settings.word_ngrams, settings.character_ngrams
-    return NgramTokenizer.learn(texts, frequency, *sizes, marks)
 
 
 def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int]:
@@ -403,8 +365,6 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     """
     is_transformer = isinstance(experiment.model, ClassifierConfig)
     if not isinstance(tokenizer, NgramTokenizer):
-        if experiment.ngram_l2 != ClassifierExperiment.ngram_l2:
-            print("warning: --ngram-l2 has no effect without --word-ngrams or --character-ngrams")
         return dict.fromkeys(ROWS, 0) if is_transformer else {}
     if not is_transformer:
         raise UserError("n-grams stand beside a transformer: use --bigrams of this model instead")
@@ -417,19 +377,16 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
 
 
-def with_ngrams(
-    recipe: Recipe, members: TrainState, tokens: np.ndarray, labels: np.ndarray
-) -> TrainState:
+def with_ngrams(recipe: ClassifierRecipe, members: TrainState) -> TrainState:
     """A classifier run's members, all with the linear model that fits the training texts."""
     from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
 
     experiment, model = recipe.experiment, recipe.experiment.model
+    tokens, labels = encode_examples(experiment, recipe.tokenizer, recipe.data.training)
     first = model.vocabulary_size + model.wide.word_rows
     sizes = [size for size in (first, model.wide.character_rows) if size]
-    features = tokens[:, model.context :]
-    weights, bias = fit_bags_of_words(
-        features, labels, sizes, model.num_classes, experiment.ngram_l2
-    )
+    read = tokens[:, model.context :], labels, sizes, model.num_classes
+    weights, bias = fit_bags_of_words(*read, experiment.ngram_l2)
     found = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
     found |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
     print(f"a linear model of {sum(sizes):,} words and n-grams stands beside the transformer")

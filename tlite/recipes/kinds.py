@@ -1,13 +1,11 @@
-"""The kinds of runs there are, and how one is started, opened, and given other steps or members."""
+"""The kinds of runs there are, and how one is started, opened, and given other steps."""
 
 import contextlib
 import dataclasses
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-
-import jax
-import numpy as np
+from typing import Any
 
 from tlite.config import to_dict
 from tlite.data.corpus import NAME as MANIFEST
@@ -18,13 +16,11 @@ from tlite.experiment import Experiment, Pretrained, Pretraining
 from tlite.parallel import processes
 from tlite.recipes.classifier import ClassifierRecipe
 from tlite.recipes.generator import GeneratorRecipe
-from tlite.recipes.loading import check_member
 from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_read
 from tlite.recipes.translator import TranslatorRecipe
 from tlite.terminal import printable
-from tlite.training.checkpoints import Checkpoints, to_named
-from tlite.training.loop import selection_scores
-from tlite.training.metrics import MetricsFile, iterate_metrics, split_member
+from tlite.training.checkpoints import Checkpoints
+from tlite.training.metrics import MetricsFile
 from tlite.training.precision import choose_precision, choose_products
 from tlite.training.runs import (
     Run,
@@ -61,8 +57,8 @@ def begin(prepared: Prepared, folder: Path, *, exactly: bool) -> Recipe:
         exactly: not under the next number, if something has appeared in `folder` meanwhile.
     """
     experiment, tokenizer, data = prepared
-    kind, training = RECIPES[type(experiment)], experiment.training
-    model = choose_products(experiment.model, training.precision)
+    kind, precision = RECIPES[type(experiment)], experiment.training.precision
+    model = choose_products(experiment.model, precision)
     experiment = dataclasses.replace(experiment, model=model)
     fingerprint = kind.fingerprint(data)
     same_everywhere({"experiment": to_dict(experiment), "data": fingerprint})
@@ -84,11 +80,11 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
         UserError: the data can't be read, or has changed; or the steps can't be.
     """
     run = open_run(folder, Experiment)
-    run = run if steps is None else with_steps(run, steps)
-    kind = RECIPES[type(run.experiment)]
-    run = dataclasses.replace(run, experiment=locate_data(run.experiment))
-    say_what_is_read(run.experiment)
-    data = kind.load_data(run.experiment)
+    experiment = locate_data(run.experiment if steps is None else with_steps(run, steps))
+    run = dataclasses.replace(run, experiment=experiment)
+    kind = RECIPES[type(experiment)]
+    say_what_is_read(experiment)
+    data = kind.load_data(experiment)
     then, now = run.data, kind.fingerprint(data)
     if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
         raise UserError(
@@ -96,11 +92,42 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
             f"{then.get(changed[0])} then, {now.get(changed[0])} now"
         )
     where = str(run.folder.resolve())
-    same_everywhere({"experiment": to_dict(run.experiment), "data": now, "folder": where})
+    same_everywhere({"experiment": to_dict(experiment), "data": now, "folder": where})
     recipe = kind(run, kind.load_tokenizer(run), data)
     if steps is not None and processes.is_first():
-        save_steps(run)
+        # While this process has the metrics, no other trains.
+        alone = MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext()
+        with alone, disk_errors(run.folder):
+            path = run.folder / "config.json"
+            replace_json(path, read_config(path) | {"experiment": kept(experiment)})
     return recipe
+
+
+def with_steps(run: Run, steps: int) -> Experiment:
+    """A run's experiment with so many steps in all, as if it had always had them.
+
+    Raises:
+        UserError: the steps before would have been others, or more are done.
+    """
+    training = run.experiment.training
+    if training.schedule == "cosine" and steps != training.steps:
+        raise UserError(
+            f"--steps can't be {steps:,} where a run has {training.steps:,} with a cosine: that "
+            "would have had another learning rate at every step before; only a constant or an "
+            "inverse_sqrt schedule can go on"
+        )
+    if steps < (done := max(Checkpoints(run.checkpoints).steps(), default=0)):
+        raise UserError(f"--steps must be at least {done:,}: {run.folder} has done as many")
+    try:
+        return with_training(run.experiment, steps=steps)
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
+
+
+def with_training(experiment: Experiment, **changes: Any) -> Experiment:
+    """The experiment with other fields of its training."""
+    training = dataclasses.replace(experiment.training, **changes)
+    return dataclasses.replace(experiment, training=training)
 
 
 def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
@@ -132,21 +159,19 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
         if (asked := experiment.training.precision) not in known:
             known[asked], reason = processes.of_first(partial(choose_precision, asked))
             print(f"precision: {reason}")
-        training = dataclasses.replace(experiment.training, precision=known[asked])
-        changed.append(dataclasses.replace(experiment, training=training))
+        changed.append(with_training(experiment, precision=known[asked]))
     return changed
 
 
 def locate_data(experiment: Experiment) -> Experiment:
     """The experiment with absolute paths of what it reads."""
-    changed = {}
+    changed: dict[str, Any] = {}
     if hasattr(experiment.data, "located"):
         changed["data"] = experiment.data.located()
     before = getattr(experiment, "pretraining", None)
     if isinstance(before, Pretraining) and not getattr(experiment.data, "hub", ""):
-        changed["pretraining"] = dataclasses.replace(
-            before, unlabelled=tuple(map(locate, before.unlabelled))
-        )
+        unlabelled = tuple(map(locate, before.unlabelled))
+        changed["pretraining"] = dataclasses.replace(before, unlabelled=unlabelled)
     if isinstance(before, Pretrained):
         place = locate(before.folder, in_data=False)
         changed["pretraining"] = dataclasses.replace(before, folder=place)
@@ -159,89 +184,11 @@ def fit_to_corpus(experiment: Experiment) -> Experiment:
     if not isinstance(experiment.data, Corpus) or experiment.pretraining:
         return experiment
     data, model = experiment.data.located(), experiment.model
-    if not (Path(data.folder) / MANIFEST).is_file():
+    if not model.vocabulary_size or not Path(data.folder, MANIFEST).is_file():
         return experiment
     tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
-    if not rows or 0 <= rows - tokens < MULTIPLE:
+    if 0 <= rows - tokens < MULTIPLE:
         return experiment
     told = f"the corpus has {tokens:,} tokens: the model has so many rows, not {rows:,}"
     print(printable(f"{told} (--vocabulary-size says otherwise)"), flush=True)
     return dataclasses.replace(experiment, model=dataclasses.replace(model, vocabulary_size=tokens))
-
-
-def with_steps(run: Run, steps: int) -> Run:
-    """The run with so many steps in all, as if it had always been so. All processes call it.
-
-    Its folder is not touched yet.
-
-    Raises:
-        UserError: they can't be: the steps before would have been others, or more are done.
-    """
-    processes.of_first(lambda: _check_steps(run, steps))
-    training = dataclasses.replace(run.experiment.training, steps=steps)
-    return dataclasses.replace(
-        run, experiment=dataclasses.replace(run.experiment, training=training)
-    )
-
-
-def save_steps(run: Run) -> None:
-    """Write the experiment of `with_steps` to config.json, whenever a kill comes: or nothing.
-
-    Raises:
-        UserError: the run is being trained by another process, or can't be read or written.
-    """
-    path = run.folder / "config.json"
-    # While this one has the metrics, no other trains.
-    alone = MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext()
-    with alone, disk_errors(run.folder):
-        replace_json(path, read_config(path) | {"experiment": kept(run.experiment)})
-
-
-def _check_steps(run: Run, steps: int) -> None:
-    training = run.experiment.training
-    if steps == training.steps:
-        return
-    if training.schedule == "cosine":
-        raise UserError(
-            f"--steps can't be {steps:,} where a run has {training.steps:,} with a cosine: that "
-            "would have had another learning rate at every step before; only a constant or an "
-            "inverse_sqrt schedule can go on"
-        )
-    try:
-        dataclasses.replace(training, steps=steps)
-    except ValueError as error:
-        raise UserError(f"--{error}") from error
-    done = max(Checkpoints(run.checkpoints).steps(), default=0)
-    if steps < done:
-        raise UserError(f"--steps must be at least {done:,}: {run.folder} has done as many")
-
-
-def take_member(recipe: Recipe, member: int) -> Recipe:
-    """A new run, beside the folder of the one, at its last checkpoint.
-
-    Raises:
-        UserError: there is no such member.
-    """
-    run, training = recipe.run, recipe.experiment.training
-    if processes.count() > 1:
-        raise UserError("a member is taken by one process: name it without the others first")
-    check_member(member, training.seeds)
-    training = dataclasses.replace(training, seed=training.members[member], seeds=1)
-    experiment = dataclasses.replace(recipe.experiment, training=training)
-    step, trees = Checkpoints(run.checkpoints).load(to_named(recipe.trainer.member_shapes))
-    lines = [split_member(n, member) for n in iterate_metrics(run.metrics) if n["step"] <= step]
-    validated = [n for n in lines if n["split"] == "validation" and n["step"] == step]
-    if not (scores := selection_scores(experiment.training, validated)):
-        raise UserError(f"{run.metrics} has no validation at step {step}")
-    alone = jax.tree.map(lambda a: np.asarray(a)[member : member + 1], trees)
-
-    def fill(new: Run) -> None:
-        with MetricsFile(new.metrics) as metrics:
-            metrics.write(lines)
-        with Checkpoints(new.checkpoints, writing=True) as checkpoints:
-            checkpoints.save(step, alone, scores[-1])
-
-    folder = run.folder.with_name(f"{run.folder.name}-{member}")
-    folder = new_folder(experiment.name, folder)
-    new = create_run(folder, experiment, run.data, recipe.tokenizer, fill, exactly=False)
-    return type(recipe)(new, recipe.tokenizer, recipe.data)

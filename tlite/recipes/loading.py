@@ -1,10 +1,10 @@
-"""Trained models from folders: tlite's runs and Hugging Face's, without data and a trainer.
+"""Trained models from folders, tlite's runs and Hugging Face's, without data and a trainer: opened,
+written for transformers, and those of others scored on a text."""
 
-Whoever wants the parameters of a run, wherever they are to lie, has them from `read_parameters`;
-only what goes on training reads an optimizer (`training.loop.restore`).
-"""
-
+import math
+import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -14,16 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from tlite.config import name_files
-from tlite.errors import UserError
-from tlite.experiment import Experiment
+from tlite.data import every_window
+from tlite.data.reading import decoded, pieces
+from tlite.errors import UserError, disk_errors
+from tlite.experiment import Experiment, GeneratorExperiment, Pretrained
 from tlite.models import Ensemble, make_model
-from tlite.models.parameters import by_name, model_maker
+from tlite.models.parameters import model_maker
 from tlite.models.probe import probe
-from tlite.pretrained import is_pretrained, load_pretrained
+from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
+from tlite.recipes.kinds import RECIPES
+from tlite.recipes.recipe import check_member, model_shapes, read_parameters
 from tlite.terminal import printable
-from tlite.training.checkpoints import Checkpoints
+from tlite.training import generator_task
 from tlite.training.runs import Run, find_run, open_run
+from tlite.training.step import in_batches
 
+LONGEST = 1024  # tokens of a window that a text is scored in
+MOST_LOGITS = 2**26  # numbers, in memory at a time
 UNHEEDED = {
     "no_repeat_ngram_size": 0,
     "encoder_no_repeat_ngram_size": 0,
@@ -58,15 +65,33 @@ def load(
     if is_pretrained(folder := find_run(folder)):
         return load_pretrained(folder)[:2]
     name_files(map(Path, [code] if isinstance(code, str | Path) else code))
-    run = open_run(folder, Experiment)
-    return load_model(run, str(checkpoint), member), load_tokenizer(run)
+    return load_run(open_run(folder, Experiment), str(checkpoint), member)
+
+
+def load_run(
+    run: Run, checkpoint: str = "best", member: int | Literal["all"] = 0
+) -> tuple[Any, Any]:
+    """One of a run's models, or all where there are several; and the tokenizer.
+
+    Raises:
+        UserError: there is no such checkpoint or member, or a part of the user's is not what a
+            model needs.
+    """
+    probe(run.experiment.model, make_model)
+    number = run.experiment.training.seeds
+    member = 0 if number == 1 and member == "all" else member
+    if member != "all":
+        check_member(member, number)
+    chosen = slice(None) if member == "all" else member
+    parameters, _ = read_parameters(run, checkpoint)
+    arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
+    model = model_maker(model_shapes(run))(arrays)
+    tokenizer = RECIPES[type(run.experiment)].load_tokenizer(run)
+    return Ensemble(model) if member == "all" else model, tokenizer
 
 
 def open_model(
-    folder: str | Path,
-    kind: Any,
-    checkpoint: str = "best",
-    member: int | Literal["all"] = 0,
+    folder: str | Path, kind: Any, checkpoint: str = "best", member: int | Literal["all"] = 0
 ) -> tuple[Any, Any, Any]:
     """The model and the tokenizer as `load` gives them, and the run, or what a folder says.
 
@@ -79,11 +104,9 @@ def open_model(
     """
     if not is_pretrained(folder):
         run = open_run(Path(folder), kind)
-        return load_model(run, checkpoint, member), load_tokenizer(run), run
+        return *load_run(run, checkpoint, member), run
     if checkpoint != "best" or member:
         raise UserError("--checkpoint and --member are for runs: this folder has one model")
-    from tlite.recipes.kinds import RECIPES
-
     model, tokenizer, told = load_pretrained(folder)
     if kind in RECIPES and not isinstance(model, RECIPES[kind].model_type):
         raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
@@ -100,96 +123,75 @@ def warn_of_unheeded(told) -> None:
         print(printable(warning), file=sys.stderr)
 
 
-def load_model(run: Run, checkpoint: str = "best", member: int | Literal["all"] = 0):
-    """One of a run's models; or all of them, where there are several.
+def evaluate_text(folder: str | Path, path: Path | None) -> None:
+    """Print how well a generator of a Hugging Face folder predicts each token of a text."""
+    if path is None:
+        raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
+    model, tokenizer, _ = open_model(folder, GeneratorExperiment)
+    text = "".join(decoded(pieces(path), path))
+    tokens, bos, config = tokenizer.encode(text, marks=False), tokenizer.bos_id, model.config
+    begun = bos is not None and tokenizer.encode(text)[:1].tolist() == [bos]
+    if len(tokens) < 2:
+        raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
+    length = min(config.context, LONGEST, len(tokens) - 1)
+    inputs, *others = every_window(np.r_[bos, tokens] if begun else tokens, length)
+    if begun:  # each of the windows is
+        inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
+    size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
+    score, totals = jax.jit(generator_task(config).evaluate), np.zeros(3)
+    for batch in zip(*in_batches((inputs, *others), size), strict=True):
+        sums = score(model, batch)
+        names = "loss", "accuracy", "count"
+        totals += [np.asarray(sums[name], np.float64).sum() for name in names]
+    (loss, right), nats, count = totals[:2] / totals[2], totals[0], totals[2]
+    # Without a mark before it the first token is not predicted, and its bytes do not count.
+    size = len(text.encode()) - (0 if begun else len(tokenizer.decode(tokens[:1]).encode()))
+    print(
+        f"{path}: loss {loss:.4f} nats per token, perplexity {math.exp(min(loss, 700)):.3f}, "
+        f"{nats / math.log(2) / max(size, 1):.4f} bits per byte, "
+        f"accuracy {100 * right:.1f} %, {count:,.0f} tokens in windows of {length:,}"
+    )
+
+
+def export(
+    folder: str | Path,
+    to: Path,
+    *,
+    checkpoint: str = "best",
+    member: int = 0,
+    family: str | None = None,
+) -> str:
+    """Write a run's model to a new folder that `transformers` opens; returns its family.
 
     Raises:
-        UserError: there is no such checkpoint or member, or a part of the user's is not what a
-            model needs.
+        UserError: the folder exists, or there is no counterpart; the reason is told.
     """
-    probe(run.experiment.model, make_model)
-    number = run.experiment.training.seeds
-    member = 0 if number == 1 and member == "all" else member
-    if member != "all":
-        check_member(member, number)
-    chosen = slice(None) if member == "all" else member
-    parameters, _ = read_parameters(run, checkpoint)
-    arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
-    model = model_maker(_shapes(run))(arrays)
-    return Ensemble(model) if member == "all" else model
+    if os.path.lexists(to):
+        raise UserError(f"{to} exists already: name another folder")
+    settings: dict[str, Any] = {"family": family}
+    if is_pretrained(folder):
+        model, tokenizer, settings["original"] = load_pretrained(folder)
+    else:
+        model, tokenizer, run = open_model(folder, Experiment, checkpoint, member)
+        settings["labels"] = getattr(run.experiment.data, "classes", None)
+        if getattr(run.experiment, "sentences", 0):
+            raise UserError("a text's class is joined from sentences': transformers has no such")
+        source = getattr(run.experiment, "pretraining", None)
+        if isinstance(source, Pretrained) and not family:
+            settings["original"] = _origin(source, model)
+    with disk_errors(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as place:
+            beside = Path(place) / to.name
+            family = save_pretrained(beside, model, tokenizer, **settings)
+            beside.rename(to)
+    return family
 
 
-def load_tokenizer(run: Run):
-    """The tokenizer that was saved with a run."""
-    from tlite.recipes.kinds import RECIPES
-
-    return RECIPES[type(run.experiment)].load_tokenizer(run)
-
-
-def read_parameters(
-    run: Run, checkpoint: str = "best", wanted: dict[str, jax.ShapeDtypeStruct] | None = None
-) -> tuple[dict[str, jax.Array], int]:
-    """The parameters (M, ...) of a run's members by name, without their optimizer; and the step.
-
-    Args:
-        checkpoint: "best", "last" or a step; or "average", the mean in float64 over the last ones.
-        wanted: their shapes, types and where they are to lie; on the host unless given.
-
-    Raises:
-        UserError: the run has no such checkpoint, or one of several is damaged.
-    """
-    wanted = wanted or _on_host(run)
-    totals: dict[str, np.ndarray] = {}
-    with Checkpoints(run.checkpoints, run.experiment.training) as checkpoints:
-        steps = checkpoint_steps(run, checkpoints, checkpoint)
-        for step in steps:
-            found, trees = checkpoints.load({"parameters": wanted}, step)
-            if len(steps) == 1:
-                return trees["parameters"], found
-            if found != step:
-                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
-            for name, array in trees["parameters"].items():
-                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
-    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
-    return {name: jax.device_put(a, wanted[name].sharding) for name, a in mean.items()}, steps[-1]
-
-
-def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
-    """The step that "best", "last" or a number names; for "average" the last that are kept.
-
-    Raises:
-        UserError: the run has no such checkpoint.
-    """
-    steps = {str(step): step for step in checkpoints.steps()}
-    if not steps:
-        raise UserError(f"{run.folder} has no checkpoint yet")
-    if checkpoint == "average":
-        return checkpoints.regular_steps()[-run.experiment.training.keep :]
-    known = steps | {"best": checkpoints.best_step(), "last": max(steps.values())}
-    if checkpoint not in known:
-        raise UserError(
-            f"there is no checkpoint {checkpoint}: choose best, last, average or one of "
-            f"{', '.join(steps)}"
-        )
-    return [known[checkpoint]]
-
-
-def check_member(member: int, number: int) -> None:
-    """Raises a `UserError` where a run of `number` models has no such member."""
-    if not 0 <= member < number:
-        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
-
-
-def _shapes(run: Run):
-    """One of a run's models, as shapes."""
-    return jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))
-
-
-def _on_host(run: Run) -> dict[str, jax.ShapeDtypeStruct]:
-    """All members' parameters by name, in the memory of this process."""
-    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
-    number = run.experiment.training.seeds
-    return {
-        name: jax.ShapeDtypeStruct((number, *leaf.shape), leaf.dtype, sharding=host)
-        for name, leaf in by_name(_shapes(run)).items()
-    }
+def _origin(source: Pretrained, model):
+    """What the folder says that a run has started from."""
+    try:
+        classes = getattr(model.config, "num_classes", None)
+        return load_pretrained(source.folder, num_classes=classes)[2]
+    except UserError as error:
+        raise UserError(f"{error}; without what the run started from name a --family") from error

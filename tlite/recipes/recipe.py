@@ -1,10 +1,9 @@
-"""What the runs of all models have in common: started, opened, trained, restored, evaluated."""
+"""What the runs of all models have in common: prepared, trained, validated, evaluated."""
 
 import contextlib
 import dataclasses
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -17,18 +16,20 @@ from tlite.errors import Interrupted, UserError, check_packages, command, disk_e
 from tlite.experiment import Pretrained, Pretraining
 from tlite.models import count_parameters, make_model
 from tlite.models.config import named_parts
+from tlite.models.parameters import by_name
 from tlite.models.probe import probe
 from tlite.parallel import processes
-from tlite.recipes.evaluation import few_scored, overfitted
-from tlite.recipes.loading import read_parameters
+from tlite.pretrained.configs import flat, with_fields
 from tlite.terminal import printable
-from tlite.training import Trainer, TrainState
+from tlite.training import TrainState
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.examples import save_examples
 from tlite.training.loop import fit
 from tlite.training.metrics import read_metrics
 from tlite.training.runs import Run
 
 EVALUATION_BATCH = 64
+FEW, FEW_TOKENS = {"texts": 100, "pairs": 100}, 2000  # so few scored say little
 
 
 class Parts(NamedTuple):
@@ -46,8 +47,22 @@ class Prepared(NamedTuple):
     data: Any
 
 
-class Recipe(ABC):
-    """A run with its data, its tokenizer and the trainer that can restore its checkpoints."""
+class Recipe:
+    """A run with its data, its tokenizer and the trainer that can restore its checkpoints.
+
+    A kind of runs has besides what is here
+    - `fit_to_data(experiment, data)`: the experiment with the sizes that its data decides, and the
+      tokenizer; `load_tokenizer(run)`: the one that was saved with a run;
+    - `fingerprint(data)`: sizes and SHA-256, to know the data again;
+    - `make_trainer()`: the compiled core for this model and its training data;
+    - `tokens_per_example`: positions of one example, padding among them;
+    - `report(batches, parameters, step)`: prints and draws at the end of training, of the best
+      checkpoint;
+    - `evaluate(split, checkpoint, member)`: prints how the models do on a part of the data, one by
+      one; with `member` "all" also how the mean of their probabilities does;
+    and, unless it overrides `load_data` and `validation`, `read(experiment, part)`, the examples of
+    a part, and `batches(examples)`, batches that hold each of them once.
+    """
 
     kind: ClassVar[str]
     """The word for it: generator."""
@@ -63,57 +78,20 @@ class Recipe(ABC):
         self.run, self.tokenizer, self.data = run, tokenizer, data
         self.trainer = self.make_trainer()
 
-    # What a kind of run is made of
+    @property
+    def experiment(self):
+        return self.run.experiment
+
+    # What a kind of runs may do otherwise
 
     @classmethod
     def load_data(cls, experiment) -> Any:
         """The data of an experiment."""
         return Parts(*(cls.read(experiment, part) for part in ("training", "validation")))
 
-    @classmethod
-    def read(cls, experiment, part: Part) -> Iterable:
-        """The examples of a part."""
-        raise NotImplementedError
-
-    @classmethod
-    @abstractmethod
-    def fit_to_data(cls, experiment, data) -> tuple[Any, Any]:
-        """The experiment with the sizes that its data decides, and the tokenizer."""
-
-    @classmethod
-    @abstractmethod
-    def load_tokenizer(cls, run: Run) -> Any:
-        """The tokenizer that was saved with a run."""
-
-    @classmethod
-    @abstractmethod
-    def fingerprint(cls, data) -> dict[str, Any]:
-        """Sizes and SHA-256, to know the data again."""
-
-    @abstractmethod
-    def make_trainer(self) -> Trainer:
-        """The compiled core for this model and its training data."""
-
     def validation(self) -> Any:
         """Batches that hold all of the validation part once."""
         return self.batches(self.data.validation)
-
-    def batches(self, examples: Iterable) -> Any:
-        """Batches that hold each of the examples once."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def report(self, batches, parameters: dict, step: int) -> None:
-        """What is printed and drawn at the end of training, of the best checkpoint."""
-
-    @abstractmethod
-    def evaluate(
-        self, split: Part = "validation", checkpoint: str = "best", member: int | str = 0
-    ) -> None:
-        """Print how the models do on a part of the data, of members one by one.
-
-        With `member` "all" also how the mean of their probabilities does.
-        """
 
     def start_members(self) -> TrainState:
         """The members before their first step."""
@@ -123,10 +101,9 @@ class Recipe(ABC):
         """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
         return {}
 
-    @property
-    @abstractmethod
-    def tokens_per_example(self) -> int:
-        """Positions of one example, padding among them."""
+    def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+        """What a validation finds of each example, by member (M, E)."""
+        return self.trainer.evaluate(parameters, batches, each=True)
 
     @property
     def scored(self) -> tuple[int, str]:
@@ -158,10 +135,6 @@ class Recipe(ABC):
             known = " or ".join(cls.measured)
             raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
 
-    @property
-    def experiment(self):
-        return self.run.experiment
-
     def train(self, profile: int = 0, *, report: bool = True) -> None:
         """Train to the end, then report if asked; so many of the steps are profiled."""
         run, trainer = self.run, self.trainer
@@ -177,11 +150,8 @@ class Recipe(ABC):
             if processes.is_first():  # for `compare`
                 save_examples(run.folder, step, sums)
         except Interrupted as stop:
-            going_on = command("train", "--resume", resumable(run.metrics))
-            stop.args = (f"{stop}; go on: {going_on}",)
+            stop.args = (f"{stop}; go on: {command('train', '--resume', resumable(run.metrics))}",)
             raise
-        if told := overfitted(read_metrics(run.metrics, most=1000)):
-            print(told)
         if report:
             print(f"best checkpoint: step {step:,}")
             self.report(batches, parameters, step)
@@ -205,12 +175,10 @@ class Recipe(ABC):
         settings = getattr(self.experiment, "pretraining", None)
         if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
             print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
-        if told := few_scored(*self.scored):
-            print(told)
-
-    def sums_by_example(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
-        """What a validation finds of each example, by member (M, E)."""
-        return self.trainer.evaluate(parameters, batches, each=True)
+        number, what = self.scored
+        if number < FEW.get(what, FEW_TOKENS):
+            told = f"warning: the validation part has {number:,} {what}"
+            print(f"{told}: differences of a few percent mean nothing")
 
     def parameters(self, checkpoint: str = "best") -> tuple[dict[str, jax.Array], int]:
         """The members' parameters at a checkpoint, on the trainer's devices, and its step.
@@ -233,6 +201,7 @@ class Recipe(ABC):
         return f"the ensemble of all {number} members" if member == "all" and number > 1 else ""
 
     def advise_test(self) -> None:
+        """Say where the run is saved, and how its test part is read, if there is one."""
         if not getattr(self.experiment.data, "test", True):
             print(f"saved in {self.run.folder}")
             return
@@ -241,12 +210,11 @@ class Recipe(ABC):
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""
-        if not processes.is_first():
-            return
-        with disk_errors(self.run.samples):
-            self.run.samples.mkdir(exist_ok=True)
-            path = self.run.samples / f"step-{step}.txt"
-            path.write_text(text, encoding="utf-8")
+        if processes.is_first():
+            with disk_errors(self.run.samples):
+                self.run.samples.mkdir(exist_ok=True)
+                path = self.run.samples / f"step-{step}.txt"
+                path.write_text(text, encoding="utf-8")
 
     def curves(self, *names: str) -> dict[str, Callable]:
         """Pictures of what training and validations have found, by step."""
@@ -255,18 +223,17 @@ class Recipe(ABC):
         lines = read_metrics(self.run.metrics, most=1000)
         return {name: partial(pictures.plot_curves, lines, name) for name in names}
 
-    def save_plots(self, plots: dict) -> None:
+    def save_plots(self, plots: dict[str, Callable]) -> None:
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
         if not processes.is_first():
             return
         from tlite.pictures import own_figures  # matplotlib is slow to import
 
-        for name, plot in plots.items():
-            with own_figures():
-                figure = plot().figure
-                with disk_errors(self.run.plots):
-                    self.run.plots.mkdir(exist_ok=True)
-                    figure.savefig(self.run.plots / f"{name}.png", dpi=120)
+        with disk_errors(self.run.plots):
+            self.run.plots.mkdir(exist_ok=True)
+            for name, plot in plots.items():
+                with own_figures():
+                    plot().figure.savefig(self.run.plots / f"{name}.png", dpi=120)
 
 
 def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
@@ -275,17 +242,11 @@ def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
     Raises:
         UserError: it says otherwise.
     """
-    changed: dict[str, Any] = {}
+    given = flat(experiment.model)
     for path, size in sizes.items():
-        slot, _, name = path.rpartition(".")
-        owner = changed.get(slot, getattr(experiment.model, slot)) if slot else experiment.model
-        if (given := getattr(owner, name)) not in (0, size):
-            raise UserError(f"{path} is {given}, but the {whose} has {size}: leave it out")
-        if slot:
-            changed[slot] = dataclasses.replace(owner, **{name: size})
-        else:
-            changed[name] = size
-    return dataclasses.replace(experiment, model=dataclasses.replace(experiment.model, **changed))
+        if given[path] not in (0, size):
+            raise UserError(f"{path} is {given[path]}, but the {whose} has {size}: leave it out")
+    return dataclasses.replace(experiment, model=with_fields(experiment.model, sizes))
 
 
 def fingerprint_of(data: Parts, unit: str, text_of: Callable[[Any], str]) -> dict[str, Any]:
@@ -293,9 +254,8 @@ def fingerprint_of(data: Parts, unit: str, text_of: Callable[[Any], str]) -> dic
     found: dict[str, Any] = {}
     for part, examples in data._asdict().items():
         digest, number = hashlib.sha256(), 0
-        for example in examples:
+        for number, example in enumerate(examples, 1):  # noqa: B007
             digest.update(text_of(example).encode())
-            number += 1
         found |= {f"{part} {unit}": number, f"SHA-256 of the {part} part": digest.hexdigest()}
     return found
 
@@ -327,10 +287,72 @@ def describe_sources(experiment: Any, parts: Iterable[Part] = ("training", "vali
     if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
         return ""
     found = [place for part in parts for place in experiment.data.reads(part)]
-    pretraining = getattr(experiment, "pretraining", None)
-    if isinstance(pretraining, Pretraining) and "training" in parts:
-        unlabelled = pretraining.unlabelled if pretraining.pretraining_steps else ()
-        found += experiment.data.reads("training", unlabelled) if unlabelled else []
-    if isinstance(pretraining, Pretrained) and "training" in parts:
-        found.append(pretraining.folder)
+    source = getattr(experiment, "pretraining", None) if "training" in parts else None
+    if isinstance(source, Pretraining) and source.pretraining_steps and source.unlabelled:
+        found += experiment.data.reads("training", source.unlabelled)
+    if isinstance(source, Pretrained):
+        found.append(source.folder)
     return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""
+
+
+# A run's parameters. Only what goes on training reads an optimizer too (`training.loop.restore`).
+
+
+def read_parameters(
+    run: Run, checkpoint: str = "best", wanted: dict[str, jax.ShapeDtypeStruct] | None = None
+) -> tuple[dict[str, jax.Array], int]:
+    """The parameters (M, ...) of a run's members by name, without their optimizer; and the step.
+
+    Args:
+        checkpoint: "best", "last" or a step; or "average", the mean in float64 over the last ones.
+        wanted: their shapes, types and where they are to lie; on the host unless given.
+
+    Raises:
+        UserError: the run has no such checkpoint, or one of several is damaged.
+    """
+    if wanted is None:
+        host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+        number, shapes = run.experiment.training.seeds, by_name(model_shapes(run))
+        of_members = partial(jax.ShapeDtypeStruct, sharding=host)
+        wanted = {name: of_members((number, *a.shape), a.dtype) for name, a in shapes.items()}
+    totals: dict[str, np.ndarray] = {}
+    with Checkpoints(run.checkpoints, run.experiment.training) as checkpoints:
+        steps = checkpoint_steps(run, checkpoints, checkpoint)
+        for step in steps:
+            found, trees = checkpoints.load({"parameters": wanted}, step)
+            if len(steps) == 1:
+                return trees["parameters"], found
+            if found != step:
+                raise UserError(f"checkpoint {step} is damaged: there is no average without it")
+            for name, array in trees["parameters"].items():
+                totals[name] = totals.get(name, 0.0) + np.asarray(array, np.float64)
+    mean = {name: (total / len(steps)).astype(np.float32) for name, total in totals.items()}
+    return {name: jax.device_put(a, wanted[name].sharding) for name, a in mean.items()}, steps[-1]
+
+
+def checkpoint_steps(run: Run, checkpoints: Checkpoints, checkpoint: str) -> list[int]:
+    """The step that "best", "last" or a number names; for "average" the last that are kept.
+
+    Raises:
+        UserError: the run has no such checkpoint.
+    """
+    if not (steps := checkpoints.steps()):
+        raise UserError(f"{run.folder} has no checkpoint yet")
+    known = {"best": [checkpoints.best_step()], "last": steps[-1:]}
+    known["average"] = checkpoints.regular_steps()[-run.experiment.training.keep :]
+    known |= {str(step): [step] for step in steps}
+    if checkpoint not in known:
+        named = f"best, last, average or one of {', '.join(map(str, steps))}"
+        raise UserError(f"there is no checkpoint {checkpoint}: choose {named}")
+    return known[checkpoint]
+
+
+def check_member(member: int, number: int) -> None:
+    """Raises a `UserError` where a run of `number` models has no such member."""
+    if not 0 <= member < number:
+        raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
+
+
+def model_shapes(run: Run):
+    """One of a run's models, as shapes."""
+    return jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))

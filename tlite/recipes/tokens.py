@@ -6,7 +6,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -20,9 +19,7 @@ from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer,
 from tlite.text.tokenizer import read_saved
 from tlite.training.feed import StreamedFeed
 from tlite.training.runs import sha256
-from tlite.training.step import in_batches
 
-SAMPLED = 1  # stream of the random numbers that an estimate is drawn with
 SHOWN = 2**16  # tokens of a corpus that pictures are drawn of
 
 # Inputs, targets and weights.
@@ -85,35 +82,13 @@ def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
     Raises:
         UserError: there are none.
     """
-    ends = end_ids(tokenizer)
-    if not prompt and ends:
+    if not prompt and (ends := end_ids(tokenizer)):
         return np.array(ends, np.int32)
-    check_prompt(prompt)
+    if not prompt:
+        raise UserError("the prompt is empty: give at least one character to start from")
     if not len(tokens := tokenizer.encode(prompt)):
         raise UserError(f"the prompt {prompt!r} has no token")
     return tokens
-
-
-def check_prompt(prompt: str) -> None:
-    if not prompt:
-        raise UserError("the prompt is empty: give at least one character to start from")
-
-
-@lru_cache(maxsize=1)  # a run that starts asks for its sizes, and then for the tokens
-def encoded_parts(
-    tokenizer: Tokenizer, text: str, validation_fraction: float, whole: bool
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[str, str]]:
-    """Tokens and text of the training and the validation part.
-
-    Args:
-        whole: cut the tokens of the whole text, as runs with a pre-trained model do; else the
-            text, so that a part's bytes are known exactly.
-    """
-    if whole:
-        tokens = split_tokens(tokenizer.encode_long(text), validation_fraction)
-        return tokens, tuple(tokenizer.decode(part) for part in tokens)
-    texts = split_tokens(text, validation_fraction)
-    return tuple(tokenizer.encode_long(part) for part in texts), texts
 
 
 @dataclass(eq=False)
@@ -141,10 +116,10 @@ class TextPart:
         """The windows that a validation scores."""
         return every_window(self.tokens, self.context)
 
-    def drawn(self, number: int) -> np.ndarray:
-        """Random windows (N, T + 1), always the same."""
-        starts = jax.random.randint(jax.random.key(0), (number,), 0, len(self) - self.context)
-        return self.tokens[np.asarray(starts)[:, None] + np.arange(self.context + 1)]
+    def bytes_of(self, targets: np.ndarray) -> np.ndarray | None:
+        """Bytes of text that each target stands for, where tokens say it."""
+        sizes = self.tokenizer.byte_sizes()
+        return None if sizes is None or targets.max() >= len(sizes) else sizes[targets]
 
     def bytes_without_sizes(self) -> float | None:
         """Bytes of the text that the scored targets stand for, where tokens do not say it."""
@@ -155,22 +130,9 @@ class TextPart:
     def targets_per_byte(self) -> float | None:
         """Targets that a validation scores, for each byte of the text that they stand for."""
         _, targets, weights = self.scored()
-        sizes = self.tokenizer.byte_sizes()
-        if sizes is None or targets.max() >= len(sizes):
-            size = self.bytes_without_sizes()
-        else:
-            size = int(sizes[targets[weights > 0]].sum())
+        sizes = self.bytes_of(targets)
+        size = self.bytes_without_sizes() if sizes is None else int(sizes[weights > 0].sum())
         return float(weights.sum(dtype=np.float64)) / size if size else None
-
-    def batches(self, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """The scored windows, (N, B, T) each: whole windows of weight 0 fill up the last batch."""
-        return in_batches(self.scored(), size)
-
-    def sampled_batches(self, number: int, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """At least so many random windows, (N, B, T) each."""
-        windows = self.drawn(-(-number // size) * size).astype(np.int32)
-        inputs, targets = windows[:, :-1], windows[:, 1:]
-        return in_batches((inputs, targets, np.ones(inputs.shape, np.float32)), size)
 
 
 @dataclass(eq=False)
@@ -207,17 +169,33 @@ class CorpusPart(TextPart):
         windows = self.tokens.take(starts, self.context + 1).astype(np.int32)
         return windows[:, :-1], windows[:, 1:], np.ones((number, self.context), np.float32)
 
-    def drawn(self, number: int) -> np.ndarray:
-        starts = places(0, 0, number, len(self) - self.context, stream=SAMPLED)
-        return self.tokens.take(starts, self.context + 1)
-
     def bytes_without_sizes(self) -> float | None:
         if not self.files.bytes:
             return None
         return self.files.bytes / len(self) * float(self.scored()[2].sum(dtype=np.float64))
 
 
-def open_parts(
+@lru_cache(maxsize=1)  # a run that starts asks for their sizes first
+def text_parts(
+    text: str, tokenizer: Tokenizer, context: int, fraction: float, *, whole: bool
+) -> dict[str, TextPart]:
+    """The training and the validation part of a text, whose last `fraction` is for validation.
+
+    Args:
+        whole: cut the tokens of the whole text, as runs with a pre-trained model do; else the
+            text, so that a part's bytes are known exactly.
+    """
+    if whole:
+        tokens = split_tokens(tokenizer.encode_long(text), fraction)
+        texts = [tokenizer.decode(part) for part in tokens]
+    else:
+        texts = split_tokens(text, fraction)
+        tokens = [tokenizer.encode_long(part) for part in texts]
+    parts = [TextPart(tokenizer, context, *of_part) for of_part in zip(tokens, texts, strict=True)]
+    return dict(zip(("training", "validation"), parts, strict=True))
+
+
+def corpus_parts(
     corpus: Corpus, tokenizer: Tokenizer, context: int, vocabulary_size: int
 ) -> dict[str, TextPart]:
     """The training and the validation part of a corpus.
@@ -227,9 +205,9 @@ def open_parts(
     """
     found = {}
     for name in ("training", "validation"):
-        settings = {"files": corpus.manifest().parts.get(name), "most": corpus.validation_tokens}
-        tokens = corpus.open(name, vocabulary_size)
-        found[name] = CorpusPart(tokenizer, context, tokens, **settings)
+        tokens, most = corpus.open(name, vocabulary_size), corpus.validation_tokens
+        files = corpus.manifest().parts[name]
+        found[name] = CorpusPart(tokenizer, context, tokens, files=files, most=most)
     return found
 
 
@@ -252,14 +230,6 @@ def tokenizer_of(corpus: Corpus) -> Tokenizer:
     return tokenizer
 
 
-def check_same(tokenizer: PretrainedTokenizer, of_data: Tokenizer | None) -> None:
-    """Raises a `UserError` where a pre-trained model has another tokenizer than the corpus."""
-    if of_data is None or of_data.kind == "numbers":
-        return
-    if not tokenizer.has_pieces_of(of_data):
-        raise UserError("the corpus has other tokens than the pre-trained model: prepare it anew")
-
-
 def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     """The token that ends each document, if they are to be kept apart.
 
@@ -268,8 +238,7 @@ def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     """
     if not corpus.separate_documents:
         return None
-    end = corpus.manifest().end_id
-    end = tokenizer.eos_id if end is None else end
-    if end is None:
-        raise UserError(f"nothing says which token of {corpus.folder} ends a document")
-    return end
+    for end in (corpus.manifest().end_id, tokenizer.eos_id):
+        if end is not None:
+            return end
+    raise UserError(f"nothing says which token of {corpus.folder} ends a document")

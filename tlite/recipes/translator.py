@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tlite.data import Pair
@@ -22,7 +21,6 @@ from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.pairs import PAD_ID, START_ID, bleu, exact_match
 from tlite.training import Trainer
 from tlite.training.loop import validate
-from tlite.training.optimizer import learning_rates
 from tlite.training.runs import Run
 from tlite.training.translator import (
     make_buckets,
@@ -60,10 +58,8 @@ class TranslatorRecipe(Recipe):
             raise UserError(
                 "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"
             )
-        sizes = {
-            "vocabulary_size": len(tokenizer),
-            "source_vocabulary_size": len(tokenizer.source),
-        }
+        sizes = {"vocabulary_size": len(tokenizer)}
+        sizes["source_vocabulary_size"] = len(tokenizer.source)
         experiment = with_sizes(experiment, sizes, "tokenizer")
         with_search(experiment)
         for pairs in data:  # before anything is written
@@ -79,18 +75,13 @@ class TranslatorRecipe(Recipe):
         return fingerprint_of(data, "pairs", lambda pair: f"{pair.source}\n{pair.target}\n")
 
     def make_trainer(self) -> Trainer:
+        model, training = self.experiment.model, self.experiment.training
         encoded = encode_pairs(self.experiment, self.tokenizer, self.data.training)
         self.buckets = make_buckets(*encoded, self.experiment.buckets)
         sizes = [bucket.source.shape for bucket in self.buckets]
-        training, devices = self.experiment.training, jax.devices()
+        settings = {"num_devices": len(jax.devices()), "label_smoothing": training.label_smoothing}
         try:
-            task = translator_task(
-                self.experiment.model,
-                sizes,
-                training.batch_size,
-                num_devices=len(devices),
-                label_smoothing=training.label_smoothing,
-            )
+            task = translator_task(model, sizes, training.batch_size, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
         return Trainer(task, training, self.buckets)
@@ -135,26 +126,18 @@ class TranslatorRecipe(Recipe):
 
     def report(self, batches, parameters, step) -> None:
         """Loss and BLEU on the validation part, a few translations, and the curves."""
-        from tlite.pictures import plot_schedule  # matplotlib is slow to import
-
         pairs = self.data.validation
         found = self.print_scores("validation", pairs, batches, parameters)
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
-        rates = learning_rates(self.experiment.training)
-        curves = self.curves("loss", "bleu", "exact_match")
-        self.save_plots(curves | {"schedule": lambda: plot_schedule(rates)})
+        self.save_plots(self.curves("loss", "bleu", "exact_match"))
         self.advise_test()
 
     def evaluate(
-        self,
-        split: Part = "validation",
-        checkpoint: str = "best",
-        member: int | str = 0,
-        **search,
+        self, split: Part = "validation", checkpoint: str = "best", member: int | str = 0, **search
     ) -> None:
-        """Print the scores on a part, and draw an alignment.
+        """Print the scores on a part.
 
         Args:
             search: as `with_search` takes it.
@@ -165,10 +148,6 @@ class TranslatorRecipe(Recipe):
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
         self.print_scores(split, pairs, self.batches(pairs), parameters, ensemble)
-        model = self.trainer.models(parameters)[0]
-        plots = {f"{split}-alignment": lambda: self.plot_alignment(model, pairs[0].source)}
-        self.save_plots(plots)
-        print(f"drawn in {self.run.plots}: {', '.join(f'{name}.png' for name in plots)}")
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:
         """[START] and the tokens of the best translation, as far as the model can read them."""
@@ -176,23 +155,6 @@ class TranslatorRecipe(Recipe):
         target = translate(model, [source], **settings)[0][0][0]
         config = self.experiment.model
         return np.r_[START_ID, target[target != config.symbols.pad]][: config.context]
-
-    def plot_alignment(self, model, text: str):
-        """Where each piece of the translation of a text looks at it, by block."""
-        from tlite import inspection, pictures  # matplotlib is slow to import
-
-        (source,) = encode_sources(self.experiment, self.tokenizer, [text])
-        target = self.best_target(model, source)
-        pattern = "decoder.blocks.*.cross_attention.weights"
-        _, captured = inspection.run(
-            model, jnp.asarray(source), jnp.asarray(target), capture=pattern
-        )
-        weights = np.stack([np.asarray(w).mean(0) for w in captured.values()])
-        pieces = [self.tokenizer.source.piece_of(t) for t in source]
-        written = [self.tokenizer.target.piece_of(t) for t in target[1:]]
-        return pictures.plot_attention(
-            weights[:, : len(written)], written, pieces, each="decoder block"
-        )
 
     def print_scores(
         self, part: str, pairs: list[Pair], batches, parameters: dict, ensemble: str = ""
@@ -207,6 +169,7 @@ class TranslatorRecipe(Recipe):
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
+        cases = cases if has_bleu(references) else ()
         groups = {"": self.trainer.models(parameters)}
         if ensemble:
             (loss,) = ensemble_means(self.trainer, parameters, batches)["loss"]
@@ -217,15 +180,14 @@ class TranslatorRecipe(Recipe):
         for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
             found = [self.translations(m, texts, beam=beam, length_penalty=penalty) for m in models]
             name = who + (f"beam {beam}, length penalty {penalty:g}" if beam > 1 else "greedy")
-            for lowercase in cases if has_bleu(references) else ():
-                scores, signatures = zip(
-                    *(bleu(f, references, lowercase=lowercase) for f in found), strict=True
-                )
-                print(f"{name}: BLEU {spread(np.array(scores), '.2f')}  {signatures[0]}")
-            matches = 100 * np.array([exact_match(f, references) for f in found])
+            for lowercase in cases:
+                scored = [bleu(written, references, lowercase=lowercase) for written in found]
+                scores = spread(np.array([score for score, _ in scored]), ".2f")
+                print(f"{name}: BLEU {scores}  {scored[0][1]}")
+            matches = 100 * np.array([exact_match(written, references) for written in found])
             print(f"{name}: exact match {spread(matches, '.1f')} %")
-        for text, translation, reference in list(zip(texts, found[0], references, strict=True))[:3]:
-            show(f"\n  {text}\n  {translation}\n  ({reference})")
+        for text, written, right in itertools.islice(zip(texts, found[0], references), 3):  # noqa: B905
+            show(f"\n  {text}\n  {written}\n  ({right})")
         return found[0]
 
 
