@@ -47,15 +47,16 @@ def test_a_neighbour_does_not_hide_a_module_of_python(tmp_path, monkeypatch):
 
 
 def test_the_files_of_the_current_folder_go_first_and_import_each_other(tmp_path):
-    shipped = find_experiments()
-    write(tmp_path / "experiments/demo.py", EXPERIMENT.format(name="'my demo'"))
-    import_first = "from experiments.demo import experiment as demo"
-    write(tmp_path / "experiments/mine.py", import_first + EXPERIMENT.format(name="demo.name"))
-    write(tmp_path / "experiments/__init__.py", "")
-    assert list(find_experiments()) == sorted({*shipped, "demo", "mine"})
+    shipped, here = find_experiments(), tmp_path / "experiments"
+    write(here / "demo.py", EXPERIMENT.format(name="'my demo'"))
+    write(here / "first.py", EXPERIMENT.format(name="'first'"))
+    import_first = "from experiments.first import experiment as first"
+    write(here / "second.py", import_first + EXPERIMENT.format(name="first.name"))
+    write(here / "__init__.py", "")
+    assert list(find_experiments()) == sorted({*shipped, "demo", "first", "second"})
     assert find_experiment("text") == shipped["text"]
-    names = [load_experiment(name).name for name in ("demo", "mine", "text")]
-    assert names == ["my demo", "my demo", "text"]
+    names = [load_experiment(name).name for name in ("demo", "second", "text")]
+    assert names == ["my demo", "first", "text"]
 
 
 MISTAKES = {

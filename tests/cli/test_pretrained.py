@@ -265,7 +265,7 @@ def test_mistakes_are_told_in_one_sentence(fails, exported, bert, trained, tmp_p
     empty.write_text("")
     for line, says in [
         (f"evaluate {exported}", "name a text, --path FILE"),
-        (f"evaluate {{run}} --path {empty}", "no option --path for a generator's run"),
+        (f"evaluate {{run}} --path {empty}", "no option --path for "),
         (f"evaluate {exported} --path {empty}", "is too short: it has 0 tokens"),
         (f"generate {bert} --prompt a", "another kind of model"),
         (f"classify {exported} a", "another kind of model"),
