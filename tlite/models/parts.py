@@ -258,14 +258,18 @@ class Attention(Layer):
             raise ValueError(f"{config.num_heads} heads can't share {self.key_heads} heads of keys")
         if isinstance(config.positions, Rotary) and width % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
-        biased = isinstance(config.positions, Relative | ALiBi)
-        asked = {"bias": biased, "scale": self.scale, "softcap": self.softcap}
         taken = inspect.signature(ATTENTIONS.get(self.function, self.function)).parameters
-        if missing := [name for name, value in asked.items() if value and name not in taken]:
+        if missing := [name for name in self.asked(config) if name not in taken]:
             if callable(self.function):
                 raise ValueError(f"{self.function.__name__} takes no {missing[0]} of scores")
             said = f'{self.function} attention takes no {missing[0]}: take "exact" or "auto"'
             raise ValueError(said)
+
+    def asked(self, config) -> list[str]:
+        """What the function must take beside queries, keys, values and a mask."""
+        biased = isinstance(config.positions, Relative | ALiBi)
+        asked = {"bias": biased, "scale": self.scale, "softcap": self.softcap}
+        return [name for name, value in asked.items() if value]
 
     def width_of_heads(self, config) -> int:
         return self.head_width or config.width // config.num_heads
