@@ -51,8 +51,8 @@ def fit(
 
     The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
     adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
-    call of the program `profile` steps are profiled, or those to the next validation, into the
-    folder's `profile`.
+    call of the program `profile` steps are profiled, or as many as are between two validations,
+    into the folder's `profile`.
 
     Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
     validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
@@ -144,14 +144,15 @@ class Loop:
         """
         config, trainer, first = self.trainer.config, self.trainer, self.step
         left = min(config.evaluate_every - first % config.evaluate_every, config.steps - first)
-        profile = self.profile if self.warm else 0
+        profile = min(self.profile, config.evaluate_every, config.steps - first)
+        profile = profile if self.warm and profile <= left else 0  # in a later call
         num_steps = min(profile or self.steps_per_call, left, trainer.feed.most_steps)
         trainer.compile(self.members)  # before the clock starts
         with profiled(self.metrics.path.parent, num_steps if profile else 0):
             began = time.perf_counter()
             self.members, losses = trainer.train(self.members, first, num_steps)
             seconds = (time.perf_counter() - began) / num_steps
-        self.step, self.warm, self.profile = first + num_steps, True, self.profile - profile
+        self.step, self.warm, self.profile = first + num_steps, True, 0 if profile else self.profile
         examples = config.accumulate * config.batch_size * config.seeds
         rate = examples * self.tokens_per_example / seconds
         lines = [

@@ -175,10 +175,11 @@ def _of_run(folder: Path, content: dict) -> tuple[str, str, int, int, str]:
     training = from_dict(TrainingConfig, experiment["training"])
     names = os.listdir(checkpoints) if checkpoints.is_dir() else []
     saved = sorted(int(name) for name in names if name.isascii() and name.isdigit())
-    files = (checkpoints / f"{step}/checkpoint.json" for step in training.regular(saved))
-    # The best of all is among those that are kept.
-    best = min((float(_read(file)["score"]) for file in files if file.is_file()), default=None)
-    select = training.select
+    scores, select = [], training.select
+    for step in training.regular(saved):
+        with contextlib.suppress(*UNREADABLE):  # it is damaged
+            scores.append(float(_read(checkpoints / f"{step}/checkpoint.json")["score"]))
+    best = min(scores, default=None)  # of all: it is among those that are kept
     told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
     return str(experiment["name"]), kind, saved[-1] if saved else 0, training.steps, told
