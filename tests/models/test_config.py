@@ -106,7 +106,7 @@ REFUSED = [  # of a generator's parts
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), REFUSED, ids=str)
+@pytest.mark.parametrize(("fields", "message"), REFUSED)
 def test_parts_that_do_not_go_together_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         replaced(GeneratorConfig(), fields)

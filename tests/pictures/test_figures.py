@@ -41,7 +41,6 @@ PLOTS = {
 }
 PANELS = {
     "attention": lambda: P.plot_attention(SHARES[None], WORDS),
-    "learning curves": lambda: P.plot_learning_curves(dict.fromkeys(WORDS[:2], LINES)),
     "saliency": lambda: P.plot_saliency(WORDS, {WORDS[0]: SHARES[0], "b": SHARES[1]}),
     "scores by step": lambda: P.plot_scores_by_step([1, 2], SHARES.reshape(2, 3, 6), "score"),
 }

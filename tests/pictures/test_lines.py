@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tlite.pictures import (
     plot_curves,
     plot_frequencies,
-    plot_learning_curves,
     plot_lengths,
     plot_lines,
     plot_loss_by_position,
@@ -71,15 +70,6 @@ def test_a_loss_that_was_not_finite_is_left_out():
     lines = metrics(1)
     lines[1]["loss"] = None
     assert plot_curves(lines).lines[1].get_xdata().tolist() == [2, 3]
-
-
-def test_learning_curves_stand_beside_each_other_under_their_titles():
-    axes = plot_learning_curves({"without": metrics(1), "with dropout": metrics(1, 5)})
-    assert [panel.get_title() for panel in axes.figure.axes] == ["without", "with dropout"]
-    for panel, number in zip(axes.figure.axes, (3, 5), strict=True):
-        assert "accuracy" in panel.get_ylabel()
-        for line in panel.lines:
-            np.testing.assert_allclose(line.get_ydata(), 1 / np.arange(1, number + 1))
 
 
 def test_learning_rates_are_those_of_the_updates_from_the_first_on():

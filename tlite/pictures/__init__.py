@@ -14,7 +14,6 @@ from tlite.pictures.figures import (
 from tlite.pictures.lines import (
     plot_curves,
     plot_frequencies,
-    plot_learning_curves,
     plot_lengths,
     plot_lines,
     plot_loss_by_position,

@@ -66,18 +66,6 @@ def _curve(axes: Axes, x: np.ndarray, mean: np.ndarray, spread=None, **style) ->
         axes.fill_between(x, mean - spread, mean + spread, color=curve.get_color(), alpha=0.2)
 
 
-def plot_learning_curves(runs: Mapping[str, Sequence[Mapping]]) -> Axes:
-    """The accuracies of several runs beside each other: with and without dropout, say.
-
-    Args:
-        runs: lines of metrics.jsonl by the title that each run's curves get.
-    """
-    panels = new_panels(len(runs), len(runs), 5 * len(runs), 4)
-    for (title, lines), panel in zip(runs.items(), panels, strict=True):
-        plot_curves(lines, "accuracy", panel).set_title(plain(title))
-    return panels[0]
-
-
 def plot_schedule(rates: Mapping[str, Float[np.ndarray, "N"]]) -> Axes:
     """The learning rate of every update, by what a curve is called."""
     steps = 1 + np.arange(max(map(len, rates.values())))

@@ -147,15 +147,6 @@ def _first(found: list[Found], kind: str) -> Path | None:
     return next(fits, None)
 
 
-def kind_of(folder: Path) -> str:
-    """That of the run, study or model in a folder, or on the hub."""
-    if os.path.exists(folder):
-        return describe(folder).kind
-    from tlite.pretrained import is_pretrained
-
-    return "pretrained" if is_pretrained(folder) else "damaged"
-
-
 def describe(folder: Path) -> Found:
     """What a folder's files say."""
     study = (folder / STUDY).is_file()
@@ -244,14 +235,12 @@ def create_run(
     experiment,
     data: dict,
     tokenizer,
-    fill: Callable[[Run], None] = lambda run: None,
     *,
     exactly: bool = True,
 ) -> Run:
     """Write a run beside `folder`, and let it appear there whole.
 
     Args:
-        fill: writes what else the run has, while it still lies beside.
         exactly: not under the next number, if a run has appeared there meanwhile.
 
     Raises:
@@ -268,7 +257,6 @@ def create_run(
         began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
         whole = json.dumps(whole | {"made_with": made_with(), "began": began}, indent=2)
         (temporary / "config.json").write_text(whole, encoding="utf-8")
-        fill(Run(temporary, experiment, data))
 
     return Run(create_folder(folder, write, exactly=exactly), experiment, data)
 
