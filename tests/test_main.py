@@ -59,7 +59,7 @@ def test_a_command_begins_soon():
     assert not HEAVY & imported(code)
 
 
-@pytest.mark.parametrize("delay", [0.3, 0.8])
+@pytest.mark.parametrize("delay", [0.3, 0.8, 1.5])
 def test_ctrl_c_while_it_starts_says_one_word(tmp_path, delay):
     process = subprocess.Popen(
         [*TLITE, "evaluate", "nowhere"], stdout=-1, stderr=-1, text=True, cwd=tmp_path
