@@ -155,7 +155,7 @@ def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
 
 def test_the_sample_is_the_one_that_training_has_printed(trained, drawn, capsys, monkeypatch):
     run = trained("learned")
-    monkeypatch.setattr(run, "draw", lambda *_: None)
+    monkeypatch.setattr(run, "save_plots", lambda _: None)
     GeneratorRecipe.report(run, run.validation(), *run.parameters())
     (path,) = run.run.samples.iterdir()
     written = path.read_text(encoding="utf-8")

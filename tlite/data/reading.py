@@ -16,6 +16,7 @@ from typing import Any
 from tlite.errors import UserError
 from tlite.parallel.devices import cache_folder
 
+ADVICE = " (of a table --encoding names another, latin-1 say)"
 MEGABYTE = 10**6
 MAX_MEGABYTES = 2000  # of a file that is read into memory, unpacked
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of the order of bytes, which some programs begin with
@@ -125,7 +126,9 @@ def standard_input() -> Iterator[bytes]:
         yield piece
 
 
-def decoded(parts: Iterable[bytes], name: object, encoding: str = "utf-8") -> Iterator[str]:
+def decoded(
+    parts: Iterable[bytes], name: object, encoding: str = "utf-8", advice: str = ""
+) -> Iterator[str]:
     """The text of bytes, without a mark of their order.
 
     Raises:
@@ -143,7 +146,7 @@ def decoded(parts: Iterable[bytes], name: object, encoding: str = "utf-8") -> It
         line += error.object.count(b"\n", 0, error.start)
         raise UserError(
             f"{name} is not {encoding} text: line {line} has the byte "
-            f"{error.object[error.start]:#04x} (of a table --encoding names another, latin-1 say)"
+            f"{error.object[error.start]:#04x}{advice}"
         ) from error
     except (LookupError, ValueError, TypeError) as error:
         raise UserError(f"there is no encoding {encoding!r}") from error
@@ -183,7 +186,7 @@ def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -
         UserError: it can't be read, is too large, or not in this encoding (the line is named).
     """
     line: list[str] = []
-    for text in decoded(pieces(path, any_size=any_size), path, encoding):
+    for text in decoded(pieces(path, any_size=any_size), path, encoding, ADVICE):
         *ends, rest = text.split("\n")
         for end in ends:
             yield "".join([*line, end, "\n"])

@@ -69,7 +69,7 @@ class TextFile:
         if not self.path:
             raise UserError("no text given: name a file with --path")
         if not self._is_table:
-            return read_text(find(self.path))
+            return read_text(find(self.path) if os.path.isabs(self.path) else self.path)
         table = TableData(path=self.path).with_path()  # of several splits the one to train on
         texts = (text for (text,) in table.cells(table.training[0], self.text_column or "text"))
         return "\n".join(filter(str.strip, texts))
