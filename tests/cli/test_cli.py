@@ -34,6 +34,8 @@ MISTAKES = {
     TRAIN + "--prompt ''": "prompt is empty",
     TRAIN + "--run {run}": "exists already.*--resume {run}",
     "train --resume {run} --member 1": "the option --member is gone: a seed alone has",
+    "train ''": "there is no experiment ''",
+    "generate {run} --=x": "the option '--=x' has no name",
     "evaluate nowhere": "nowhere does not exist",
     "evaluate .": "not a run folder",
     "evaluate ''": "empty name",

@@ -147,6 +147,13 @@ def test_standard_input_is_asked_once_after_its_end(monkeypatch):
     assert b"".join(standard_input()) == b"x" * MEGABYTE + b"a line\n"
 
 
+def test_standard_input_without_an_end_is_stopped_at_the_limit(monkeypatch):
+    stdin = SimpleNamespace(buffer=SimpleNamespace(read=bytes))
+    monkeypatch.setattr("sys.stdin", stdin)
+    monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
+    assert "standard input is larger than 3 megabytes" in complaint(list, standard_input())
+
+
 @pytest.mark.parametrize("name", ["a{}", "a{}.gz", "a.b.xml{}", ".hidden{}.gz", "folder.txt/a{}"])
 def test_the_kind_is_decided_by_the_ending_before_gz(name):
     for ending, kind in {".csv": "csv", ".tsv": "csv", ".json": "json", ".txt": "text"}.items():

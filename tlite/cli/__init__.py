@@ -148,6 +148,8 @@ def _line(sentence: str) -> str:
 def _command(arguments: list[str]) -> None:
     if odd := [word for word in arguments if re.search("[\ud800-\udfff]", word)]:
         raise UserError(f"the argument {repr(os.fsencode(odd[0]))[1:]} is not UTF-8 text")
+    if nameless := [word for word in arguments if word.startswith("--=")]:  # tyro takes it for text
+        raise UserError(f"the option {nameless[0]!r} has no name")
     command, *rest = arguments or ["--help"]
     for word in rest:
         option = word.partition("=")[0].replace("_", "-")
@@ -191,11 +193,12 @@ def _launch(arguments: list[str]) -> NoReturn:
 def _train(arguments: list[str]) -> None:
     devices.prepare_devices()
     asked, name, words = _of_train(arguments)
-    file = files.find_experiment(name) if name else None
+    resumes = isinstance(asked, options.Resume)
+    file = None if resumes else files.find_experiment(name)
     if HELP.isdisjoint(words):  # meet the run's others before a file may touch a device
         place = asked.coordinator, asked.processes, asked.process
         processes.join(*place, heartbeat=asked.heartbeat)
-    if file is None:
+    if resumes:
         from tlite.cli import commands
 
         name_files(asked.code)

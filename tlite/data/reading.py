@@ -110,20 +110,32 @@ def pieces(path: Path, *, any_size: bool = False) -> Iterator[bytes]:
     size = 0
     with open_file(path) as file:
         while piece := file.read(MEGABYTE):
-            if (size := size + len(piece)) > MAX_MEGABYTES * MEGABYTE and not any_size:
-                raise UserError(
-                    f"{path} is larger than {MAX_MEGABYTES:,} megabytes: give a part of it at a "
-                    "time (to train on such texts, tlite prepare makes a corpus of them)"
-                )
+            size += len(piece)
+            if not any_size:
+                check_size(path, size)
             yield piece
 
 
 def standard_input() -> Iterator[bytes]:
-    """What is written to standard input, a megabyte at a time."""
-    piece = None
+    """What is written to standard input, a megabyte at a time.
+
+    Raises:
+        UserError: there is more than the limit: it may have no end.
+    """
+    piece, size = None, 0
     while piece is None or len(piece) == MEGABYTE:  # after less a terminal would be asked again
         piece = sys.stdin.buffer.read(MEGABYTE)
+        check_size("standard input", size := size + len(piece))
         yield piece
+
+
+def check_size(name: object, size: int) -> None:
+    """Raises a `UserError` where so many bytes are more than the limit."""
+    if size > MAX_MEGABYTES * MEGABYTE:
+        raise UserError(
+            f"{name} is larger than {MAX_MEGABYTES:,} megabytes: give a part of it at a time (to "
+            "train on such texts, tlite prepare makes a corpus of them)"
+        )
 
 
 def decoded(
