@@ -151,7 +151,7 @@ def test_gpus_are_those_that_jax_would_see(monkeypatch):
     assert visible_gpus() == []
 
 
-def heard(said, failed=None, killed=""):
+def heard(said, failed=None, killed="", mistake=False):
     """What is written of what children say: lines, each with the number of who says it."""
     written = []
     with pytest.MonkeyPatch.context() as patch:
@@ -160,7 +160,7 @@ def heard(said, failed=None, killed=""):
         voices.failed = failed
         for number, line in said:
             voices.hear(number, line)
-        voices.end(killed)
+        voices.end(killed, mistake)
     return written
 
 
@@ -181,6 +181,13 @@ def test_what_several_say_is_said_once_and_other_lines_by_number():
 def test_of_one_that_has_failed_all_is_heard_and_of_the_others_sentences():
     said = [(0, b"*** Check failure stack trace"), (1, b"KeyError"), (0, b"tlite: b")]
     assert heard(said, failed=1) == [b"[1] KeyError", b"tlite: b"]
+
+
+def test_a_wrong_option_told_by_the_first_is_heard_though_another_ended_before_it():
+    box = [(0, b"+-- widht --+"), (1, b"[JAX] lost"), (0, b"+-----------+")]
+    assert heard(box, failed=1) == [b"[1] [JAX] lost"]
+    assert heard([box[0], box[2]], failed=1, mistake=True) == [box[0][1], box[2][1]]
+    assert heard([*box[::2], (1, b"tlite: full")], failed=1, mistake=True) == [b"tlite: full"]
 
 
 def test_a_reason_is_worth_more_than_that_one_is_lost():

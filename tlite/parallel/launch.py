@@ -125,7 +125,7 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
                 child.kill()
     for thread in threads:
         thread.join(GRACE_SECONDS)  # what a child has started may still hold its end
-    voices.end(killed)
+    voices.end(killed, mistake=code == 2)
     return code if code >= 0 else 128 - code
 
 
@@ -139,6 +139,7 @@ class Voices:
     def __init__(self):
         self.failed: int | None = None
         self._said: dict[bytes, int] = {}
+        self._kept: list[bytes] = []  # what process 0 says after another has failed
         self._lost = b""
         self._lock = threading.Lock()
 
@@ -162,13 +163,21 @@ class Voices:
             heard = sentence or self.failed in (None, number)
             if heard and self._said.setdefault(line, number) == number:
                 self._write(line if sentence or not number else b"[%d] " % number + line)
+            elif not heard and not number:
+                self._kept.append(line)
 
-    def end(self, killed: str) -> None:
-        """The last word, where no child has said why it ended."""
+    def end(self, killed: str, mistake: bool) -> None:
+        """The last word, where no child has said why it ended.
+
+        A wrong option (a `mistake`) is told by process 0 alone, and another may have ended before.
+        """
         if any(line.startswith(b"tlite: ") for line in self._said):
             return
         if killed or self._lost:
             self._write(f"tlite: {printable(killed)}".encode() if killed else self._lost)
+        elif mistake:
+            for line in self._kept:
+                self._write(line)
 
     def _write(self, line: bytes) -> None:
         with contextlib.suppress(OSError):
