@@ -1,9 +1,9 @@
 """What version 0.2.0 wrote is opened, and gives the numbers and texts that it gave then.
 
-`tests/golden/make.py` made the cases on the tree of 23 November 2026; `tests/helpers/golden.py` has
-what they are. Losses of float32 agree to 1e-6 of themselves, whatever XLA makes of the program: the
-kept runs were trained with its optimisations on two devices, and the tests are not (measured: 8e-7
-at most, also where XLA may use AVX2 or SSE4.2 alone).
+The cases, which `tests/helpers/golden.py` describes, were made on the tree of 23 November 2026.
+Losses of float32 agree to 1e-6 of themselves, whatever XLA makes of the program: the kept runs were
+trained with its optimisations on two devices, and the tests are not (measured: 8e-7 at most, also
+where XLA may use AVX2 or SSE4.2 alone).
 """
 
 import dataclasses

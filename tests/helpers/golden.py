@@ -1,7 +1,7 @@
 """Golden cases: what version 0.2.0 (3bb2909) wrote, and how today's code is asked for the same.
 
-`tests/golden/make.py` made the files, once, through the functions here, so that what made a number
-and what compares it can't drift apart. A later design adapts the functions, never the files.
+The files were made once, through the functions here (by `tests/golden/make.py`, until 70061da in
+the history). A later design adapts the functions, never the files.
 """
 
 import contextlib
