@@ -14,16 +14,17 @@ import tempfile
 import time
 from concurrent import futures
 from dataclasses import asdict
+from itertools import count
 from multiprocessing import get_context
+from operator import attrgetter
 from pathlib import Path
 
 from tests.attack.processes import Fault, Result, surrounding
 
-# The parts, each with its share of the time; and what half an hour tries at least, on a slow
+# The parts, each with its share of the time, and with what half an hour tries at least, on a slow
 # machine too.
-SHARES = {"kills": 30, "study": 10, "several": 15, "grammar": 20, "damage": 12, "disk": 9}
-SHARES |= {"handles": 4}
-HALF_AN_HOUR = {"kills": 200, "study": 30, "several": 50, "grammar": 300, "damage": 60, "disk": 20}
+PARTS = {"kills": (30, 200), "study": (10, 30), "several": (15, 50), "grammar": (20, 300)}
+PARTS |= {"damage": (12, 60), "disk": (9, 20), "handles": (4, 0)}
 
 
 def main() -> int:
@@ -38,14 +39,15 @@ def main() -> int:
     for name, content in FILES.items():
         (folder / name).write_text(content)
     work = Work(folder, options.seed, tuple(options.kinds or KINDS))
-    left = {part: SHARES[part] for part in SHARES if part in options.only}
-    ends, rows, made = time.monotonic() + 60 * options.minutes, [], set()
+    ends, left, rows = time.monotonic() + 60 * options.minutes, list(options.only), {}
     with futures.ProcessPoolExecutor(options.jobs, get_context("fork")) as pool:
         while left:
-            part, all_shares = next(iter(left)), sum(left.values())
-            now = time.monotonic()
-            until = now + (ends - now) * left.pop(part) / all_shares
-            rows += merge(attack(part, work, pool, options, until, made))
+            now, all_shares = time.monotonic(), sum(PARTS[part][0] for part in left)
+            part = left.pop(0)
+            until = now + (ends - now) * PARTS[part][0] / all_shares
+            for result in sorted(attack(part, work, pool, options, until), key=attrgetter("row")):
+                rows.setdefault(result.row, Result(result.row, 0)).add(result)
+    rows = list(rows.values())
     faults = [f"{row.row}: {fault}" for row in rows for fault in row.faults]
     print("\n".join(["", *table(rows), *faults]))
     if options.json:
@@ -58,75 +60,41 @@ def main() -> int:
     return bool(faults)
 
 
-def parts() -> dict[str, tuple]:
-    """By name what tries a case, and the kinds of run that it needs."""
-    from tests.attack import damage, grammar, kills, limits
-
-    return {
-        "kills": (kills.kills, kills.RUNS),
-        "study": (kills.study, ("study",)),
-        "several": (kills.several, ("generator",)),
-        "grammar": (grammar.grammar, grammar.NEEDS),
-        "damage": (damage.damage, ("generator",)),
-        "disk": (limits.disk, limits.FILLED),
-        "handles": (limits.handles, ()),
-    }
+def attack(part: str, work, pool, options, until: float) -> list[Result]:
+    """The cases of a part, several at a time: until then, and until so many were tried."""
+    single, running, results = options.case is not None, set(), []
+    numbers = iter([options.case] if single else range(2) if part == "handles" else count())
+    while True:
+        tried = sum(result.tried for result in results) + len(running)
+        more = single or time.monotonic() < until or tried < options.minimum.get(part, 0)
+        more = more and len(running) < options.jobs and all(result.possible for result in results)
+        if more and (number := next(numbers, None)) is not None:
+            running.add(pool.submit(attempt, work, part, number))
+        elif not running:
+            return results
+        else:
+            done, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+            results += [case.result() for case in done]
 
 
 def attempt(work, part: str, number: int) -> Result:
     """A case; the folder of one that has found nothing is deleted."""
+    from tests.attack import damage, grammar, kills, limits
+
+    cases = {"damage": damage.damage, "grammar": grammar.grammar}
+    cases |= {name: getattr(kills, name) for name in ("kills", "study", "several")}
+    cases |= {"disk": limits.disk, "handles": limits.handles}
     folder, chance = work.case(f"{part}-{number}"), random.Random(f"{work.seed} {part} {number}")
     result = Result()
     try:
-        parts()[part][0](work, folder, number, chance, result)
+        cases[part](work, folder, number, chance, result)
         shutil.rmtree(folder)
     except Fault as fault:
-        result.faults.append(f"{result.where}: {fault}")
+        kinds = " ".join(map(repr, work.kinds))
+        again = f"--seed {work.seed} --only {part} --case {number} --kinds {kinds}"
+        result.faults.append(f"{again}: {result.where}: {fault}")
+        print(f"{result.row}: {result.faults[0]}", flush=True)
     return result
-
-
-def attack(part: str, work, pool, options, until: float, made: set[str]) -> list[Result]:
-    """The cases of a part, several at a time: until then, and until so many were tried."""
-    from tests.attack.kinds import make_reference
-
-    case, last = options.case, 2 if part == "handles" else 10**9
-    needed = [kind for kind in work.kinds if kind in parts()[part][1]]
-    if part == "kills" and case is not None:
-        needed = [needed[case % len(needed)]]
-    needed = [kind for kind in needed if kind not in made]
-    list(pool.map(make_reference, [work] * len(needed), needed))
-    made |= {*needed}
-    following, last = (0, last) if case is None else (case, case + 1)
-    results, running = [], {}
-    again = f"--seed {work.seed} --only {part}"
-    again += f" --kinds {' '.join(map(repr, options.kinds))}" if options.kinds else ""
-    while True:
-        tried = sum(result.tried for result in results) + len(running)
-        more = case is not None or time.monotonic() < until or tried < options.minimum.get(part, 0)
-        more = more and all(result.possible for result in results)
-        if more and following < last and len(running) < options.jobs:
-            running[pool.submit(attempt, work, part, following)] = following
-            following += 1
-        elif not running:
-            return results
-        else:
-            for done in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
-                number, result = running.pop(done), done.result()
-                result.faults = [f"{again} --case {number}: {fault}" for fault in result.faults]
-                for fault in result.faults:
-                    print(f"{result.row}: {fault}", flush=True)
-                results.append(result)
-
-
-def merge(results: list[Result]) -> list[Result]:
-    """One for each row, in the order of their names."""
-    rows: dict[str, Result] = {}
-    for result in sorted(results, key=lambda result: result.row):
-        row = rows.setdefault(result.row, Result(result.row, 0))
-        row.tried += result.tried
-        row.faults += result.faults
-        row.note, row.possible = result.note or row.note, row.possible and result.possible
-    return list(rows.values())
 
 
 def table(results: list[Result]) -> list[str]:
@@ -142,7 +110,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15, help="shared among the parts")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", choices=SHARES, default=list(SHARES))
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--kinds", nargs="*", help="of runs; all unless given")
     parser.add_argument("--case", type=int, help="a single case of the only part")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
@@ -150,7 +118,7 @@ def parse() -> argparse.Namespace:
     help_ = "tried however long it takes: kills=200 grammar=300; in proportion unless given"
     parser.add_argument("--minimum", nargs="*", default=[], metavar="PART=N", help=help_)
     options = parser.parse_args()
-    least = {part: number * options.minutes / 30 for part, number in HALF_AN_HOUR.items()}
+    least = {part: number * options.minutes / 30 for part, (_, number) in PARTS.items()}
     given = {part: int(n) for part, n in (pair.split("=") for pair in options.minimum)}
     options.minimum = given or least
     return options

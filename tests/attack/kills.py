@@ -41,17 +41,24 @@ def several(work: Work, folder: Path, _: int, chance: random.Random, result: Res
 
 
 def chain(work, kind: str, folder: Path, chance, number: tuple, result: Result, several=False):
-    """A run is started, killed, resumed, killed, ..., at last left alone and compared."""
+    """A run is started, killed, resumed, killed, ..., at last left alone and compared.
+
+    The first three kills of one process are at moments that matter, all others at random ones.
+    """
     right, run, cold = work.reference(kind), folder / "run", work.folder / "cold" / folder.name
     result.row, result.tried = "several processes" if several else f"kills: {kind}", 0
     signals, together = (TO_ONE_OF_SEVERAL if several else SIGNALS), several
+    chosen = [] if several else [before_a_checkpoint, at_a_checkpoint, by_ctrl_c]
     # Where nothing is compiled yet, more moments are within a compilation.
     environment = {"XDG_CACHE_HOME": str(cold)} if chance.random() < 0.25 else {}
     for to_come in reversed(range(chance.randint(*number) + 1)):
         before, sent = progress(run, right), chance.choice(signals)
         line = [*LAUNCH * together, *work.train(kind, run), *HEARTBEAT * several]
-        process = work.start(line, folder, environment=environment)
-        moment = wait_for_moment(chance, process, run, right) if to_come else None
+        process, moment = work.start(line, folder, environment=environment), None
+        if chosen:
+            sent, moment = chosen.pop(0)(process, run)
+        elif to_come:
+            moment = wait_for_moment(chance, process, run, right)
         if moment:
             result.tried += 1
             trained = progress(run, right).later_than(before)
@@ -76,6 +83,31 @@ def chain(work, kind: str, folder: Path, chance, number: tuple, result: Result, 
             break
         together = several and not together
     shutil.rmtree(cold, ignore_errors=True)
+
+
+def before_a_checkpoint(process: Process, run: Path) -> tuple[signal.Signals, str]:
+    process.wait(300, run.exists)
+    return signal.SIGKILL, "the appearance of its folder"
+
+
+def at_a_checkpoint(process: Process, run: Path) -> tuple[signal.Signals, str]:
+    """A write takes about 10 ms: once it is seen, it may end before the process is stopped."""
+
+    def writing() -> bool:
+        return any(re.search(r"/checkpoints/[^/]*[^/\d][^/]*$", path) for path in names(run, 3))
+
+    while not process.wait(300, writing):
+        process.signal(signal.SIGSTOP)
+        if writing():
+            return signal.SIGKILL, "a checkpoint that is being written"
+        process.signal(signal.SIGCONT)
+    raise Fault("it was at its end before a checkpoint was seen to be written")
+
+
+def by_ctrl_c(process: Process, run: Path) -> tuple[signal.Signals, str]:
+    begun = grown(run)
+    process.wait(300, lambda: grown(run) > begun)
+    return signal.SIGINT, "its first steps"
 
 
 def wait_for_moment(chance: random.Random, process: Process, run: Path, right: Reference):
@@ -167,6 +199,8 @@ def judge_end(process: Process, sent: int, place: int, trained: bool, run: Path,
         process.judge(128 + sent)
         if now.step != now.saved:
             raise Fault(f"step {now.step} was not saved")
+        if not process.err.endswith(f" train --resume {run}\n"):
+            raise Fault("it does not say how to go on")
     elif process.code not in (-sent, 1) or "/tlite/" in process.err:  # Python itself had started
         process.judge(128 + sent, -sent, 0)
     return None

@@ -1,7 +1,7 @@
 """The kinds of run that are attacked, and one of each that nobody disturbed."""
 
+import fcntl
 import json
-import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +79,13 @@ class Work:
         return json.loads(self.start([], run.parent, call=show).end(0).out.splitlines()[-1])
 
     def reference(self, kind: str) -> "Reference":
+        """A run of this kind that nobody disturbed; trained by the first who asks."""
         folder = self.folder / "references" / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "reference.json").exists():
+                make_reference(self, kind, folder)
         content = json.loads((folder / "reference.json").read_text())
         return Reference(folder / "run", folder / "half", **content)
 
@@ -112,22 +118,22 @@ class Reference:
             raise Fault(f"other lines in {different}")
 
 
-def make_reference(work: Work, kind: str) -> None:
+def make_reference(work: Work, kind: str, folder: Path) -> None:
     """Train a run of this kind in peace; and another, with its programs compiled, to the half."""
-    folder = work.folder / "references" / kind
-    folder.mkdir(parents=True)
-    run, half, startup = folder / "run", folder / "half", []
-    for new in (run, half):
-        process = work.start(work.train(kind, new), folder)
-        process.wait(300, lambda new=new: bool(grown(new)))
-        startup.append(time.monotonic() - process.began)
-        if new == half:
-            process.wait(300, lambda: grown(half) > 0.6 * grown(run))
-            process.signal(signal.SIGKILL)
-            process.wait(60)
-        else:
-            training = process.end(0).seconds - startup[0]
-    content = {"startup": startup[1], "training": training, "size": grown(run)}
+
+    def begin(run: Path) -> tuple[Process, float]:
+        """One that is at its first step, and the seconds until then."""
+        process = work.start(work.train(kind, run), folder)
+        process.wait(300, lambda: bool(grown(run)))
+        return process, time.monotonic() - process.began
+
+    run, half = folder / "run", folder / "half"
+    process, cold = begin(run)
+    training = process.end(0).seconds - cold
+    process, startup = begin(half)
+    process.wait(300, lambda: grown(half) > 0.6 * grown(run))
+    process.kill()
+    content = {"startup": startup, "training": training, "size": grown(run)}
     content |= {"checkpoints": work.checkpoints(run), "metrics": state.metrics(run)}
     (folder / "reference.json").write_text(json.dumps(content))
 

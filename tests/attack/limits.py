@@ -16,7 +16,7 @@ NEW_NAMESPACE = 0x20000  # CLONE_NEWNS: mounts of this process, which end with i
 PAGE = 4096
 FILLED = "generator", "classifier"  # runs on a disk that is too small
 GOLDEN = 0.6180339887
-SAVES = (150, 600)  # of the cases of `handles`
+SAVES = (100, 600)  # of the cases of `handles`
 HANDLES = 128  # as many may be open at a time
 SLACK = 8  # of handles and threads, which come and go with what is under way
 

@@ -38,6 +38,12 @@ class Result:
     where: str = ""
     """What is done, for a fault of it."""
 
+    def add(self, other: "Result") -> None:
+        """Another case of the same row."""
+        self.tried += other.tried
+        self.faults += other.faults
+        self.note, self.possible = other.note or self.note, self.possible and other.possible
+
 
 def surrounding(work: Path) -> dict[str, str]:
     """The environment of all that is started: two devices, on whatever machine; compiled once, and
@@ -142,10 +148,13 @@ class Process:
         most = GIGABYTES << 30
         if not self.wait(seconds, lambda: self.memory() > most):
             greedy = self.memory() > most
-            self.signal(signal.SIGKILL)
-            self.wait(60)
+            self.kill()
             late = f"still at work after {seconds:.0f} s"
             raise Fault(f"took more than {GIGABYTES} GB" if greedy else late)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait(60)
 
     def end(self, *codes: int, seconds: float = 300) -> "Process":
         """Wait for the end, which is to be one with these exit codes; itself."""

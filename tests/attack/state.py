@@ -14,7 +14,8 @@ from tlite.training.loop import restore
 
 
 def checkpoints(run: Path) -> dict:
-    """The best one's step, a hash of parameters and optimizer by step, and what lies beside.
+    """The best one's step, a hash of parameters and optimizer by step, and what lies beside; a hash
+    of the examples' losses.
 
     Of a study these of each of its runs, and study.json.
     """
@@ -33,7 +34,10 @@ def checkpoints(run: Path) -> dict:
                 digest.update(f"{leaf.dtype} {leaf.shape}".encode() + leaf.tobytes())
             found[str(step)] = digest.hexdigest()
     beside = sorted(p.name for p in (run / "checkpoints").iterdir() if not p.name.isdigit())
-    return {"best": opened.parameters("best")[1], "checkpoints": found, "beside": beside}
+    found = {"best": opened.parameters("best")[1], "checkpoints": found, "beside": beside}
+    examples = run / "examples.npz"
+    content = examples.read_bytes() if examples.exists() else b""
+    return found | {"examples": hashlib.sha256(content).hexdigest()}
 
 
 def steps_of(run: Path) -> list[int]:

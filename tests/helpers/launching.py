@@ -1,6 +1,9 @@
-"""Real processes of `tlite launch`, for the tests of what several of them do together."""
+"""Real processes, for the tests of what several of them do together.
 
-import json
+A pytest plugin: its fixtures are what processes have trained, and what this one trains alone.
+"""
+
+import dataclasses
 import os
 import signal
 import subprocess
@@ -11,34 +14,30 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
+
+from tests.helpers.python import ROOT
+from tlite.recipes import open_recipe
+from tlite.training import placement
+from tlite.training.metrics import read_metrics
 
 EXPERIMENT = Path(__file__).parent / "divided_experiment.py"
 SECONDS = 120  # for whatever is waited for, on a busy machine
 
 
-class Launched:
-    """A `tlite launch` of a command line, each process with so many CPU devices.
+class Running:
+    """`python -m WORDS`. What it has not ended by itself ends with the `with` block."""
 
-    What it has not ended by itself ends with the `with` block.
-    """
-
-    def __init__(self, command: str, folder: Path, processes: int = 2, devices: int = 1):
-        program = [sys.executable, "-m", "tlite", "launch", "-n", str(processes)]
-        # Compiled with the tests' flags, so kept where they keep what they compile.
-        kept = {
-            "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-        }
+    def __init__(self, *words: object, folder: Path = ROOT, **environment: str):
         self.process = subprocess.Popen(
-            [*program, "--devices-each", str(devices), *command.split()],
+            [sys.executable, "-m", *map(str, words)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
-            env=os.environ | kept,
+            env=os.environ | environment,
         )
-        self.began = time.monotonic()
 
     def children(self) -> list[int]:
         """Their process ids, in the order of their numbers."""
@@ -50,10 +49,10 @@ class Launched:
         while not true():
             assert self.process.poll() is None, self.end()
             assert time.monotonic() < last, "waited too long"
-            time.sleep(0.02)
+            time.sleep(0.01)
 
     def kill(self, number: int, how: int = signal.SIGKILL) -> None:
-        """A signal to one of the processes."""
+        """A signal to one of its children."""
         os.kill(self.children()[number], how)
 
     def end(self) -> tuple[int, str, str]:
@@ -61,7 +60,7 @@ class Launched:
         out, err = self.process.communicate(timeout=SECONDS)
         return self.process.returncode, out, err
 
-    def __enter__(self) -> "Launched":
+    def __enter__(self) -> "Running":
         return self
 
     def __exit__(self, *_) -> None:
@@ -70,12 +69,52 @@ class Launched:
             self.process.communicate()
 
 
+def launch(command: str, folder: Path, processes: int = 2, devices: int = 1) -> Running:
+    """`tlite launch` of a command line, each process with so many CPU devices."""
+    words = "tlite", "launch", "-n", processes, "--devices-each", devices, *command.split()
+    return Running(*words, folder=folder, JAX_PLATFORMS="cpu")
+
+
 def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -> str:
     """What a launch that ends well prints."""
-    with Launched(command, folder, processes, devices) as run:
+    with launch(command, folder, processes, devices) as run:
         code, out, err = run.end()
     assert (code, err) == (0, "")
     return out
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """The run that processes with so many devices have trained with these options."""
+    made = {}
+
+    def call(processes, devices, options="", experiment=EXPERIMENT):
+        if (key := (processes, devices, options, experiment)) not in made:
+            folder = tmp_path_factory.mktemp("several")
+            launched(f"train {experiment} {options} --run run", folder, processes, devices)
+            made[key] = folder / "run"
+        return open_recipe(made[key])
+
+    return call
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """The parameters (M, ...) and losses that this process trains on so many devices."""
+    monkeypatch.setattr(placement, "WHOLE_BELOW", 64)
+    devices = jax.devices()
+
+    def call(recipe, number, **settings):
+        training = dataclasses.replace(recipe.experiment.training, **settings)
+        experiment = dataclasses.replace(recipe.experiment, training=training)
+        monkeypatch.setattr(jax, "devices", lambda *_: devices[:number])
+        run = dataclasses.replace(recipe.run, experiment=experiment)
+        trainer = type(recipe)(run, recipe.tokenizer, recipe.data).trainer
+        assert trainer.mesh.size == number
+        members, losses = trainer.train(trainer.init(), 0, training.steps)
+        return members.parameters, losses["loss"]
+
+    return call
 
 
 def assert_close(found, right):
@@ -86,5 +125,4 @@ def assert_close(found, right):
 
 
 def losses_of(recipe, split):
-    lines = map(json.loads, recipe.run.metrics.read_text().splitlines())
-    return [line["loss"] for line in lines if line["split"] == split]
+    return [line["loss"] for line in read_metrics(recipe.run.metrics) if line["split"] == split]

@@ -1,9 +1,13 @@
 """Another Python, for what needs a process of its own."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
@@ -23,3 +27,50 @@ def python(*words: object, folder: Path = ROOT, **environment: str) -> Ran:
         stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=300,
     )  # fmt: skip
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+# A process that has imported what takes seconds, and forks for each command that it reads.
+FORKS = """
+import json, os, sys, traceback
+import datasets, matplotlib.pyplot, tlite.__main__, tlite.cli, tlite.recipes.kinds
+sys.argv[0] = tlite.__main__.__file__
+for line in sys.stdin:
+    words, *paths = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    for number, path in enumerate([os.devnull, *paths]):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    code = 1
+    try:
+        code = tlite.cli.main(words)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+"""
+
+
+@contextmanager
+def forks(folder: Path = ROOT, **environment: str) -> Iterator:
+    """A function of words: what `python -m tlite WORDS` does there, each time in a new process."""
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"} | environment
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    command = [sys.executable, "-c", FORKS]
+    with (
+        TemporaryDirectory() as streams,
+        subprocess.Popen(command, cwd=folder, env=settings, **pipes) as parent,
+    ):
+
+        def tlite(*words: str) -> Ran:
+            paths = [Path(streams, name) for name in ("out", "err")]
+            print(json.dumps([words, *map(str, paths)]), file=parent.stdin, flush=True)
+            code = int(parent.stdout.readline())
+            out, err = (path.read_text(encoding="utf-8") for path in paths)
+            for path in paths:
+                path.unlink()
+            return Ran(code, out, err)
+
+        yield tlite
+        parent.stdin.close()

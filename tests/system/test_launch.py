@@ -1,4 +1,6 @@
-"""`tlite launch`: real processes, that begin and end together, whoever is told to end."""
+"""Several processes begin and end together, whoever is told to end: real ones, by `tlite launch`
+or each told of the others.
+"""
 
 import contextlib
 import io
@@ -10,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.attack.kills import alive
-from tests.helpers.launching import Launched
+from tests.helpers.launching import Running
+from tlite.cli import main
 from tlite.errors import UserError
 from tlite.parallel import launch
-from tlite.parallel.launch import Voices, devices, visible_gpus
+from tlite.parallel.launch import Voices, devices, free_port, visible_gpus
 from tlite.parallel.processes import LOST
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
@@ -21,37 +24,58 @@ PRINTED = f"experiment: {EXPERIMENT}\nprinted once\n"
 
 
 @pytest.fixture
-def started(tmp_path):
-    """Starts a launch; nothing of it outlives its test."""
-
-    def call(what, options=""):
-        command = f"train {EXPERIMENT} --name {what} --run {tmp_path} {options}"
-        return nothing_left.enter_context(Launched(command, tmp_path))
-
+def start(tmp_path):
+    """Starts `tlite ... train` of an experiment that does what its name says; none outlives its
+    test.
+    """
     with contextlib.ExitStack() as nothing_left:
+
+        def call(what, options="", before="launch -n 2 --devices-each 1", **environment):
+            line = f"{before} train {EXPERIMENT} --name {what} --run {tmp_path} {options}"
+            kept = {"folder": tmp_path, "JAX_PLATFORMS": "cpu"} | environment
+            return nothing_left.enter_context(Running("tlite", *line.split(), **kept))
+
         yield call
 
 
-def looping(run: Launched, folder: Path) -> list[int]:
+@pytest.fixture
+def pair(start):
+    """Starts two processes without a launch."""
+
+    def call(what, slurm=False):
+        port, both = str(free_port()), []
+        for i in "01":
+            told = f"--coordinator localhost:{port} --processes 2 --process {i}"
+            job = {"SLURM_JOB_ID": "71", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+            job |= {"JAX_COORDINATOR_PORT": port, "SLURM_PROCID": i, "SLURM_LOCALID": i}
+            options = "--heartbeat 3 " + ("" if slurm else told)
+            devices = {"JAX_NUM_CPU_DEVICES": "1"}
+            both.append(start(what, options, "", **devices, **(job if slurm else {})))
+        return both
+
+    return call
+
+
+def at_work(run: Running, folder: Path, mark: str = "looping") -> list[int]:
     """The children, when both are at work."""
-    run.wait_until(lambda: all((folder / f"looping-{i}").exists() for i in (0, 1)))
+    run.wait_until(lambda: all((folder / f"{mark}-{i}").exists() for i in (0, 1)))
     return run.children()
 
 
-def test_what_one_fails_of_is_said_once(started):
-    assert started("fault-1").end() == (2, PRINTED, "tlite: the disk is full\n")
+def test_what_one_fails_of_is_said_once(start):
+    assert start("fault-1").end() == (2, PRINTED, "tlite: the disk is full\n")
 
 
-def test_a_fault_of_ours_stays_a_traceback(started):
-    code, out, err = started("bug-1").end()
+def test_a_fault_of_ours_stays_a_traceback(start):
+    code, out, err = start("bug-1").end()
     assert (code, out) == (1, PRINTED)
     assert err.startswith("[1] Traceback")
     assert "[1] KeyError: 'ours'\n" in err
 
 
-def test_a_signal_reaches_all_once(started, tmp_path):
-    run = started("loop")
-    children = looping(run, tmp_path)
+def test_a_signal_reaches_all_once(start, tmp_path):
+    run = start("loop")
+    children = at_work(run, tmp_path)
     run.process.send_signal(signal.SIGINT)
     code, out, err = run.end()
     step = (tmp_path / "saved-0").read_text()
@@ -60,39 +84,51 @@ def test_a_signal_reaches_all_once(started, tmp_path):
     assert not any(map(alive, children))
 
 
-@pytest.mark.parametrize("killed", [0, 1])
-def test_a_child_that_is_killed_is_named_and_takes_the_other_with_it(started, tmp_path, killed):
-    run = started("loop", "--heartbeat 3")
-    children = looping(run, tmp_path)
-    run.kill(killed)
+@pytest.mark.parametrize("at_its_start", [False, True])
+def test_a_child_that_is_killed_is_named_and_takes_the_other_with_it(start, tmp_path, at_its_start):
+    run = start("loop", "--heartbeat 3")
+    if at_its_start:
+        run.wait_until(lambda: len(run.children()) == 2)
+    children = run.children() if at_its_start else at_work(run, tmp_path)
+    run.kill(0)
     code, _, err = run.end()
-    said = f"tlite: process {killed} was ended by SIGKILL: what was saved is kept\n"
+    said = "tlite: process 0 was ended by SIGKILL: what was saved is kept\n"
     assert (code, err) == (137, said)
     assert not any(map(alive, children))
 
 
-def test_those_that_wait_for_one_killed_at_its_start_are_ended(started):
-    run = started("loop")
-    run.wait_until(lambda: len(run.children()) == 2)
-    children = run.children()
-    run.kill(0)
-    assert run.end()[::2] == (
-        137,
-        "tlite: process 0 was ended by SIGKILL: what was saved is kept\n",
-    )
-    assert not any(map(alive, children))
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
-def test_killed_itself_it_leaves_no_orphans_and_they_save(started, tmp_path):
-    run = started("loop")
-    children = looping(run, tmp_path)
+def test_killed_itself_it_leaves_no_orphans_and_they_save(start, tmp_path):
+    run = start("loop")
+    children = at_work(run, tmp_path)
     run.process.kill()
     last = time.monotonic() + 60
     while any(map(alive, children)):
         assert time.monotonic() < last
         time.sleep(0.05)
     assert (tmp_path / "saved-0").read_text() == (tmp_path / "saved-1").read_text()
+
+
+@pytest.mark.parametrize("slurm", [False, True], ids=["told", "in a job of Slurm"])
+def test_without_launch_they_agree_and_leave_together_and_the_first_prints(pair, slurm):
+    assert [one.end() for one in pair("end", slurm)] == [(0, PRINTED, ""), (0, "", "")]
+
+
+@pytest.mark.parametrize(
+    ("what", "mark", "killed"),
+    [("loop", "looping", 0), ("loop", "looping", 1), ("pause", "joined", 1)],
+)
+def test_where_one_is_killed_the_other_ends_and_says_why(pair, tmp_path, what, mark, killed):
+    """In a sentence; or, where JAX is faster, as it is where process 0 is gone, by JAX's page."""
+    both = pair(what)
+    at_work(both[killed], tmp_path, mark)
+    both[killed].process.kill()
+    began = time.monotonic()
+    code, _, err = both[1 - killed].end()
+    assert time.monotonic() - began < 3 + 10
+    assert code
+    said = f"tlite: {LOST}: what was saved is kept\n"
+    assert "another task died" in err or (code, err) == (2, said)
 
 
 MISTAKES = {
@@ -106,8 +142,6 @@ MISTAKES = {
 
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_told_in_one_line(line, capsys, monkeypatch):
-    from tlite.cli import main
-
     monkeypatch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
@@ -115,8 +149,8 @@ def test_a_mistake_is_told_in_one_line(line, capsys, monkeypatch):
     assert MISTAKES[line] in err
 
 
-def test_a_wrong_option_of_an_experiment_is_told_once(started):
-    code, out, err = started("end", "--widht 3").end()
+def test_a_wrong_option_of_an_experiment_is_told_once(start):
+    code, out, err = start("end", "--widht 3").end()
     assert (code, out) == (2, PRINTED.splitlines(keepends=True)[0])
     assert err.count("--widht, 3") == 1
 

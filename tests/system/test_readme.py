@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT, commands, fault_of_command
-from tests.helpers.python import Ran, python
+from tests.helpers.python import Ran, forks, python
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.S | re.M)
@@ -104,7 +104,7 @@ class Home:
     """A fresh clone with a user's own files, in which each line is called once."""
 
     def __init__(self, folder: Path):
-        self.folder, self.ran = folder, {}
+        self.folder, self.ran, self.tlite = folder, {}, None
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
         for name in filter(None, names.split("\0")):
@@ -139,16 +139,15 @@ class Home:
             called = f"{line} {APPENDED.get(line, '')}"
             for placeholder, word in words.items():
                 called = called.replace(placeholder, word)
-            self.ran[line] = self.run("-m", *shlex.split(called))
+            self.ran[line] = self.tlite(*shlex.split(called)[1:])
         return self.ran[line]
-
-    def run(self, *words: str) -> Ran:
-        return python(*words, folder=self.folder, PYTHONPATH=".", TLITE_DATA="data")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory) -> Home:
-    return Home(tmp_path_factory.mktemp("home"))
+def home(tmp_path_factory):
+    made = Home(tmp_path_factory.mktemp("home"))
+    with forks(made.folder, PYTHONPATH=".", TLITE_DATA="data") as made.tlite:
+        yield made
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -177,7 +176,8 @@ def test_what_a_target_would_call_is_known(home, line):
 
 
 def test_the_benchmark_has_the_option_that_is_printed(home):
-    assert "--only" in home.run("-m", "experiments.benchmarks.bench", "--help").out
+    bench = "-m", "experiments.benchmarks.bench", "--help"
+    assert "--only" in python(*bench, folder=home.folder, PYTHONPATH=".").out
 
 
 def test_my_experiment_trains_both_variants_and_compares_them(home):
@@ -196,7 +196,7 @@ def test_the_block_that_looks_inside_captures_and_silences(home):
     """As a script: the numpy tokens of the README are not what a signature that is checked has."""
     assert home.call(DEMO).code == 0
     (block,) = (block for block in BLOCKS if "tlite.load(" in block)
-    code, out, err = home.run("-c", block + OUTCOME)
+    code, out, err = python("-c", block + OUTCOME, folder=home.folder, PYTHONPATH=".")
     assert code == 0, err
     length, size, *shapes = json.loads(out.splitlines()[-1])
     assert shapes == [{"blocks.0.attention.weights": [4, length, length]}, [length, size], True]
@@ -211,8 +211,8 @@ def test_a_file_fine_tunes_on_a_text_of_its_own(home):
         f"experiment = dataclasses.replace(experiment, {data})\n"
     )
     options = APPENDED[FINETUNE].partition("--data")[0] + "--run runs/finetuned"
-    line = f"tlite train my_finetuning.py --folder {GPT2} {options}"
-    code, out, err = home.run("-m", *line.split())
+    line = f"train my_finetuning.py --folder {GPT2} {options}"
+    code, out, err = home.tlite(*line.split())
     assert (code, err) == (0, "")
     assert "more text: " in out
 

@@ -7,13 +7,10 @@ All other tests but the attack's compile with few optimisations, which is anothe
 
 import csv
 import math
-import os
 import random
 import re
+import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -22,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from tests.attack import state
+from tests.helpers.launching import Running
+from tests.helpers.python import forks
 from tlite.data import BuiltinText, CopyTask, split_tokens
 from tlite.training.metrics import read_metrics
 
@@ -33,22 +32,20 @@ TRAIN = (
 OF_TESTS = ("XLA_FLAGS", "JAX_DISABLE_MOST_OPTIMIZATIONS")
 
 
-def start(arguments: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tlite", *arguments.split()],
-        cwd=Path(__file__).parents[2],
-        env={name: value for name, value in os.environ.items() if name not in OF_TESTS},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture(scope="module")
+def finish():
+    """Calls a command line, which is to end well; what it prints."""
 
+    def call(line: str) -> str:
+        code, out, err = tlite(*line.split())
+        assert code == 0, err
+        return out
 
-def finish(arguments: str) -> str:
-    process = start(arguments)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    return out
+    with pytest.MonkeyPatch.context() as patch:
+        for name in OF_TESTS:
+            patch.delenv(name)
+        with forks() as tlite:
+            yield call
 
 
 def validations(folder: Path) -> list[dict]:
@@ -67,7 +64,7 @@ def bigram_entropy(texts: Iterable[Sequence]) -> float:
     return entropy(pairs) - entropy(before for before, _ in pairs)
 
 
-def test_a_generator_learns_what_only_attention_can_tell(tmp_path):
+def test_a_generator_learns_what_only_attention_can_tell(finish, tmp_path):
     """Lines of random letters, four times the same: all but the first are to be looked up."""
     draw, path, folder = random.Random(0), tmp_path / "text.txt", tmp_path / "run"
     text = "".join("".join(draw.choices("abcdefghijklmnop", k=8)) * 4 + "\n" for _ in range(2000))
@@ -78,7 +75,7 @@ def test_a_generator_learns_what_only_attention_can_tell(tmp_path):
     assert validations(folder)[-1]["loss"] < floor / 2
 
 
-def test_a_classifier_learns_what_only_attention_can_tell(tmp_path):
+def test_a_classifier_learns_what_only_attention_can_tell(finish, tmp_path):
     """Six random words twice, turned by two or by four: the classes have the same bigrams."""
     draw, path, folder = random.Random(0), tmp_path / "table.csv", tmp_path / "run"
     words = ["red", "blue", "green", "black", "white", "pink", "brown", "grey"]
@@ -95,7 +92,7 @@ def test_a_classifier_learns_what_only_attention_can_tell(tmp_path):
     assert validations(folder)[-1]["accuracy"] > 0.95
 
 
-def test_a_translator_learns_what_only_attention_can_tell(tmp_path):
+def test_a_translator_learns_what_only_attention_can_tell(finish, tmp_path):
     """Sequences are to be written again."""
     folder, numbers = tmp_path / "run", {"letters": 8, "longest": 6, "sequences": 4000}
     data = " ".join(f"--{name} {number}" for name, number in numbers.items())
@@ -108,7 +105,7 @@ def test_a_translator_learns_what_only_attention_can_tell(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> tuple[Path, str]:
+def whole(finish, tmp_path_factory) -> tuple[Path, str]:
     """A run that nobody disturbs, and what it prints."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     return folder, finish(f"{TRAIN} --run {folder}")
@@ -124,16 +121,30 @@ def test_the_demo_learns_and_writes(whole):
     assert len(written) > 100
 
 
-def test_a_run_that_is_stopped_ends_with_the_bits_of_one_that_is_not(whole, tmp_path):
-    folder = tmp_path / "stopped"
-    process = start(f"{TRAIN} --run {folder}")
-    while not read_metrics(folder / "metrics.jsonl"):
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert read_metrics(folder / "metrics.jsonl")[-1]["step"] < STEPS
+@pytest.fixture(scope="module")
+def stopped(finish, tmp_path_factory) -> tuple[Path, int, str]:
+    """A run that Ctrl-C has stopped, the exit code, and what it said."""
+    folder = tmp_path_factory.mktemp("runs") / "stopped"
+    with Running("tlite", *TRAIN.split(), "--run", folder) as run:
+        run.wait_until(lambda: read_metrics(folder / "metrics.jsonl"))
+        run.process.send_signal(signal.SIGINT)
+        code, _, err = run.end()
+    return folder, code, err
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(stopped):
+    folder, code, err = stopped
+    last = read_metrics(folder / "metrics.jsonl")[-1]["step"]
+    assert last < STEPS
+    assert (folder / "checkpoints" / str(last)).is_dir()
+    said = f"tlite: stopped at step {last}, and saved; go on: "
+    assert (code, err) == (130, f"{said}python -m tlite train --resume {folder}\n")
+
+
+def test_a_run_that_is_stopped_ends_with_the_bits_of_one_that_is_not(
+    whole, stopped, finish, tmp_path
+):
+    folder = shutil.copytree(stopped[0], tmp_path / "stopped")
     finish(f"train --resume {folder}")
     expected, found = (state.checkpoints(run)["checkpoints"] for run in (whole[0], folder))
     assert found[str(STEPS)] == expected[str(STEPS)]

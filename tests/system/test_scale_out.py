@@ -7,8 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.helpers.launching import Launched, launched
+from tests.helpers.launching import launch, launched
 from tlite.cli import main
+from tlite.training.metrics import read_metrics
 
 HEARTBEAT = 5
 # The table of embeddings is large enough to be divided.
@@ -34,7 +35,7 @@ def corpus(tmp_path_factory):
 def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, capsys):
     line = f"gpt2 --folder {corpus} {TINY}"
     run = tmp_path / "run"
-    with Launched(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
+    with launch(f"train {line} --run run --heartbeat {HEARTBEAT}", tmp_path, 4) as four:
         four.wait_until((run / "checkpoints" / "5").exists)
         four.kill(2)
         killed = time.monotonic()
@@ -60,5 +61,5 @@ def test_four_train_one_is_killed_two_go_on_and_one_generates(corpus, tmp_path, 
 
 def losses(run, split):
     """By step, in the order of the lines."""
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    lines = read_metrics(run / "metrics.jsonl")
     return {line["step"]: line["loss"] for line in lines if line["split"] == split}

@@ -4,60 +4,20 @@ The demo trains on the text of LICENSE here: the one that a Python carries diffe
 """
 
 import difflib
-import json
 import os
 import re
 import shlex
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.python import ROOT, python
+from tests.helpers.python import ROOT, forks
 
 GOLDEN = (ROOT / "tests" / "golden" / "screen.txt").read_text(encoding="utf-8")
 _, *CASES = re.split(r"^\$ (tlite.*)\n", GOLDEN, flags=re.MULTILINE)
 BEFORE = {c: told.rstrip("\n") + "\n" for c, told in zip(CASES[::2], CASES[1::2], strict=True)}
-"""What was printed, by command."""
-QUICK = "--steps 20 --evaluate-every 10 --precision float32"
-COMMANDS = [
-    f"train demo {QUICK} --run runs/one",
-    f"train demo {QUICK} --run runs/two --seeds 2 --num-blocks 1 --learning-rate 0.01",
-    "evaluate runs/one",
-    "compare runs/one runs/two",
-    "experiments",
-    "runs",
-]
-"""Each a process of its own."""
-MISTAKES = [
-    "",
-    "trian demo",
-    "train shakespear",
-    "train demo --learning-rat 0.01",
-    "train demo --width wide",
-    "train demo --width 64 --num-heads 5",
-    "train text --path nowhere.txt",
-    "train demo --run runs/one",
-    "train --resume runs",
-    "evaluate runs/three",
-    "evaluate runs/one --checkpoint 7",
-    "evaluate runs/one --split test",
-    "generate runs/one --prompt 'Où est-il?'",
-    "generate runs/one --temperature 0",
-    "classify runs/one 'Superb sound, superb price!'",
-    "compare runs/one runs/three",
-]
-"""Quick ones, in one process after the other."""
-IN_TURN = """
-import contextlib, io, json, shlex, sys
-from tlite.cli import main
-for line in sys.argv[1:]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main(shlex.split(line))
-    print(json.dumps([code, out.getvalue(), err.getvalue()]))
-"""
+"""What was printed, by command: each in a process of its own, one after the other."""
 MASKS = {
     re.escape(str(ROOT)): "<tlite>",
     r"\S+ tokens/s": "# tokens/s",
@@ -100,15 +60,11 @@ def screens(folder: Path) -> Iterator[tuple[str, str]]:
     text = (ROOT / "LICENSE").read_text(encoding="utf-8")
     (package / "topics.py").write_text(f"topics = {{'LICENSE': {text!r}}}\n", encoding="utf-8")
     work.mkdir()
-    settings = {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8", "JAX_PLATFORMS": "cpu"}
+    settings = {"COLUMNS": "100", "JAX_PLATFORMS": "cpu"}
     settings["PYTHONPATH"] = os.pathsep.join([str(folder / "python"), str(ROOT)])
-    called = partial(python, folder=work, **settings)
-    for line in COMMANDS:
-        yield f"tlite {line}", screen(*called("-m", "tlite", *shlex.split(line)))
-    code, out, err = called("-c", IN_TURN, *MISTAKES)
-    assert code == 0, err
-    for line, told in zip(MISTAKES, out.splitlines(), strict=True):
-        yield f"tlite {line}".strip(), screen(*json.loads(told))
+    with forks(work, **settings) as tlite:
+        for line in BEFORE:
+            yield line, screen(*tlite(*shlex.split(line)[1:]))
 
 
 def screen(code: int, out: str, err: str) -> str:
@@ -164,7 +120,3 @@ def test_a_command_prints_what_it_has_printed(printed, command):
         lines = (text.splitlines(keepends=True) for text in (before, now))
         changes = "".join(difflib.unified_diff(*lines, "before", "now"))
         pytest.fail(f"$ {command}\n{changes}{ADVICE}", pytrace=False)
-
-
-def test_every_command_has_its_screen(printed):
-    assert list(printed) == list(BEFORE)

@@ -4,18 +4,18 @@ import json
 import shutil
 import signal
 
+import jax
 import numpy as np
 import pytest
 
-from tests.helpers.launching import EXPERIMENT, Launched, assert_close, launched, losses_of
+from tests.helpers.launching import EXPERIMENT, assert_close, launch, launched, losses_of
+from tlite.cli import main
 from tlite.comparison.study import read_study
 from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.examples import read_examples
 
-pytest_plugins = "tests.helpers.several"
-
-MEMBERS = "--seeds 4"
+pytest_plugins = "tests.helpers.launching"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def assert_same_examples(recipe, other):
 
 @pytest.mark.parametrize("member", [0, 3])
 def test_members_over_processes_are_each_as_it_is_alone(several, alone, member):
-    recipe = several(2, 2, f"--placement sharded {MEMBERS}")
+    recipe = several(2, 2, "--placement sharded --seeds 4")
     found, _ = recipe.parameters("last")
     seed = recipe.experiment.training.members[member]
     right, _ = alone(recipe, 1, placement="replicated", seed=seed, seeds=1)
@@ -63,9 +63,13 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-def test_other_kinds_train_over_processes_as_in_one(several, kind):
+def test_other_kinds_train_over_processes_as_in_one(several, kind, tmp_path, monkeypatch):
     name, options = OTHERS[kind].split(" ", 1)
-    ours, right = several(2, 1, options, name), several(1, 2, options, name)
+    ours, two = several(2, 1, options, name), jax.devices()[:2]
+    monkeypatch.setattr(jax, "devices", lambda *_: two)
+    assert main(["train", *OTHERS[kind].split(), "--run", str(tmp_path / "run")]) == 0
+    right = open_recipe(tmp_path / "run")
+    assert right.trainer.mesh.size == 2
     for split in ("training", "validation"):
         assert len(losses_of(right, split)) == {"training": 6, "validation": 2}[split]
         np.testing.assert_allclose(losses_of(ours, split), losses_of(right, split), atol=1e-5)
@@ -74,7 +78,7 @@ def test_other_kinds_train_over_processes_as_in_one(several, kind):
 
 def test_a_study_is_trained_together_and_a_variant_fails_in_all(several, together, tmp_path):
     command = f"train {EXPERIMENT} --vary learning-rate 100 3e38 --run study"
-    with Launched(command, tmp_path) as both:
+    with launch(command, tmp_path) as both:
         code, _, err = both.end()
     assert code == 2
     assert err.count("warning: the variant learning-rate=3e38 has failed: ") == 1
@@ -93,7 +97,7 @@ def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
 
 def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path):
     run = tmp_path / "run"
-    with Launched(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
+    with launch(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
         both.wait_until((run / "checkpoints" / "3").exists)
         both.kill(1, signal.SIGTERM)
         code, out, err = both.end()

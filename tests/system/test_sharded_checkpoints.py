@@ -1,10 +1,7 @@
 """Checkpoints that several real processes write, each its parts."""
 
-import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,37 +9,23 @@ import jax
 import pytest
 
 from tests.helpers import sharded_program
+from tests.helpers.launching import Running
 from tlite.parallel.launch import free_port
-from tlite.training import TrainingConfig
 from tlite.training.checkpoints import Checkpoints
 
-ROOT = Path(__file__).parents[2]
 
-
-def start(folder: Path, *command: object, processes: int = 2, devices: int = 1) -> list:
+def start(folder: Path, *command: object, processes: int = 2, devices: int = 1) -> list[Running]:
     """Processes of `sharded_program`, with so many devices each."""
-    where = f"localhost:{free_port()}"
-    program = [sys.executable, "-m", "tests.helpers.sharded_program", folder, where]
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)}
-    return [
-        subprocess.Popen(
-            [*map(str, [*program, processes, process, *command])],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for process in range(processes)
-    ]
+    words = "tests.helpers.sharded_program", folder, f"localhost:{free_port()}", processes
+    environment = {"JAX_NUM_CPU_DEVICES": str(devices)}
+    return [Running(*words, number, *command, **environment) for number in range(processes)]
 
 
-def finish(running: list) -> tuple[str, str]:
+def finish(running: list[Running]) -> tuple[str, str]:
     """What the first has printed, and what all have complained of."""
-    found = [process.communicate(timeout=100) for process in running]
-    errors = "".join(err for _, err in found)
-    assert [process.returncode for process in running] == [0] * len(running), errors
-    return found[0][0], errors
+    codes, outs, errors = zip(*[process.end() for process in running], strict=True)
+    assert not any(codes), errors
+    return outs[0], "".join(errors)
 
 
 def load_here(folder: Path, step: int | None = None) -> int:
@@ -71,7 +54,7 @@ def test_what_two_have_saved_one_loads(saved):
 
 def test_two_to_one_to_two_with_more_devices(saved, tmp_path):
     folder = shutil.copytree(saved, tmp_path / "checkpoints")
-    with Checkpoints(folder, TrainingConfig(keep=3, evaluate_every=1), writing=True) as checkpoints:
+    with Checkpoints(folder, sharded_program.TRAINING, writing=True) as checkpoints:
         checkpoints.save(3, sharded_program.placed(3), -3.0)
     out, errors = finish(start(folder, "load and save", 4, 5, devices=2))
     assert "loaded 3 True" in out
@@ -95,18 +78,15 @@ def test_all_processes_take_the_same_when_one_is_damaged(saved, tmp_path):
 
 
 def test_a_kill_while_two_save_leaves_what_was_whole(saved, tmp_path):
-    killed, chance = 0, random.Random(0)
+    chance = random.Random(0)
     folder = shutil.copytree(saved, tmp_path / "checkpoints")
     running = start(folder, "save", *range(3, 1000))
-    deadline = time.monotonic() + 60
-    while Checkpoints(folder).steps()[-1] < 4 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(chance.uniform(0, 0.5))
-    running[killed].kill()
-    time.sleep(chance.uniform(0, 0.5))  # in which the other one goes on as it can
-    running[1 - killed].kill()
+    running[0].wait_until(lambda: Checkpoints(folder).steps()[-1] >= 4)
     for process in running:
-        process.communicate()
+        time.sleep(chance.uniform(0, 0.5))  # in which the other one goes on as it can
+        process.process.kill()
+    for process in running:
+        process.end()
     last = load_here(folder)
     assert last >= 4
     with Checkpoints(folder, writing=True) as checkpoints:
