@@ -4,8 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tlite.data.labelled import Example
-from tlite.data.parallel import Pair
+from tlite.data.examples import Example, Pair
 from tlite.data.tables import Part
 from tlite.errors import UserError, needs_extra
 
