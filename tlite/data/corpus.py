@@ -10,7 +10,6 @@ the process.
 """
 
 import bisect
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -200,9 +199,8 @@ class Tokens:
     ):
         self._dtype, self._limit = TYPES[dtype], vocabulary_size or 2**32
         self._starts = list(itertools.accumulate((f.tokens for f in files), initial=0))
-        self._opened = contextlib.ExitStack()
         paths = [Path(folder, file.name) for file in files]
-        self._files = [self._opened.enter_context(path.open("rb", buffering=0)) for path in paths]
+        self._files = [path.open("rb", buffering=0) for path in paths]
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -228,12 +226,6 @@ class Tokens:
                 f"has {self._limit:,} only: it is of another tokenizer"
             )
         return windows
-
-    def __enter__(self) -> "Tokens":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._opened.close()
 
     def _fill(self, tokens: np.ndarray, start: int) -> None:
         """Read as many tokens as there is room for."""

@@ -47,9 +47,12 @@ def file_rows(
     if not is_table(path):
         raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     if (kind := kind_of(path)) == "parquet":
-        return _parquet_rows(path)
+        with parquet_file(path) as file:
+            for batch in file.iter_batches(1000):
+                yield from batch.to_pylist()
+        return
     lines = text_lines(path, encoding, any_size=any_size)
-    return _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
+    yield from _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
 
 
 def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -87,12 +90,6 @@ def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(itertools.chain([first], lines), 1):
         if line.strip():
             yield json_object(line, f"{path} is not JSON Lines: line {number}")
-
-
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with parquet_file(path) as file:
-        for batch in file.iter_batches(1000):
-            yield from batch.to_pylist()
 
 
 @contextlib.contextmanager
