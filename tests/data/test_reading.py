@@ -50,12 +50,6 @@ def test_lines_end_at_line_feeds_alone(tmp_path, content, pack):
     assert read_lines(path) == CONTENTS[content]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
-def test_lines_are_decoded(tmp_path, encoding):
-    (tmp_path / "a").write_bytes("Grüße\ncafé".encode(encoding))
-    assert read_lines(tmp_path / "a", encoding) == ["Grüße", "café"]
-
-
 @pytest.mark.parametrize("line", [1, 2, 40])
 def test_the_line_that_is_not_in_the_encoding_is_named(tmp_path, line):
     (tmp_path / "a").write_bytes(b"ok\n" * (line - 1) + b"caf\xe9\n" + b"\xe9\n")
