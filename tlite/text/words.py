@@ -1,5 +1,6 @@
 """Words: cleaning a text, choosing a vocabulary, a token for each word; and n-grams as features."""
 
+import itertools
 import re
 import unicodedata
 from collections import Counter
@@ -57,11 +58,14 @@ def select_vocabulary(
     """
     if min_document_frequency < 1:
         raise ValueError(f"min_document_frequency must be at least 1, not {min_document_frequency}")
-    frequencies = Counter()
-    for text in corpus:
-        frequencies.update(set(words(text, marks)))
-    chosen = [word for word, count in frequencies.items() if count >= min_document_frequency]
-    return sorted(chosen, key=lambda word: (-frequencies[word], word))
+    return _frequent((words(text, marks) for text in corpus), min_document_frequency)
+
+
+def _frequent(of_texts: Iterable[list[str]], least: int) -> list[str]:
+    """What at least so many texts have, what the most have first, ties by alphabet."""
+    frequencies = Counter(itertools.chain.from_iterable(map(set, of_texts)))
+    chosen = [name for name, count in frequencies.items() if count >= least]
+    return sorted(chosen, key=lambda name: (-frequencies[name], name))
 
 
 class IndexTokenizer(Tokenizer):
@@ -220,12 +224,9 @@ class NgramTokenizer(IndexTokenizer):
         N-grams of words come first, then those of characters, the most frequent of each first.
         """
         texts = list(texts)
-        frequencies = Counter()
-        for text in texts:
-            frequencies.update(set(ngrams(text, most_words, most_characters, marks)))
-        chosen = [ngram for ngram, n in frequencies.items() if n >= min_document_frequency]
-        chosen.sort(key=lambda ngram: (not is_of_words(ngram), -frequencies[ngram], ngram))
         vocabulary = select_vocabulary(texts, min_document_frequency, marks)
+        found = (ngrams(text, most_words, most_characters, marks) for text in texts)
+        chosen = sorted(_frequent(found, min_document_frequency), key=is_of_words, reverse=True)
         return cls(vocabulary, chosen, most_words, most_characters, marks=marks)
 
     def of_words(self) -> IndexTokenizer:
