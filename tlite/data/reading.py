@@ -4,7 +4,6 @@ import codecs
 import contextlib
 import gzip
 import io
-import itertools
 import json
 import os
 import stat
@@ -134,13 +133,11 @@ def decoded(path: Path | None, encoding: str = "", *, any_size: bool = False) ->
             such.
     """
     try:
-        decoder = codecs.getincrementaldecoder(encoding or "utf-8")()
-        line, begun = 1, False
-        for part in itertools.chain(pieces(path, any_size=any_size), [b""]):
-            text = decoder.decode(part, not part)
+        line, mark = 1, MARK
+        for text in codecs.iterdecode(pieces(path, any_size=any_size), encoding or "utf-8"):
             line += text.count("\n")
-            yield text if begun else text.removeprefix(MARK)
-            begun = begun or bool(text)
+            yield text.removeprefix(mark)
+            mark = ""
     except UnicodeDecodeError as error:
         line += error.object.count(b"\n", 0, error.start)
         raise UserError(

@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 import urllib.request
@@ -110,19 +111,15 @@ class Download:
 
         One that is there is taken as it is, with a warning where it is not what a download must be.
         """
-        if path := self._there():
-            digest = hashlib.sha256()
-            for piece in pieces(path):
-                digest.update(piece)
-            if digest.hexdigest() != self.sha256:
-                print(
-                    f"warning: {path} is not the file that is published (its SHA-256 is "
-                    f"{digest.hexdigest()}, not {self.sha256}): results may differ",
-                    file=sys.stderr,
-                )
-            return read_text(path)
-        path = Path(self.folder or data_folder(), self.file)
-        download(self.url, path, self.sha256)
+        if not (path := self._there()):
+            path = Path(self.folder or data_folder(), self.file)
+            download(self.url, path, self.sha256)
+        elif (digest := hashlib.sha256(b"".join(pieces(path))).hexdigest()) != self.sha256:
+            print(
+                f"warning: {path} is not the file that is published (its SHA-256 is {digest}, not "
+                f"{self.sha256}): results may differ",
+                file=sys.stderr,
+            )
         return read_text(path)
 
     def _there(self) -> Path | None:
@@ -177,7 +174,7 @@ def download(url: str, path: Path, sha256: str) -> None:
     Raises:
         UserError: no network, no space, or other content than expected.
     """
-    temporary, digest = None, hashlib.sha256()
+    temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -186,15 +183,13 @@ def download(url: str, path: Path, sha256: str) -> None:
         ):
             temporary, length = Path(file.name), response.length
             with wrap_file(response, length or 0, description=path.name) as body:
-                while chunk := body.read(1 << 16):
-                    file.write(chunk)
-                    digest.update(chunk)
+                shutil.copyfileobj(body, file)
         if length and temporary.stat().st_size < length:
             raise ConnectionError("the connection broke off before the end")
-        if digest.hexdigest() != sha256:
+        if (digest := hashlib.sha256(temporary.read_bytes()).hexdigest()) != sha256:
             raise UserError(
-                f"{url} has the SHA-256 {digest.hexdigest()}, not {sha256}: it has changed since "
-                f"tlite was written; look at it, and save it as {path} if it is what you want"
+                f"{url} has the SHA-256 {digest}, not {sha256}: it has changed since tlite was "
+                f"written; look at it, and save it as {path} if it is what you want"
             )
         temporary.chmod(0o644)  # not only for this user, as a temporary file is
         temporary.replace(path)
