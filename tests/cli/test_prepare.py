@@ -68,7 +68,7 @@ def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(works, source, capsys
 def test_the_column_is_named(works, fails, tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps({"body": "x"}))
     line = "prepare a.jsonl out --tokenizer bytes --validation-fraction 0 --processes 1"
-    assert "has no field 'text': it has body" in fails(line)
+    assert "has no column 'text': it has body" in fails(line)
     works(f"{line} --field body")
 
 

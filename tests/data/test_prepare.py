@@ -28,8 +28,7 @@ from tests.helpers.preparing import (
 )
 from tests.helpers.tokenizers import beginning_with_a_space, byte_level
 from tlite.data.documents import Source, fragments, plan, read_piece
-from tlite.data.encoding import encode_piece, load_encoder
-from tlite.data.prepare import prepare, texts_of
+from tlite.data.prepare import encode_piece, load_encoder, prepare, texts_of
 from tlite.data.tables import side_of
 from tlite.errors import Interrupted
 from tlite.text import CharTokenizer
@@ -469,7 +468,7 @@ def test_a_folder_that_exists_is_refused(tmp_path):
 
 FAULTS = {
     '{"text": 3}': "has no text under 'text', but a int",
-    '{"body": "a"}': "has no field 'text': it has body",
+    '{"body": "a"}': "has no column 'text': it has body",
     "[1]": "is not a JSON object",
     "{": "is not JSON",
     '{"text": "\\ud800"}': "is not JSON",

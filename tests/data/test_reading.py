@@ -16,9 +16,9 @@ from tlite.data.reading import (
     is_table,
     kind_of,
     locate,
+    pieces,
     read_lines,
     read_text,
-    standard_input,
     text_lines,
 )
 
@@ -48,12 +48,6 @@ def test_lines_end_at_line_feeds_alone(tmp_path, content, pack):
     path = tmp_path / ("a.gz" if pack is gzip.compress else "a")
     path.write_bytes(pack(content.encode()))
     assert read_lines(path) == CONTENTS[content]
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
-def test_lines_are_decoded(tmp_path, encoding):
-    (tmp_path / "a").write_bytes("Grüße\ncafé".encode(encoding))
-    assert read_lines(tmp_path / "a", encoding) == ["Grüße", "café"]
 
 
 @pytest.mark.parametrize("line", [1, 2, 40])
@@ -140,18 +134,14 @@ def test_a_file_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path, monkeypa
 
 
 def test_standard_input_is_asked_once_after_its_end(monkeypatch):
-    """After a line and Ctrl-D a terminal would wait for another one."""
+    """After a line and Ctrl-D a terminal would wait for another one; what has no end is stopped."""
     answers = iter([b"x" * MEGABYTE, b"a line\n"])
     stdin = SimpleNamespace(buffer=SimpleNamespace(read=lambda size: next(answers)))
     monkeypatch.setattr("sys.stdin", stdin)
-    assert b"".join(standard_input()) == b"x" * MEGABYTE + b"a line\n"
-
-
-def test_standard_input_without_an_end_is_stopped_at_the_limit(monkeypatch):
-    stdin = SimpleNamespace(buffer=SimpleNamespace(read=bytes))
-    monkeypatch.setattr("sys.stdin", stdin)
+    assert b"".join(pieces(None)) == b"x" * MEGABYTE + b"a line\n"
+    stdin.buffer.read = bytes
     monkeypatch.setattr("tlite.data.reading.MAX_MEGABYTES", 3)
-    assert "standard input is larger than 3 megabytes" in complaint(list, standard_input())
+    assert "standard input is larger than 3 megabytes" in complaint(read_lines, None)
 
 
 @pytest.mark.parametrize("name", ["a{}", "a{}.gz", "a.b.xml{}", ".hidden{}.gz", "folder.txt/a{}"])

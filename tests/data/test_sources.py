@@ -1,9 +1,17 @@
-"""Sources of text: what they load, and what a bad file is called."""
+"""Sources of text: what they load, what a bad file is called, and downloads from this machine."""
+
+import gzip
+import hashlib
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.helpers.complaints import complaint
 from tlite.data import BuiltinText, TextFile, TinyShakespeare
-from tlite.errors import UserError
+from tlite.data.reading import data_folder
+from tlite.data.sources import Download, download
 
 TEXT = "Grüße,\n\nKönig 𝄞\n"
 
@@ -32,9 +40,11 @@ def test_line_ends_and_a_byte_order_mark_make_no_difference(tmp_path, line_end, 
     assert load(tmp_path / "a.txt", (mark + TEXT.replace("\n", line_end)).encode()) == TEXT
 
 
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"there is no file .*missing\.txt: .* TLITE_DATA"):
-        TextFile(str(tmp_path / "missing.txt")).load()
+def test_a_missing_file_and_a_path_that_is_not_given_are_named(tmp_path):
+    told = complaint(TextFile(str(tmp_path / "missing.txt")).load)
+    assert told.startswith(f"there is no file {tmp_path / 'missing.txt'}: ")
+    assert "TLITE_DATA" in told
+    assert "--path" in complaint(TextFile().load)
 
 
 def test_a_source_says_where_it_reads(tmp_path, monkeypatch):
@@ -49,6 +59,104 @@ def test_a_source_says_where_it_reads(tmp_path, monkeypatch):
     assert TinyShakespeare().reads("training") == [file]
 
 
-def test_without_a_path_the_option_is_named():
-    with pytest.raises(UserError, match="--path"):
-        TextFile().load()
+# Downloads
+
+BODY = b"To be, or not to be.\n" * 9999
+SHA256 = hashlib.sha256(BODY).hexdigest()
+
+
+@dataclass(frozen=True)
+class Text(Download):
+    """A text that is fetched once, into the data folder."""
+
+    url: str
+    file: str = "texts/a.txt"
+    folder: str = ""
+    sha256: str = SHA256
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The body at /whole; cut short, in two ways, elsewhere."""
+
+    def do_GET(self):
+        self.server.requests += 1
+        if self.path == "/missing":
+            return self.send_error(404)
+        if self.path == "/nonsense":
+            return self.wfile.write(b"nonsense\r\n\r\n")
+        self.send_response(200)
+        if self.path == "/chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            head = f"{len(BODY):x}\r\n".encode()
+        else:
+            self.send_header("Content-Length", str(len(BODY)))
+            head = b""
+        self.end_headers()
+        self.wfile.write(head + (BODY if self.path == "/whole" else BODY[:-1000]))
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.requests = 0
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+REASONS = {
+    "short": "the connection broke off before the end",
+    "chunked": "IncompleteRead",
+    "missing": "HTTP Error 404: Not Found",
+    "nonsense": "nonsense",
+}
+
+
+@pytest.mark.parametrize("path", REASONS)
+def test_a_download_that_fails_says_what_to_do_and_leaves_nothing(server, tmp_path, path):
+    told = complaint(download, f"{server.url}/{path}", tmp_path / "new" / "a.txt", SHA256)
+    assert "check the network, or put the file there yourself" in told
+    assert f"({REASONS[path]}" in told
+    digest = "0" * 64
+    told = complaint(download, f"{server.url}/whole", tmp_path / "a.txt", digest)
+    assert f"{SHA256}, not {digest}" in told
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("content", [BODY, b"mine"], ids=["the same", "another"])
+@pytest.mark.parametrize(("name", "pack"), [("a.txt", bytes), ("a.txt.gz", gzip.compress)])
+def test_a_file_that_is_there_is_taken_without_a_request(
+    server, tmp_path, monkeypatch, capsys, name, pack, content
+):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / name).write_bytes(pack(content))
+    text = Text(f"{server.url}/whole")
+    assert text.reads("training") == [str(tmp_path / "texts" / name)]
+    assert text.load() == content.decode()
+    assert server.requests == 0
+    told = f"warning: {tmp_path / 'texts' / name} is not the file that is published"
+    out, err = capsys.readouterr()
+    assert (out, err[: len(told)]) == ("", told if content != BODY else "")
+    assert err.count("\n") == (content != BODY)
+
+
+def test_a_file_that_is_not_there_is_fetched_once(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    for _ in range(2):
+        assert Text(f"{server.url}/whole").load() == BODY.decode()
+    assert server.requests == 1
+
+
+def test_data_lies_in_the_cache_unless_told(tmp_path, monkeypatch):
+    monkeypatch.delenv("TLITE_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_folder() == tmp_path / "tlite"

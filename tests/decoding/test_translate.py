@@ -11,7 +11,7 @@ from tests.helpers.models import replaced
 from tests.helpers.searches import CONFIG, CONTEXT, END, V, initial, make_model
 from tlite.decoding.search import beam_search, greedy_search, start_and_end
 from tlite.decoding.translate import LENGTHS, translate
-from tlite.text import pairs
+from tlite.text.subwords import END_ID, START_ID
 
 SEARCHES = {"greedy": {"beam": 1}, "beam": {"beam": 2, "length_penalty": 0.7}}
 each_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
@@ -74,7 +74,7 @@ def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
 
 
 def test_targets_start_and_end_as_the_tokenizer_says_unless_the_model_does():
-    assert start_and_end(CONFIG) == (pairs.START_ID, pairs.END_ID)
+    assert start_and_end(CONFIG) == (START_ID, END_ID)
     assert start_and_end(replaced(CONFIG, {"symbols.start": 0, "symbols.end": 1})) == (0, 1)
 
 

@@ -39,8 +39,8 @@ def ids(corpus: Corpus, part: str = "training") -> np.ndarray:
     """All tokens of a part; none where there is none."""
     if part not in corpus.manifest().parts:
         return np.zeros(0, int)
-    with corpus.open(part) as tokens:
-        return tokens.read(0, len(tokens)).astype(int)
+    tokens = corpus.open(part)
+    return tokens.read(0, len(tokens)).astype(int)
 
 
 def documents(corpus: Corpus, part: str = "training") -> list[str]:

@@ -24,7 +24,7 @@ from tlite.models import TranslatorHead
 from tlite.recipes import TranslatorRecipe, start
 from tlite.recipes.loading import load_run
 from tlite.recipes.translator import encode_sources
-from tlite.text.pairs import END_ID
+from tlite.text.subwords import END_ID
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("tokenizers")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.arrays import host_copy
 from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
-from tlite.text.pairs import END_ID, START_ID
+from tlite.text.subwords import END_ID, START_ID
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.loop import validate
 from tlite.training.translator import (

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from tlite.cli.options import Classify, Generate, Translate
-from tlite.data.reading import decoded, pieces, split_lines, standard_input
+from tlite.data.reading import read_lines
 from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
@@ -158,8 +158,6 @@ def read_input(purpose: str, path: Path | None = None) -> list[str]:
     """
     if path is None and sys.stdin.isatty():
         print("one text a line; end with Ctrl-D", file=sys.stderr)
-    parts = pieces(path) if path else standard_input()
-    name = path or "standard input"
-    if not (lines := split_lines("".join(decoded(parts, name)))):
+    if not (lines := read_lines(path)):
         raise UserError(f"there is nothing to {purpose}: give texts, or lines on standard input")
     return lines

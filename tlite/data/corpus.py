@@ -10,7 +10,6 @@ the process.
 """
 
 import bisect
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -199,13 +198,13 @@ class Tokens:
         vocabulary_size: int | None = None,
     ):
         self._dtype, self._limit = TYPES[dtype], vocabulary_size or 2**32
-        self._starts = list(itertools.accumulate((f.tokens for f in files), initial=0))
-        self._opened = contextlib.ExitStack()
+        sizes = (file.tokens * self._dtype.itemsize for file in files)
+        self._starts = list(itertools.accumulate(sizes, initial=0))  # of each file, in bytes
         paths = [Path(folder, file.name) for file in files]
-        self._files = [self._opened.enter_context(path.open("rb", buffering=0)) for path in paths]
+        self._files = [path.open("rb", buffering=0) for path in paths]
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return self._starts[-1] // self._dtype.itemsize
 
     def read(self, start: int, stop: int) -> UInt16[np.ndarray, "N"] | UInt32[np.ndarray, "N"]:
         """The tokens from one place to another, across files too."""
@@ -229,26 +228,17 @@ class Tokens:
             )
         return windows
 
-    def __enter__(self) -> "Tokens":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._opened.close()
-
     def _fill(self, tokens: np.ndarray, start: int) -> None:
         """Read as many tokens as there is room for."""
-        room = memoryview(tokens).cast("B") if len(tokens) else memoryview(b"")
-        width = self._dtype.itemsize
-        index = bisect.bisect_right(self._starts, start) - 1
-        at = (start - self._starts[index]) * width
-        while room:
-            file, end = self._files[index], (self._starts[index + 1] - self._starts[index]) * width
-            got = os.preadv(file.fileno(), [room[: end - at]], at) if end > at else 0
-            if not got and end > at:
+        room, at = tokens.view(np.uint8), start * self._dtype.itemsize
+        index = bisect.bisect_right(self._starts, at) - 1
+        while len(room):
+            file, begin, end = self._files[index], *self._starts[index : index + 2]
+            got = os.preadv(file.fileno(), [room[: end - at]], at - begin)
+            if not got and at < end:
                 raise UserError(f"{file.name} has become shorter since it was opened")
             room, at = room[got:], at + got
-            if at == end:  # the next file follows without a seam
-                index, at = index + 1, 0
+            index += at == end  # the next file follows without a seam
 
 
 def _size(path: Path) -> int:

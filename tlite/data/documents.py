@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tlite.data.reading import find, kind_of, open_file, pieces
+from tlite.data.reading import MARK, find, json_object, kind_of, open_file, pieces
 from tlite.data.tables import (
     Side,
     is_saved,
-    json_object,
+    need_columns,
     open_set,
     parquet_file,
     reading_set,
@@ -36,7 +36,6 @@ LONGEST_LINE = 2**28  # bytes of a line of JSON
 ROWS = 10_000  # of a piece of a saved set
 AT_ONCE = 64  # rows that are read at a time
 END = 2**62  # of a file whose size is not known
-MARK = b"\xef\xbb\xbf"  # of the order of bytes, which some programs begin a file with
 READABLE = "text", "json", "parquet"
 
 
@@ -129,8 +128,7 @@ def read_piece(source: Source, piece: Piece) -> Iterator[Fragment]:
         if piece.ends:
             yield Fragment("", side, begins, True)
         return
-    texts = (_text_of(row, source.field, where) for row, where in _rows(source, piece))
-    yield from fragments(texts, source.validation_fraction)
+    yield from fragments(_texts(source, piece), source.validation_fraction)
 
 
 def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> Iterator[Fragment]:
@@ -245,7 +243,7 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
             file.seek(start)
             while block := file.read(min(BLOCK, stop - at)):
                 block += file.readline(min(BLOCK, stop - at - len(block)))
-                text = space + decoder.decode(block if at else block.removeprefix(MARK))
+                text = space + decoder.decode(block if at else block.removeprefix(MARK.encode()))
                 at, space = at + len(block), text[len(text.rstrip()) :]
                 if text := text[: len(text) - len(space)]:
                     yield text
@@ -257,15 +255,22 @@ def _text_blocks(path: Path, start: int, stop: int) -> Iterator[str]:
         ) from error
 
 
-def _rows(source: Source, piece: Piece) -> Iterator[tuple[dict[str, Any], str]]:
-    """The rows of a piece, and where each is."""
+def _values(source: Source, piece: Piece) -> Iterator[tuple[Any, str]]:
+    """What stands in the column of a piece's rows, and where each is."""
     path, places, where = Path(piece.name), range(piece.start, piece.stop), f"a row of {piece.name}"
     if piece.kind == "json":
-        yield from _json_rows(path, piece.start, piece.stop)
+        with open_file(path) as file:
+            at = _next_line(file, piece.start)
+            while at < piece.stop and (line := file.readline(LONGEST_LINE)):
+                where = f"the line at byte {at:,} of {path}"
+                if line := (line if at else line.removeprefix(MARK.encode())).strip():
+                    need_columns(row := json_object(line, where), (source.field,), where)
+                    yield row[source.field], where
+                at = file.tell()
     elif piece.kind == "parquet":
         with parquet_file(path, (source.field,)) as file:
             for batch in file.iter_batches(AT_ONCE, [*places], [source.field]):
-                yield from ((row, where) for row in batch.to_pylist())
+                yield from ((row[source.field], where) for row in batch.to_pylist())
     else:
         found = _set(source)
         with reading_set(source.name, source.split):
@@ -273,29 +278,16 @@ def _rows(source: Source, piece: Piece) -> Iterator[tuple[dict[str, Any], str]]:
             shards = (found.shard(found.num_shards, index) for index in places)
             for part in [found.select(places)] if saved else shards:
                 for batch in part.iter(AT_ONCE):
-                    for text in batch[source.field]:
-                        yield {source.field: text}, where
+                    yield from ((value, where) for value in batch[source.field])
 
 
-def _json_rows(path: Path, start: int, stop: int) -> Iterator[tuple[dict[str, Any], str]]:
-    """The JSON Lines that begin in a piece."""
-    with open_file(path) as file:
-        at = _next_line(file, start)
-        while at < stop and (line := file.readline(LONGEST_LINE)):
-            where = f"the line at byte {at:,} of {path}"
-            if line := (line if at else line.removeprefix(MARK)).strip():
-                yield json_object(line, where), where
-            at = file.tell()
-
-
-def _text_of(row: dict[str, Any], field: str, where: str) -> str:
-    """The text of a row; "" where it is null."""
-    if field not in row:
-        raise UserError(f"{where} has no field {field!r}: it has {', '.join(map(str, row))[:200]}")
-    text = row[field]
-    if text is not None and not isinstance(text, str):
-        raise UserError(f"{where} has no text under {field!r}, but a {type(text).__name__}")
-    return text or ""
+def _texts(source: Source, piece: Piece) -> Iterator[str]:
+    """The texts in the rows of a piece; "" where there is null."""
+    for value, where in _values(source, piece):
+        if value is not None and not isinstance(value, str):
+            kind = type(value).__name__
+            raise UserError(f"{where} has no text under {source.field!r}, but a {kind}")
+        yield value or ""
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tlite.parallel.devices import cache_folder
 
 ADVICE = " (of a table --encoding names another, latin-1 say)"
 MEGABYTE = 10**6
+STDIN = "standard input"
 MAX_MEGABYTES = 2000  # of a file that is read into memory, unpacked
 MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of the order of bytes, which some programs begin with
 OTHERS = {stat.S_IFDIR: "a directory", stat.S_IFCHR: "a device", stat.S_IFIFO: "a pipe"}
@@ -101,82 +102,73 @@ def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
         raise UserError(f"can't read {path}: {error.strerror}") from error
 
 
-def pieces(path: Path, *, any_size: bool = False) -> Iterator[bytes]:
-    """The content of a file, a megabyte at a time.
+def pieces(path: Path | None, *, any_size: bool = False) -> Iterator[bytes]:
+    """The content of a file, or of standard input where it is None, a megabyte at a time.
 
     Raises:
-        UserError: as `open_file`, or there is more than the limit.
+        UserError: as `open_file`, or there is more than the limit: it may have no end.
     """
     size = 0
-    with open_file(path) as file:
+    with open_file(path) if path else contextlib.nullcontext(sys.stdin.buffer) as file:
         while piece := file.read(MEGABYTE):
             size += len(piece)
-            if not any_size:
-                check_size(path, size)
+            if size > MAX_MEGABYTES * MEGABYTE and not any_size:
+                raise UserError(
+                    f"{path or STDIN} is larger than {MAX_MEGABYTES:,} megabytes: give a part of "
+                    "it at a time (to train on such texts, tlite prepare makes a corpus of them)"
+                )
             yield piece
+            if len(piece) < MEGABYTE:  # a terminal would be asked again
+                break
 
 
-def standard_input() -> Iterator[bytes]:
-    """What is written to standard input, a megabyte at a time.
+def decoded(path: Path | None, encoding: str = "", *, any_size: bool = False) -> Iterator[str]:
+    """The text of a file or of standard input as it comes, without a mark of the bytes' order.
 
-    Raises:
-        UserError: there is more than the limit: it may have no end.
-    """
-    piece, size = None, 0
-    while piece is None or len(piece) == MEGABYTE:  # after less a terminal would be asked again
-        piece = sys.stdin.buffer.read(MEGABYTE)
-        check_size("standard input", size := size + len(piece))
-        yield piece
-
-
-def check_size(name: object, size: int) -> None:
-    """Raises a `UserError` where so many bytes are more than the limit."""
-    if size > MAX_MEGABYTES * MEGABYTE:
-        raise UserError(
-            f"{name} is larger than {MAX_MEGABYTES:,} megabytes: give a part of it at a time (to "
-            "train on such texts, tlite prepare makes a corpus of them)"
-        )
-
-
-def decoded(
-    parts: Iterable[bytes], name: object, encoding: str = "utf-8", advice: str = ""
-) -> Iterator[str]:
-    """The text of bytes, without a mark of their order.
+    Args:
+        encoding: UTF-8 unless given; that it can be given is told where it is not the right one.
 
     Raises:
-        UserError: they are not in this encoding (the line is named), or there is none such.
+        UserError: as `pieces`, it is not in this encoding (the line is named), or there is none
+            such.
     """
     try:
-        decoder = codecs.getincrementaldecoder(encoding)()
-        line, begun = 1, False
-        for part, last in (*((part, False) for part in parts), (b"", True)):
-            text = decoder.decode(part, last)
+        line, mark = 1, MARK
+        for text in codecs.iterdecode(pieces(path, any_size=any_size), encoding or "utf-8"):
             line += text.count("\n")
-            yield text if begun else text.removeprefix(MARK)
-            begun = begun or bool(text)
+            yield text.removeprefix(mark)
+            mark = ""
     except UnicodeDecodeError as error:
         line += error.object.count(b"\n", 0, error.start)
         raise UserError(
-            f"{name} is not {encoding} text: line {line} has the byte "
-            f"{error.object[error.start]:#04x}{advice}"
+            f"{path or STDIN} is not {encoding or 'utf-8'} text: line {line} has the byte "
+            f"{error.object[error.start]:#04x}{ADVICE if encoding else ''}"
         ) from error
     except (LookupError, ValueError, TypeError) as error:
         raise UserError(f"there is no encoding {encoding!r}") from error
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
+def json_object(text: str | bytes, where: str) -> dict[str, Any]:
+    """The object that a text in JSON is.
 
     Raises:
-        UserError: as `open_file`, or there is something else in it.
+        UserError: it is none; `where` begins the sentence.
     """
     try:
-        content = json.loads(b"".join(pieces(path)))
+        text = text.decode() if isinstance(text, bytes) else text
+        value = json.loads(text)
+        if "\\u" in text:  # it may be half of a pair, which is no character
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it is not a JSON object")
-    return content
+        raise UserError(f"{where} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is not a JSON object")
+    return value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; raises as `pieces` and `json_object`."""
+    return json_object(b"".join(pieces(path)), f"{path} is damaged: it")
 
 
 def read_text(path: str | Path) -> str:
@@ -185,20 +177,16 @@ def read_text(path: str | Path) -> str:
     Raises:
         UserError: it can't be read, is too large, or not UTF-8 (the line is named).
     """
-    text = "".join(decoded(pieces(Path(path)), path))
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(decoded(Path(path))).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -> Iterator[str]:
-    """The lines of a text file, unpacked if its name ends in .gz, as they come, with their ends.
+def text_lines(path: Path | None, encoding: str = "", *, any_size: bool = False) -> Iterator[str]:
+    """The lines of a text file, or of standard input, as they come, with their ends.
 
-    They end at line feeds alone, and the last one may not.
-
-    Raises:
-        UserError: it can't be read, is too large, or not in this encoding (the line is named).
+    They end at line feeds alone, and the last one may not. Raises as `decoded`.
     """
     line: list[str] = []
-    for text in decoded(pieces(path, any_size=any_size), path, encoding, ADVICE):
+    for text in decoded(path, encoding, any_size=any_size):
         *ends, rest = text.split("\n")
         for end in ends:
             yield "".join([*line, end, "\n"])
@@ -208,11 +196,7 @@ def text_lines(path: Path, encoding: str = "utf-8", *, any_size: bool = False) -
         yield rest
 
 
-def read_lines(path: Path, encoding: str = "utf-8") -> list[str]:
-    """The lines of a text file without their ends; raises as `text_lines`."""
-    return [split_lines(line)[0] for line in text_lines(path, encoding)]
-
-
-def split_lines(text: str) -> list[str]:
-    """Lines end at line feeds alone, and the last one may."""
-    return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
+def read_lines(path: Path | None, encoding: str = "") -> list[str]:
+    """The lines of a text file, or of standard input, without their ends; raises as `decoded`."""
+    lines = text_lines(path, encoding)
+    return [line.replace("\r\n", "\n").removesuffix("\n") for line in lines]

@@ -1,15 +1,30 @@
 """Texts to learn from: frozen dataclasses with `load() -> str`, so that a config can hold them."""
 
 import dataclasses
+import hashlib
+import http.client
 import importlib
 import os
+import shutil
+import sys
+import tempfile
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from rich.progress import wrap_file
+
 from tlite.config import run_file, shipped_experiments
-from tlite.data.download import Download
-from tlite.data.reading import find, is_table, is_there, locate, read_text
+from tlite.data.reading import (
+    data_folder,
+    find,
+    is_table,
+    is_there,
+    locate,
+    pieces,
+    read_text,
+)
 from tlite.data.table_data import TableData
 from tlite.data.tables import Part, column_of, is_saved
 from tlite.errors import UserError
@@ -79,6 +94,40 @@ class TextFile:
         return is_table(Path(self.path)) or is_saved(self.path)
 
 
+class Download:
+    """What a text that is fetched once does: `folder`, `file`, `url` and `sha256` are its own."""
+
+    def reads(self, part: Part) -> list[str]:
+        """The file that every part is read from, or the address that it comes from."""
+        return [str(self._there() or self.url)]
+
+    def located(self) -> "Download":
+        """The same, from whatever folder it is read."""
+        folder = self.folder if self.folder and self._there() else os.path.abspath(data_folder())
+        return dataclasses.replace(self, folder=folder)
+
+    def load(self) -> str:
+        """The text, fetched if it isn't there.
+
+        One that is there is taken as it is, with a warning where it is not what a download must be.
+        """
+        if not (path := self._there()):
+            path = Path(self.folder or data_folder(), self.file)
+            download(self.url, path, self.sha256)
+        elif (digest := hashlib.sha256(b"".join(pieces(path))).hexdigest()) != self.sha256:
+            print(
+                f"warning: {path} is not the file that is published (its SHA-256 is {digest}, not "
+                f"{self.sha256}): results may differ",
+                file=sys.stderr,
+            )
+        return read_text(path)
+
+    def _there(self) -> Path | None:
+        """The file, packed or not, if it is there."""
+        path = Path(self.folder or data_folder(), self.file)
+        return next(filter(is_there, (path, path.with_name(path.name + ".gz"))), None)
+
+
 @dataclass(frozen=True)
 class TinyShakespeare(Download):
     """Karpathy's 1.1 MB sample of Shakespeare (65 characters), split 90/10 as nanoGPT does."""
@@ -117,3 +166,39 @@ class Shakespeare(Download):
 
 
 TextSource = BuiltinText | TextFile | TinyShakespeare | Shakespeare
+
+
+def download(url: str, path: Path, sha256: str) -> None:
+    """Fetch `url` to `path`; the file appears there only whole and with the right SHA-256.
+
+    Raises:
+        UserError: no network, no space, or other content than expected.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            urllib.request.urlopen(url, timeout=30) as response,
+            tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
+        ):
+            temporary, length = Path(file.name), response.length
+            with wrap_file(response, length or 0, description=path.name) as body:
+                shutil.copyfileobj(body, file)
+        if length and temporary.stat().st_size < length:
+            raise ConnectionError("the connection broke off before the end")
+        if (digest := hashlib.sha256(temporary.read_bytes()).hexdigest()) != sha256:
+            raise UserError(
+                f"{url} has the SHA-256 {digest}, not {sha256}: it has changed since tlite was "
+                f"written; look at it, and save it as {path} if it is what you want"
+            )
+        temporary.chmod(0o644)  # not only for this user, as a temporary file is
+        temporary.replace(path)
+    except (OSError, http.client.HTTPException) as error:
+        reason = str(error).strip() or type(error).__name__
+        raise UserError(
+            f"can't download {url} to {path} ({reason}): check the network, or put the file there "
+            "yourself"
+        ) from error
+    finally:
+        if temporary:
+            temporary.unlink(missing_ok=True)

@@ -4,8 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tlite.data.labelled import Example
-from tlite.data.parallel import Pair
+from tlite.data.examples import Example, Pair
 from tlite.data.tables import Part
 from tlite.errors import UserError, needs_extra
 
@@ -113,15 +112,15 @@ class CopyTask:
         Raises:
             UserError: there are no such sequences, or not so many.
         """
-        if not (2 <= self.letters <= 26 and 4 <= self.longest <= 10_000):
-            raise UserError("the copy task needs 2 to 26 letters, and 4 to 10,000 of them")
-        if not 20 <= self.sequences <= MOST:
-            raise UserError(f"the copy task needs 20 to {MOST:,} sequences, not {self.sequences:,}")
         number, held = self.sequences, self.sequences // 20
         parts = {"training": slice(number), "validation": slice(number, -held)}
         whole = number + 2 * held  # different ones: the last are for the test
-        if self.letters**self.longest < 4 * whole:
-            raise UserError("there are not so many different sequences: more letters, or longer")
+        sizes = 2 <= self.letters <= 26 and 4 <= self.longest <= 10_000 and 20 <= number <= MOST
+        if not sizes or self.letters**self.longest < 4 * whole:
+            raise UserError(
+                "the copy task needs 2 to 26 letters, 4 to 10,000 in the longest sequences, 20 to "
+                f"{MOST:,} of these, and four times as many to choose from"
+            )
         draw, seen = random.Random(0), {}
         while len(seen) < whole:
             length = draw.randint(4, self.longest)

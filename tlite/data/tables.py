@@ -4,7 +4,6 @@ import contextlib
 import csv
 import hashlib
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tlite.data.reading import KINDS, is_table, is_there, kind_of, text_lines
+from tlite.data.reading import KINDS, is_table, is_there, json_object, kind_of, text_lines
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
@@ -48,9 +47,12 @@ def file_rows(
     if not is_table(path):
         raise UserError(f"{path} has none of the endings that are known: {', '.join(KINDS)}")
     if (kind := kind_of(path)) == "parquet":
-        return _parquet_rows(path)
+        with parquet_file(path) as file:
+            for batch in file.iter_batches(1000):
+                yield from batch.to_pylist()
+        return
     lines = text_lines(path, encoding, any_size=any_size)
-    return _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
+    yield from _json_rows(lines, path) if kind == "json" else _csv_rows(lines, path, columns)
 
 
 def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -88,30 +90,6 @@ def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(itertools.chain([first], lines), 1):
         if line.strip():
             yield json_object(line, f"{path} is not JSON Lines: line {number}")
-
-
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    with parquet_file(path) as file:
-        for batch in file.iter_batches(1000):
-            yield from batch.to_pylist()
-
-
-def json_object(line: str | bytes, where: str) -> dict[str, Any]:
-    """The object that a line of JSON is.
-
-    Raises:
-        UserError: it is none; `where` begins the sentence.
-    """
-    try:
-        text = line.decode() if isinstance(line, bytes) else line
-        value = json.loads(text)
-        if "\\u" in text:  # it may be half of a pair, which is no character
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{where} is not a JSON object")
-    return value
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ from tlite.text import (
     select_vocabulary,
     sentences,
 )
-from tlite.text.ngrams import is_of_words
+from tlite.text.words import is_of_words
 from tlite.training import Trainer, TrainState
 from tlite.training.classifier import class_logits, classifier_task, labelled_batches
 from tlite.training.loop import validate

@@ -15,7 +15,7 @@ import numpy as np
 
 from tlite.config import name_files
 from tlite.data import every_window
-from tlite.data.reading import decoded, pieces
+from tlite.data.reading import decoded
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, GeneratorExperiment, Pretrained
 from tlite.models import Ensemble, make_model
@@ -128,7 +128,7 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     if path is None:
         raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
     model, tokenizer, _ = open_model(folder, GeneratorExperiment)
-    text = "".join(decoded(pieces(path), path))
+    text = "".join(decoded(path))
     tokens, bos, config = tokenizer.encode(text, marks=False), tokenizer.bos_id, model.config
     begun = bos is not None and tokenizer.encode(text)[:1].tolist() == [bos]
     if len(tokens) < 2:

@@ -18,7 +18,7 @@ from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
 from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
-from tlite.text.pairs import PAD_ID, START_ID, bleu, exact_match
+from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match
 from tlite.training import Trainer
 from tlite.training.loop import validate
 from tlite.training.runs import Run

@@ -66,10 +66,6 @@ class CharTokenizer(Tokenizer):
         known = self.characters[:-1]
         return {"kind": self.kind, "characters": known, "unknown": self.unknown}
 
-    @classmethod
-    def from_dict(cls, content: Any) -> "CharTokenizer":
-        return cls(content["characters"], content["unknown"])
-
 
 def _code_points(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)

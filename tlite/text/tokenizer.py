@@ -158,9 +158,10 @@ class Tokenizer(Protocol):
         Raises:
             ValueError, LookupError, TypeError, AttributeError: the content is none of it.
         """
-        if content["kind"] != cls.kind:
-            raise ValueError(content["kind"])
-        return cls(**{name: value for name, value in content.items() if name != "kind"})
+        settings = {"kind": "characters"} | content  # older files, of characters only, say no kind
+        if (kind := settings.pop("kind")) != cls.kind:
+            raise ValueError(kind)
+        return cls(**settings)
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to a file."""

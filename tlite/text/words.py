@@ -1,19 +1,21 @@
-"""Words: cleaning a text, choosing a vocabulary, and a tokenizer with one token for each word."""
+"""Words: cleaning a text, choosing a vocabulary, a token for each word; and n-grams as features."""
 
+import itertools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tlite.text.tokenizer import Tokenizer, pad, read_text
+from tlite.text.tokenizer import PADDING, Tokenizer, pad, read_text
 
 WORD = re.compile(r"\w\w+\b")
 WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 # A capital may follow at once: reviews often lack the space.
 SENTENCE_END = re.compile(r"(?<=[.!?])(?:\s+|(?=[A-Z]))|[\n\r\u2028\u2029]+")
+BETWEEN_WORDS = "\t"  # n-grams of characters have none
 _APOSTROPHES = "'`´ʹʻʼʽˈ‘’‚‛′\N{FULLWIDTH APOSTROPHE}\N{ZERO WIDTH JOINER}"
 _REPLACED = dict.fromkeys(map(ord, _APOSTROPHES)) | dict.fromkeys(map(ord, "\n\r\u2028\u2029"), " ")
 
@@ -56,11 +58,14 @@ def select_vocabulary(
     """
     if min_document_frequency < 1:
         raise ValueError(f"min_document_frequency must be at least 1, not {min_document_frequency}")
-    frequencies = Counter()
-    for text in corpus:
-        frequencies.update(set(words(text, marks)))
-    chosen = [word for word, count in frequencies.items() if count >= min_document_frequency]
-    return sorted(chosen, key=lambda word: (-frequencies[word], word))
+    return _frequent((words(text, marks) for text in corpus), min_document_frequency)
+
+
+def _frequent(of_texts: Iterable[list[str]], least: int) -> list[str]:
+    """What at least so many texts have, what the most have first, ties by alphabet."""
+    frequencies = Counter(itertools.chain.from_iterable(map(set, of_texts)))
+    chosen = [name for name, count in frequencies.items() if count >= least]
+    return sorted(chosen, key=lambda name: (-frequencies[name], name))
 
 
 class IndexTokenizer(Tokenizer):
@@ -149,3 +154,123 @@ class IndexTokenizer(Tokenizer):
             return cls(text.removesuffix("\n").split("\n"), unknown, marks)
 
         return read_text(path, make, "a vocabulary, one word a line")
+
+
+# Neighbouring words and characters, as features of a text beside its words
+
+
+def ngrams(text: str, most_words: int, most_characters: int, marks: bool = False) -> list[str]:
+    """The n-grams of 2 to so many words, then those of 2 to so many characters.
+
+    Those of words are joined by a tab. Those of characters run over the simplified text, its
+    spaces included, with one space for each gap and at either end.
+    """
+    letters = f" {' '.join(simplify(text).split())} "
+    of_words = (BETWEEN_WORDS.join(run) for run in _runs(words(text, marks), most_words))
+    return [*of_words, *_runs(letters, most_characters)]
+
+
+def _runs(sequence: Sequence[str], most: int) -> Iterator[Sequence[str]]:
+    """The neighbours in a sequence, 2 at a time, then 3, up to the most."""
+    for size in range(2, most + 1):
+        for start in range(len(sequence) - size + 1):
+            yield sequence[start : start + size]
+
+
+def is_of_words(ngram: str) -> bool:
+    return BETWEEN_WORDS in ngram
+
+
+class NgramTokenizer(IndexTokenizer):
+    """Words to ids as `IndexTokenizer` does it; after them the ids of a text's n-grams.
+
+    Tokens (B, T) are followed by the features of the whole text (B, G), its different words and
+    n-grams: the words (the unknown one among them) have the ids below V, the n-grams V and more.
+
+    Args:
+        vocabulary, marks: those of `IndexTokenizer`.
+        ngrams: the n-grams, each once, as `ngrams` gives them.
+        most_words, most_characters: the sizes of the n-grams that a text is searched for.
+    """
+
+    ngrams_file = "ngrams.txt"
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        ngrams: Sequence[str],
+        most_words: int,
+        most_characters: int,
+        *,
+        marks: bool = False,
+    ):
+        super().__init__(vocabulary, marks=marks)
+        self.ngrams, self.sizes = list(ngrams), (most_words, most_characters)
+        self._ngram_ids = {ngram: len(self) + place for place, ngram in enumerate(self.ngrams)}
+        if len(self._ngram_ids) < len(self.ngrams):
+            raise ValueError("an n-gram is there more than once")
+
+    @classmethod
+    def learn(
+        cls,
+        texts: Iterable[str],
+        min_document_frequency: int,
+        most_words: int,
+        most_characters: int,
+        marks: bool = False,
+    ) -> "NgramTokenizer":
+        """With the words and the n-grams of at least so many texts.
+
+        N-grams of words come first, then those of characters, the most frequent of each first.
+        """
+        texts = list(texts)
+        vocabulary = select_vocabulary(texts, min_document_frequency, marks)
+        found = (ngrams(text, most_words, most_characters, marks) for text in texts)
+        chosen = sorted(_frequent(found, min_document_frequency), key=is_of_words, reverse=True)
+        return cls(vocabulary, chosen, most_words, most_characters, marks=marks)
+
+    def of_words(self) -> IndexTokenizer:
+        """The same words without n-grams."""
+        return IndexTokenizer(self.vocabulary, marks=self.marks)
+
+    def encode_texts(
+        self, texts: Iterable[str], max_length: int | None = None, pad_id: int = PADDING
+    ) -> np.ndarray:
+        """The words of each text as ids (B, T), and with a `max_length` its features (B, T + G).
+
+        G, at least 1, is the largest number of features of these texts; the rest is padding. A
+        model takes what has its context as `max_length`.
+        """
+        texts = list(texts)
+        tokens = super().encode_texts(texts, max_length, pad_id)
+        if max_length is None:
+            return tokens
+        rows = [self.features(text) for text in texts]
+        features = pad(rows, max(1, *map(len, rows)) if rows else 1, PADDING)
+        return np.concatenate([tokens, features], axis=1)
+
+    def features(self, text: str) -> list[int]:
+        """The ids of the different words and n-grams of a text, those that are known."""
+        of_words = self._ids.keys() & set(words(text, self.marks))
+        of_ngrams = self._ngram_ids.keys() & set(ngrams(text, *self.sizes, self.marks))
+        found = [self._ids[word] for word in of_words]
+        return sorted(found + [self._ngram_ids[ngram] for ngram in of_ngrams])
+
+    def save(self, path: str | Path) -> None:
+        """The words as `IndexTokenizer` saves them, and beside them the n-grams, one a line."""
+        super().save(path)
+        lines = "".join(f"{ngram}\n" for ngram in self.ngrams)
+        Path(path).with_name(self.ngrams_file).write_text(lines, encoding="utf-8")
+
+    @classmethod
+    def load(
+        cls, path: str | Path, most_words: int, most_characters: int, *, marks: bool = False
+    ) -> "NgramTokenizer":
+        """What `save` wrote."""
+        vocabulary = IndexTokenizer.load(path, marks=marks).vocabulary
+
+        def make(text: str) -> "NgramTokenizer":
+            lines = text.split("\n")[:-1]
+            return cls(vocabulary, lines, most_words, most_characters, marks=marks)
+
+        return read_text(Path(path).with_name(cls.ngrams_file), make, "n-grams, one a line")

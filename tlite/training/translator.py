@@ -10,7 +10,7 @@ from jaxtyping import Int
 
 from tlite import functional as F
 from tlite.models import Seq2SeqConfig, TransformerSeq2Seq
-from tlite.text.pairs import pad_tokens
+from tlite.text.subwords import pad_tokens
 from tlite.training.step import Buckets, Task, in_batches, scores
 
 

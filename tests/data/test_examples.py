@@ -1,4 +1,4 @@
-"""Labelled texts: the same examples from every kind of file, and one sentence on a bad one."""
+"""Labelled texts and pairs: the same from every kind of file, and one sentence on a bad one."""
 
 import csv
 import gzip
@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.complaints import complaint
 from tlite.cli import parse
-from tlite.data import Example, LabelledText
+from tlite.data import Example, LabelledText, Pair, ParallelText
 from tlite.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -86,11 +86,12 @@ def test_numbers_are_labels_too_and_a_text_that_is_null_is_empty():
     assert found == [("fine", "5", 1), ("", "1", None)]
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
 @pytest.mark.parametrize("kind", [".jsonl", ".csv", ".tsv", ".txt"])
-def test_a_text_file_is_read_in_its_encoding(kind):
+def test_a_text_file_is_read_in_its_encoding(kind, encoding):
     path = Path(write("a" + kind, [("Grüße", "1"), ("café", "5")]))
-    path.write_bytes(path.read_text().encode("latin-1"))
-    assert [e.text for e in whole(path.name, encoding="latin-1")] == ["Grüße", "café"]
+    path.write_bytes(path.read_text().encode(encoding))
+    assert [e.text for e in whole(path.name, encoding=encoding)] == ["Grüße", "café"]
 
 
 def test_each_part_is_read_from_its_own_files():
@@ -128,11 +129,6 @@ def test_several_files_are_held_out_of_as_one():
         assert read(part, training=names, validation_fraction=0.2) == one
 
 
-def test_classes_are_in_the_order_of_the_labels():
-    data = LabelledText(labels={"b": "beta", "x": "", "a": "alpha", "c": "beta"})
-    assert data.classes == ["beta", "alpha"]
-
-
 def test_a_stream_is_read_anew_each_time():
     examples = LabelledText(
         training=(write("a.jsonl"),), validation=("a.jsonl",), labels=LABELS, stream=True
@@ -150,11 +146,7 @@ BAD_FILES = [
     ("bad.csv", "text,label\na,1\nb\n", "row 2 of the training part has the label ''"),
     ("bad.csv", "text,label\n", "the training part has no texts"),
     ("bad.txt", "", "no texts"),
-    (
-        "bad.txt",
-        "1 a\n\n2 b\n",
-        "row 2 of the training part has the label '', which is not",
-    ),
+    ("bad.txt", "1 a\n\n2 b\n", "row 2 of the training part has the label '', which is not"),
     ("bad.parquet", "text,label\na,1\n" * 9, "bad.parquet is not a whole Parquet file"),
     ("bad.parquet", "", "bad.parquet is not a whole Parquet file"),
     ("bad.xml.gz", "1 a\n", "bad.xml.gz has none of the endings that are known: .jsonl, "),
@@ -174,12 +166,10 @@ def test_what_is_wrong_with_a_file_is_one_sentence(name, content, told, stream):
 )
 def test_a_run_of_before_knows_the_values_that_pandas_spelled_otherwise(value, before):
     name = write("a.csv", [("a", value)])
-    if before is None:
-        assert "not among 1, 5.0, True" in complaint(
-            whole, name, labels={"1": "a", "5.0": "b", "True": "c"}
-        )
-    else:
+    if before:
         assert whole(name, labels={before: "a"}) == [("a", before, 0)]
+    else:
+        assert "not among 1, 5.0" in complaint(whole, name, labels={"1": "a", "5.0": "b"})
 
 
 @pytest.mark.parametrize("part", ["training", "validation", "test"])
@@ -188,21 +178,20 @@ def test_a_part_that_no_file_is_named_for_is_told_by_its_option(part):
     assert option in complaint(read, part)
 
 
-def test_a_set_too_small_to_hold_any_text_out_says_so():
+def test_a_share_of_no_text_and_none_that_is_a_share_are_told():
     message = complaint(read, "validation", training=(write("a.txt", ROWS[:3]),))
     assert message.startswith("the validation part has no texts: of so few different ones none")
     assert "--validation-fraction" in message
+    for fraction in (0.0, 1.0, -0.5):
+        message = complaint(read, training=("a.txt",), validation_fraction=fraction)
+        assert f"between 0 and 1, not {fraction}" in message
 
 
-def test_without_labels_the_option_is_named():
+def test_classes_are_those_of_the_labels_and_without_them_the_option_is_named():
     assert "--labels" in complaint(whole, write("a.csv"), labels={})
     assert "--labels" in complaint(whole, write("a.csv"), labels={"3": ""})
-
-
-@pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5])
-def test_a_validation_fraction_outside_its_bounds_is_told(fraction):
-    message = complaint(read, training=(write("a.txt"),), validation_fraction=fraction)
-    assert f"between 0 and 1, not {fraction}" in message
+    labels = {"b": "beta", "x": "", "a": "alpha", "c": "beta"}
+    assert LabelledText(labels=labels).classes == ["beta", "alpha"]  # in their order
 
 
 def test_a_split_or_column_that_a_set_does_not_have_is_told():
@@ -220,3 +209,80 @@ def test_labels_are_given_on_the_command_line_as_values_and_classes_in_turn():
     assert (data.labels, data.text_column) == ({"1": "bad", "2": "good"}, "body")
     with pytest.raises(UserError):
         parse(LabelledText, ["--labels", "1"], "tlite")
+
+
+# Pairs of sentences
+
+PAIRS = [
+    ("A man sleeps.", "Ein Mann schläft."),
+    ("null", "NA"),
+    ('"No", he said', "„Nein“, sagte er"),
+    (" a space before", "ein Zeichen\u2028mitten drin "),
+]
+
+
+def lines(name: str, sentences) -> str:
+    content = "".join(f"{sentence}\n" for sentence in sentences).encode()
+    Path(name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return name
+
+
+def sides(*names: str) -> tuple[str, ...]:
+    """Two text files with a sentence a line."""
+    return tuple(map(lines, names, zip(*PAIRS, strict=True)))
+
+
+def pairs_of(*names: str, **settings) -> list[Pair]:
+    """All pairs of these files: none is held out where validation files are given."""
+    return ParallelText(training=names, validation=names, **settings).pairs("training")
+
+
+def texts(pairs) -> list[tuple[str, str]]:
+    return [(pair.source, pair.target) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    "names", [("a.en", "a.de"), ("a.txt", "b.txt"), ("a.en.gz", "a.de.gz"), ("a", "b.gz")], ids=str
+)
+def test_two_text_files_have_a_sentence_a_line(names):
+    pairs = pairs_of(*sides(*names), *sides("more.en", "more.de"))
+    assert texts(pairs) == 2 * PAIRS
+    assert pairs[1].where == f"line 2 of {names[0]} and {names[1]}"
+
+
+def test_rows_of_a_table_are_pairs():
+    names = [lines(f"{n}.tsv", [f"{s}\t{t}" for s, t in [("en", "de"), *PAIRS]]) for n in "ab"]
+    pairs = pairs_of(*names, source_column="de", target_column="en")
+    assert texts(pairs) == 2 * [(target, source) for source, target in PAIRS]
+    assert pairs[-1].where == "row 4 of b.tsv"
+    told = complaint(pairs_of, *names, source_column="de", target_column="fr")
+    assert told == "a.tsv has no column 'fr': it has en, de"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "first"),
+    [(["a", "", "c", ""], ["a", "b", "c", "d"], 2), (["a", "b", "c"], ["a", "b", " \t"], 3)],
+)
+def test_pairs_with_an_empty_side_are_left_out_and_told(source, target, first, capsys):
+    found = pairs_of(lines("a.en", source), lines("a.de", target))
+    pairs = zip(source, target, strict=True)
+    assert texts(found) == [pair for pair in pairs if all(map(str.strip, pair))]
+    err = capsys.readouterr().err
+    assert f"{len(source) - len(found)} of the {len(source)} training pairs are left out" in err
+    assert f"the first is line {first} of a.en and a.de" in err
+
+
+@pytest.mark.parametrize("names", [("a.en",), ("a.en", "a.de", "b.en"), ("a.en", "a.jsonl")])
+def test_text_files_that_make_no_pairs_are_told(names):
+    for name in names:
+        lines(name, ["x"])
+    message = complaint(pairs_of, *names)
+    assert "text files by twos, a source and its target" in message
+    assert message.endswith(", ".join(names))
+
+
+def test_files_of_different_lengths_or_without_a_line_are_told():
+    names = lines("a.en", ["x"] * 1234), lines("a.de", ["y"] * 1233)
+    assert complaint(pairs_of, *names) == "a.en has 1,234 lines, but a.de has 1,233"
+    names = lines("a.en", []), lines("a.de", [])
+    assert "the training part has no sentences" in complaint(pairs_of, *names)
