@@ -250,7 +250,7 @@ def test_ablation_equals_silencing_each_head_alone(stack, name):
     def metric(logits):
         return (weights * logits).sum()
 
-    ablate = functools.partial(ablate_heads, metric=metric, pattern=f"{stack}blocks.*", layer=name)
+    ablate = functools.partial(ablate_heads, metric=metric, layer=f"{stack}blocks.*.{name}")
     table = jax.jit(ablate)(model, *inputs)
     assert table.shape == (L, H)
     whole = weighted(model, inputs, weights)

@@ -29,8 +29,8 @@ from tlite.pictures.marks import visible
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
 from tlite.report import runs as module
+from tlite.report.models import draw_positions, word_of
 from tlite.report.page import Page
-from tlite.report.parts import draw_positions, word_of
 
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("sklearn")

@@ -69,8 +69,7 @@ def save_pretrained(
 
     Args:
         tokenizer: of a folder, or tlite's own.
-        family: "gpt2", "llama", "gpt_neox", "bert", "marian", "bart" or "t5"; by the kind of the
-            model and its parts unless given.
+        family: gpt2, llama, gpt_neox, bert, marian, bart or t5; as kind and parts say unless given.
         original: what `load_pretrained` said of the folder that the model comes from; then all is
             written as it was, but for a context that is shorter, and in 16 bits too if no bit is
             lost by that.
