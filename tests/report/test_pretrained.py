@@ -22,6 +22,7 @@ from tests.helpers.inspected import (
     weights_of,
 )
 from tests.helpers.models import drawn as drawn_model
+from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite import inspection
 from tlite import models as M
@@ -32,7 +33,7 @@ from tlite.report import runs as module
 from tlite.report.models import draw_positions, word_of
 from tlite.report.page import Page
 
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("tokenizers")
 pytest.importorskip("sklearn")
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -83,20 +84,9 @@ PICTURES["classifier"] = [*PICTURES["encoder"], "saliency", "ablation"]
 
 
 def tokenizer(kind) -> PretrainedTokenizer:
-    from tokenizers import decoders, models, pre_tokenizers, processors
-
-    ids = {word: index for index, word in enumerate(WORDS)}
-    content = tokenizers.Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
-    content.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    content.decoder = decoders.WordPiece()
-    if kind not in ("generator", "rotary"):
-        single = "$A [SEP]" if kind == "seq2seq" else "[CLS] $A [SEP]"
-        content.post_processor = processors.TemplateProcessing(
-            single=single, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-        )
-    content.add_special_tokens(MARKS)
-    roles = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    return PretrainedTokenizer(content, roles)
+    around = () if kind in ("generator", "rotary") else ("[CLS]", "[SEP]")
+    roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), MARKS, strict=True))
+    return words({word: index for index, word in enumerate(WORDS)}, "[UNK]", around, **roles)
 
 
 @pytest.fixture(scope="module")
@@ -285,12 +275,6 @@ def test_pictures_go_into_a_folder_of_the_model_s_name(folders, drawn, monkeypat
     monkeypatch.setattr(module, "open_model", lambda *_: load_pretrained(folders("encoder")))
     page = inspect_pretrained("someone/a-model", text=TEXT)
     assert page == Path("inspection/someone--a-model/index.html")
-
-
-def test_what_can_not_be_looked_at_is_told(folders):
-    told = {"text": " \n"}, "the text to look at is empty"
-    for given, expected in (told, ({"checkpoint": "3"}, "--checkpoint and --member are for runs")):
-        assert expected in complaint(inspect_pretrained, folders("generator"), **given)
 
 
 def test_a_folder_without_a_tokenizer_is_told(folders, tmp_path):

@@ -260,11 +260,6 @@ def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothi
 # Mistakes
 
 
-def test_an_empty_text_is_told(trained):
-    message = complaint(inspect_run, trained("learned"), text=" \n")
-    assert message == "the text to look at is empty"
-
-
 @pytest.fixture
 def untrained(tmp_path, drawn):
     """Of a classifier before its first step: the page of a text."""
