@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import re
-from functools import partial
+import tempfile
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.helpers.recipes import TEXTS, TRANSFORMER, labelled
+from tests.helpers.recipes import TEXTS, TRANSFORMER, labelled, train
 from tlite import pictures
 from tlite.data import CopyTask
 from tlite.data.sources import TextFile
@@ -18,6 +19,7 @@ from tlite.models import GeneratorConfig, Seq2SeqConfig
 from tlite.report.page import MASKED, PICTURES, Page
 from tlite.training import TrainingConfig
 
+FOLDER = tempfile.TemporaryDirectory()
 TRAINING = TrainingConfig(
     steps=2, batch_size=4, learning_rate=1e-2, evaluate_every=1, seeds=2, precision="float32"
 )
@@ -61,6 +63,14 @@ def experiment(kind, folder):
         beam=2,
         bleu_sentences=2,
     )
+
+
+@cache
+def trained(kind):
+    """A run of a kind: "learned" (a generator with learned positions), classifier, translator."""
+    folder = Path(FOLDER.name, kind)
+    folder.mkdir()
+    return train(experiment(kind, folder), folder / "run")
 
 
 def groups_of(page: Path) -> list[dict]:

@@ -12,28 +12,8 @@ import pytest
 from tests.helpers.arrays import assert_close, integers
 from tests.helpers.models import drawn
 from tlite import functional as F
+from tlite import models as M
 from tlite.inspection import names, run
-from tlite.models import (
-    Attention,
-    Block,
-    BlocksConfig,
-    ClassifierConfig,
-    Embedding,
-    FeedForward,
-    GeneratorConfig,
-    Head,
-    Learned,
-    Loop,
-    MaskedConfig,
-    Pool,
-    Projection,
-    Rotary,
-    Seq2SeqConfig,
-    TransformerClassifier,
-    TransformerSeq2Seq,
-    Wide,
-    make_model,
-)
 from tlite.training.precision import with_precision
 
 KEY, LONG = jax.random.key(0), 128
@@ -46,45 +26,45 @@ TARGET = np.asarray(integers(V - 4, T)) + 4
 
 
 def generator(**parts):
-    return GeneratorConfig(**SIZES, **parts), (TOKENS,)
+    return M.GeneratorConfig(**SIZES, **parts), (TOKENS,)
 
 
 def classifier(**parts):
-    return ClassifierConfig(**SIZES, num_classes=3, **parts), (TEXT,)
+    return M.ClassifierConfig(**SIZES, num_classes=3, **parts), (TEXT,)
 
 
 def seq2seq(**parts):
-    config = Seq2SeqConfig(**SIZES, source_vocabulary_size=V, **parts)
+    config = M.Seq2SeqConfig(**SIZES, source_vocabulary_size=V, **parts)
     return config, (SOURCE, TARGET)
 
 
 PRE_NORM = {"positions": "rotary", "block": "pre_norm"}
 MODELS = {
     "generator": generator(),
-    "generator, rotary": generator(**PRE_NORM, norm="rms", head=Head(tied=True)),
-    "classifier, dense": classifier(pool=Pool("dense")),
-    "classifier, mean": classifier(pool=Pool("mean"), block="pre_norm"),
-    "classifier, attention": classifier(pool=Pool("attention")),
+    "generator, rotary": generator(**PRE_NORM, norm="rms", head=M.Head(tied=True)),
+    "classifier, dense": classifier(pool=M.Pool("dense")),
+    "classifier, mean": classifier(pool=M.Pool("mean"), block="pre_norm"),
+    "classifier, attention": classifier(pool=M.Pool("attention")),
     "seq2seq": seq2seq(decoder_blocks=1),
-    "seq2seq, pre-norm": seq2seq(**PRE_NORM, attention=Attention(input_bias=True)),
+    "seq2seq, pre-norm": seq2seq(**PRE_NORM, attention=M.Attention(input_bias=True)),
 }
 # As others build them: what `run` shows of these must be as whole.
 TODAY = {
-    "norm": "rms", "feed_forward": FeedForward(gated=True), "attention": Attention(
+    "norm": "rms", "feed_forward": M.FeedForward(gated=True), "attention": M.Attention(
         key_heads=1, query_key_norm=True, windows=(3, 0), softcap=5.0, scale=0.3
     ),
 }  # fmt: skip
-NORMS = Block(pre_norm=True, output_norms=True)
-SEGMENTS = {"embedding": Embedding(norm=True, segments=2), "positions": Learned(offset=2)}
+NORMS = M.Block(pre_norm=True, output_norms=True)
+SEGMENTS = {"embedding": M.Embedding(norm=True, segments=2), "positions": M.Learned(offset=2)}
 NO_FIRST = {"block": dataclasses.replace(NORMS, first_norm=False)}
 MODERN = {
-    "generator, today's": generator(**TODAY, block=NORMS, positions=Rotary(local_base=100.0)),
-    "generator, deep": generator(loop=Loop(scan=True)),
-    "masked": (MaskedConfig(**SIZES, **SEGMENTS), (TEXT,)),
-    "encoder": (BlocksConfig(**SIZES, **TODAY, **NO_FIRST), (TEXT,)),
-    "classifier, first": classifier(pool=Pool("first", Projection("tanh"))),
+    "generator, today's": generator(**TODAY, block=NORMS, positions=M.Rotary(local_base=100.0)),
+    "generator, deep": generator(loop=M.Loop(scan=True)),
+    "masked": (M.MaskedConfig(**SIZES, **SEGMENTS), (TEXT,)),
+    "encoder": (M.BlocksConfig(**SIZES, **TODAY, **NO_FIRST), (TEXT,)),
+    "classifier, first": classifier(pool=M.Pool("first", M.Projection("tanh"))),
     "classifier, n-grams": (
-        classifier(pool=Pool("mean"), wide=Wide(word_rows=4, character_rows=5))[0],
+        classifier(pool=M.Pool("mean"), wide=M.Wide(word_rows=4, character_rows=5))[0],
         (np.r_[TOKENS, -1, -1, V + 1, V + 4, V + 8, -1],),  # a whole context, then features
     ),
     "seq2seq, relative": seq2seq(**TODAY, block=NORMS, positions="relative"),
@@ -98,7 +78,7 @@ one_of_each = pytest.mark.parametrize("name", ONE_OF_EACH)
 def model_and_inputs(name):
     """A model none of whose numbers is 0 or 1, and what it reads."""
     config, inputs = (MODELS | MODERN)[name]
-    return drawn(make_model, config), [jnp.asarray(tokens) for tokens in inputs]
+    return drawn(M.make_model, config), [jnp.asarray(tokens) for tokens in inputs]
 
 
 def compiled(model, *inputs, **settings):
@@ -135,13 +115,13 @@ def lowered_model(name):
 
 def stacks(model):
     """Each stack of blocks with the place that its names begin with."""
-    if isinstance(model, TransformerSeq2Seq):
+    if isinstance(model, M.TransformerSeq2Seq):
         return {"encoder.": model.encoder, "decoder.": model.decoder}
     return {"": model}
 
 
 def self_mask(model, place, inputs):
-    if isinstance(model, TransformerClassifier):
+    if isinstance(model, M.TransformerClassifier):
         return (inputs[0] >= 0)[None, None]
     if place == "encoder.":
         return (inputs[0] != 0)[None, None]
@@ -172,14 +152,14 @@ def stack_names(place, block, number):
 @pytest.mark.parametrize("name", [*MODELS, *MODERN])
 def test_names_list_every_value_in_the_order_of_computation(name):
     model, _ = model_and_inputs(name)
-    if isinstance(model, TransformerSeq2Seq):
+    if isinstance(model, M.TransformerSeq2Seq):
         expected = stack_names("encoder.", BLOCK, 2)
         number = len(model.decoder.blocks)
         # What the decoder looks at is made before its first block.
         expected += [f"decoder.blocks.{i}.cross_{n}" for i in range(number) for n in ATTENTION[:2]]
         expected += stack_names("decoder.", DECODER_BLOCK, number)
     else:
-        pooled = ["pooled"] if isinstance(model, TransformerClassifier) else []
+        pooled = ["pooled"] if isinstance(model, M.TransformerClassifier) else []
         expected = stack_names("", BLOCK, 2) + pooled
     assert names(model) == expected
     assert list(captured_all(name)[1]) == expected
@@ -220,7 +200,7 @@ def attended(model, inputs, captured):
     for place, stack in stacks(model).items():
         config = stack.config
         norm = config.norm if config.block.pre_norm else lambda params, x: x
-        angles = F.rotary_angles(8, 4) if config.positions == Rotary() else None
+        angles = F.rotary_angles(8, 4) if config.positions == M.Rotary() else None
         x = captured[f"{place}embedding"]
         for index, block in enumerate(stack.blocks):
             here = f"{place}blocks.{index}"
@@ -297,8 +277,8 @@ def test_mixed_attention_is_the_models_whether_somebody_looks_or_not(name):
 
     @jax.jit
     def shown(rng, *inputs):
-        exact = make_model(config, rng=rng)
-        both = make_model(dataclasses.replace(config, attention="mixed"), rng=rng)
+        exact = M.make_model(config, rng=rng)
+        both = M.make_model(dataclasses.replace(config, attention="mixed"), rng=rng)
         both = with_precision(both, "mixed")
         models = both, with_precision(exact, "mixed"), exact
         return both(*inputs), [run(model, *inputs, capture="*.weights") for model in models]

@@ -105,27 +105,8 @@ def test_pickles_are_never_read(tmp_path):
     assert trace.exists()
 
 
-def header(tmp_path, content, data=b"\0" * 8):
-    content = content if isinstance(content, bytes) else json.dumps(content).encode()
-    (tmp_path / FILE).write_bytes(len(content).to_bytes(8, "little") + content + data)
-    return tmp_path
-
-
-def entry(**changes):
-    return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes
-
-
-@pytest.mark.parametrize(
-    "content", [{"a": entry(data_offsets=[0, 12])}, {"a": entry(shape=[3])}, {"a": 3}, [], b""]
-)
-def test_damaged_headers(content, tmp_path):
-    with pytest.raises(UserError, match="damaged"):
-        stored_arrays(header(tmp_path, content))
-    assert stored_arrays(header(tmp_path, {"a": entry()}))["a"].read().tolist() == [0, 0]
-
-
-def test_without_the_library(tmp_path, monkeypatch):
-    header(tmp_path, {"a": entry()})
+def test_without_the_library(arrays, library, tmp_path, monkeypatch):
+    library.save_file(arrays, tmp_path / FILE)
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(UserError, match="needs the package safetensors"):
         stored_arrays(tmp_path)
@@ -142,10 +123,8 @@ def test_named_pipes_are_not_waited_for(tmp_path):
 def test_every_truncation_is_noticed(arrays, library, tmp_path):
     library.save_file(arrays, tmp_path / FILE)
     whole = (tmp_path / FILE).read_bytes()
-    for length in [*range(0, len(whole), 7), len(whole) - 1]:
-        (tmp_path / FILE).write_bytes(whole[:length])
+    damaged = (whole[:length] for length in [*range(0, len(whole), 7), len(whole) - 1])
+    for content in (*damaged, whole + b"\0", whole.replace(b"[3,5]", b"[3,6]")):
+        (tmp_path / FILE).write_bytes(content)
         with pytest.raises(UserError, match="damaged"):
             stored_arrays(tmp_path)
-    (tmp_path / FILE).write_bytes(whole + b"\0")
-    with pytest.raises(UserError, match="damaged"):
-        stored_arrays(tmp_path)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tlite.errors import UserError
 from tlite.models import Rotary, RotaryScaling
 from tlite.pretrained.positions import read_rotary, read_windows
 
@@ -23,25 +22,6 @@ def test_the_context_of_training_may_be_left_out(key):
     given = {key: "yarn", "factor": 2.0}
     scaling = read_rotary("llama", CONTEXT | {"rope_scaling": given}).scaling
     assert scaling == RotaryScaling("yarn", 2.0, 64)
-
-
-@pytest.mark.parametrize(
-    ("family", "given", "says"),
-    [
-        ("llama", {"rope_type": "yarn", "factor": 2.0, "truncate": False}, "truncate"),
-        ("llama", {"rope_type": "longrope"}, "longrope"),
-        ("llama", {"rope_type": "default", "mrope_section": [1]}, "mrope_section"),
-        ("gemma3_text", {"rope_type": "default"}, "by kind of layer"),
-        (
-            "gemma3_text",
-            {"sliding_attention": {"rope_type": "linear", "factor": 2.0}},
-            "blocks with a window",
-        ),
-    ],
-)
-def test_unknown(family, given, says):
-    with pytest.raises(UserError, match=says):
-        read_rotary(family, CONTEXT | {"rope_parameters": given})
 
 
 @pytest.mark.parametrize(

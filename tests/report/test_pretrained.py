@@ -1,7 +1,7 @@
 """`tlite inspect` of a Hugging Face folder: each kind of model, from a text alone."""
 
 import re
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -13,6 +13,7 @@ import pytest
 from tests.helpers.complaints import complaint
 from tests.helpers.inspected import (
     EMBEDDING,
+    FOLDER,
     GENERATOR,
     SEQ2SEQ,
     TABLE,
@@ -22,6 +23,7 @@ from tests.helpers.inspected import (
     weights_of,
 )
 from tests.helpers.models import drawn as drawn_model
+from tests.helpers.tokenizers import words
 from tlite import functional as F
 from tlite import inspection
 from tlite import models as M
@@ -29,10 +31,10 @@ from tlite.pictures.marks import visible
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
 from tlite.report import runs as module
+from tlite.report.models import draw_positions, word_of
 from tlite.report.page import Page
-from tlite.report.parts import draw_positions, word_of
 
-tokenizers = pytest.importorskip("tokenizers")
+pytest.importorskip("tokenizers")
 pytest.importorskip("sklearn")
 
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -83,66 +85,41 @@ PICTURES["classifier"] = [*PICTURES["encoder"], "saliency", "ablation"]
 
 
 def tokenizer(kind) -> PretrainedTokenizer:
-    from tokenizers import decoders, models, pre_tokenizers, processors
-
-    ids = {word: index for index, word in enumerate(WORDS)}
-    content = tokenizers.Tokenizer(models.WordPiece(vocab=ids, unk_token="[UNK]"))
-    content.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    content.decoder = decoders.WordPiece()
-    if kind not in ("generator", "rotary"):
-        single = "$A [SEP]" if kind == "seq2seq" else "[CLS] $A [SEP]"
-        content.post_processor = processors.TemplateProcessing(
-            single=single, special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-        )
-    content.add_special_tokens(MARKS)
-    roles = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-    return PretrainedTokenizer(content, roles)
+    around = () if kind in ("generator", "rotary") else ("[CLS]", "[SEP]")
+    roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), MARKS, strict=True))
+    return words({word: index for index, word in enumerate(WORDS)}, "[UNK]", around, **roles)
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """The folder of a kind, written when it is first asked for."""
-    written = {}
-
-    def folder(kind):
-        if kind not in written:
-            family, config = MODELS[kind]
-            written[kind] = tmp_path_factory.mktemp(kind) / "model"
-            labels = ["bad", "so so", "good"] if kind == "classifier" else None
-            given = drawn_model(M.make_model, config), tokenizer(kind)
-            save_pretrained(written[kind], *given, family=family, labels=labels)
-        return written[kind]
-
+@cache
+def folder_of(kind) -> Path:
+    """The folder of a model of a kind."""
+    family, config = MODELS[kind]
+    labels = ["bad", "so so", "good"] if kind == "classifier" else None
+    folder = Path(FOLDER.name, "folders", kind, "model")
+    model = drawn_model(M.make_model, config)
+    save_pretrained(folder, model, tokenizer(kind), family=family, labels=labels)
     return folder
+
+
+@cache
+def looked(kind):
+    """The page of a kind on the text, and what would be drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        pictures, to = undrawn(patch), Path(FOLDER.name, "looked", kind)
+        return inspect_pretrained(folder_of(kind), text=TEXT, to=to), pictures
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     """Pages go below the working directory."""
     monkeypatch.chdir(tmp_path)
+    yield
+    plt.close("all")
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-    yield undrawn(monkeypatch)
-    plt.close("all")
-
-
-@pytest.fixture(scope="module")
-def looked(folders, tmp_path_factory):
-    """The page of a kind on the text, and what would be drawn; made when first asked for."""
-    pages = {}
-
-    def page(kind):
-        if kind not in pages:
-            with pytest.MonkeyPatch.context() as patch:
-                pictures = undrawn(patch)
-                to = tmp_path_factory.mktemp("looked") / kind
-                pages[kind] = inspect_pretrained(folders(kind), text=TEXT, to=to), pictures
-        return pages[kind]
-
-    yield page
-    plt.close("all")
+    return undrawn(monkeypatch)
 
 
 @jax.jit
@@ -151,14 +128,14 @@ def probabilities_of(model, tokens):
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, looked, kind):
+def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(kind):
     page, drawn = looked(kind)
     assert page.name == "index.html"
     assert page.parent.name == kind
     assert set(drawn) == set(PICTURES[kind])
     assert {path.stem for path in page.parent.glob("*.png")} == set(drawn)
     assert all(caption.endswith(".") for caption, _ in drawn.values())
-    model, read, origin = load_pretrained(folders(kind))
+    model, read, origin = load_pretrained(folder_of(kind))
     facts, number = facts_of(page), sum(leaf.size for leaf in jax.tree.leaves(model))
     told = {"generator": {"Score"}, "rotary": {"Score"}, "masked": {"Score", "Filled in"}}
     assert set(facts) == {"Model", "Size", "Sample"} | told.get(kind, set())
@@ -184,9 +161,9 @@ def test_a_page_of_the_kind_has_its_pictures_its_facts_and_the_weights(folders, 
     np.testing.assert_allclose(weights, np.stack([*captured.values()]), atol=6e-4)
 
 
-def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, looked):
+def test_a_generator_shows_what_it_expects_and_what_surprises_it():
     page, drawn = looked("generator")
-    model, read, _ = load_pretrained(folders("generator"))
+    model, read, _ = load_pretrained(folder_of("generator"))
     tokens = read.encode(TEXT)
     probabilities = np.asarray(probabilities_of(model, tokens))
     cells = {text.get_position(): text.get_text() for text in drawn["next-token"][1]().texts}
@@ -200,9 +177,9 @@ def test_a_generator_shows_what_it_expects_and_what_surprises_it(folders, looked
     assert f"loss {loss:.4f} nats per token" in facts_of(page)["Score"]
 
 
-def test_a_classifier_is_asked_for_its_most_probable_class(folders, looked):
+def test_a_classifier_is_asked_for_its_most_probable_class():
     page, drawn = looked("classifier")
-    model, read, _ = load_pretrained(folders("classifier"))
+    model, read, _ = load_pretrained(folder_of("classifier"))
     probabilities = np.asarray(probabilities_of(model, read.encode(TEXT)))
     classes = ["bad", "so so", "good"]
     name, most = classes[probabilities.argmax()], probabilities.max()
@@ -211,9 +188,9 @@ def test_a_classifier_is_asked_for_its_most_probable_class(folders, looked):
         assert f"<span>{each}</span><span>{probability:.3f}</span>" in facts_of(page)["Sample"]
 
 
-def test_positions_are_those_of_the_model(folders, looked):
+def test_positions_are_those_of_the_model():
     _, drawn = looked("seq2seq")
-    model, _, _ = load_pretrained(folders("seq2seq"))
+    model, _, _ = load_pretrained(folder_of("seq2seq"))
     for stack, name in ((model.encoder, "bias-relative"), (model.decoder, "bias-relative-decoder")):
         at = jnp.arange(stack.config.context)
         look = F.Look(stack.config.num_heads, positions=at, key_positions=at)
@@ -257,8 +234,8 @@ def test_positions_are_called_as_a_config_may_call_them():
     assert word_of(Clock()) == "Clock"
 
 
-def test_a_long_text_is_cut_and_keeps_its_last_mark(folders, drawn, capsys):
-    (data,) = groups_of(inspect_pretrained(folders("encoder"), text=f"{TEXT} " * 3))
+def test_a_long_text_is_cut_and_keeps_its_last_mark(drawn, capsys):
+    (data,) = groups_of(inspect_pretrained(folder_of("encoder"), text=f"{TEXT} " * 3))
     assert len(data["queries"]) == 16
     assert data["queries"][-1] == "[SEP]"
     assert capsys.readouterr().out == "looking at 16 of 32 tokens\n"
@@ -269,32 +246,26 @@ def test_a_long_text_is_cut_and_keeps_its_last_mark(folders, drawn, capsys):
     [("generator", "cat", {"ablation", "patching"}), ("masked", "zzz $ " * 5, set())],
     ids=["one token, which predicts nothing", "nothing known"],
 )
-def test_any_text_is_looked_at(folders, drawn, kind, text, missing):
-    inspect_pretrained(folders(kind), text=text)
+def test_any_text_is_looked_at(drawn, kind, text, missing):
+    inspect_pretrained(folder_of(kind), text=text)
     assert set(PICTURES[kind]) - set(drawn) == missing
 
 
-def test_without_a_text_an_english_one_is_read(folders, drawn):
-    page = inspect_pretrained(folders("encoder"))  # which knows a few of its words
+def test_without_a_text_an_english_one_is_read(drawn):
+    page = inspect_pretrained(folder_of("encoder"))  # which knows a few of its words
     known = [piece for piece in groups_of(page)[0]["keys"] if piece != "[UNK]"]
     assert known == ["[CLS]", "and", "the", "a", "[SEP]"]
 
 
-def test_pictures_go_into_a_folder_of_the_model_s_name(folders, drawn, monkeypatch):
-    assert inspect_pretrained(folders("encoder")) == Path("inspection/model/index.html")
-    monkeypatch.setattr(module, "open_model", lambda *_: load_pretrained(folders("encoder")))
+def test_pictures_go_into_a_folder_of_the_model_s_name(drawn, monkeypatch):
+    assert inspect_pretrained(folder_of("encoder")) == Path("inspection/model/index.html")
+    monkeypatch.setattr(module, "open_model", lambda *_: load_pretrained(folder_of("encoder")))
     page = inspect_pretrained("someone/a-model", text=TEXT)
     assert page == Path("inspection/someone--a-model/index.html")
 
 
-def test_what_can_not_be_looked_at_is_told(folders):
-    told = {"text": " \n"}, "the text to look at is empty"
-    for given, expected in (told, ({"checkpoint": "3"}, "--checkpoint and --member are for runs")):
-        assert expected in complaint(inspect_pretrained, folders("generator"), **given)
-
-
-def test_a_folder_without_a_tokenizer_is_told(folders, tmp_path):
+def test_a_folder_without_a_tokenizer_is_told(tmp_path):
     folder = tmp_path / "bare"
-    save_pretrained(folder, load_pretrained(folders("generator"))[0], family="gpt2")
+    save_pretrained(folder, load_pretrained(folder_of("generator"))[0], family="gpt2")
     assert "tokenizer.json" in complaint(inspect_pretrained, folder)
     assert not (tmp_path / "inspection").exists()

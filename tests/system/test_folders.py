@@ -214,6 +214,9 @@ def test_a_tokenizer_with_more_tokens_than_the_model(edited):
             encode("b c")
 
 
+SCALED_WINDOWS = {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}
+
+
 def strange_array(stored):
     return stored | {"extra": np.zeros(3, np.float32)}
 
@@ -234,6 +237,9 @@ def other_head(stored):
         ("llama", {"rope_parameters": {"rope_type": "linear"}}, "no factor"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "x": 1}}, "x"),
         ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn", "truncate": False}}, "truncate"),
+        ("gemma3", {"rope_parameters": {"rope_type": "default"}}, "by kind of layer"),
+        ("gemma3", {"rope_parameters": SCALED_WINDOWS}, "blocks with a window"),
         ("llama", {"attention_bias": False}, "no place for: layers.0.self_attn"),
         ("mistral", {"num_hidden_layers": 1}, "no place for: layers.1."),
         ("mistral", {"num_hidden_layers": 3}, "no array layers.2."),

@@ -4,7 +4,7 @@ import base64
 import dataclasses
 import html
 import re
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import jax
@@ -20,13 +20,13 @@ from tests.helpers.inspected import (
     SEQ2SEQ,
     TABLE,
     TRAINING,
-    experiment,
     facts_of,
     groups_of,
+    trained,
     undrawn,
     weights_of,
 )
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, labelled, train
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, labelled
 from tlite import inspection
 from tlite.experiment import Words
 from tlite.pictures.marks import symbols
@@ -63,33 +63,13 @@ PICTURES = {
 each_kind = pytest.mark.parametrize("kind", ["learned", "classifier", "translator"])
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The run of a kind, made when it is first asked for."""
-    runs = {}
-
-    def run(kind):
-        if kind not in runs:
-            folder = tmp_path_factory.mktemp(kind)
-            runs[kind] = train(experiment(kind, folder), folder / "run")
-        return runs[kind]
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def pages(trained):
-    """The page of a run, drawn when it is first asked for, in pictures of few dots."""
-    pages, save = {}, Figure.savefig
-
-    def page(kind) -> Path:
-        if kind not in pages:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Figure, "savefig", lambda f, path, **_: save(f, path, dpi=20))
-                pages[kind] = inspect_run(trained(kind))
-        return pages[kind]
-
-    return page
+@cache
+def page_of(kind) -> Path:
+    """The page of a run, in pictures of few dots."""
+    save = Figure.savefig
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda f, path, **_: save(f, path, dpi=20))
+        return inspect_run(trained(kind))
 
 
 @pytest.fixture
@@ -103,8 +83,8 @@ def marks(text) -> list[str]:
 
 
 @each_kind
-def test_every_picture_of_the_kind_is_on_the_page_once_with_a_sentence(pages, kind):
-    page = pages(kind)
+def test_every_picture_of_the_kind_is_on_the_page_once_with_a_sentence(kind):
+    page = page_of(kind)
     files = {path.stem: path.read_bytes() for path in page.parent.glob("*.png")}
     assert page.name == "index.html"
     assert set(files) == set(PICTURES[kind])
@@ -122,8 +102,8 @@ def test_every_picture_of_the_kind_is_on_the_page_once_with_a_sentence(pages, ki
 
 
 @each_kind
-def test_the_page_names_no_network_and_has_no_control_character(pages, kind):
-    content = pages(kind).read_text(encoding="utf-8")
+def test_the_page_names_no_network_and_has_no_control_character(kind):
+    content = page_of(kind).read_text(encoding="utf-8")
     without = re.sub(r'"data:image/png;base64,[^"]*"', '""', content)
     without = without.replace("http://www.w3.org/2000/svg", "")  # a name, no address
     assert not re.search(
@@ -134,9 +114,9 @@ def test_the_page_names_no_network_and_has_no_control_character(pages, kind):
 
 
 @each_kind
-def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
-    run, content = trained(kind), pages(kind).read_text(encoding="utf-8")
-    facts, (parameters, step) = facts_of(pages(kind)), run.parameters("best")
+def test_the_page_opens_with_what_the_run_is(kind):
+    run, content = trained(kind), page_of(kind).read_text(encoding="utf-8")
+    facts, (parameters, step) = facts_of(page_of(kind)), run.parameters("best")
     assert list(facts) == ["Experiment", "Size", "Training", "Score", "Sample"]
     assert "<details open" not in content
     model = run.trainer.models(parameters)[0]
@@ -153,7 +133,7 @@ def test_the_page_opens_with_what_the_run_is(pages, trained, kind):
     assert html.unescape(facts["Sample"]).startswith(f"<pre>{beginning}")
 
 
-def test_the_sample_is_the_one_that_training_has_printed(trained, drawn, capsys, monkeypatch):
+def test_the_sample_is_the_one_that_training_has_printed(drawn, capsys, monkeypatch):
     run = trained("learned")
     monkeypatch.setattr(run, "save_plots", lambda _: None)
     GeneratorRecipe.report(run, run.validation(), *run.parameters())
@@ -164,8 +144,8 @@ def test_the_sample_is_the_one_that_training_has_printed(trained, drawn, capsys,
     assert f"<dt>Sample</dt><dd>{sample(written)}</dd>" in content
 
 
-def test_the_page_shows_the_weights_of_the_member_on_the_liveliest_text(pages, trained):
-    run, (data,) = trained("learned"), groups_of(pages("learned"))
+def test_the_page_shows_the_weights_of_the_member_on_the_liveliest_text():
+    run, (data,) = trained("learned"), groups_of(page_of("learned"))
     text = run.tokenizer.decode(run.validation_tokens)
     windows = [text[i : i + 16] for i in range(0, len(text) - 16, 16)]
     shown = max(windows, key=lambda window: sum(map(str.isalpha, window)))
@@ -176,10 +156,10 @@ def test_the_page_shows_the_weights_of_the_member_on_the_liveliest_text(pages, t
     np.testing.assert_allclose(np.nan_to_num(weights_of(data)[0]), *captured.values(), atol=6e-4)
 
 
-def test_a_classifier_and_a_translator_show_the_first_example(pages):
-    (data,) = groups_of(pages("classifier"))
+def test_a_classifier_and_a_translator_show_the_first_example():
+    (data,) = groups_of(page_of("classifier"))
     assert data["queries"] == ["it", "is", "good", "like", "it", "very", "good", "sound"]
-    across, encoder, decoder = groups_of(pages("translator"))
+    across, encoder, decoder = groups_of(page_of("translator"))
     names = [group["name"] for group in (across, encoder, decoder)]
     assert names == ["cross-attention", "encoder", "decoder"]
     assert (across["queries"][0], across["keys"][-1]) == ("[START]", "[END]")
@@ -187,7 +167,7 @@ def test_a_classifier_and_a_translator_show_the_first_example(pages):
     assert (np.isnan(weights_of(decoder)) == ~np.tri(len(decoder["keys"]), dtype=bool)).all()
 
 
-def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(trained, drawn):
+def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(drawn):
     run = trained("learned")
     page = inspect_run(run, text="fox & <b> </scr")
     assert groups_of(page)[0]["queries"] == marks("fox & <b> </scr")
@@ -204,7 +184,7 @@ def test_a_text_of_ones_own_takes_the_place_of_the_last_one_unless_it_is_wrong(t
     assert not (page.parent / "ablation.png").exists()
 
 
-def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
+def test_members_and_checkpoints_have_pictures_of_their_own(drawn):
     run, scores, losses = trained("learned"), [], []
     for member, checkpoint in ((0, "1"), (1, "2")):
         page = inspect_run(run, checkpoint, member)
@@ -218,9 +198,7 @@ def test_members_and_checkpoints_have_pictures_of_their_own(trained, drawn):
     assert losses[0].mean() > losses[1].mean()
 
 
-def test_only_the_characters_of_a_short_validation_part_are_coloured(
-    trained, drawn, monkeypatch, tmp_path
-):
+def test_only_the_characters_of_a_short_validation_part_are_coloured(drawn, monkeypatch, tmp_path):
     run = trained("learned")
     monkeypatch.setattr(run, "validation_tokens", run.validation_tokens[:60])
     parameters, page = run.parameters("best")[0], Page(tmp_path)
@@ -250,7 +228,7 @@ def test_the_weight_of_a_word_is_that_of_the_regression(classes):
     assert word_weights(pipeline, ["good"], 1) > 0 > word_weights(pipeline, ["good"], 0)
 
 
-def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothing(trained, drawn):
+def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothing(drawn):
     for text, number in (("It is good. " * 9, 12), ("A bad lamp. It is so so. Not bad", 8)):
         (data,) = groups_of(inspect_run(trained("classifier"), text=text))
         assert len(data["queries"]) == len(data["weights"][0][0]) == number
@@ -258,11 +236,6 @@ def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothi
 
 
 # Mistakes
-
-
-def test_an_empty_text_is_told(trained):
-    message = complaint(inspect_run, trained("learned"), text=" \n")
-    assert message == "the text to look at is empty"
 
 
 @pytest.fixture
@@ -301,7 +274,7 @@ def test_a_classifier_with_ngrams_is_looked_at_as_it_is(untrained, drawn):
     assert len(drawn["saliency"][1]().patches) == 2
 
 
-def test_a_text_longer_than_a_translators_context_is_told(trained, drawn):
+def test_a_text_longer_than_a_translators_context_is_told(drawn):
     message = complaint(inspect_run, trained("translator"), text="a b c d " * 9)
     assert "more than the context of 8" in message
 

@@ -2,34 +2,26 @@
 
 import html
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.helpers.browser import CHROMIUM, Browser
-from tests.helpers.inspected import experiment, groups_of, undrawn, weights_of
-from tests.helpers.recipes import train
+from tests.helpers.inspected import groups_of, trained, undrawn, weights_of
 from tlite.report import inspect_run
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 BUTTONS, ROWS = ".heads .thumbs button", ".heads .query rect"
 
 
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The page of a run of a kind, made when it is first asked for; its pictures stay empty."""
-    made = {}
-
-    def page(kind) -> Path:
-        if kind not in made:
-            folder = tmp_path_factory.mktemp(kind)
-            with pytest.MonkeyPatch.context() as patch:
-                undrawn(patch)
-                made[kind] = inspect_run(train(experiment(kind, folder), folder / "run"))
-        return made[kind]
-
-    return page
+@cache
+def page_of(kind) -> Path:
+    """The page of a run of a kind; its pictures stay empty."""
+    with pytest.MonkeyPatch.context() as patch:
+        undrawn(patch)
+        return inspect_run(trained(kind))
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +42,8 @@ def pressed(browser) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["learned", "translator"])
-def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
-    pages, browser, kind
-):
-    page = pages(kind)
+def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(browser, kind):
+    page = page_of(kind)
     group = groups_of(page)[0]
     browser.open(page)
     browser.click(BUTTONS, 1)
@@ -86,8 +76,8 @@ def test_the_head_view_shows_the_weights_of_the_head_and_token_that_are_chosen(
     [(["ArrowDown"] * 3, 2), (["ArrowUp"], -1), (["ArrowUp", "ArrowDown"], 0)],
     ids=str,
 )
-def test_the_arrow_keys_choose_a_token(pages, browser, keys, token):
-    page = pages("learned")
+def test_the_arrow_keys_choose_a_token(browser, keys, token):
+    page = page_of("learned")
     queries = groups_of(page)[0]["queries"]
     place = token % len(queries)
     browser.open(page)
@@ -97,8 +87,8 @@ def test_the_arrow_keys_choose_a_token(pages, browser, keys, token):
     assert told(browser).startswith(f"Block 0, head 0: token {place}, {queries[place]}, ")
 
 
-def test_a_click_holds_a_token_until_the_next_one(pages, browser):
-    browser.open(pages("learned"))
+def test_a_click_holds_a_token_until_the_next_one(browser):
+    browser.open(page_of("learned"))
     browser.click(ROWS, 2)
     for row in (0, 4):
         browser.point(ROWS, row)
@@ -108,8 +98,8 @@ def test_a_click_holds_a_token_until_the_next_one(pages, browser):
     assert "token 4, " in told(browser)
 
 
-def test_the_heads_are_one_stop_of_the_tab_key_and_arrow_keys_choose_among_them(pages, browser):
-    browser.open(pages("learned"))
+def test_the_heads_are_one_stop_of_the_tab_key_and_arrow_keys_choose_among_them(browser):
+    browser.open(page_of("learned"))
     focused, stops = "document.activeElement", []
     while "lines" not in stops and len(stops) < 20:
         browser.press("Tab")

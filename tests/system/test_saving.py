@@ -24,39 +24,19 @@ from tests.helpers.transformers_models import (
     torch,
     transformers,
 )
+from tlite import models as M
 from tlite.errors import UserError
-from tlite.models import (
-    Attention,
-    ClassifierConfig,
-    Embedding,
-    FeedForward,
-    GeneratorConfig,
-    Head,
-    Learned,
-    Norm,
-    Pool,
-    Projection,
-    Rotary,
-    Seq2SeqConfig,
-    Sinusoidal,
-    Symbols,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerSeq2Seq,
-    TranslatorHead,
-    Wide,
-)
 from tlite.pretrained import load_pretrained, save_pretrained
 from tlite.pretrained.configs import FROM_SCRATCH, flat
 from tlite.pretrained.folders import abstract_model
 from tlite.text import CharTokenizer, IndexTokenizer, PairTokenizer
 
 WORDS = "bert.embeddings.word_embeddings.weight"
-SWIGLU = FeedForward(activation="silu", gated=True)
-TIED = {"head": Head(tied=True)}
-QKV_BIASES = Attention(input_bias=True)
+SWIGLU = M.FeedForward(activation="silu", gated=True)
+TIED = {"head": M.Head(tied=True)}
+QKV_BIASES = M.Attention(input_bias=True)
 ROTARY = TIED | {
-    "norm": Norm("rms"), "positions": Rotary(), "feed_forward": SWIGLU, "bias": False,
+    "norm": M.Norm("rms"), "positions": M.Rotary(), "feed_forward": SWIGLU, "bias": False,
 }  # fmt: skip
 
 
@@ -167,47 +147,47 @@ SMALL = {"vocabulary_size": 50, "num_blocks": 1}
 
 def generator(**settings):
     settings = SMALL | {"block": "pre_norm"} | settings
-    return drawn(TransformerGenerator, GeneratorConfig(**settings), spread=0.5)
+    return drawn(M.TransformerGenerator, M.GeneratorConfig(**settings), spread=0.5)
 
 
 def classifier(**settings):
-    pool = Pool("first", Projection("tanh", norm=False))
+    pool = M.Pool("first", M.Projection("tanh", norm=False))
     settings = (
-        SMALL | {"num_classes": 3, "pool": pool, "embedding": Embedding(norm=True)} | settings
+        SMALL | {"num_classes": 3, "pool": pool, "embedding": M.Embedding(norm=True)} | settings
     )
-    return drawn(TransformerClassifier, ClassifierConfig(**settings), spread=0.5)
+    return drawn(M.TransformerClassifier, M.ClassifierConfig(**settings), spread=0.5)
 
 
 def seq2seq(**settings):
-    settings = SMALL | {"source_vocabulary_size": 50, "symbols": Symbols(49, 1, 2)} | settings
-    return drawn(TransformerSeq2Seq, Seq2SeqConfig(**settings), spread=0.5)
+    settings = SMALL | {"source_vocabulary_size": 50, "symbols": M.Symbols(49, 1, 2)} | settings
+    return drawn(M.TransformerSeq2Seq, M.Seq2SeqConfig(**settings), spread=0.5)
 
 
-SQUARED = FeedForward(activation="squared_relu", gated=True)
-PLAIN = {"positions": Sinusoidal(), "embedding": Embedding(scale=False)}
-SEPARATE = {"head": TranslatorHead("separate"), "positions": Sinusoidal(split=True)}
-SCALED = {"positions": Learned(), "embedding": Embedding(scale=True, norm=True)}
+SQUARED = M.FeedForward(activation="squared_relu", gated=True)
+PLAIN = {"positions": M.Sinusoidal(), "embedding": M.Embedding(scale=False)}
+SEPARATE = {"head": M.TranslatorHead("separate"), "positions": M.Sinusoidal(split=True)}
+SCALED = {"positions": M.Learned(), "embedding": M.Embedding(scale=True, norm=True)}
 
 
 @pytest.mark.parametrize(
     ("family", "make", "settings"),
     [
-        ("gpt2", generator, TIED | {"feed_forward": FeedForward(activation="gelu")}),
-        ("gpt2", generator, {"positions": Sinusoidal(), "bias": False}),
+        ("gpt2", generator, TIED | {"feed_forward": M.FeedForward(activation="gelu")}),
+        ("gpt2", generator, {"positions": M.Sinusoidal(), "bias": False}),
         ("gpt2", generator, TIED | PLAIN),
-        ("llama", generator, ROTARY | {"attention": Attention(key_heads=2)}),
-        ("llama", generator, ROTARY | {"bias": True, "head": Head(bias=False)}),
+        ("llama", generator, ROTARY | {"attention": M.Attention(key_heads=2)}),
+        ("llama", generator, ROTARY | {"bias": True, "head": M.Head(bias=False)}),
         ("llama", generator, ROTARY | {"feed_forward": SQUARED}),
-        ("gpt_neox", generator, TIED | {"positions": Rotary(7.0), "attention": QKV_BIASES}),
+        ("gpt_neox", generator, TIED | {"positions": M.Rotary(7.0), "attention": QKV_BIASES}),
         ("gpt_neox", generator, TIED | {"positions": "rotary", "bias": False}),
         ("bert", classifier, {}),
         (
             "bert",
             classifier,
-            {"positions": "learned", "embedding": Embedding(norm=True, segments=1)},
+            {"positions": "learned", "embedding": M.Embedding(norm=True, segments=1)},
         ),
         ("marian", seq2seq, {}),
-        ("marian", seq2seq, {"head": TranslatorHead("shared")}),
+        ("marian", seq2seq, {"head": M.TranslatorHead("shared")}),
         ("marian", seq2seq, SEPARATE),
         ("bart", seq2seq, SCALED),
     ],
@@ -223,8 +203,8 @@ def test_trained_by_tlite(family, make, settings, tmp_path):
     np.testing.assert_allclose(ours(back), expected, rtol=0, atol=1e-5)
 
 
-WINDOWS = {"attention": Attention(windows=(4, 8)), "num_blocks": 2}
-OWN = {"feed_forward": FeedForward(activation=jnp.tanh)}
+WINDOWS = {"attention": M.Attention(windows=(4, 8)), "num_blocks": 2}
+OWN = {"feed_forward": M.FeedForward(activation=jnp.tanh)}
 
 
 @pytest.mark.parametrize(
@@ -232,11 +212,11 @@ OWN = {"feed_forward": FeedForward(activation=jnp.tanh)}
     [
         (generator, {}, "gpt2 has no head.bias True"),
         (generator, TIED | {"block": "post_norm"}, "gpt2 has no block.pre_norm False"),
-        (generator, TIED | {"positions": Sinusoidal()}, "gpt2 has no embedding.scale True"),
+        (generator, TIED | {"positions": M.Sinusoidal()}, "gpt2 has no embedding.scale True"),
         (generator, ROTARY | WINDOWS, "llama has no attention.windows"),
         (generator, OWN, r"of your own \(feed_forward.activation\)"),
-        (classifier, {"pool": Pool()}, "pool.method 'dense'"),
-        (classifier, {"wide": Wide(bigrams=100)}, "bert has no wide.bigrams 100"),
+        (classifier, {"pool": M.Pool()}, "pool.method 'dense'"),
+        (classifier, {"wide": M.Wide(bigrams=100)}, "bert has no wide.bigrams 100"),
         (seq2seq, {"block": "pre_norm"}, "marian has no block.pre_norm True"),
     ],
 )
@@ -249,7 +229,7 @@ def test_without_counterpart(make, settings, says, tmp_path):
 def test_a_model_and_a_tokenizer_without_counterpart_are_refused_in_one_sentence(tmp_path):
     words = IndexTokenizer(["a", "b"])
     with pytest.raises(UserError, match=r"pool\.method.*; and a IndexTokenizer has no counterpart"):
-        save_pretrained(tmp_path / "folder", classifier(pool=Pool()), words)
+        save_pretrained(tmp_path / "folder", classifier(pool=M.Pool()), words)
 
 
 def test_family_asked_for(tmp_path):
@@ -299,9 +279,9 @@ def test_with_characters(tmp_path):
 def test_with_pairs(tmp_path):
     tokenizer = PairTokenizer.train(["ab cd", "b a d c"], ["dd cc", "aa bb"], 20)
     sizes = dict.fromkeys(("vocabulary_size", "source_vocabulary_size"), len(tokenizer))
-    save_pretrained(tmp_path, seq2seq(symbols=Symbols(), **sizes), tokenizer)
+    save_pretrained(tmp_path, seq2seq(symbols=M.Symbols(), **sizes), tokenizer)
     _, opened, info = load_pretrained(tmp_path)
-    assert info.config.symbols == Symbols(pad=0, start=2, end=3)
+    assert info.config.symbols == M.Symbols(pad=0, start=2, end=3)
     (expected,) = tokenizer.encode_sources(["ab dc"])
     np.testing.assert_array_equal(opened.encode("ab dc"), expected)
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)

@@ -44,7 +44,10 @@ def run(
     def observe(name: str, value: Array) -> Array:
         met.append(name)
         if asked := [pattern for pattern in edit if fnmatchcase(name, pattern)]:
-            value = _edited(name, value, edit[asked[-1]])
+            before, value = value.shape, jnp.asarray(edit[asked[-1]](value))
+            if value.shape != before:
+                said = f"the edit of {name} makes {value.shape} of a value of shape {before}"
+                raise ValueError(said)
         if any(fnmatchcase(name, pattern) for pattern in capture):
             captured[name] = value
         return value
@@ -55,36 +58,25 @@ def run(
     return logits, captured
 
 
-def _edited(name: str, value: Array, edit: Callable[[Array], Array]) -> Array:
-    changed = jnp.asarray(edit(value))
-    if changed.shape != value.shape:
-        raise ValueError(
-            f"the edit of {name} makes {changed.shape} of a value of shape {value.shape}"
-        )
-    return changed
-
-
 def names(model, *inputs: Array) -> list[str]:
     """The names of all values that can be captured or edited, in the order they are computed.
 
     Args:
         inputs: as those of `run`; the fewest tokens that the model takes unless given.
     """
-    found = []
+    if not inputs:
+        wide = getattr(model.config, "wide", None)
+        length = model.config.context + 1 if wide and wide.has_ngrams else 1
+        number = 2 if isinstance(model, TransformerSeq2Seq) else 1
+        inputs = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
+    met: list[str] = []
 
-    def traced(*inputs):
-        found.extend(run(model, *inputs, capture="*")[1])  # in their order, which JAX would change
+    def observe(name: str, value: Array) -> Array:
+        met.append(name)
+        return value
 
-    jax.eval_shape(traced, *(inputs or fewest(model)))
-    return found
-
-
-def fewest(model) -> list[jax.ShapeDtypeStruct]:
-    """The shapes of the fewest tokens that a model can be called with."""
-    wide = getattr(model.config, "wide", None)
-    length = model.config.context + 1 if wide and wide.has_ngrams else 1
-    number = 2 if isinstance(model, TransformerSeq2Seq) else 1
-    return [jax.ShapeDtypeStruct((length,), jnp.int32)] * number
+    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *inputs)
+    return met
 
 
 def matching(pattern: str, known: list[str]) -> list[str]:

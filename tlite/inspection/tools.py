@@ -115,17 +115,15 @@ def ablate_heads(
     model,
     *inputs: Array,
     metric: Callable[[Array], Array],
-    pattern: str = "blocks.*",
-    layer: str = "attention",
+    layer: str = "blocks.*.attention",
 ) -> Float[Array, "L H"]:
     """metric(logits) with each head's output in turn set to 0; one after another, in one program.
 
     Args:
         metric: a number from the model's logits.
-        pattern: the blocks whose heads are ablated, those of their `layer`: `attention` or
-            `cross_attention`.
+        layer: a pattern for whose heads: "decoder.blocks.*.cross_attention", say.
     """
-    silent = dict.fromkeys(matching(f"{pattern}.{layer}.heads", names(model, *inputs)), 0)
+    silent = dict.fromkeys(matching(f"{layer}.heads", names(model, *inputs)), 0)
     return _each_in_turn(model, inputs, metric, silent, model.config.num_heads, (1, 1))
 
 

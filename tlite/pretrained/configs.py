@@ -31,6 +31,7 @@ ACTIVATIONS = {
     "relu": "relu", "gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu",
     "gelu_fast": "gelu", "silu": "silu", "swish": "silu", "relu2": "squared_relu", "tanh": "tanh",
 }  # fmt: skip
+SPELLED = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 POOLING = {"cls": "first", "mean": "mean"}
 FIXED = {
     "is_decoder": (False,),
@@ -111,10 +112,14 @@ def with_fields(part, values: dict[str, Any]):
     return dataclasses.replace(part, **own)
 
 
+def tied(config: BlocksConfig) -> bool:
+    """Whether the output layer, if there is one, is the embedding."""
+    return getattr(getattr(config, "head", None), "tied", True)
+
+
 def filled_in(config: BlocksConfig) -> dict[str, Any]:
     """The fields of a config, with what is left open filled in and what has no effect left out."""
     ours, heads = flat(config), config.width_of_heads
-    tied = ours.get("head.tied") or ours.get("head.embeddings") == "tied"
     found = {path: config.bias for path in ours if path.endswith("bias")} | {
         "feed_forward.hidden_width": 4 * config.width,
         "attention.head_width": heads,
@@ -122,7 +127,7 @@ def filled_in(config: BlocksConfig) -> dict[str, Any]:
         "attention.scale": 1 / math.sqrt(heads),
         "embedding.scale": config.embedding.factor(config) != 1,
         "decoder_blocks": config.num_blocks,
-        "head.bias": config.bias and not tied,
+        "head.bias": config.bias and not tied(config),
     }
     ours |= {path: found[path] for path in found.keys() & ours.keys() if ours[path] is None}
     ours["attention.windows"] = config.windows
@@ -197,26 +202,25 @@ def _rows(family: str) -> Iterator[tuple[Any, ...]]:
         yield theirs.split("+"), ours.split("+"), *default
 
 
-def unknown_fields(theirs: dict[str, Any], family: str) -> dict[str, Any]:
-    """The fields that tlite doesn't know, where they ask for anything."""
+def unknown_fields(theirs: dict[str, Any], family: str) -> str:
+    """The fields that tlite doesn't know, where they ask for anything: "clip_qkv (3.0), ..."."""
     known = {*FIXED}.union(*(names for names, *_ in _rows(family)))
-    return {k: v for k, v in theirs.items() if v and k not in known and not HARMLESS.fullmatch(k)}
+    asked = [k for k, v in theirs.items() if v and k not in known and not HARMLESS.fullmatch(k)]
+    return ", ".join(f"{name} ({theirs[name]!r})" for name in asked)
 
 
 def _value(ours: str, theirs: Any) -> Any:
     if ours.endswith(".activation"):
-        return _activation(theirs)
+        if theirs not in ACTIVATIONS:
+            raise UserError(
+                f"tlite has no activation {theirs!r}: it knows {', '.join(ACTIVATIONS)}"
+            )
+        return ACTIVATIONS[theirs]
     if ours == "pool.method":
         return POOLING[theirs]
     if ours == "attention.scale":  # Gemma's query_pre_attn_scalar
         return theirs**-0.5
     return theirs[0] if ours == "symbols.end" and isinstance(theirs, list) else theirs
-
-
-def _activation(name: str) -> str:
-    if name not in ACTIVATIONS:
-        raise UserError(f"tlite has no activation {name!r}: it knows {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
 
 
 def says_tied(theirs: dict[str, Any], family: str) -> bool:
@@ -271,7 +275,7 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
     if family == "t5":
         way = theirs.get("feed_forward_proj", "relu")
         name = "gelu_new" if way == "gated-gelu" else way.removeprefix("gated-")
-        found["feed_forward.activation"] = _activation(name)
+        found["feed_forward.activation"] = _value("feed_forward.activation", name)
         found["feed_forward.gated"] = way.startswith("gated-")
         scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
         found["head.scale"] = ours["width"] ** -0.5 if scaled else 1.0
@@ -283,18 +287,14 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
 
 
 def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]:
-    """The fields of theirs that describe a config of ours, as well as the family can.
-
-    Raises:
-        UserError: the activation is not one of theirs.
-    """
+    """The fields of theirs that describe a config of ours, as well as the family can."""
     ours = filled_in(config)
     # Else transformers takes those of the family's first model, whose vocabulary was another.
     written = dict.fromkeys(f"{mark}_token_id" for mark in ("bos", "eos", "pad", "cls", "sep"))
     for names, targets, *_ in _rows(family):
         value = ours.get(targets[0])
         if targets[0] == "feed_forward.activation":
-            value = _spelled(value)
+            value = SPELLED[value]
         elif isinstance(value, bool):
             value = any(ours[target] for target in targets)
         written |= dict.fromkeys(names, value)
@@ -305,7 +305,7 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
         written["use_parallel_residual"] = False
     if family == "bert":
         written["type_vocab_size"] = max(config.embedding.segments, 1)
-    if kind == "generator":
+    if kind in ("generator", "seq2seq"):
         written["tie_word_embeddings"] = config.head.tied
     if kind == "classifier":
         written |= labelled(f"LABEL_{index}" for index in range(config.num_classes))
@@ -314,8 +314,8 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
 
 def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
     """What no line of a table says of an encoder-decoder."""
-    written = {"is_encoder_decoder": True, "decoder_start_token_id": config.symbols.start}
-    written["tie_word_embeddings"] = config.head.embeddings == "tied"
+    written: dict[str, Any] = {"is_encoder_decoder": True}
+    written["decoder_start_token_id"] = config.symbols.start
     if config.symbols.first is not None:
         written["forced_bos_token_id"] = config.symbols.first
     if family == "marian":
@@ -324,18 +324,10 @@ def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
         written["share_encoder_decoder_embeddings"] = config.head.embeddings != "separate"
     if family == "t5":
         activation, gated = config.feed_forward.activation, config.feed_forward.gated
-        short = "gelu" if gated and activation == "gelu" else _spelled(activation)
+        short = "gelu" if gated and activation == "gelu" else SPELLED[activation]
         written["feed_forward_proj"] = "gated-" * gated + short
         written["scale_decoder_outputs"] = config.head.scale != 1
     return written
-
-
-def _spelled(activation: str) -> str:
-    """Their name of an activation."""
-    names = {name: theirs for theirs, name in reversed(ACTIVATIONS.items())}
-    if activation not in names:
-        raise UserError(f"transformers has no activation {activation!r}")
-    return names[activation]
 
 
 def architecture(family: str, kind: str) -> str:

@@ -17,8 +17,7 @@ import numpy as np
 from tlite.data.reading import read_json
 from tlite.errors import UserError
 from tlite.models import BlocksConfig, make_model
-from tlite.models.parameters import by_name
-from tlite.pretrained.arrays import counterparts, to_ours
+from tlite.models.parameters import by_name, model_maker
 from tlite.pretrained.configs import (
     class_names,
     kind_of,
@@ -28,7 +27,7 @@ from tlite.pretrained.configs import (
     unknown_fields,
 )
 from tlite.pretrained.files import HUB_NAME, TYPES, Stored, download, json_of, stored_arrays
-from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.layers import LAYERS, counterparts, to_ours
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.terminal import printable
 
@@ -120,18 +119,19 @@ def load_pretrained(
     theirs, generation = read_json(folder / "config.json"), json_of(folder, GENERATION)
     with _understood(folder):
         family, kind = kind_of(theirs)
-    if num_classes is not None:
-        if "classifier" not in LAYERS[family].heads:
-            raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
-        kind, of_head = "classifier", ("num_labels", "problem_type")  # of the head that was there
-        theirs = {field: value for field, value in theirs.items() if field not in of_head}
-        theirs |= labelled(f"LABEL_{i}" for i in range(num_classes))
-    stored = _canonical(folder, family, theirs)
-    with _understood(folder):
+        if num_classes is not None:
+            if "classifier" not in LAYERS[family].heads:
+                raise UserError(f"{name} is a {kind}: classifiers start from encoders, BERT say")
+            kind, of_head = "classifier", ("num_labels", "problem_type")  # of the one that was
+            theirs = {field: value for field, value in theirs.items() if field not in of_head}
+            theirs |= labelled(f"LABEL_{i}" for i in range(num_classes))
+        stored = _canonical(folder, family, theirs)
         first = {name: generation[name] for name in generation if name == "forced_bos_token_id"}
         config = read_config(theirs | first, family, kind, stored)
         abstract = abstract_model(config)
-    _tell_unknown(folder, unknown_fields(theirs, family))
+    if unknown := unknown_fields(theirs, family):
+        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {unknown}"
+        print(printable(warning), file=sys.stderr)
     try:
         tokenizer, reason = PretrainedTokenizer.load(folder), ""
         tokenizer.limit = getattr(config, "source_vocabulary_size", config.vocabulary_size)
@@ -139,42 +139,35 @@ def load_pretrained(
         tokenizer, reason = None, str(error)
     told = Pretrained(folder, family, kind, theirs, config, generation, reason)
     rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
-    arrays, told = _read_arrays(told, stored, shapes_of(abstract), rng)
-    return jax.tree.unflatten(jax.tree.structure(abstract), arrays), tokenizer, told
-
-
-def _tell_unknown(folder: Path, fields: dict[str, Any]) -> None:
-    if fields:
-        said = ", ".join(f"{name} ({value!r})" for name, value in fields.items())
-        warning = f"warning: {folder / 'config.json'} says what tlite doesn't know: {said}"
-        print(printable(warning), file=sys.stderr)
+    arrays, told = _read_arrays(told, stored, by_name(abstract), rng)
+    return model_maker(abstract)(arrays), tokenizer, told
 
 
 def _read_arrays(
     told: Pretrained,
     stored: dict[str, Stored],
-    shapes: dict[str, tuple[int, ...]],
+    abstract: dict[str, jax.ShapeDtypeStruct],
     rng: jax.Array | None,
-) -> tuple[list[jax.Array], Pretrained]:
-    """Our arrays in the order of `shapes`, in float32; and what is told of theirs.
+) -> tuple[dict[str, jax.Array], Pretrained]:
+    """Our arrays by name, in float32; and what is told of theirs.
 
     Args:
         rng: draws a new head; without it the folder's is taken, and nothing strange may be left.
     """
     folder, family, kind = told.folder, told.family, told.kind
     arrays, new, left = {}, [], dict(stored)
-    for theirs, names in counterparts(family, kind, list(shapes)).items():
-        of = {name: shapes[name] for name in names}
+    for theirs, names in counterparts(family, kind, list(abstract)).items():
+        shapes = {name: abstract[name].shape for name in names}
         of_head = rng is not None and all(map(NEW_HEAD.fullmatch, names))
         if of_head and (theirs not in left or names[0].startswith("head.")):
-            arrays |= {name: _fresh(name, shape, rng) for name, shape in of.items()}
+            arrays |= {name: _fresh(name, shape, rng) for name, shape in shapes.items()}
             new += names
             continue
         if theirs not in left:
             raise UserError(f"{folder} has no array {theirs}, which its config.json asks for")
         array = left.pop(theirs)
         try:
-            parts = to_ours(family, theirs, array.read(), of, told.config.width_of_heads)
+            parts = to_ours(family, theirs, array.read(), shapes, told.config.width_of_heads)
         except ValueError as error:
             what = f"{array.name} of {error}, which its config.json asks for"
             raise UserError(f"{folder} has {what}") from error
@@ -185,8 +178,7 @@ def _read_arrays(
         raise UserError(f"{folder} has {what}")
     dtype = max(TYPES, key=[array.dtype for array in stored.values()].count)
     kept = {name: np.array(array.read(), np.float32) for name, array in left.items()}
-    in_order = [arrays[name] for name in shapes]
-    return in_order, replace(told, dtype=dtype, kept=kept, new=tuple(new))
+    return arrays, replace(told, dtype=dtype, kept=kept, new=tuple(new))
 
 
 @contextlib.contextmanager
@@ -204,11 +196,6 @@ def _understood(folder: Path) -> Iterator[None]:
 def abstract_model(config: BlocksConfig):
     """The model with shapes for arrays: nothing is drawn."""
     return jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
-
-
-def shapes_of(model) -> dict[str, tuple[int, ...]]:
-    """The shape of each array of a model, by name."""
-    return {name: leaf.shape for name, leaf in by_name(model).items()}
 
 
 def _canonical(folder: Path, family: str, theirs: dict[str, Any]) -> dict[str, Stored]:

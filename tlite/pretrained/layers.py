@@ -1,4 +1,4 @@
-"""Layers of tlite and of Hugging Face, side by side: one table for each family, used both ways.
+"""Layers of tlite and of Hugging Face, side by side: one table for each family, read both ways.
 
 A line names a layer of ours and one of theirs, `*` standing for a block's number. Our ending says
 what is done: `kernel` (in, out) is the transpose of their `weight`, unless they store it as ours
@@ -8,7 +8,12 @@ also name one whole array; of several lines that have an array the last holds. O
 the halves of a head's columns (i, i + K/2) the columns are reordered to our pairs (2i, 2i+1).
 """
 
+import itertools
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 Table = dict[str, str]
 
@@ -37,13 +42,13 @@ class Layers:
     joined_in_heads: bool = False
 
 
-def _of(side: str, table: Table) -> Table:
-    """A table of the encoder's or the decoder's layers."""
-    return {f"{side}.{ours}": f"{side}.{theirs}" for ours, theirs in table.items()}
-
-
 def _of_both(table: Table) -> Table:
-    return _of("encoder", table) | _of("decoder", table)
+    """The layers of an encoder and of a decoder; {last} is the place of a block's last layer."""
+    return {
+        f"{side}.{ours}": f"{side}.{theirs}".replace("{last}", last)
+        for side, last in (("encoder", "1"), ("decoder", "2"))
+        for ours, theirs in table.items()
+    }
 
 
 _GPT2 = {
@@ -163,27 +168,20 @@ _T5 = {"encoder.embedding": "shared"} | _of_both({
     "blocks.*.attention.value": "block.*.layer.0.SelfAttention.v",
     "blocks.*.attention.output": "block.*.layer.0.SelfAttention.o",
     "blocks.*.attention_norm": "block.*.layer.0.layer_norm",
-    "norm": "final_layer_norm",
-}) | _of("encoder", {
-    "blocks.*.feed_forward.hidden": "block.*.layer.1.DenseReluDense.wi",
-    "blocks.*.feed_forward.output": "block.*.layer.1.DenseReluDense.wo",
-    "blocks.*.feed_forward_norm": "block.*.layer.1.layer_norm",
-}) | _of("decoder", {
     "blocks.*.cross_attention.query": "block.*.layer.1.EncDecAttention.q",
     "blocks.*.cross_attention.key": "block.*.layer.1.EncDecAttention.k",
     "blocks.*.cross_attention.value": "block.*.layer.1.EncDecAttention.v",
     "blocks.*.cross_attention.output": "block.*.layer.1.EncDecAttention.o",
     "blocks.*.cross_attention_norm": "block.*.layer.1.layer_norm",
-    "blocks.*.feed_forward.hidden": "block.*.layer.2.DenseReluDense.wi",
-    "blocks.*.feed_forward.output": "block.*.layer.2.DenseReluDense.wo",
-    "blocks.*.feed_forward_norm": "block.*.layer.2.layer_norm",
+    "blocks.*.feed_forward.hidden": "block.*.layer.{last}.DenseReluDense.wi",
+    "blocks.*.feed_forward.output": "block.*.layer.{last}.DenseReluDense.wo",
+    "blocks.*.feed_forward_norm": "block.*.layer.{last}.layer_norm",
+    "norm": "final_layer_norm",
 })  # fmt: skip
-_T5_GATED = {
-    "encoder.blocks.*.feed_forward.gate": "encoder.block.*.layer.1.DenseReluDense.wi_0",
-    "encoder.blocks.*.feed_forward.hidden": "encoder.block.*.layer.1.DenseReluDense.wi_1",
-    "decoder.blocks.*.feed_forward.gate": "decoder.block.*.layer.2.DenseReluDense.wi_0",
-    "decoder.blocks.*.feed_forward.hidden": "decoder.block.*.layer.2.DenseReluDense.wi_1",
-}
+_T5_GATED = _of_both({
+    "blocks.*.feed_forward.gate": "block.*.layer.{last}.DenseReluDense.wi_0",
+    "blocks.*.feed_forward.hidden": "block.*.layer.{last}.DenseReluDense.wi_1",
+})  # fmt: skip
 
 _LM_HEAD = {"head": "lm_head"}
 _LLAMA_LIKE = Layers(
@@ -295,3 +293,100 @@ LAYERS = {
         r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     ),
 }
+
+
+# Arrays
+
+
+ENDINGS = {
+    ".kernel": ".weight",
+    ".scale": ".weight",
+    ".table": ".weight",
+    ".bias": ".bias",
+    "": "",  # of a line that names an array
+}
+
+
+def counterparts(
+    family: str, kind: str, names: list[str], prefix: str = ""
+) -> dict[str, list[str]]:
+    """{theirs: [ours, ...]}: of which arrays of ours each of theirs is made, in this order.
+
+    Args:
+        prefix: of their names, but for a head's; without it they are those of a bare model.
+    """
+    layers, known, joined = LAYERS[family], set(names), " ".join(names)
+    table = dict(layers.table)
+    for part, lines in layers.variants.items():
+        table |= lines if part in joined else {}
+    table = {ours: prefix + theirs for ours, theirs in table.items()} | layers.heads.get(kind, {})
+    blocks = dict.fromkeys(re.findall(r"\bblocks\.(\d+)\.", joined))
+    found: dict[str, str] = {}
+    for ours, theirs in table.items():
+        stem, _, last = ours.rpartition(".")
+        for block, layer in itertools.product(blocks if "*" in ours else [""], last.split("+")):
+            name = f"{stem}.{layer}".lstrip(".").replace("*", block)
+            for mine, other in ENDINGS.items():
+                if name + mine in known:
+                    found[name + mine] = theirs.replace("*", block) + other
+    places: dict[str, list[str]] = {}
+    for name, theirs in found.items():
+        places.setdefault(theirs, []).append(name)
+    return places
+
+
+def to_ours(
+    family: str, theirs: str, array: np.ndarray, shapes: Mapping[str, tuple[int, ...]], width: int
+) -> dict[str, np.ndarray]:
+    """Our arrays, `shapes` of them, that one of theirs holds, in the order of `shapes`.
+
+    Args:
+        width: the width K of a head, in which rotary columns are reordered.
+
+    Raises:
+        ValueError: the shapes don't agree.
+    """
+    names = list(shapes)
+    if theirs == "final_logits_bias":  # (1, V)
+        array = array.reshape(shapes[names[0]])
+    array = array.T if _transposed(family, theirs, names[0]) else array
+    ends = np.cumsum([shapes[name][-1] for name in names])
+    whole = (*shapes[names[0]][:-1], int(ends[-1]))
+    if array.shape != whole:
+        raise ValueError(f"the shape {array.shape}, not {whole}")
+    if LAYERS[family].joined_in_heads and len(names) > 1:
+        array = _reorder(array, whole[-1] // (len(names) * width), len(names), width)
+    parts = zip(names, np.split(array, ends[:-1], axis=-1), strict=True)
+    return {n: _reorder(part, 2, width // 2) if _turned(family, n) else part for n, part in parts}
+
+
+def to_theirs(family: str, theirs: str, arrays: Mapping[str, np.ndarray], width: int) -> np.ndarray:
+    """The inverse of `to_ours`."""
+    names = list(arrays)
+    parts = [_reorder(a, width // 2, 2) if _turned(family, n) else a for n, a in arrays.items()]
+    array = np.concatenate(parts, axis=-1)
+    if LAYERS[family].joined_in_heads and len(names) > 1:
+        array = _reorder(array, len(names), array.shape[-1] // (len(names) * width), width)
+    if theirs == "final_logits_bias":
+        return array.reshape(1, -1)
+    return array.T if _transposed(family, theirs, names[0]) else array
+
+
+def _transposed(family: str, theirs: str, ours: str) -> bool:
+    in_block = re.search(r"\.\d+\.", theirs) is not None
+    return ours.endswith("kernel") and not (LAYERS[family].conv and in_block)
+
+
+def _turned(family: str, name: str) -> bool:
+    of_scores = re.search(r"(?<!cross_)attention\.(query|key)(_norm)?\.", name)
+    return LAYERS[family].half_split and of_scores is not None
+
+
+def _reorder(array: np.ndarray, rows: int, columns: int, size: int = 1) -> np.ndarray:
+    """Of each stretch of columns, as (rows, columns, size), the transpose (columns, rows, size).
+
+    With (2, K/2) each head's half-split columns 0, K/2, 1, K/2 + 1, ...: to pairs; with (K/2, 2)
+    back. With (H, 3, K) each head's query, key and value: to those of all heads.
+    """
+    stretches = array.reshape(*array.shape[:-1], -1, rows, columns, size)
+    return np.swapaxes(stretches, -3, -2).reshape(array.shape)

@@ -72,8 +72,7 @@ def read_rotary(family: str, theirs: dict[str, Any]) -> Rotary:
 
 def _one(parameters: dict[str, Any], context: int) -> Rotary:
     """One set of rotary positions."""
-    older = parameters.pop("type", None)
-    kind = parameters.pop("rope_type", older) or "default"
+    kind = parameters.pop("rope_type", parameters.pop("type", None)) or "default"
     base = float(parameters.pop("rope_theta"))
     if (part := parameters.pop("partial_rotary_factor", 1.0)) != 1:
         raise UserError(f"tlite rotates whole heads: partial_rotary_factor {part} is not known")

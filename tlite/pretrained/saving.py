@@ -22,7 +22,6 @@ from tlite.models import (
 )
 from tlite.models.parameters import by_name
 from tlite.models.parts import WORDS
-from tlite.pretrained.arrays import counterparts, to_theirs
 from tlite.pretrained.configs import (
     CONFIGS,
     FROM_SCRATCH,
@@ -33,15 +32,15 @@ from tlite.pretrained.configs import (
     labelled,
     read_config,
     says_tied,
+    tied,
     write_config,
 )
 from tlite.pretrained.files import NAME, TYPES, write_arrays
-from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model, shapes_of
-from tlite.pretrained.layers import LAYERS
+from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model
+from tlite.pretrained.layers import LAYERS, counterparts, to_theirs
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.text import Tokenizer
 
-DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 # Fields of ours that change training only, or how the same is computed; and one that others say.
 TRAINING = {
@@ -50,7 +49,6 @@ TRAINING = {
     "feed_forward.zero_output", "loop.scan", "loop.remat", "bias",
     "symbols.pad", "symbols.start", "symbols.end", "symbols.first",
 }  # fmt: skip
-
 # What decides of fields that the data fills.
 INSTEAD = {"wide.word_rows": "--word-ngrams 0", "wide.character_rows": "--character-ngrams 0"}
 
@@ -71,8 +69,7 @@ def save_pretrained(
 
     Args:
         tokenizer: of a folder, or tlite's own.
-        family: "gpt2", "llama", "gpt_neox", "bert", "marian", "bart" or "t5"; by the kind of the
-            model and its parts unless given.
+        family: gpt2, llama, gpt_neox, bert, marian, bart or t5; as kind and parts say unless given.
         original: what `load_pretrained` said of the folder that the model comes from; then all is
             written as it was, but for a context that is shorter, and in 16 bits too if no bit is
             lost by that.
@@ -87,13 +84,14 @@ def save_pretrained(
         lambda: _as_it_was(config, original) if original else described(config, kind, family),
         lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
     )
+    told = original or Pretrained(folder, family, kind, {}, config)
     theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
-    arrays, kept = _filled(model, target), original.kept if original else {}
-    dtype = original.dtype if original and _fits(arrays | kept, original.dtype) else "F32"
-    _write_fields(folder, theirs, dtype, original)
+    arrays = _filled(model, target)
+    dtype = told.dtype if _fits(arrays | told.kept, told.dtype) else "F32"
+    _write_fields(folder, theirs, dtype, told)
     if tokenizer is not None:
         tokenizer.save(folder, model_max_length=config.context)
-    write_arrays(folder / NAME, _theirs(family, kind, target, arrays, kept), dtype)
+    write_arrays(folder / NAME, _theirs(family, kind, target, arrays, told.kept), dtype)
     return family
 
 
@@ -130,22 +128,19 @@ def _as_it_was(
     return family, theirs, read_again(theirs, family, kind, config, bias)
 
 
-def _write_fields(
-    folder: Path, theirs: dict[str, Any], dtype: str, original: Pretrained | None
-) -> None:
+def _write_fields(folder: Path, theirs: dict[str, Any], dtype: str, told: Pretrained) -> None:
     theirs.pop("torch_dtype", None)
-    theirs["dtype" if original and "dtype" in original.fields else "torch_dtype"] = DTYPES[dtype]
-    generation = {name: theirs[name] for name in MARKS if theirs.get(name) is not None}
-    generation |= original.generation if original else {}
+    theirs["dtype" if "dtype" in told.fields else "torch_dtype"] = TYPES[dtype].name
+    marks = {name: theirs[name] for name in MARKS if theirs.get(name) is not None}
     with disk_errors(folder / NAME):
         folder.mkdir(parents=True, exist_ok=True)
-        for file, content in (("config.json", theirs), (GENERATION, generation)):
+        for file, content in (("config.json", theirs), (GENERATION, marks | told.generation)):
             (folder / file).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _kind(model) -> str:
     for kind, config in CONFIGS.items():
-        if type(model.config) is config and type(model) is MODELS[config]:
+        if (type(model.config), type(model)) == (config, MODELS[config]):
             return kind
     raise UserError(f"a {type(model).__name__} has no counterpart in transformers")
 
@@ -164,17 +159,17 @@ def _filled(model, target: BlocksConfig) -> dict[str, Any]:
     """The arrays of a model as those of one with the target's config, which computes the same."""
     config = model.config
     arrays, filled = by_name(model), {}
-    for name, shape in shapes_of(abstract_model(target)).items():
+    for name, wanted in by_name(abstract_model(target)).items():
         if name in arrays:
             array = arrays.pop(name)
         elif name.endswith("positions.table"):
             array = config.positions.table(None, config)
         elif name.endswith(("bias", "segments.table")):
-            array = np.zeros(shape, np.float32)
+            array = np.zeros(wanted.shape, np.float32)
         else:
             raise UserError(f"a model without {name} has no counterpart in transformers")
-        if name.endswith("positions.table") and len(array) < shape[0]:  # an offset
-            array = np.pad(np.asarray(array), [(shape[0] - len(array), 0), (0, 0)])
+        if name.endswith("positions.table") and len(array) < len(wanted):  # an offset
+            array = np.pad(np.asarray(array), [(len(wanted) - len(array), 0), (0, 0)])
         factors = [of.embedding.factor(of) for of in (config, target)]
         if name.endswith("embedding.table") and factors[0] != factors[1]:
             array = factors[0] * array  # the family doesn't scale it
@@ -210,23 +205,15 @@ def _theirs(
     family: str, kind: str, config: BlocksConfig, arrays: dict[str, Any], kept: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """The arrays of a folder, those that only training used among them."""
-    heads = set(LAYERS[family].heads.get(kind, {}).values())
-
-    def full(name: str) -> str:
-        stem = name.rpartition(".")[0]
-        of_head = name in heads or stem in heads or name.startswith("cls.")
-        return name if of_head or kind == "encoder" else LAYERS[family].prefix + name
-
-    found = {full(name): array for name, array in kept.items()}
-    for name, names in counterparts(family, kind, list(arrays)).items():
-        if name not in kept:
-            ours = {of: np.asarray(arrays[of]) for of in names}
-            found[full(name)] = to_theirs(family, name, ours, config.width_of_heads)
+    prefix = "" if kind == "encoder" else LAYERS[family].prefix
+    found = {name if name.startswith("cls.") else prefix + name: a for name, a in kept.items()}
+    for name, names in counterparts(family, kind, list(arrays), prefix).items():
+        ours = {of: np.asarray(arrays[of]) for of in names}
+        found[name] = to_theirs(family, name, ours, config.width_of_heads)
     if family in ("marian", "bart") and config.head.embeddings == "shared":
         # Where the head is not tied, transformers ties the embeddings of the two sides neither.
-        shared = found[full("shared.weight")]
-        sides = ("encoder", "decoder")
-        found |= {full(f"{side}.embed_tokens.weight"): shared for side in sides}
+        for side in ("encoder", "decoder"):
+            found[f"{prefix}{side}.embed_tokens.weight"] = found[f"{prefix}shared.weight"]
     return found
 
 
@@ -343,9 +330,3 @@ def _option(path: str, value: Any, is_switch: bool) -> str:
         return ""
     words = value if isinstance(value, tuple) else [value]
     return " ".join([dotted + name, *map(str, words)])
-
-
-def tied(config: BlocksConfig) -> bool:
-    """Whether the output layer, if there is one, is the embedding."""
-    head = getattr(config, "head", None)
-    return getattr(head, "tied", True) and getattr(head, "embeddings", "tied") == "tied"

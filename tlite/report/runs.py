@@ -24,8 +24,8 @@ from tlite.recipes.loading import open_model
 from tlite.recipes.recipe import Recipe
 from tlite.recipes.tokens import prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe, encode_sources
-from tlite.report import models, parts
-from tlite.report.page import PAGE, Page, new_page, unused
+from tlite.report import models
+from tlite.report.page import PAGE, Page, new_page, sample, unused
 from tlite.text import NgramTokenizer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
@@ -129,7 +129,7 @@ def score(run: Recipe, checkpoint: str, step: int, member: int) -> str:
 def draw_generator_run(
     run: GeneratorRecipe, model, page: Page, text: str | None, *, parameters, member: int
 ) -> None:
-    tokenizer, length = run.tokenizer, min(parts.SHOWN, model.config.context)
+    tokenizer, length = run.tokenizer, min(models.SHOWN, model.config.context)
     if text and (strange := tokenizer.unknown_in(text[:length])):
         raise UserError(f"the model does not know {', '.join(map(repr, strange))} in the text")
     tokens = tokenizer.encode_long(text or lively_text(run, length))
@@ -147,7 +147,7 @@ def draw_generator_run(
     lines = [line for line in run.text.split("\n") if line]
     passages = [passage for passage in re.split(r"\n\s*\n", run.text) if passage.strip()]
     lengths = {"line": map(len, lines), "passage": map(len, passages)}
-    parts.draw_data(page, run.text, lengths)
+    models.draw_data(page, run.text, lengths)
 
 
 def lively_text(run: GeneratorRecipe, length: int) -> str:
@@ -166,7 +166,7 @@ def draw_validation(run: GeneratorRecipe, model, page: Page, parameters) -> None
     inputs, targets, weights = (a[:6] for a in windows)
     of_windows = jax.jit(lambda model, x, y: F.token_cross_entropy(model(x), y))
     losses = np.asarray(of_windows(model, inputs, targets))[weights > 0]
-    marks = parts.marks_of(run.tokenizer, targets[weights > 0])
+    marks = models.marks_of(run.tokenizer, targets[weights > 0])
     models.draw_losses(page, marks, losses, "The beginning of the validation part")
 
 
@@ -195,7 +195,7 @@ def draw_classifier_run(run: ClassifierRecipe, model, page: Page, text: str | No
     read = run.tokenizer, tokens, pieces, chosen
     models.draw_classifier(page, model, *read, classes, baseline)
     lengths = {"text": (len(t.split()) for t in texts)}
-    parts.draw_data(page, "\n".join(texts), lengths, "word")
+    models.draw_data(page, "\n".join(texts), lengths, "word")
 
 
 def tokens_and_pieces(run: ClassifierRecipe, text: str) -> tuple[np.ndarray, list[str]]:
@@ -239,7 +239,7 @@ def draw_translator_run(run: TranslatorRecipe, model, page: Page, text: str | No
         for side in ("source", "target")
     }
     sources = "\n".join(pair.source for pair in run.data.training)
-    parts.draw_data(page, sources, lengths, "word")
+    models.draw_data(page, sources, lengths, "word")
 
 
 # Folders of Hugging Face
@@ -268,7 +268,7 @@ def inspect_pretrained(
     tokens = tokenizer.encode(text or TEXT)
     if not len(tokens):
         raise UserError("the text to look at is empty")
-    if len(tokens) > (length := min(parts.SHOWN, model.config.context)):
+    if len(tokens) > (length := min(models.SHOWN, model.config.context)):
         print(f"looking at {length} of {len(tokens)} tokens")
         tokens = tokenizer.encode_texts([text or TEXT], length)[0]  # with the marks at its end
     kind = f"{told.family} {KINDS.get(told.kind, told.kind)}"
@@ -281,7 +281,7 @@ def inspect_pretrained(
 
 def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, told: Pretrained) -> None:
     """What a model of its kind shows on a text alone."""
-    given, marks = (page, model, tokenizer, tokens), parts.marks_of(tokenizer, tokens)
+    given, marks = (page, model, tokenizer, tokens), models.marks_of(tokenizer, tokens)
     text = tokenizer.decode(tokens)
     if told.kind == "generator":
         losses = models.draw_generator(*given)
@@ -293,10 +293,13 @@ def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, told: Pret
     elif told.kind == "classifier":
         models.draw_classifier(*given, marks, text, told.labels)
     elif told.kind == "seq2seq":
-        limit, config = max(min(parts.SHOWN, model.config.context) - 1, 1), model.config
+        limit, config = max(min(models.SHOWN, model.config.context) - 1, 1), model.config
         ((written, _), *_), *_ = translate(model, [tokens], beam=1, max_length=limit)
         written = written[written != config.symbols.pad]
         target = np.r_[start_and_end(config)[0], written][: limit + 1].astype(np.int32)
         models.draw_seq2seq(page, model, (tokenizer, tokenizer), tokens, target, text, "")
     else:
-        {"masked": models.draw_masked, "encoder": models.draw_encoder}[told.kind](*given)
+        page.tell_html("Sample", sample(text))
+        models.draw_stack(*given, marks)
+        if told.kind == "masked":
+            models.draw_masked(*given)
