@@ -9,6 +9,7 @@ from scipy import stats
 from tlite.comparison.statistics import (
     EXAMPLES,
     SEEDS,
+    Blocks,
     Difference,
     blocks,
     difference,
@@ -83,7 +84,7 @@ def test_seeds_alone_make_no_difference_in_95_of_100_studies_on_new_texts(shared
         hard = 0.5 + rng.standard_normal((1, 1, 300))
         sides = [right(rng, 5, hard, 0.5)[0] for _ in range(2)]
         values = by_seed(sides[0].mean(-1)), by_seed(sides[1].mean(-1), 0 if shared else 9)
-        found = difference(*values, tuple(sides))
+        found = difference(*values, Blocks(*sides, 1.0))
         assert found.method == ("paired" if shared else "welch")
         shown += found.shown
     assert 0.02 <= shown / 400 <= 0.08
@@ -167,7 +168,7 @@ def test_one_seed_has_no_interval(run, reference, method):
 def test_of_one_seed_the_part_of_texts_is_known():
     rng = np.random.default_rng(6)
     one, other = rng.standard_normal((2, 1, 50))
-    found = difference({0: one.mean()}, {0: other.mean()}, (one, other))
+    found = difference({0: one.mean()}, {0: other.mean()}, Blocks(one, other, 1.0))
     assert found.half_width is None
     (interval,) = stats.ttest_1samp(one[0] - other[0], 0).confidence_interval()[1:]
     assert found.mean + found.parts[1] == pytest.approx(interval)
@@ -176,7 +177,8 @@ def test_of_one_seed_the_part_of_texts_is_known():
 def test_tables_are_paired_by_seed():
     rng = np.random.default_rng(7)
     one, other = rng.standard_normal((4, 30)), rng.standard_normal((3, 30))
-    found = difference(by_seed(one.mean(1)), by_seed(other.mean(1), first=1), (one, other))
+    values = by_seed(one.mean(1)), by_seed(other.mean(1), first=1)
+    found = difference(*values, Blocks(one, other, 1.0))
     expected = variance(one[1:] - other)
     assert found.half_width == pytest.approx(expected.half_width)
     assert (found.seeds, found.examples) == ((3, 3), 30)

@@ -51,9 +51,11 @@ def records(results: Results) -> list[dict[str, Any]]:
 
 
 def _record(results: Results, index: int) -> dict[str, Any]:
-    row, measure = results.rows[index], results.measure
-    found, half = row.difference, row.difference and row.difference.half_width
-    of_seeds, of_examples = found.parts if found else (None, None)
+    row, found, measure = results.rows[index], results.differences[index], results.measure
+    half, (of_seeds, of_examples) = (
+        found and found.half_width,
+        found.parts if found else (None, None),
+    )
     by_seed, (steps, curve) = row.values(measure), row.curve(measure)
     values, rates = [*by_seed.values()], [*row.rates.values()]
     return {
