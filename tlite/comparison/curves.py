@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from tlite.comparison.results import Results
 from tlite.comparison.rows import Row
 from tlite.comparison.tables import clipped
-from tlite.pictures import own_figures
-from tlite.pictures.lines import LOOKS
+from tlite.pictures import LOOKS, own_figures
 from tlite.pictures.marks import plain
 
 MANY = 10  # entries from which on bands are fainter

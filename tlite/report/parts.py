@@ -16,8 +16,7 @@ from tlite import functional as F
 from tlite import inspection, pictures
 from tlite.models import Learned, Stack
 from tlite.models.parts import WORDS
-from tlite.pictures import mark_of
-from tlite.pictures.marks import chosen_tokens, symbols
+from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page
 
 SHOWN = 40  # tokens of a text whose attention is drawn
