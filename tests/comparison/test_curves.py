@@ -66,7 +66,7 @@ def test_what_is_not_known_is_not_drawn(tmp_path):
 def test_differences_are_drawn_with_their_intervals(two):
     (axes,) = plot_differences(two).axes
     (point,) = (line for line in axes.lines if line.get_marker() == "o")
-    assert point.get_xdata()[0] == pytest.approx(two.rows[1].difference.mean)
+    assert point.get_xdata()[0] == pytest.approx(two.differences[1].mean)
     assert "to the left: better" in axes.get_xlabel()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
-from tlite.comparison.results import decimals, find_results, with_error
+from tlite.comparison.results import decimals, find_results
 from tlite.comparison.tables import result_table
 from tlite.training.examples import save_examples
 
@@ -67,7 +67,7 @@ def test_only_the_seeds_of_both_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
     found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
     assert found.verdicts[0].endswith("3 seeds")
-    assert found.rows[1].difference.mean == pytest.approx(0.1 + NOISE[:3].mean())
+    assert found.differences[1].mean == pytest.approx(0.1 + NOISE[:3].mean())
     assert result_table(found)[1][1] == "1.550 ± 0.041"
 
 
@@ -77,15 +77,15 @@ def test_of_several_holms_correction_decides(tmp_path):
     runs += [(name, FIVE, BASE + 0.021 + NOISE * sign) for name, sign in [("b", 1), ("c", -1)]]
     runs += [("far", FIVE, BASE + 0.2 + NOISE)]
     found = results(tmp_path, *runs)
-    assert [row.difference.p < 0.05 for row in found.rows[1:]] == [True, True, True]
-    assert [row.difference.shown for row in found.rows[1:]] == [False, False, True]
+    assert [by.p < 0.05 for by in found.differences[1:]] == [True, True, True]
+    assert [by.shown for by in found.differences[1:]] == [False, False, True]
     assert found.verdicts[0].startswith("b and a: no difference that 5 seeds can show (0.021 ± ")
     assert "worse, p 0.082 by Holm)" in found.verdicts[0]
     assert found.notes[0].startswith("p is Holm's, of 3 differences")
     header, *rows = result_table(found)
     assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
-    assert alone.rows[1].difference.shown
+    assert alone.differences[1].shown
     assert alone.notes == []
     assert "p (Holm)" not in result_table(alone)[0]
 
@@ -102,7 +102,7 @@ def of_examples(tmp_path, experiment, own, seeds=5, by=0.0, later=0):
         one = varied(experiment, seeds=seeds, seed=later * index)
         folders.append(fake_run(tmp_path / name, one, examples=of_all))
     found = find_results(folders)
-    return found.rows[1].difference, found.verdicts[0]
+    return found.differences[1], found.verdicts[0]
 
 
 def test_intervals_are_for_new_texts_where_each_is_known(tmp_path):
@@ -149,7 +149,7 @@ def test_examples_of_something_else_are_not_taken(tmp_path, number, step):
     runs = [
         fake_run(tmp_path / name, experiment, examples=rng.random((2, 50))) for name in ("a", "b")
     ]
-    found = find_results(runs).rows[1].difference
+    found = find_results(runs).differences[1]
     assert found.examples == 50
     if number:
         sums = {"accuracy": rng.random((2, number)), "count": np.ones((2, number))}
@@ -158,15 +158,15 @@ def test_examples_of_something_else_are_not_taken(tmp_path, number, step):
         content = (runs[1] / "examples.npz").read_bytes()
         (runs[1] / "examples.npz").write_bytes(content[:900] + b"?" * 20 + content[920:])
     again = find_results(runs)
-    assert again.rows[1].difference.examples == 0
+    assert again.differences[1].examples == 0
     assert "over seeds, on these texts" in again.verdicts[0]
-    assert again.rows[1].difference.mean == found.mean
+    assert again.differences[1].mean == found.mean
 
 
 def test_one_run_alone_is_told_without_a_comparison(tmp_path):
     found = results(tmp_path, ("a", FIVE, BASE))
     assert (found.verdicts, found.notes, found.fields) == ([], [], {})
-    assert found.rows[0].difference is None
+    assert found.differences[0] is None
 
 
 def test_runs_on_their_way_are_told(tmp_path):
@@ -223,15 +223,15 @@ def test_a_measure_that_a_run_lacks_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "error", "texts"),
+    ("errors", "places"),
     [
-        (0.01234, 0.00456, ("0.0123", "0.0046")),
-        (123.4, 45.6, ("123", "46")),
-        (0.5, None, ("0.5000", "")),
-        (0.5, 0.0, ("0.5000", "0.0000")),
-        (0.5, 1e-12, ("0.500000", "0.000000")),
+        ([0.00456], 4),
+        ([45.6], 0),
+        ([None], 4),
+        ([0.0], 4),
+        ([1e-12], 6),
+        ([None, 0.5, 0.05, 5e-3], 3),
     ],
 )
-def test_numbers_have_two_digits_of_their_error(value, error, texts):
-    assert with_error(value, error) == texts
-    assert decimals([None, 0.5, 0.05, 0.005]) == 3  # of the middle one
+def test_numbers_have_two_digits_of_the_middle_error(errors, places):
+    assert decimals(errors) == places

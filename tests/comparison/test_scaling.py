@@ -41,12 +41,6 @@ def test_the_unit_of_size_does_not_change_the_curve():
     assert again.loss(200.0, 4e6) == pytest.approx(found.loss(2e5, 4e6), rel=1e-5)
 
 
-def test_a_start_at_the_law_ends_there():
-    noisy = runs(noise=1e-3)
-    found = fit(noisy)
-    np.testing.assert_allclose(fit(noisy, start=found), found, rtol=1e-3)
-
-
 def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
     studies, held, errors = 24, np.zeros(4), np.zeros(4)
     for study in range(studies):
@@ -69,18 +63,6 @@ def test_intervals_hold_the_truth_and_a_new_run_in_most_studies():
     assert ((lowest < errors) & (errors < highest)).all(), errors
 
 
-def test_intervals_are_no_wider_than_they_need_be():
-    spreads = []
-    for noise in (5e-4, 5e-3):
-        noisy = runs(noise=noise)
-        law = fit(noisy)
-        drawn = predictions(noisy, law, bootstrap(noisy, law, resamples=60), LARGEST, 4e6)
-        lower, upper = interval(drawn)[:, 0]
-        spreads.append(upper - lower)
-    assert spreads[1] > 4 * spreads[0]
-    assert spreads[0] < 0.02
-
-
 def test_where_a_few_noisy_runs_leave_numbers_undetermined_all_stay_finite():
     noisy = runs(noise=0.05, sizes=(7e3, 1e4, 2e4), budgets=(5e5, 1e6, 2e6))
     law = fit(noisy)
@@ -95,12 +77,6 @@ def test_a_bootstrap_is_a_function_of_its_seed():
     first, again, other = (bootstrap(noisy, law, resamples=3, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first.E, other.E, rtol=1e-9)
-
-
-def test_without_noise_there_is_nothing_to_resample():
-    laws = bootstrap(runs(), TRUE, resamples=4)
-    assert laws.E.shape == (4, 1)
-    np.testing.assert_allclose(laws.alpha, TRUE.alpha, rtol=1e-3)
 
 
 @pytest.mark.parametrize("flops", [1e10, 1e13])

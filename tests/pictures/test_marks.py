@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from tlite.pictures import plot_embedding
-from tlite.pictures.embeddings import colour_of, spread_out
+from tlite.pictures import colour_of, plot_embedding, spread_out
 from tlite.pictures.marks import LONGEST, chosen_tokens, mark_of, readable, symbols, visible
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.arrays import host_copy
 from tlite.models import GeneratorConfig, Loop
-from tlite.planning.hlo import exchanged
+from tlite.planning.plan import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
 from tlite.training.step import BATCH, fold_in

@@ -19,6 +19,8 @@ Format = Literal["table", "markdown", "csv", "json"]
 def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "table") -> None:
     """Print how runs differ from the first, and write tables, pictures and a page of it.
 
+    Each file is written whole, or is as it was before.
+
     Args:
         folders: of runs, or of studies, which stand for their variants.
         to: the folder to write into; unless given a study's own `comparison`, for anything else a
@@ -29,31 +31,26 @@ def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "t
     """
     if not folders:
         raise UserError("name the folders of runs to compare, or of a study")
+    from tlite.comparison.curves import draw  # matplotlib takes a second to import
+
     results = find_results(folders)
     show(FORMATS[format](results), end="\n" if format == "table" else "")
     of_study = len(folders) == 1 and is_study(folders[0])
     to = to or (folders[0] / "comparison" if of_study else new_folder("comparison"))
-    write(results, to)
-    where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
-    if format == "table":
-        print(f"\n{where}")
-    else:  # what is printed may be read by a program
-        print(where, file=sys.stderr)
-
-
-def write(results: Results, to: Path) -> None:
-    """Every table, picture and the page into a folder; each file whole, or as it was before."""
-    from tlite.comparison.curves import draw  # matplotlib takes a second to import
-
     pictures = draw(results)
     files = {name: content for name, (_, content) in pictures.items()}
-    texts = {"comparison.md": as_markdown, "comparison.csv": as_csv, "comparison.json": as_json}
-    files |= {name: table(results).encode() for name, table in texts.items()}
+    texts = {"md": as_markdown(results), "csv": as_csv(results), "json": as_json(results)}
+    files |= {f"comparison.{kind}": text.encode() for kind, text in texts.items()}
     files["index.html"] = as_html(results, pictures).encode()
     with disk_errors(to):
         to.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         replace_file(to / name, content)
+    where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
+    if format == "table":
+        print(f"\n{where}")
+    else:  # what is printed may be read by a program
+        print(where, file=sys.stderr)
 
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

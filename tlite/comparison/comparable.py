@@ -66,21 +66,21 @@ def _measured(
     kind, source, model = (experiment[name] for name in ("kind", "data", "model"))
     select = experiment["training"]["select"]
     found = {"the experiment": kind} | data | {"select": select}
+    if kind == CLASSIFIER:
+        return found | {"labels": source.get("labels")}
     if kind == GENERATOR:
         parts = "validation_fraction", "validation_tokens"
         found |= {name: source.get(name) for name in parts}
         if source["kind"] == "Corpus":
-            found["context"] = model["context"]  # of the windows that are scored
-        else:  # runs that start from another's model cut the tokens of a text in two
-            found["what is cut"] = f"tokens {tokenizer}" if experiment["pretraining"] else "text"
-    elif kind == CLASSIFIER:
-        found["labels"] = source.get("labels")
-    elif select == "loss":  # of translators, of their tokens
-        found |= {"the tokenizer": tokenizer, "context": model["context"] if cut else None}
-    else:
-        found["bleu_sentences"] = experiment["bleu_sentences"]
-        found["lowercase"] = experiment["tokenizer"]["lowercase"]
-    return found
+            return found | {"context": model["context"]}  # of the windows that are scored
+        # Runs that start from another's model cut the tokens of a text in two.
+        return found | {
+            "what is cut": f"tokens {tokenizer}" if experiment["pretraining"] else "text"
+        }
+    if select == "loss":  # of translators, of their tokens
+        return found | {"the tokenizer": tokenizer, "context": model["context"] if cut else None}
+    scored = {"lowercase": experiment["tokenizer"]["lowercase"]}
+    return found | {"bleu_sentences": experiment["bleu_sentences"]} | scored
 
 
 def _short(value: Any) -> str:

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from tlite.comparison.results import Results
 from tlite.comparison.rows import Row
 from tlite.comparison.tables import clipped
-from tlite.pictures import own_figures
-from tlite.pictures.lines import LOOKS
+from tlite.pictures import LOOKS, own_figures
 from tlite.pictures.marks import plain
 
 MANY = 10  # entries from which on bands are fainter
@@ -94,13 +93,12 @@ def plot_differences(results: Results) -> Figure:
     rows, unit = results.intervals, results.measure.unit
     figure = Figure(figsize=(8, 1.3 + 0.3 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    for place, row in enumerate(rows):
-        found = row.difference
+    for place, (_, found) in enumerate(rows):
         better = results.measure.better(found.mean)
         colour = ("tab:green" if better else "tab:red") if found.shown else "tab:gray"
         axes.errorbar(found.mean, place, xerr=found.half_width, fmt="o", color=colour, capsize=4)
     axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [plain(clipped(row.label, LEGEND)) for row in rows])
+    axes.set_yticks(range(len(rows)), [plain(clipped(row.label, LEGEND)) for row, _ in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
     side = "left" if results.measure.lower else "right"
     first = plain(clipped(results.reference.label, LEGEND))

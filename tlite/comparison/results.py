@@ -1,4 +1,4 @@
-"""What a comparison finds: a row for each entry, and what can be said of them in sentences."""
+"""What a comparison finds: a row for each entry, its difference from the first, and sentences."""
 
 import dataclasses
 import math
@@ -11,13 +11,18 @@ import numpy as np
 from tlite.comparison.comparable import common_measure, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.rows import Measure, Row, read_rows
-from tlite.comparison.statistics import CONFIDENCE, blocks, difference, holm
+from tlite.comparison.statistics import CONFIDENCE, Blocks, Difference, blocks, difference, holm
 from tlite.errors import UserError
 from tlite.training.examples import Examples, read_examples
+
+EXAMPLES_OF = {GENERATOR: "text", TRANSLATOR: "pairs"}
+"""What a validation's examples are called, unless texts; all of a generator's are one text."""
 
 
 class Results(NamedTuple):
     rows: list[Row]
+    differences: list[Difference | None]
+    """Each row's from the reference's, which has none itself."""
     reference: Row
     """What the others are compared with: the first that has not failed."""
     measure: Measure
@@ -29,9 +34,10 @@ class Results(NamedTuple):
     """What has failed, what is not finished, what to keep in mind."""
 
     @property
-    def intervals(self) -> list[Row]:
-        """The rows with an interval."""
-        return [r for r in self.rows if r.difference and r.difference.half_width is not None]
+    def intervals(self) -> list[tuple[Row, Difference]]:
+        """The rows whose difference has an interval."""
+        pairs = zip(self.rows, self.differences, strict=True)
+        return [(row, by) for row, by in pairs if by and by.half_width is not None]
 
 
 def find_results(folders: Sequence[Path]) -> Results:
@@ -43,35 +49,32 @@ def find_results(folders: Sequence[Path]) -> Results:
     rows, missing = read_rows(folders)
     if not rows:
         raise UserError(f"there is nothing to compare: {'; '.join(missing) or 'no variants'}")
-    measure = common_measure(rows)
-    first = next((index for index, row in enumerate(rows) if not row.failed), 0)
-    reference, there = rows[first], read_examples(rows[first].folder)
-    found = [row if row is reference else _compared(row, reference, there, measure) for row in rows]
-    tested = [i for i, row in enumerate(found) if row.difference and row.difference.p is not None]
-    for i, p in zip(tested, holm([found[i].difference.p for i in tested]), strict=True):
-        by = dataclasses.replace(found[i].difference, corrected=p)
-        found[i] = dataclasses.replace(found[i], difference=by)
-    states = [_state(row, measure) for row in found]
-    notes = [*missing, *filter(None, states), *warnings(found)]
+    measure, reference = common_measure(rows), next((r for r in rows if not r.failed), rows[0])
+    there = read_examples(reference.folder)
+    found = [None if r is reference else _compared(r, reference, there, measure) for r in rows]
+    tested = [index for index, by in enumerate(found) if by and by.p is not None]
+    for index, p in zip(tested, holm([found[i].p for i in tested]), strict=True):
+        found[index] = dataclasses.replace(found[index], corrected=p)
+    notes = [*missing, *filter(None, (_state(row, measure) for row in rows)), *warnings(rows)]
     if (number := len(tested)) > 1:
         notes.append(
             f"p is Holm's, of {number} differences: where one is below 0.05, at most one study in "
             "20 takes any for a difference that is none"
         )
-    verdicts = [_verdict(row, reference, measure) for row in found if row is not reference]
-    return Results(found, reference, measure, differing_fields(found), verdicts, notes)
+    pairs = [(row, by) for row, by in zip(rows, found, strict=True) if row is not reference]
+    verdicts = [_verdict(*pair, reference, measure) for pair in pairs]
+    return Results(rows, found, reference, measure, differing_fields(rows), verdicts, notes)
 
 
-def _compared(row: Row, reference: Row, there: Examples | None, measure: Measure) -> Row:
-    """With its difference from the reference, by examples where both have kept them."""
-    here, found, tables = read_examples(row.folder), None, None
+def _compared(
+    row: Row, reference: Row, there: Examples | None, measure: Measure
+) -> Difference | None:
+    """The difference from the reference, by examples where both have kept them."""
+    here, tables, scale = read_examples(row.folder), None, measure.scale
     if here and there and (here.step, there.step) == (row.best_step, reference.best_step):
-        of_a_text = row.experiment["kind"] == GENERATOR
-        found = blocks(here, there, measure.name, of_a_text=of_a_text)
-    if found:
-        tables = measure.scale * found.run, measure.scale * found.reference
-    by = difference(row.values(measure), reference.values(measure), tables)
-    return dataclasses.replace(row, difference=by, block=found.size if found else 1.0)
+        found = blocks(here, there, measure.name, of_a_text=row.experiment["kind"] == GENERATOR)
+        tables = found and Blocks(scale * found.run, scale * found.reference, found.size)
+    return difference(row.values(measure), reference.values(measure), tables)
 
 
 def _state(row: Row, measure: Measure) -> str:
@@ -86,84 +89,70 @@ def _state(row: Row, measure: Measure) -> str:
     return "" if has_value else f"{row.label} has no {name} in its validations"
 
 
-def _verdict(row: Row, reference: Row, measure: Measure) -> str:
+def _verdict(row: Row, by: Difference | None, reference: Row, measure: Measure) -> str:
     """One plain sentence on a row and the reference."""
-    label, other, found = row.label, reference.label, row.difference
+    label, other = row.label, reference.label
     if reference.failed:
         return f"{label} and {other} have both failed"
     if row.failed:  # no value is missing: it is the worse one
         of = f", {len(row.diverged[1])} of its {row.training.seeds} seeds" if row.diverged else ""
         return f"{label} is worse than {other}: it has failed{of}"
-    if found is None:
+    if by is None:
         lacking = label if reference.values(measure) else other
         return f"{label} and {other} can't be compared yet: {lacking} has no value"
-    seeds = "1 seed" if found.seeds[0] == 1 else f"{found.seeds[0]} seeds"
-    if found.same:
+    seeds = "1 seed" if by.seeds[0] == 1 else f"{by.seeds[0]} seeds"
+    if by.same:
         return f"{label} and {other}: the same numbers, {seeds}"
-    half, unit = found.half_width, measure.unit
-    size, half_told = with_error(abs(found.mean), half)
-    word = "better" if measure.better(found.mean) else "worse"
+    word = "better" if measure.better(by.mean) else "worse"
+    examples, places = EXAMPLES_OF.get(row.experiment["kind"], "texts"), decimals([by.half_width])
+    size, half = f"{abs(by.mean):.{places}f}", by.half_width
+    told = f"{label} is {size} {measure.unit} {word} than {other}"
     if half is None:
-        return f"{label} is {size} {unit} {word} than {other} {_of_one_seed(row)}"
-    if not half and found.mean:
-        return f"{label} is {size} {unit} {word} than {other} with each of {seeds}: no interval"
-    parts, numbers, needed = _over(row)
-    interval = f"{size} ± {half_told} ({parts}) {unit}"
-    welch = "" if found.method == "paired" else "; not of the same seeds: Welch's interval"
-    if found.shown:
+        return f"{told} {_of_one_seed(by, examples)}"
+    if not half and by.mean:
+        return f"{told} with each of {seeds}: no interval"
+    over, numbers, needed = _over(by, examples, places)
+    interval = f"{size} ± {half:.{places}f} ({over}) {measure.unit}"
+    welch = "" if by.method == "paired" else "; not of the same seeds: Welch's interval"
+    if by.shown:
         return f"{label} is {interval} {word} than {other}, {numbers}{welch}"
-    nothing = f"{label} and {other}: no difference that {numbers} can show"
-    if not found.mean:
-        return f"{nothing} ({interval}){welch}"
-    told = f", p {found.corrected:.2g} by Holm" if found.p < 1 - CONFIDENCE else ""
-    return f"{nothing} ({interval} {word}{told}); {needed}{welch}"
+    if by.mean:
+        p = f", p {by.corrected:.2g} by Holm" if by.p < 1 - CONFIDENCE else ""
+        interval, welch = f"{interval} {word}{p}", f"; {needed}{welch}"
+    return f"{label} and {other}: no difference that {numbers} can show ({interval}){welch}"
 
 
-def _of_one_seed(row: Row) -> str:
-    which = "the one seed that both have" if row.difference.method == "paired" else "other seeds"
-    _, examples = row.difference.parts
-    told = ""
-    if examples is not None:
-        told = f" (on new {_examples(row)} ± {with_error(0.0, examples)[1]}, with these seeds)"
+def _of_one_seed(by: Difference, examples: str) -> str:
+    which = "the one seed that both have" if by.method == "paired" else "other seeds"
+    told, part = "", by.parts[1]
+    if part is not None:
+        told = f" (on new {examples} ± {part:.{decimals([part])}f}, with these seeds)"
     return f"with {which}: two seeds of each are needed for an interval{told}"
 
 
-def _examples(row: Row) -> str:
-    """What the validation's examples are called; all of a generator's are one text."""
-    return {GENERATOR: "text", TRANSLATOR: "pairs"}.get(row.experiment["kind"], "texts")
-
-
-def _over(row: Row) -> tuple[str, str, str]:
+def _over(by: Difference, examples: str, places: int) -> tuple[str, str, str]:
     """What an interval is over, of how many seeds and examples, and how many would show it."""
-    found, (mine, theirs), examples = row.difference, row.difference.seeds, _examples(row)
-    seeds = f"{mine} seeds" if found.method == "paired" else f"{mine} and {theirs} seeds"
-    small = np.format_float_positional(abs(found.mean), 2, fractional=False, trim="-")
-    if not found.examples:
-        wanted = "more than 1,000" if found.needed is None else f"about {found.needed:,}"
-        return "over seeds, on these texts", seeds, f"{wanted} would show {small}"
-    places = decimals([found.half_width])
-    of_seeds, of_examples = (f"{part:.{places}f}" for part in found.parts)
-    numbers, unit = f"{seeds}, {found.examples:,} {examples}", examples
+    seeds = f"{by.seeds[0]} seeds" if by.method == "paired" else "{} and {} seeds".format(*by.seeds)
+    small = np.format_float_positional(abs(by.mean), 2, fractional=False, trim="-")
+    if not by.examples:
+        needed = "more than 1,000" if by.needed is None else f"about {by.needed:,}"
+        return "over seeds, on these texts", seeds, f"{needed} would show {small}"
+    of_seeds, of_examples = (f"{part:.{places}f}" for part in by.parts)
+    numbers, unit = f"{seeds}, {by.examples:,} {examples}", examples
     if examples == "text":
-        numbers = f"{seeds}, {found.examples:,} blocks of {row.block:,.0f} windows"
-        unit = "windows"
-    if found.needed is not None:
-        wanted = f"about {found.needed:,} seeds would show {small}"
-    elif found.examples_needed is not None:
-        wanted = f"about {found.examples_needed * row.block:,.0f} {unit} would show {small}"
+        numbers, unit = f"{seeds}, {by.examples:,} blocks of {by.block:,.0f} windows", "windows"
+    if by.needed is not None:
+        needed = f"about {by.needed:,} seeds"
+    elif by.examples_needed is not None:
+        needed = f"about {by.examples_needed * by.block:,.0f} {unit}"
     else:
-        wanted = f"neither more seeds nor more {examples} alone would show {small}"
-    return f"seeds {of_seeds}, {examples} {of_examples}", numbers, wanted
-
-
-def with_error(value: float, error: float | None) -> tuple[str, str]:
-    """Both with as many decimals as show two digits of the error; without one four."""
-    places = decimals([error])
-    return f"{value:.{places}f}", "" if error is None else f"{error:.{places}f}"
+        needed = f"neither more seeds nor more {examples} alone"
+    over = f"seeds {of_seeds}, {examples} {of_examples}"
+    return over, numbers, f"{needed} would show {small}"
 
 
 def decimals(errors: Sequence[float | None]) -> int:
-    """Decimals that show two digits of the middle one of errors."""
+    """Decimals that show two digits of the middle one of errors; four where none is known."""
     known = sorted(error for error in errors if error)
     if not known:
         return 4

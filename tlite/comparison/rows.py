@@ -9,17 +9,14 @@ import itertools
 import json
 import math
 import os
-import types
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
-from tlite.comparison.statistics import Difference
 from tlite.comparison.study import is_study, read_study
 from tlite.config import from_dict, of_today, to_dict
 from tlite.errors import UserError
@@ -33,24 +30,20 @@ from tlite.training.runs import RUN, read_config
 
 
 class Measure(NamedTuple):
-    """What a validation finds, and how it is told."""
+    """What a validation finds, by its name in metrics.jsonl, and how it is told."""
 
     name: str
-    """In metrics.jsonl."""
     title: str
-    unit: str
-    """Of differences."""
-    lower: bool = True
-    """Whether less is better."""
-    scale: float = 1.0
-    """From metrics.jsonl to what is told."""
+    unit: str  # of differences
+    lower: bool = True  # whether less is better
+    scale: float = 1.0  # from metrics.jsonl to what is told
 
     def better(self, difference: float) -> bool:
         """Whether a run that is so far from the reference is the better one."""
         return difference < 0 if self.lower else difference > 0
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Row:
     """A run among those that are compared: of models that differ in their seed only."""
 
@@ -65,24 +58,20 @@ class Row:
     """Positions that an update of a model is computed of, padding among them."""
     flops_per_step: float | None
     """Of one model; None: not known, or nothing that is counted."""
-    step: int
-    """The last one."""
-    finished: bool
-    """Whether it was validated at the config's last step, or patience has ended it."""
     validations: dict[int, dict]
     """The lines of metrics.jsonl by step; none where it has failed."""
-    best_step: int | None
-    """That of the best checkpoint; None before there is one."""
     rates: dict[int, float]
     """Tokens a second by step of training, of all of the run's models together."""
+    step: int
+    """The last one."""
+    best_step: int | None
+    """That of the best checkpoint; None before there is one."""
+    finished: bool
+    """Whether it was validated at the config's last step, or patience has ended it."""
     diverged: tuple[int, list[int]] | None
     """The step at which a training loss was not finite, and of which seeds: that ends a run."""
     failed: str
     """Why there is no value of it, and never will be; "" where there may be."""
-    difference: Difference | None = None
-    """From the reference, which has none itself."""
-    block: float = 1.0
-    """Examples of the validation, about, in one of those that the difference counts."""
 
     @property
     def experiment(self) -> dict[str, Any]:
@@ -142,8 +131,8 @@ def _short_names(folders: Sequence[Path]) -> list[str]:
 
 def _read(folder: Path, label: str, failed: str = "") -> Row:
     """A run's config and metrics, of which lines that a kill has cut short are passed over."""
-    config = _read_config(folder)
-    training, validations, rates, diverged = config["training"], {}, {}, None
+    of_config = _read_config(folder)
+    training, validations, rates, diverged = of_config["training"], {}, {}, None
     for line in iterate_metrics(folder / "metrics.jsonl"):
         step, losses = line["step"], _by_member(line, "loss")
         if line["split"] == "validation":
@@ -155,21 +144,22 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         if rate := line.get("tokens_per_second"):
             rates[step] = float(rate)
     if diverged:
-        which = ("seed " if len(diverged[1]) == 1 else "seeds ") + ", ".join(map(str, diverged[1]))
-        failed = f"the training loss of {which} is not finite at step {diverged[0]:,}"
-    validations = {step: validations[step] for step in sorted(validations)}
-    regular = [step for step in validations if training.is_regular(step) and not failed]
-    scores = selection_scores(training, [validations[step] for step in regular])
-    least = min(scores, default=math.inf)
+        step, seeds = diverged
+        which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+        failed = f"the training loss of {which} is not finite at step {step:,}"
+    lines = [validations[step] for step in sorted(validations)]
+    regular = [line for line in lines if training.is_regular(line["step"]) and not failed]
+    scores = zip(selection_scores(training, regular), regular, strict=True)
+    finite = [(score, line["step"]) for score, line in scores if score < math.inf]
     return Row(
-        printable(" ".join(label.split())),
-        folder,
-        **config,
-        step=max([0, *validations, *rates]),
-        finished=ended(training, [*validations.values()]),
-        validations={} if failed else validations,
-        best_step=regular[scores.index(least)] if least < math.inf else None,
+        label=printable(" ".join(label.split())),
+        folder=folder,
+        **of_config,
+        validations={} if failed else {line["step"]: line for line in lines},
         rates=rates,
+        step=max([0, *validations, *rates]),
+        best_step=min(finite, default=(math.inf, None))[1],
+        finished=ended(training, lines),
         diverged=diverged,
         failed=failed,
     )
@@ -182,21 +172,20 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
     try:
         content = read_config(folder / RUN)
-        training = from_dict(TrainingConfig, content["experiment"].get("training"))
         experiment = with_defaults(Experiment, content["experiment"])
+        training = from_dict(TrainingConfig, experiment.get("training"))
         try:
             sizes = parameter_sizes(from_dict(Experiment, experiment).model)
         except UserError:  # it has functions of the user's
-            sizes = _saved_sizes(folder)
+            sizes = _saved_sizes(folder / "checkpoints")
     except ValueError as error:
         raise UserError(f"{folder} can't be compared: {error}") from error
-    experiment = json.loads(json.dumps(experiment))  # tuples as config.json has them
     model, kind = experiment["model"], experiment["kind"]
     tokens = training.batch_size * training.accumulate
     if kind != TRANSLATOR:  # whose batches are counted in tokens
         tokens *= model["context"] * max(experiment.get("sentences", 0), 1)
     return {
-        "content": content | {"experiment": experiment},
+        "content": content | {"experiment": json.loads(json.dumps(experiment))},  # no tuples
         "training": training,
         "parameters": sum(sizes.values()) or None,
         "tokens_per_step": tokens,
@@ -210,16 +199,15 @@ def with_defaults(kind: Any, values: Any) -> Any:
     Raises:
         ValueError: it says what is gone.
     """
-    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     named = values.get("kind") if isinstance(values, dict) else None
-    kind = next((k for k in kinds if getattr(k, "__name__", "") == named), None)
-    if not dataclasses.is_dataclass(kind):  # "function" and "class" are a user's
+    kinds = (k for k in get_args(kind) or [kind] if getattr(k, "__name__", "") == named)
+    if not dataclasses.is_dataclass(kind := next(kinds, None)):  # or a "function" of the user's
         return values
-    result = {"kind": named} | of_today(kind, values)
-    hints, given = get_type_hints(kind), set(result)
+    given, hints = of_today(kind, values), get_type_hints(kind)
+    result = {"kind": named} | given
     for field in dataclasses.fields(kind):
         if field.name in given:
-            result[field.name] = with_defaults(hints[field.name], result[field.name])
+            result[field.name] = with_defaults(hints[field.name], given[field.name])
         elif field.default is not field.default_factory:  # there is one
             known = field.default is not dataclasses.MISSING
             default = field.default if known else field.default_factory()
@@ -227,12 +215,11 @@ def with_defaults(kind: Any, values: Any) -> Any:
     return result
 
 
-def _saved_sizes(folder: Path) -> dict[str, int]:
+def _saved_sizes(checkpoints: Path) -> dict[str, int]:
     """Parameters of each array of the last checkpoint, whose first axis is of the run's models."""
-    checkpoints = (folder / "checkpoints").absolute()
     try:
-        last = max(Checkpoints(checkpoints).steps())
-        arrays = saved_arrays(checkpoints / str(last), ["parameters"])["parameters"]
+        last = checkpoints.absolute() / str(max(Checkpoints(checkpoints).steps()))
+        arrays = saved_arrays(last, ["parameters"])["parameters"]
     except Exception:  # of Orbax's, of many types: a damaged checkpoint is not counted
         return {}
     return {name: math.prod(leaf.shape[1:]) for name, leaf in arrays.items()}

@@ -101,6 +101,15 @@ def _variance(values: Float[np.ndarray, "*studies N"]) -> Number:
     return values.var(-1, ddof=1) if number > 1 else np.full(values.shape[:-1], np.nan)[()]
 
 
+class Blocks(NamedTuple):
+    """Two tables, and what a column of them is."""
+
+    run: Float[np.ndarray, "S N"]
+    reference: Float[np.ndarray, "R N"]
+    size: float
+    """Examples of a block, about."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """How far a run's mean is from the reference's."""
@@ -114,6 +123,8 @@ class Difference:
     """By seed, or of two independent groups."""
     examples: int = 0
     """How many, or how many blocks of them, it is for; 0: for these very examples only."""
+    block: float = 1.0
+    """Examples of a block, about."""
     same: bool = False
     """Whether every seed has the same numbers in both."""
     corrected: float | None = None
@@ -170,9 +181,7 @@ class Difference:
 
 
 def difference(
-    run: Mapping[int, float],
-    reference: Mapping[int, float],
-    tables: tuple[Float[np.ndarray, "S N"], Float[np.ndarray, "R N"]] | None = None,
+    run: Mapping[int, float], reference: Mapping[int, float], tables: Blocks | None = None
 ) -> Difference | None:
     """The difference of a measure by seed.
 
@@ -190,15 +199,15 @@ def difference(
         return None
     common, numbers = sorted(run.keys() & reference.keys()), (len(run), len(reference))
     mine, theirs = (np.array([*values.values()], float) for values in (run, reference))
-    one, other = tables or (mine[:, None], theirs[:, None])
-    examples = one.shape[1] if tables else 0
+    one, other, size = tables or Blocks(mine[:, None], theirs[:, None], 1.0)
+    known = {"examples": one.shape[1] if tables else 0, "block": size}
     if len(common) < (1 if 1 in numbers else max(2, sum(numbers) / 4)):
         mean = float(mine.mean() - theirs.mean())
-        return Difference(mean, variance(one, -other), numbers, "welch", examples)
+        return Difference(mean, variance(one, -other), numbers, "welch", **known)
     here, there = ([list(values).index(seed) for seed in common] for values in (run, reference))
-    of_seeds, found = mine[here] - theirs[there], variance(one[here] - other[there])
-    numbers, same = (len(common), len(common)), not of_seeds.any()
-    return Difference(float(of_seeds.mean()), found, numbers, "paired", examples, same)
+    by_seed, found = mine[here] - theirs[there], variance(one[here] - other[there])
+    known["same"] = not by_seed.any()
+    return Difference(float(by_seed.mean()), found, (len(common), len(common)), **known)
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -245,15 +254,6 @@ def number_needed(
 def quantile(freedom: Number) -> Number:
     """t(0.975, freedom): half of the interval's width in standard errors."""
     return stdtrit(freedom, (1 + CONFIDENCE) / 2)
-
-
-class Blocks(NamedTuple):
-    """Two tables, and what a column of them is."""
-
-    run: Float[np.ndarray, "S N"]
-    reference: Float[np.ndarray, "R N"]
-    size: float
-    """Examples of a block, about."""
 
 
 def blocks(run: Examples, reference: Examples, measure: str, *, of_a_text: bool) -> Blocks | None:

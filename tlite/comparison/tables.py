@@ -51,9 +51,8 @@ def records(results: Results) -> list[dict[str, Any]]:
 
 
 def _record(results: Results, index: int) -> dict[str, Any]:
-    row, measure = results.rows[index], results.measure
-    found, half = row.difference, row.difference and row.difference.half_width
-    of_seeds, of_examples = found.parts if found else (None, None)
+    row, by, measure = results.rows[index], results.differences[index], results.measure
+    half, (of_seeds, of_examples) = by and by.half_width, by.parts if by else (None, None)
     by_seed, (steps, curve) = row.values(measure), row.curve(measure)
     values, rates = [*by_seed.values()], [*row.rates.values()]
     return {
@@ -70,17 +69,17 @@ def _record(results: Results, index: int) -> dict[str, Any]:
         "seeds": len(values),
         "mean": float(np.mean(values)) if values else None,
         "standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
-        "difference": found.mean if found else None,
+        "difference": by and by.mean,
         "half_width": half,
         "half_width_of_seeds": of_seeds,
         "half_width_of_examples": of_examples,
-        "low": None if half is None else found.mean - half,
-        "high": None if half is None else found.mean + half,
-        "p_by_holm": found.corrected if found else None,
-        "method": None if half is None else found.method,
-        "seeds_compared": min(found.seeds) if found else None,
-        "examples_compared": found.examples if found else None,
-        "seeds_needed": found.needed if found and not found.shown else None,
+        "low": None if half is None else by.mean - half,
+        "high": None if half is None else by.mean + half,
+        "p_by_holm": by and by.corrected,
+        "method": None if half is None else by.method,
+        "seeds_compared": by and min(by.seeds),
+        "examples_compared": by and by.examples,
+        "seeds_needed": None if by is None or by.shown else by.needed,
         "failed": row.diverged and row.diverged[0],
         "values": {str(seed): value for seed, value in by_seed.items()},
         "curve": {"steps": steps.tolist(), "values": curve.tolist()},
@@ -210,19 +209,18 @@ def as_html(results: Results, pictures: Mapping[str, tuple[str, bytes]]) -> str:
         f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         for caption, content in pictures.values()
     )
-    parts = [f"<h1>{html.escape(title)}</h1>", _list(results.verdicts)]
     sections = {
         "Results": _in_html(result_table(results)),
         "What differs between the configs": _in_html(field_table(results)),
         "Notes": _list(results.notes),
         "Pictures": "".join(figures),
     }
-    parts += [f"<h2>{name}</h2>{content}" for name, content in sections.items() if content]
+    parts = [f"<h2>{name}</h2>{content}" for name, content in sections.items() if content]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
-        f"<body>{''.join(parts)}</body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>{html.escape(title)}</h1>{_list(results.verdicts)}{''.join(parts)}</body></html>\n"
     )
 
 

@@ -18,8 +18,8 @@ from tlite.decoding import generate
 from tlite.inspection.capture import matching
 from tlite.models import Learned, Stack, count_parameters
 from tlite.models.parts import WORDS, PositionsFunction
-from tlite.pictures import mark_of
-from tlite.pictures.marks import chosen_tokens, symbols
+
+from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 
 Tokens, Source = Int[np.ndarray, "T"], Int[np.ndarray, "S"]
