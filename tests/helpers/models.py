@@ -91,13 +91,6 @@ def extend(model, *inputs, **settings):
     return model.extend(*inputs, **settings)
 
 
-@jax.jit
-def remembered(model, source):
-    """What a translator's decoder sees of a source: each block's keys and values, and a mask."""
-    memory, mask = model.encode(source)
-    return model.memory_caches(memory), mask
-
-
 def difference(x, y):
     return np.abs(np.asarray(x) - np.asarray(y)).max()
 

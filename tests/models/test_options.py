@@ -26,7 +26,6 @@ from tests.helpers.models import (
     found,
     moved,
     reach,
-    remembered,
     replaced,
     slopes,
 )
@@ -292,7 +291,7 @@ def test_a_generator_extended_from_ragged_starts_gives_the_logits_of_the_whole(k
 def test_a_target_extended_from_ragged_starts_gives_the_logits_of_the_whole(kind, name):
     config = configs(kind, name)[0]
     model = make(kind, config)
-    memories, mask = remembered(model, SOURCE)
+    memories, mask = jax.jit(lambda model: model.memories(SOURCE))(model)
 
     def extended(piece, caches, start):
         return extend(model, piece, caches, memories, mask, start)
