@@ -38,12 +38,9 @@ class Uncached(nnx.Module):
     def __init__(self, model, decoder_only: bool):
         self.model, self.config, self.decoder_only = model, model.config, decoder_only
 
-    def encode(self, source):
+    def memories(self, source):
         memory, mask = self.model.encode(source)
         return (memory, mask) if self.decoder_only else source, mask
-
-    def memory_caches(self, memory):
-        return memory
 
     def empty_caches(self, *batch, capacity):
         return [F.KeyValues(*[jnp.zeros((*batch, capacity, 1), jnp.int32)] * 2)]

@@ -1,15 +1,16 @@
-"""The faster attentions: output, weights and gradients of the definition, up to rounding."""
+"""The faster attentions have the output and gradients of the definition, up to rounding; and so
+have products in mixed precision: operands in bfloat16, sums in float32."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.helpers import reference
-from tests.helpers.arrays import assert_close, over_batch
-from tlite.functional import causal_mask, scaled_dot_product_attention
+from tests.helpers.arrays import normal
+from tlite.functional import causal_mask, matmul, scaled_dot_product_attention
 from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
 
 SHAPES = {"one head": (5, 4), "heads": (2, 3, 7, 5), "shared keys": (2, 3, 7, 5)}
@@ -45,15 +46,14 @@ each_attention = pytest.mark.parametrize(
 
 
 def results_of(attention, inputs, gradient, **settings):
-    """Output and gradients by each input that is there."""
-    here = {name: x for name, x in inputs.items() if x is not None}
+    """Output and gradients by each input."""
 
     @jax.jit
-    def both(here):
-        output, pull_back = jax.vjp(lambda here: attention(**here, **settings)[0], here)
+    def both(inputs):
+        output, pull_back = jax.vjp(lambda inputs: attention(**inputs, **settings)[0], inputs)
         return output, *pull_back(gradient)[0].values()
 
-    return both(here)
+    return both(inputs)
 
 
 @each_attention
@@ -80,16 +80,6 @@ def test_output_and_gradients_are_those_of_the_definition_up_to_rounding(shape, 
         assert not np.asarray(ours)[expected == 0].any()
 
 
-@each_attention
-def test_weights_are_their_formula_and_times_the_values_the_output(attention):
-    query, key, value, _ = draw((2, 3, 8, 4))
-    output, weights = jax.jit(attention)(query, key, value, causal_mask(8))
-    formula = functools.partial(reference.attention, mask=np.tri(8))
-    _, expected = over_batch((2, 3), formula, query, key, value)
-    assert_close(weights, expected, 1e-6)
-    np.testing.assert_allclose(output, expected @ np.asarray(value), atol=0.01)
-
-
 @pytest.mark.parametrize("window", [0, 1, 3])
 def test_what_is_causal_and_within_a_window_is_what_the_mask_says(window):
     query, key, value, gradient = draw((2, 3, 7, 4))
@@ -105,37 +95,31 @@ def test_what_is_causal_and_within_a_window_is_what_the_mask_says(window):
 # So many queries at a time
 
 
-CASES = {"plain": (4, {}), "shared keys, scaled and capped": (2, {"scale": 0.3, "softcap": 2.0})}
+EXACT, MIXED = (scaled_dot_product_attention, None, 1e-6), (mixed_attention, jnp.bfloat16, 0.01)
+CASES = {  # heads of keys, settings; the attention, its operands and tolerance
+    "plain": (4, {}, *EXACT),
+    "shared keys, scaled and capped": (2, {"scale": 0.3, "softcap": 2.0}, *EXACT),
+    "mixed": (4, {}, *MIXED),
+}
 
 
-@pytest.mark.parametrize(("heads", "of_scores"), CASES.values(), ids=CASES)
-@pytest.mark.parametrize("window", [0, 1, 9])
+@pytest.mark.parametrize(
+    ("case", "window"), [*itertools.product([*CASES][:2], [0, 1, 9]), ("mixed", 9)]
+)
 @pytest.mark.parametrize(("length", "rows"), [(3, 8), (16, 8), (39, 2)])
-def test_by_rows_it_is_the_definition(length, rows, window, heads, of_scores):
+def test_by_rows_it_is_the_definition(length, rows, case, window):
     """With a bias of scores where these are scaled and capped; and its gradient."""
+    heads, of_scores, attention, operands, close = CASES[case]
     query, key, value, gradient = draw((2, 4, length, 5))
-    bias = draw((1, 4, length, length))[0] if of_scores else None
-    inputs = {"query": query, "key": key[:, :heads], "value": value[:, :heads], "bias": bias}
+    inputs = {"query": query, "key": key[:, :heads], "value": value[:, :heads]}
+    inputs |= {"bias": draw((1, 4, length, length))[0]} if of_scores else {}
     near = np.subtract.outer(*[np.arange(length)] * 2) < (window or length)
-    mask = causal_mask(length) & near
-    expected = results_of(
-        functools.partial(scaled_dot_product_attention, mask=mask), inputs, gradient, **of_scores
-    )
+    whole = functools.partial(attention, mask=causal_mask(length) & near)
+    expected = results_of(whole, inputs, gradient, **of_scores)
     said = {"causal": True, "window": window, **of_scores}
-    ours = results_of(by_rows(scaled_dot_product_attention, rows), inputs, gradient, **said)
+    ours = results_of(by_rows(attention, rows, operands), inputs, gradient, **said)
     for one, other in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * np.abs(other).max())
-
-
-@pytest.mark.parametrize("length", [16, 39])
-def test_by_rows_mixed_attention_is_itself_up_to_rounding(length):
-    query, key, value, gradient = draw((2, 3, length, 8))
-    inputs = {"query": query, "key": key, "value": value}
-    whole = functools.partial(mixed_attention, mask=causal_mask(length))
-    expected = results_of(whole, inputs, gradient)
-    ours = results_of(by_rows(mixed_attention, 4, jnp.bfloat16), inputs, gradient, causal=True)
-    for one, other in zip(ours, expected, strict=True):
-        np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
+        np.testing.assert_allclose(one, other, rtol=0, atol=close * np.abs(other).max())
 
 
 @pytest.mark.parametrize("attention", [scaled_dot_product_attention, mixed_attention])
@@ -168,3 +152,51 @@ def test_by_rows_memory_grows_with_the_length_and_not_with_its_square(attention)
     short, long = (size(by_rows(attention, 16), length, causal=True) for length in (512, 2048))
     assert long < 5 * short
     assert long < size(attention, 2048) / 10
+
+
+# Products of matrices
+
+PRODUCTS = [((5, 7), (7, 3)), ((2, 48, 32), (32, 16)), ((33,), (33, 8)), ((2, 3, 4, 6), (6, 10))]
+
+
+def drawn(x_shape, matrix_shape):
+    x, matrix = normal(*x_shape), normal(*matrix_shape, seed=1)
+    return x, matrix, normal(*x_shape[:-1], matrix_shape[1], seed=2)
+
+
+product = jax.jit(matmul)
+
+
+def halved(array):
+    return np.asarray(array).astype(jnp.bfloat16)
+
+
+def rounded(array):
+    """As float64, after rounding to bfloat16."""
+    return halved(array).astype(np.float64)
+
+
+@pytest.mark.parametrize(("x_shape", "matrix_shape"), PRODUCTS)
+def test_float32_operands_give_the_plain_product(x_shape, matrix_shape):
+    x, matrix, _ = drawn(x_shape, matrix_shape)
+    np.testing.assert_array_equal(product(x, matrix), jax.jit(jnp.matmul)(x, matrix))
+
+
+@pytest.mark.parametrize(("x_shape", "matrix_shape"), PRODUCTS)
+def test_bfloat16_operands_are_summed_in_float32(x_shape, matrix_shape):
+    x, matrix, _ = drawn(x_shape, matrix_shape)
+    y = product(x, halved(matrix))
+    assert y.dtype == jnp.float32
+    np.testing.assert_allclose(y, rounded(x) @ rounded(matrix), atol=1e-4)
+
+
+@pytest.mark.parametrize(("x_shape", "matrix_shape"), PRODUCTS)
+def test_gradients_are_those_of_the_rounded_operands(x_shape, matrix_shape):
+    x, matrix, gradient = drawn(x_shape, matrix_shape)
+    gradients = jax.jit(lambda x, matrix: jax.vjp(matmul, x, matrix)[1](gradient))
+    by_x, by_matrix = gradients(x, halved(matrix))
+    rows = rounded(gradient).reshape(-1, matrix_shape[1])
+    np.testing.assert_allclose(by_x, (rows @ rounded(matrix).T).reshape(x_shape), atol=1e-4)
+    expected = rounded(x).reshape(-1, matrix_shape[0]).T @ rows
+    assert by_matrix.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.asarray(by_matrix, np.float64), expected, rtol=0.005, atol=1e-3)

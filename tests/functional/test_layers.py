@@ -17,7 +17,6 @@ from tests.helpers.arrays import (
     assert_same,
     exact,
     feed_forward_parameters,
-    integers,
     linear_parameters,
     norm_parameters,
     normal,
@@ -29,72 +28,58 @@ from tlite import functional as F
 T, D = 3, 4
 
 
-def given(layer, settings):
-    """The layer as a function of parameters and x."""
-    return lambda params, x: layer(params, x, *settings)
-
-
-NORMS = {  # and whether there may be a bias
-    "layer norm": (F.layer_norm, reference.layer_norm, True),
-    "rms norm": (F.rms_norm, reference.rms_norm, False),
-    "zero-centred rms norm": (
-        functools.partial(F.rms_norm, offset=1.0),
-        functools.partial(reference.rms_norm, offset=1.0),
-        False,
-    ),
+NORMS = {  # of a module; and whether there may be a bias
+    "layer norm": (lambda of: of.layer_norm, True),
+    "rms norm": (lambda of: of.rms_norm, False),
+    "zero-centred rms norm": (lambda of: functools.partial(of.rms_norm, offset=1.0), False),
 }
-LAYERS = {
-    "linear": (F.linear, reference.linear, linear_parameters(D, 5)),
-    "linear without bias": (F.linear, reference.linear, linear_parameters(D, 5, bias=False)),
-    "layer norm without bias": (F.layer_norm, reference.layer_norm, norm_parameters(D, bias=False)),
+LAYERS = {  # of a module, `functional` or that of the formulas; and parameters
+    "linear": (lambda of: of.linear, linear_parameters(D, 5)),
     "output layer": (
-        lambda params, x: F.unembed(params.kernel.T, x, params.bias),
-        lambda params, x: reference.unembed(params.kernel.T, x, params.bias),
+        lambda of: lambda params, x: of.unembed(params.kernel.T, x, params.bias),
         linear_parameters(D, 5),
     ),
-    "output layer without bias": (
-        lambda params, x: F.unembed(params.kernel.T, x),
-        lambda params, x: reference.unembed(params.kernel.T, x),
-        linear_parameters(D, 5, bias=False),
+    "soft cap": (lambda of: lambda params, x: of.soft_cap(x * params, 0.7), normal(D, seed=3)),
+    "layer norm without bias": (lambda of: of.layer_norm, norm_parameters(D, bias=False)),
+    "feed-forward": (lambda of: of.feed_forward, feed_forward_parameters(D, 6)),
+    "feed-forward with tanh": (
+        lambda of: functools.partial(of.feed_forward, activation=(jnp if of is F else np).tanh),
+        feed_forward_parameters(D, 6, bias=False),
     ),
-    "soft cap": (
-        lambda params, x: F.soft_cap(x * params, 0.7),
-        lambda params, x: reference.soft_cap(x * params, 0.7),
-        normal(D, seed=3),
+    "gated": (
+        lambda of: functools.partial(
+            of.feed_forward, activation=(jax.nn if of is F else reference).silu
+        ),
+        feed_forward_parameters(D, 6, gated=True),
     ),
-}
-for eps in ((), (0.1,)):
-    LAYERS |= {
-        f"{name} {eps}": (given(norm, eps), given(formula, eps), norm_parameters(D, bias=bias))
-        for name, (norm, formula, bias) in NORMS.items()
-    }
-ACTIVATIONS = {  # with biases, and a gate
-    "feed-forward": ((), (), True, False),
-    "feed-forward with tanh": ((jnp.tanh,), (np.tanh,), False, False),
-    "gated": ((jax.nn.silu,), (reference.silu,), True, True),
-    "gated with squared relu": ((F.squared_relu,), (reference.squared_relu,), False, True),
+    "gated with squared relu": (
+        lambda of: functools.partial(of.feed_forward, activation=of.squared_relu),
+        feed_forward_parameters(D, 6, bias=False, gated=True),
+    ),
 }
 LAYERS |= {
-    name: (
-        given(F.feed_forward, ours),
-        given(reference.feed_forward, theirs),
-        feed_forward_parameters(D, 6, bias=bias, gated=gated),
+    f"{name} without bias": (LAYERS[name][0], linear_parameters(D, 5, bias=False))
+    for name in ("linear", "output layer")
+}
+LAYERS |= {
+    f"{name}, {eps}": (
+        lambda of, norm=norm, eps=eps: functools.partial(norm(of), eps=eps),
+        norm_parameters(D, bias=bias),
     )
-    for name, (ours, theirs, bias, gated) in ACTIVATIONS.items()
+    for eps in (1e-5, 0.1)
+    for name, (norm, bias) in NORMS.items()
 }
-LAYERS = {
-    name: (jax.jit(layer), formula, params) for name, (layer, formula, params) in LAYERS.items()
-}
-each_layer = pytest.mark.parametrize(("layer", "formula", "params"), LAYERS.values(), ids=LAYERS)
 linear, feed_forward = jax.jit(F.linear), jax.jit(F.feed_forward)
 dropout = jax.jit(F.dropout, static_argnums=2)
 
 
-@pytest.mark.parametrize("batch", [(), (2, 3)])
-@each_layer
-def test_layers_are_their_formulas(layer, formula, params, batch):
-    x = normal(*batch, T, D)
-    assert_close(layer(params, x), over_batch(batch, formula, x, params=params))
+@pytest.mark.parametrize(("layer_of", "params"), LAYERS.values(), ids=LAYERS)
+def test_layers_are_their_formulas(layer_of, params):
+    layer = jax.jit(layer_of(F))
+    for batch in ((), (2, 3)):
+        x = normal(*batch, T, D)
+        expected = over_batch(batch, layer_of(reference), x, params=params)
+        assert_close(layer(params, x), expected)
 
 
 def test_taking_gives_a_function_what_it_takes_and_nothing_else():
@@ -105,20 +90,14 @@ def test_taking_gives_a_function_what_it_takes_and_nothing_else():
     assert F.taking(functools.partial(some, a=7), c=5)(0) == (0, 7, 2)
 
 
-@pytest.mark.parametrize("norm", [norm for norm, *_ in NORMS.values()])
-def test_norms_of_equal_numbers_are_finite(norm):
-    params = norm_parameters(D, bias=False)
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_equal_numbers_are_finite(name):
+    norm, params = NORMS[name][0](F), norm_parameters(D, bias=False)
     value_and_gradient = jax.jit(jax.value_and_grad(lambda x: norm(params, x).sum()))
     for x in (np.zeros(D, np.float32), np.full(D, 1e6, np.float32)):
         value, gradient = value_and_gradient(x)
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_embedding_looks_up_rows(shape):
-    table, tokens = normal(5, D), integers(5, *shape)
-    assert_same(jax.jit(F.embed)(table, tokens), np.asarray(table)[np.asarray(tokens)])
 
 
 # Dropout
@@ -236,8 +215,3 @@ def test_the_parabolic_average_is_its_formula_with_finite_gradients(p, mask):
     assert not np.asarray(gradient)[~mask].any()
     together = parabolic_average(np.stack([p, 1 - p]), np.stack([mask, mask]))
     assert_close(together, np.stack([average, 1 - np.asarray(average)]))
-
-
-def test_the_parabolic_average_of_nothing_or_of_undecided_sentences_is_a_half():
-    assert parabolic_average(np.full(3, 0.5), np.ones(3, bool)) == 0.5
-    assert parabolic_average(np.zeros(0), np.zeros(0, bool)) == 0.5

@@ -44,13 +44,6 @@ def test_sinusoidal_positions_are_their_formula(length, dim, base, split):
     assert_same(table[0], np.arange(dim) >= -(-dim // 2) if split else np.arange(dim) % 2)
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-def test_positions_are_added_row_by_row(batch):
-    table, x = normal(5, 4), normal(*batch, 3, 4, seed=1)
-    expected = over_batch(batch, reference.add_positions, x, params=table)
-    assert_close(add_positions(table, x), expected)
-
-
 @pytest.mark.parametrize(
     "use", [lambda x: add_positions(normal(5, 4), x), lambda x: rotate(x, normal(5, 2))]
 )
@@ -86,17 +79,6 @@ def test_rotation_is_multiplication_of_complex_numbers(batch):
     assert_close(rotate(x, angles), expected)
 
 
-def test_scores_of_rotated_queries_and_keys_depend_on_distance_alone():
-    angles = rotary_angles(12, 6)
-    query, key = (
-        np.asarray(rotate(np.tile(normal(6, seed=seed), (12, 1)), angles)) for seed in (1, 2)
-    )
-    scores = query @ key.T
-    for distance in range(-11, 12):
-        assert np.ptp(np.diagonal(scores, distance)) < 1e-4
-    assert abs(scores[0, 0] - scores[0, 1]) > 1e-2
-
-
 def test_an_odd_rotary_width_is_named():
     with pytest.raises(ValueError, match="width 5 must be even"):
         rotary_angles(4, 5)
@@ -116,15 +98,6 @@ def test_scaled_frequencies_are_their_formula(dim, kind, factor, context, first,
     expected = getattr(reference, f"{kind}_frequencies")(exact(plain), *settings)
     scale = {"llama3": llama3_frequencies, "yarn": yarn_frequencies}[kind]
     assert_close(np.asarray(scale(plain, *settings)) / plain, expected / exact(plain))
-
-
-def test_scaled_frequencies_are_all_of_slowed_kept_and_between():
-    """As otherwise the formulas above would not have been tried."""
-    plain = np.asarray(rotary_frequencies(128))
-    for scaled in (llama3_frequencies(plain, 8.0, 8192), yarn_frequencies(plain, 8.0, 8192)):
-        ratio = np.asarray(scaled / plain)
-        for part in (ratio > 0.999, ratio < 0.126, (ratio > 0.13) & (ratio < 0.99)):
-            assert part.sum() > 5
 
 
 # Relative positions

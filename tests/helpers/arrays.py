@@ -125,25 +125,3 @@ def assert_gradients_are_causal(function, x):
         return jax.vmap(pull_back)(rows)[0]
 
     assert_same(np.asarray(by_rows(x)).any(-1), np.tri(len(x), dtype=bool))
-
-
-def assert_gradients_are_differences(function, formula, *inputs, step=1e-5, tolerance=2e-5):
-    """jax.grad of `function` equals central differences of `formula`, for every number in `inputs`.
-
-    Both return one array; it is reduced to a number by a fixed random weighting.
-    """
-    numbers = exact(inputs)
-    weights = normal(*np.shape(formula(*numbers)), seed=9)
-    by_inputs = jax.jit(jax.grad(lambda inputs: (weights * function(*inputs)).sum()))
-    gradients = by_inputs(inputs)
-    weights = exact(weights)
-    for number, gradient in zip(jax.tree.leaves(numbers), jax.tree.leaves(gradients), strict=True):
-        differences = np.zeros(number.shape)
-        for index in np.ndindex(*number.shape):
-            value, around = number[index], []
-            for moved in (value + step, value - step):
-                number[index] = moved
-                around.append((weights * formula(*numbers)).sum())
-            number[index] = value
-            differences[index] = (around[0] - around[1]) / (2 * step)
-        assert_close(gradient, differences, tolerance)

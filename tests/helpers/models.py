@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, normal, numbers
+from tests.helpers.arrays import assert_all_finite, assert_close, numbers
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, Head, Layer
 from tlite.models.parameters import parameter_names
@@ -91,30 +91,8 @@ def extend(model, *inputs, **settings):
     return model.extend(*inputs, **settings)
 
 
-@jax.jit
-def remembered(model, source):
-    """What a translator's decoder sees of a source: each block's keys and values, and a mask."""
-    memory, mask = model.encode(source)
-    return model.memory_caches(memory), mask
-
-
 def difference(x, y):
     return np.abs(np.asarray(x) - np.asarray(y)).max()
-
-
-def slopes(logits, model, x):
-    """Of each row of logits (T, V), weighted, by the model and by the rows of x (T, D): (T, ...).
-
-    `logits` is a function of both.
-    """
-
-    @jax.jit
-    def by_rows(model, x):
-        result, pull_back = jax.vjp(logits, model, x)
-        by_row = jnp.eye(len(result))[:, :, None] * normal(*result.shape)
-        return jax.vmap(pull_back)(by_row)
-
-    return by_rows(model, x)
 
 
 def assert_slopes_reach(by_model, ignored=(".key.bias", ".key_norm.bias")):
@@ -127,22 +105,6 @@ def assert_slopes_reach(by_model, ignored=(".key.bias", ".key_norm.bias")):
         assert name.endswith(ignored) or np.abs(leaf).max() > 1e-7, name
 
 
-def assert_rows_reach(by_x, sees):
-    """The gradient of row t is not 0 in the rows of x that it sees, and is 0 in all others."""
-    assert_same(np.asarray(by_x).any(-1), sees)
-
-
-def reach(windows, blocks, length, *, causal=True, real=True):
-    """What is seen through blocks one after the other (T, T); of what is not real only itself."""
-    seen, distances = np.eye(length, dtype=bool), np.subtract.outer(*[np.arange(length)] * 2)
-    for block in range(blocks):
-        window = windows[block % len(windows)] if windows else 0
-        sees = np.abs(distances) < (window or length)
-        sees &= (distances >= 0) | (not causal)
-        seen = seen @ (sees & real | np.eye(length, dtype=bool))
-    return seen
-
-
 def assert_pieces_give(whole, sequences, extend, caches):
     """Two sequences in pieces, the last ones anew, each elsewhere, give the rows of the whole.
 
@@ -153,12 +115,3 @@ def assert_pieces_give(whole, sequences, extend, caches):
         piece = np.take_along_axis(np.asarray(sequences), rows, axis=1)
         logits, caches = extend(piece, caches, np.array(starts))
         assert_close(logits, np.take_along_axis(np.asarray(whole), rows[..., None], axis=1), 3e-5)
-
-
-def moved(x, **places):
-    """`observe` that adds rows of x to the values of these names, in their order."""
-
-    def observe(name, value):
-        return value + x[slice(*places[name])] if name in places else value
-
-    return observe

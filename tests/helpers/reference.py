@@ -133,10 +133,6 @@ def sinusoidal_positions(length, dim, base=10_000.0, split=False):
     return np.where(columns % 2, np.cos(angles), np.sin(angles))
 
 
-def add_positions(table, x):
-    return x + table[: len(x)]
-
-
 def llama3_frequencies(frequencies, factor, original_context, low=1.0, high=4.0):
     """By wavelengths, as Llama 3.1's own code has it."""
     scaled = []

@@ -92,34 +92,6 @@ def test_parts_change_the_count_as_by_hand(kind, parts, change):
     assert count_parameters(shapes(replaced(config, parts))) == count + change
 
 
-KNOWN = {
-    "a generator": (GeneratorConfig(vocabulary_size=71), 44_487),
-    "a classifier": (ClassifierConfig(vocabulary_size=7455, num_classes=5), 251_456),
-    "a translator": (Seq2SeqConfig(71, source_vocabulary_size=71), 90_496),
-    "nanoGPT's of characters": (
-        GeneratorConfig(65, 64, 128, 4, 4, bias=False, block=Block(True), head=Head(tied=True)),
-        804_096,
-    ),
-    "the base model of 2017": (
-        Seq2SeqConfig(
-            vocabulary_size=37_000,
-            source_vocabulary_size=37_000,
-            width=512,
-            num_heads=8,
-            num_blocks=6,
-            attention=Attention(input_bias=True),
-        ),
-        63_082_496,
-    ),
-    "words of reviews": (LogisticConfig(vocabulary_size=7455, num_classes=5), 37_280),
-}
-
-
-@pytest.mark.parametrize(("config", "count"), KNOWN.values(), ids=KNOWN)
-def test_known_models_hold_as_many_parameters_as_counted_by_hand(config, count):
-    assert count_parameters(shapes(config)) == count
-
-
 # How they are drawn
 
 CONFIG = GeneratorConfig(vocabulary_size=V)

@@ -110,18 +110,9 @@ def test_a_forgotten_mask_is_told(kind):
     assert said == f"forgetful, as attention, lets tokens see {seen}: is its mask used?"
 
 
-def test_a_block_that_looks_ahead_is_told():
-    said = told(dataclasses.replace(KINDS[GeneratorConfig], block=Mixing()))
-    assert said.startswith("Mixing, as block, lets tokens see later ones")
-
-
 @pytest.mark.parametrize("kind", [GeneratorConfig, Seq2SeqConfig])
 def test_what_decodes_otherwise_than_it_trains_is_told(kind):
     assert "take `distances`" in told(dataclasses.replace(KINDS[kind], attention=placed))
-
-
-def test_numbers_that_are_not_finite_are_told():
-    assert "not finite" in told(dataclasses.replace(KINDS[GeneratorConfig], attention=infinite))
 
 
 @pytest.mark.parametrize(
@@ -149,17 +140,25 @@ def test_a_layer_is_told_what_a_layer_gets_with_its_line(slot, layer):
     assert "test_probe.py:" in said
 
 
-def test_positions_of_a_class_of_ones_own_are_tried():
-    said = told(dataclasses.replace(KINDS[GeneratorConfig], positions=Backwards()))
-    assert said.startswith("Backwards, as positions, decodes otherwise than it trains")
-    said = told(dataclasses.replace(KINDS[GeneratorConfig], positions=Unplaced()))
-    assert said.startswith("Unplaced, as positions, is asked for add and of_scores")
-
-
-def test_the_part_at_fault_is_named_among_others():
-    feed_forward = FeedForward(activation=lambda x: x)
-    three = {"norm": lambda params, x: x, "attention": forgetful, "feed_forward": feed_forward}
-    assert told(dataclasses.replace(KINDS[GeneratorConfig], **three)).startswith("forgetful")
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"block": Mixing()}, "Mixing, as block, lets tokens see later ones"),
+        (
+            {"attention": infinite},
+            "infinite, as attention, gives numbers or gradients that",
+        ),
+        ({"positions": Backwards()}, "Backwards, as positions, decodes otherwise than it trains"),
+        ({"positions": Unplaced()}, "Unplaced, as positions, is asked for add and of_scores"),
+        (
+            {"norm": lambda params, x: x, "feed_forward": FeedForward(activation=lambda x: x)}
+            | {"attention": forgetful},
+            "forgetful, as attention",
+        ),
+    ],
+)
+def test_the_part_at_fault_is_named_and_its_fault(parts, said):
+    assert told(dataclasses.replace(KINDS[GeneratorConfig], **parts)).startswith(said)
 
 
 def test_the_librarys_own_parts_are_not_tried():

@@ -35,13 +35,6 @@ def length_normaliser(length, length_penalty: float | Float[Array, ""]):
     return ((5 + length) / 6) ** length_penalty
 
 
-def _read(model, source: Int[Array, "B S"], limits, max_length: int):
-    """What `extend` takes of sources, keys, values and mask; and the limits of their targets."""
-    memory, mask = model.encode(source)
-    limits = jnp.full(len(source), max_length) if limits is None else limits
-    return (model.memory_caches(memory), mask), limits
-
-
 class Line(NamedTuple):
     """Where a greedy search stands."""
 
@@ -66,16 +59,16 @@ def greedy_search(
     The one hypothesis' score is its log-probability. `limits` are those of each source's target,
     where they are less than `max_length`.
     """
-    memory, limits = _read(model, source, limits, max_length)
     size, pad = len(source), model.config.symbols.pad
-    start_id, end_id = start_and_end(model.config)
+    memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
+    limits = jnp.full(size, max_length) if limits is None else limits
 
     def going(line):
         ended = (line.last == end_id) | (line.last == pad)
         return (line.index < limits) & (~ended | (line.index == 0))  # some start with the end's
 
     def step(line):
-        logits, caches = model.extend(line.last[:, None], line.caches, *memory, line.index)
+        logits, caches = model.extend(line.last[:, None], line.caches, *memories, line.index)
         log_probabilities = jax.nn.log_softmax(allowed(model.config, logits[:, 0], line.index))
         token = jnp.where(going(line), F.greedy(log_probabilities), pad)
         scores = line.scores + jnp.where(going(line), log_probabilities.max(-1), 0)
@@ -125,12 +118,12 @@ def beam_search(
     `beam` finished ones, or after `max_length` tokens (`limits`: fewer, for each source); a source
     none of whose beams has ended by then gets the live ones.
     """
-    memory, limits = _read(model, source, limits, max_length)
+    memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
+    limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
-    start_id, end_id = start_and_end(model.config)
 
     def step(beams):
-        logits, caches, mask = _extend(model, memory, beams, start_id)
+        logits, caches, mask = _extend(model, memories, beams, start_id)
         *made, parent = _best(beams, logits, end_id, length_penalty)
         # A source whose limit is reached waits, as it is, for the others.
         going = beams.index < limits
@@ -164,7 +157,7 @@ def _begun(model, source: Int[Array, "B S"], beam: int, max_length: int) -> Beam
     )
 
 
-def _extend(model, memory: tuple, beams: Beams, start_id: int):
+def _extend(model, memories: tuple, beams: Beams, start_id: int):
     """Logits (B, K, V) after the last token of each live beam; caches and mask with its place.
 
     The beams of a source go on as one sequence, each of whose tokens sees its own beam only: so no
@@ -178,7 +171,7 @@ def _extend(model, memory: tuple, beams: Beams, start_id: int):
     logits, caches = model.extend(
         last,
         beams.caches,
-        *memory,
+        *memories,
         start,
         positions=jnp.full((1, beam), index),
         key_positions=jnp.arange(capacity) // beam,

@@ -26,7 +26,6 @@ from tlite.functional.attention import (
 from tlite.functional.block import (
     HIDDEN,
     BlockParameters,
-    BlockParts,
     Look,
     attention_layer,
     block,

@@ -83,7 +83,7 @@ class Look:
     window: int = field(default=0, metadata=STATIC)
     """How far the block sees; 0: everything."""
     norm: Callable = field(default=layer_norm, metadata=STATIC)
-    """Of each head's queries and keys, where these are normed."""
+    """Of the layers, and of each head's queries and keys where these are normed."""
     observe: Observe = field(default=unobserved, metadata=STATIC)
 
     def at(self, layer: str) -> "Look":
@@ -112,56 +112,49 @@ class Look:
         return distances[..., None, :, :]
 
 
-class BlockParts(NamedTuple):
-    """What a block is made of.
-
-    A layer maps (params, x, look) to its output and the rows that a cache keeps of it, or None.
-    """
-
-    attention: Callable
-    feed_forward: Callable
-    norm: Callable = layer_norm
-    pre_norm: bool = False
-    dropout: float = 0.0
-
-
 def block(
-    params, x: Float[Array, "*batch T D"], look: Look, parts: BlockParts
+    params,
+    x: Float[Array, "*batch T D"],
+    look: Look,
+    attention: Callable,
+    feed_forward: Callable,
+    pre_norm: bool = False,
+    dropout_rate: float = 0.0,
 ) -> tuple[Float[Array, "*batch T D"], dict[str, Any]]:
     """Attention, attention on a memory if there is one, feed-forward: each a `residual`.
 
-    ("Attention is all you need", section 3.1.) `params` are `BlockParameters`. Returns x
-    and the rows that a cache keeps, by layer.
+    ("Attention is all you need", section 3.1.) `params` are `BlockParameters`. A layer maps
+    (params, x, look) to its output and the rows that a cache keeps of it, or None. Returns x and
+    these rows, by layer.
     """
-    x, own = residual("attention", parts.attention, params, x, look, parts)
+    x, own = residual("attention", attention, params, x, look, pre_norm, dropout_rate)
     if look.memory is not None:
-        x, _ = residual("cross_attention", parts.attention, params, x, look, parts)
-    x, fed = residual("feed_forward", parts.feed_forward, params, x, look, parts)
+        x, _ = residual("cross_attention", attention, params, x, look, pre_norm, dropout_rate)
+    x, fed = residual("feed_forward", feed_forward, params, x, look, pre_norm, dropout_rate)
     return look.observe("residual", x), {"attention": own, "feed_forward": fed}
 
 
 def residual(
-    name: str, layer: Callable, params, x: Float[Array, "*batch T D"], look: Look, parts: BlockParts
+    name: str, layer: Callable, params, x: Array, look: Look, pre_norm: bool, dropout_rate: float
 ) -> tuple[Float[Array, "*batch T D"], Any]:
     """A layer with dropout, its residual connection and norm; and what a cache keeps of it.
 
         post-norm: norm(x + layer(x))  ("Attention is all you need", section 3.1)
         pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
 
-    `params` are the block's. The layer's output can have a norm too (Gemma 2, 2024, section 2).
-    Observed is `attention_residual`, `cross_attention_residual`; what the last gives is `residual`.
+    `params` are the block's; a norm that is None is x. The layer's output can have a norm too
+    (Gemma 2, 2024, section 2). Observed is `attention_residual`, `cross_attention_residual`; what
+    the last gives is `residual`.
     """
-    norm = partial(normed, parts.norm, getattr(params, f"{name}_norm"))
-    output_norm = partial(normed, parts.norm, getattr(params, f"{name}_output_norm"))
-    y, rows = layer(getattr(params, name), norm(x) if parts.pre_norm else x, look.at(name))
-    y = output_norm(dropout(fold_in(look.rng, PLACES[name]), y, parts.dropout))
-    x = x + y if parts.pre_norm else norm(x + y)
+
+    def norm(kind: str, x):
+        of_norm = getattr(params, f"{name}_{kind}")
+        return x if of_norm is None else look.norm(of_norm, x)
+
+    y, rows = layer(getattr(params, name), norm("norm", x) if pre_norm else x, look.at(name))
+    y = norm("output_norm", dropout(fold_in(look.rng, PLACES[name]), y, dropout_rate))
+    x = x + y if pre_norm else norm("norm", x + y)
     return x if name == "feed_forward" else look.observe(f"{name}_residual", x), rows
-
-
-def normed(norm: Callable, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-    """norm(params, x), or x where a model has no such norm."""
-    return x if params is None else norm(params, x)
 
 
 def attention_layer(
@@ -215,8 +208,8 @@ def encoder_block(
     dropout is on, `observe`, `angles`, `bias`.
     """
     feed = partial(feed_forward_layer, activation=activation)
-    parts = BlockParts(attention_layer, feed, norm, pre_norm, dropout_rate)
-    return block(params, x, Look(num_heads, mask, norm=norm, **look), parts)[0]
+    looked = Look(num_heads, mask, norm=norm, **look)
+    return block(params, x, looked, attention_layer, feed, pre_norm, dropout_rate)[0]
 
 
 def decoder_block(

@@ -57,17 +57,11 @@ def mixed_attention(
     return output.reshape(*batch, length, value.shape[-1]), weights
 
 
-@jax.custom_vjp
-def _mixed(query, key, value, mask):
-    """softmax(Q K^T) V where `mask` (T, S) or (N, T, S) allows; 0 where it allows nothing."""
-    return _mixed_forward(query, key, value, mask)[0]
-
-
 def _mixed_forward(query, key, value, mask):
     """O = E V / z,  E = exp(S - max S) where the mask allows,  S = Q K^T,  z = the rows' sums.
 
-    Dividing the output costs less than dividing the weights W = E / z. Where nothing is allowed
-    E is 0, and so is O.
+    `mask` is (T, S) or (N, T, S). Dividing the output costs less than dividing the weights
+    W = E / z. Where nothing is allowed E is 0, and so is O.
     """
     query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
     scores = jnp.where(mask, product("ntk,nsk->nts", query, key), -1e30)
@@ -93,6 +87,7 @@ def _mixed_backward(saved, gradient):
     return by_query, by_key, product("nst,ntv->nsv", transposed(exponentials), scaled), None
 
 
+_mixed = jax.custom_vjp(lambda *inputs: _mixed_forward(*inputs)[0])
 _mixed.defvjp(_mixed_forward, _mixed_backward)
 
 
@@ -218,10 +213,6 @@ def _joined(parts: Sequence[Array], length: int) -> Array:
     return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :length, :]
 
 
-def _output(form, query, key, value, bias) -> Array:
-    return _forward(form, query, key, value, bias)[0]
-
-
 def _forward(form, query, key, value, bias):
     """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = the rows' sums of E."""
     if form.operands is not None:
@@ -283,5 +274,5 @@ def _backward_part(form, first_key, key, value, sums, given):
     return (by_key, by_value), (product("nts,nsk->ntk", by_scores, key), by_bias)
 
 
-_by_rows = jax.custom_vjp(_output, nondiff_argnums=(0,))
+_by_rows = jax.custom_vjp(lambda *inputs: _forward(*inputs)[0], nondiff_argnums=(0,))
 _by_rows.defvjp(_forward, _backward)

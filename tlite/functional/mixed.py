@@ -24,12 +24,7 @@ def matmul(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Ar
     return _mixed(x.reshape(-1, x.shape[-1]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
 
 
-@jax.custom_vjp
-def _mixed(x: Float[Array, "N I"], matrix: Float[Array, "I O"]) -> Float[Array, "N O"]:
-    return _mixed_forward(x, matrix)[0]
-
-
-def _mixed_forward(x, matrix):
+def _mixed_forward(x: Float[Array, "N I"], matrix: Float[Array, "I O"]):
     x = x.astype(jnp.bfloat16)
     return product("ni,io->no", x, matrix), (x, matrix)
 
@@ -42,6 +37,7 @@ def _mixed_backward(saved, gradient):
     return product("no,io->ni", gradient, matrix), by_matrix.astype(matrix.dtype)
 
 
+_mixed = jax.custom_vjp(lambda x, matrix: _mixed_forward(x, matrix)[0])
 _mixed.defvjp(_mixed_forward, _mixed_backward)
 
 

@@ -54,16 +54,13 @@ class Ensemble:
 
     # Decoding
 
-    def encode(
+    def memories(
         self, source: Int[Array, "*batch S"]
-    ) -> tuple[Float[Array, "M *batch S D"], Bool[Array, "*batch 1 1 S"]]:
-        """What each member's decoder looks at, and the mask of what is no padding."""
-        memory, masks = self._each(lambda member: member.encode(source))
-        return memory, masks[0]
-
-    def memory_caches(self, memory: Float[Array, "M *batch S D"]) -> list[KeyValues]:
-        """For each decoder block the keys and values of the encoders' outputs."""
-        return self._each(lambda member, memory: member.memory_caches(memory), memory)
+    ) -> tuple[list[KeyValues], Bool[Array, "*batch 1 1 S"]]:
+        """For each decoder block the keys and values of the encoders' outputs, (M, ...) each; and
+        the mask of what is no padding."""
+        memories, masks = self._each(lambda member: member.memories(source))
+        return memories, masks[0]
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
         """For each block a cache of zeros, (M, ...) each."""
@@ -78,7 +75,7 @@ class Ensemble:
     ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
         """Logits after T more tokens, and the caches: a generator's or a translator's `extend`.
 
-        Of a translator the first of `others` are the `memory_caches`, of all members too.
+        Of a translator the first of `others` are the `memories`, of all members too.
         """
         memories, others = (others[:1], others[1:]) if isinstance(others[0], list) else ((), others)
 

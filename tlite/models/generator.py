@@ -74,16 +74,15 @@ class TransformerGenerator(Encoder):
         tokens: Int[Array, "*batch T"],
         caches: list[Rows],
         start: Int[Array, "*#batch"],
-        *,
-        observe: F.Observe = F.unobserved,
+        **look,
     ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
-        start + T must not exceed the model's context.
+        start + T must not exceed the model's context. `observe` is a field of the look.
         """
         x = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
-        x, caches = self.run_blocks(x, caches=caches, start=start, observe=observe)
+        x, caches = self.run_blocks(x, caches=caches, start=start, **look)
         return self.logits(x), caches
 
     def logits(self, x: Float[Array, "*batch D"]) -> Float[Array, "*batch V"]:

@@ -694,10 +694,8 @@ class Block:
         return F.BlockParameters(**layers, **norms)
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look, config):
-        parts = F.BlockParts(
-            config.attention, config.feed_forward, config.norm, self.pre_norm, config.dropout
-        )
-        return F.block(params, x, look, parts)
+        layers = config.attention, config.feed_forward
+        return F.block(params, x, look, *layers, self.pre_norm, config.dropout)
 
 
 Given = str | Callable

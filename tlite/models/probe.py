@@ -137,10 +137,7 @@ def _wrong(model) -> str:
 
 def _extended(model, source, tokens):
     """The logits of tokens that come one by one."""
-    others = ()
-    if source:
-        memory, mask = model.encode(*source)
-        others = model.memory_caches(memory), mask
+    others = model.memories(*source) if source else ()
 
     def step(caches, place):
         logits, caches = model.extend(tokens[place][None], caches, *others, place)

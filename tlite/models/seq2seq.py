@@ -142,20 +142,18 @@ class TransformerSeq2Seq(nnx.Module):
         return self.logits(x)
 
     def encode(
-        self,
-        source: Int[Array, "*batch S"],
-        *,
-        rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        self, source: Int[Array, "*batch S"], **look
     ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
         """What the decoder looks at, and the mask of what is no padding."""
         mask = F.padding_mask(source, self.config.symbols.pad)
-        x = self.encoder.embed(source)
-        return self.encoder.run_blocks(x, mask, rng=rng, observe=observe)[0], mask
+        return self.encoder.run_blocks(self.encoder.embed(source), mask, **look)[0], mask
 
-    def memory_caches(self, memory: Float[Array, "*batch S D"]) -> list[F.KeyValues]:
-        """For each decoder block the keys and values of the encoder's output."""
-        return self.decoder.key_values(memory)
+    def memories(
+        self, source: Int[Array, "*batch S"]
+    ) -> tuple[list[F.KeyValues], Bool[Array, "*batch 1 1 S"]]:
+        """For each decoder block the keys and values of the encoder's output; and the mask."""
+        memory, mask = self.encode(source)
+        return self.decoder.key_values(memory), mask
 
     def extend(
         self,

@@ -210,22 +210,17 @@ def rows_of(across: bool, config: BlocksConfig) -> list[Rows]:
 class Encoder(Stack):
     """Tokens (..., T) to vectors (..., T, D). With a causal mask it is the body of a generator."""
 
-    def __call__(
-        self,
-        tokens: Int[Array, "*batch T"],
-        *,
-        rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
-    ) -> Float[Array, "*batch T D"]:
+    def __call__(self, tokens: Int[Array, "*batch T"], **look) -> Float[Array, "*batch T D"]:
         """The last block's vectors, after the final norm, of tokens that see each other.
 
-        One below 0 is padding, seen by none. A key, or one a sample, turns dropout on.
+        One below 0 is padding, seen by none. `rng`, a key, or one a sample, turns dropout on; it
+        and `observe` are fields of `functional.Look`.
 
         Raises:
             ValueError: more tokens than the model's context.
         """
         x, mask = self.embed(jnp.maximum(tokens, 0)), (tokens >= 0)[..., None, None, :]
-        return self.run_blocks(x, mask, rng=rng, observe=observe)[0]
+        return self.run_blocks(x, mask, **look)[0]
 
 
 class Decoder(Stack):

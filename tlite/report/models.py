@@ -18,7 +18,6 @@ from tlite.decoding import generate
 from tlite.inspection.capture import matching
 from tlite.models import Learned, Stack, count_parameters
 from tlite.models.parts import WORDS, PositionsFunction
-
 from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 
