@@ -11,7 +11,7 @@ from tests.helpers.launching import EXPERIMENT, Launched, assert_close, launched
 from tlite.comparison.study import read_study
 from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.examples import read_examples
+from tlite.training.metrics import read_examples
 
 pytest_plugins = "tests.helpers.several"
 
