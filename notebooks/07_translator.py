@@ -37,7 +37,7 @@ from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
 from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.translator import make_buckets, padding_share, translator_task
+from tlite.training.tasks import make_buckets, padding_share, translator_task
 
 # %% [markdown]
 # ## Pairs, tokens, buckets

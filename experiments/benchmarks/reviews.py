@@ -16,8 +16,7 @@ import numpy as np
 
 from tlite.models import ClassifierConfig
 from tlite.parallel.devices import prepare_devices
-from tlite.training import Trainer, TrainingConfig
-from tlite.training.classifier import classifier_task
+from tlite.training import Trainer, TrainingConfig, classifier_task
 
 REVIEWS, EPOCHS, BATCH, CALL = 180_000, 10, 32, 500
 

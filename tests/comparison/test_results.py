@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
 from tlite.comparison.results import decimals, find_results
 from tlite.comparison.tables import result_table
-from tlite.training.examples import save_examples
+from tlite.training.metrics import save_examples
 
 FIVE, ONE = varied(GENERATOR, seeds=5), varied(GENERATOR, seeds=1)
 LATER, OF_TEXTS = varied(FIVE, seed=10, seeds=3), varied(CLASSIFIER, seeds=5)

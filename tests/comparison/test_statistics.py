@@ -19,7 +19,7 @@ from tlite.comparison.statistics import (
     ratio_by_example,
     variance,
 )
-from tlite.training.examples import Examples
+from tlite.training.metrics import Examples
 
 STUDIES, PLANTED = 600, -0.01
 NUMBERS = st.lists(st.floats(-10, 10).map(lambda x: round(x, 3)), min_size=2, max_size=8)

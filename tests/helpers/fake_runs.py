@@ -11,8 +11,7 @@ from tlite.data import BuiltinText, CopyTask, SyntheticReviews
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import ClassifierConfig, GeneratorConfig, Seq2SeqConfig
 from tlite.training import TrainingConfig
-from tlite.training.examples import save_examples
-from tlite.training.metrics import summarise
+from tlite.training.metrics import save_examples, summarise
 
 TRAINING = TrainingConfig(steps=40, batch_size=4, evaluate_every=10, seeds=3)
 GENERATOR = GeneratorExperiment(

@@ -17,9 +17,8 @@ from tlite.models import ClassifierConfig, Embedding, LogisticConfig, Pool, Seq2
 from tlite.recipes import ClassifierRecipe, open_recipe, start
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.examples import read_examples
 from tlite.training.loop import restore
-from tlite.training.metrics import read_metrics
+from tlite.training.metrics import read_examples, read_metrics
 
 STEPS = 6
 TRAINING = TrainingConfig(

@@ -13,7 +13,7 @@ from tlite.cli import main
 from tlite.comparison.study import read_study
 from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.examples import read_examples
+from tlite.training.metrics import read_examples
 
 pytest_plugins = "tests.helpers.launching"
 

@@ -11,13 +11,8 @@ import pytest
 from tests.helpers.reference import parabolic_average
 from tlite.models import LogisticConfig, LogisticRegression
 from tlite.training import Trainer, TrainingConfig
-from tlite.training.classifier import (
-    class_logits,
-    classifier_task,
-    join_sentences,
-    labelled_batches,
-)
 from tlite.training.loop import validate
+from tlite.training.tasks import class_logits, classifier_task, in_batches, join_sentences
 
 CONTEXT, WORDS = 6, 9
 TRAINING = TrainingConfig(batch_size=8, learning_rate=3e-3, precision="float32")
@@ -40,7 +35,7 @@ def task_of(classes=3, **settings):
         model.bias[...] = jax.random.normal(rng, classes)
         return model
 
-    return classifier_task(logistic(classes).config, init=init, **settings)
+    return classifier_task(logistic(classes).config, **settings)._replace(init=init)
 
 
 def texts(number, *, classes=3, sentences=None, seed=0):
@@ -99,11 +94,11 @@ def test_the_order_differs_by_epoch_and_by_key():
 @pytest.mark.parametrize(
     ("number", "size", "shards", "sentences"), [(7, 3, 2, None), (8, 8, 4, 2), (5, 16, 1, 2)]
 )
-def test_labelled_batches_hold_every_text_once_and_weigh_the_rest_zero(
-    number, size, shards, sentences
-):
+def test_batches_hold_every_text_once_and_weigh_the_rest_zero(number, size, shards, sentences):
     given = texts(number, sentences=sentences)
-    tokens, labels, weights = jax.device_get(labelled_batches(*given, size, shards))
+    tokens, labels, weights = jax.device_get(
+        in_batches((*given, np.ones(number, np.float32)), size, shards)
+    )
     batch = labels.shape[1]
     assert batch % shards == 0
     assert size <= batch < size + shards
@@ -125,7 +120,7 @@ def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devi
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
     members = trainer.init()
     shards = trainer.num_shards
-    batches = labelled_batches(tokens, labels, size, shards)
+    batches = in_batches((tokens, labels, np.ones(21, np.float32)), size, shards)
     means = validate(trainer, members.parameters, batches)
     for member, one in enumerate(trainer.models(members.parameters)):
         log_p = log_softmax(joined_of(one, tokens))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tlite.errors import UserError
-from tlite.training.examples import FILE, read_examples, save_examples
+from tlite.training.metrics import EXAMPLES, read_examples, save_examples
 
 COUNT = np.array([[8.0, 8, 3, 0, 0]] * 2, np.float32)
 LOSS = np.arange(10, dtype=np.float32).reshape(2, 5)
@@ -17,17 +17,17 @@ def test_what_is_kept_is_read_back_without_what_fills_batches_up(tmp_path):
     assert found.step == 50
     np.testing.assert_array_equal(found.count, [8, 8, 3])
     np.testing.assert_array_equal(found.sums["loss"], LOSS[:, :3])
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [EXAMPLES]
 
 
 def test_every_cut_and_flip_is_noticed_or_changes_nothing(tmp_path):
     save_examples(tmp_path, 40, {"loss": LOSS, "count": COUNT})
-    content, right = (tmp_path / FILE).read_bytes(), read_examples(tmp_path)
+    content, right = (tmp_path / EXAMPLES).read_bytes(), read_examples(tmp_path)
     assert read_examples(tmp_path / "nowhere") is None
     for place in range(0, len(content), 7):
         flipped = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
         for damaged in (content[:place], flipped):
-            (tmp_path / FILE).write_bytes(damaged)
+            (tmp_path / EXAMPLES).write_bytes(damaged)
             found = read_examples(tmp_path)
             if found is not None and set(found.sums) == {"loss"}:
                 assert found.step == right.step
@@ -35,7 +35,7 @@ def test_every_cut_and_flip_is_noticed_or_changes_nothing(tmp_path):
 
 
 def test_objects_are_not_read(tmp_path):
-    np.savez(tmp_path / FILE, step=1, count=np.ones(1), loss=np.array([[{}]], object))
+    np.savez(tmp_path / EXAMPLES, step=1, count=np.ones(1), loss=np.array([[{}]], object))
     assert read_examples(tmp_path) is None
 
 

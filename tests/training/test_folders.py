@@ -39,7 +39,7 @@ def test_runs_and_studies_are_found_newest_first_whatever_lies_between(tmp_path)
 def test_a_folder_of_runs_is_its_newest_one_and_latest_that_of_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"there is no latest run: .*runs has none"):
-        newest()
+        find_run("latest")
     one = make_run(Path("runs/demo/one"), 30)
     two = make_run(Path("runs/demo/two"), 20)
     other = make_run(Path("runs/other/three"), 10, kind="ClassifierExperiment")

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from tests.helpers.arrays import host_copy
 from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
-from tlite.text.subwords import END_ID, START_ID
+from tlite.text.subwords import END_ID, START_ID, pad_tokens
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.loop import validate
-from tlite.training.translator import (
+from tlite.training.tasks import (
     Bucket,
     best_lengths,
+    in_batches,
     make_buckets,
     padding_share,
-    pair_batches,
     translator_task,
 )
 
@@ -236,7 +236,7 @@ def test_means_over_batches_are_computed_by_hand(size):
     """Without the label smoothing, which only training has."""
     given, trainer = pairs(11), make_trainer(**TOGETHER)
     members = trainer.place(start_of(trainer))
-    batches = pair_batches(*given, size, trainer.num_shards)
+    batches = in_batches(tuple(map(pad_tokens, given)), size, trainer.num_shards)
     means = validate(trainer, members.parameters, batches)
     for member, one in enumerate(trainer.models(members.parameters)):
         losses, hits = losses_by_hand(one, *given)

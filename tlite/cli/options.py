@@ -14,7 +14,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.errors import UserError
-from tlite.training.runs import LATEST, find_run, newest
+from tlite.training.runs import LATEST, find_run
 
 
 def one_word(
@@ -34,7 +34,7 @@ def run_folder(find: Callable[[str], Path]) -> Any:
     return Annotated[Path, one_word("RUN", find, lambda value: isinstance(value, Path))]
 
 
-RunFolder = run_folder(lambda word: newest() if word == LATEST else Path(word))
+RunFolder = run_folder(lambda word: find_run(word) if word == LATEST else Path(word))
 """A folder; the word `latest` is the newest run or study in ./runs, whatever ./latest is."""
 Code = Annotated[tuple[Path, ...], UseAppendAction]
 

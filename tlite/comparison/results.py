@@ -13,7 +13,7 @@ from tlite.comparison.flops import GENERATOR, TRANSLATOR
 from tlite.comparison.rows import Measure, Row, read_rows
 from tlite.comparison.statistics import CONFIDENCE, Blocks, Difference, blocks, difference, holm
 from tlite.errors import UserError
-from tlite.training.examples import Examples, read_examples
+from tlite.training.metrics import Examples, read_examples
 
 EXAMPLES_OF = {GENERATOR: "text", TRANSLATOR: "pairs"}
 """What a validation's examples are called, unless texts; all of a generator's are one text."""

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import stdtr, stdtrit
 
-from tlite.training.examples import Examples
+from tlite.training.metrics import Examples
 
 CONFIDENCE = 0.95
 POWER = 0.8

@@ -10,7 +10,7 @@ from typing import Any
 from tlite.config import from_dict
 from tlite.errors import UserError, system_reason
 from tlite.experiment import Experiment
-from tlite.training.runs import STUDY, UNREADABLE, replace_json
+from tlite.training.runs import STUDY, UNREADABLE, replace_file
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Study:
     def write(self, folder: Path | None = None) -> None:
         """Write study.json, or replace it in one step."""
         content = {"name": self.name, "variants": [vars(v) for v in self.variants]}
-        replace_json((folder or self.folder) / STUDY, content)
+        replace_file((folder or self.folder) / STUDY, content)
 
 
 def is_study(folder: Path) -> bool:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError, needs_extra
@@ -21,7 +21,7 @@ from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import GeneratorConfig
 from tlite.models.config import named_parts
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.feed import STREAMED, streamed_shapes
+from tlite.training.feed import STREAMED, Streamed
 from tlite.training.placement import device_bytes, in_gib, whole
 from tlite.training.precision import choose_products
 
@@ -145,7 +145,8 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
 
     def feed(config: TrainingConfig, mesh: Mesh) -> SimpleNamespace:
         sizes = config.seeds, 1, config.accumulate, config.batch_size, model.context + 1
-        shapes = streamed_shapes(sizes, jnp.uint16, mesh)
+        lies = NamedSharding(mesh, STREAMED.batches)
+        shapes = Streamed(jax.ShapeDtypeStruct(sizes, jnp.uint16, sharding=lies))
         return SimpleNamespace(specs=STREAMED, most_steps=1, shapes=shapes)
 
     return Trainer(generator_task(model), config, feed, devices)

@@ -39,10 +39,9 @@ from tlite.text import (
 )
 from tlite.text.words import is_of_words
 from tlite.training import Trainer, TrainState
-from tlite.training.classifier import class_logits, classifier_task, labelled_batches
 from tlite.training.loop import validate
 from tlite.training.runs import Run
-from tlite.training.step import in_batches
+from tlite.training.tasks import class_logits, classifier_task, in_batches
 
 CHUNK = 10_000  # texts that are encoded at a time
 ROWS = "wide.word_rows", "wide.character_rows"
@@ -107,7 +106,8 @@ class ClassifierRecipe(Recipe):
     def batches(self, examples: Iterable[Example]):
         """Every example that has a class once: (tokens, labels, weights), each (N, B, ...)."""
         tokens, labels = encode_examples(self.experiment, self.tokenizer, examples)
-        return labelled_batches(tokens, labels, EVALUATION_BATCH, self.trainer.num_shards)
+        arrays = tokens, labels, np.ones(len(labels), np.float32)
+        return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
 
     @property
     def tokens_per_example(self) -> int:

@@ -35,11 +35,10 @@ from tlite.recipes.tokens import (
 from tlite.terminal import show
 from tlite.text import Tokenizer
 from tlite.training import Trainer, TrainState, generator_task
-from tlite.training.examples import read_examples
 from tlite.training.loop import validate
-from tlite.training.metrics import summarise
+from tlite.training.metrics import read_examples, summarise
 from tlite.training.runs import Run
-from tlite.training.step import in_batches
+from tlite.training.tasks import in_batches
 
 MOST_LOGITS = 2**27  # numbers on a device, for each member, at a time
 

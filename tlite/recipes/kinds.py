@@ -29,7 +29,7 @@ from tlite.training.runs import (
     new_folder,
     open_run,
     read_config,
-    replace_json,
+    replace_file,
 )
 
 RECIPES = {
@@ -99,7 +99,7 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
         alone = MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext()
         with alone, disk_errors(run.folder):
             path = run.folder / "config.json"
-            replace_json(path, read_config(path) | {"experiment": kept(experiment)})
+            replace_file(path, read_config(path) | {"experiment": kept(experiment)})
     return recipe
 
 

@@ -27,7 +27,7 @@ from tlite.recipes.recipe import check_member, model_shapes, read_parameters
 from tlite.terminal import printable
 from tlite.training import generator_task
 from tlite.training.runs import Run, find_run, open_run
-from tlite.training.step import in_batches
+from tlite.training.tasks import in_batches
 
 LONGEST = 1024  # tokens of a window that a text is scored in
 MOST_LOGITS = 2**26  # numbers, in memory at a time

@@ -23,9 +23,8 @@ from tlite.pretrained.configs import flat, with_fields
 from tlite.terminal import printable
 from tlite.training import TrainState
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.examples import save_examples
 from tlite.training.loop import fit
-from tlite.training.metrics import read_metrics
+from tlite.training.metrics import read_metrics, save_examples
 from tlite.training.runs import Run
 
 EVALUATION_BATCH = 64

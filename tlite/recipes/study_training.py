@@ -28,7 +28,7 @@ from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.placement import out_of_memory
-from tlite.training.runs import RUN, STUDY, create_folder, kept, new_folder, numbered
+from tlite.training.runs import RUN, STUDY, create_folder, kept, new_folder, next_free
 
 
 class Preparing:
@@ -142,9 +142,9 @@ def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) 
 def free_name(name: str, taken: set[str]) -> str:
     """A folder's name for a variant's that none has yet, in whatever case; it is added to them."""
     folded = {other.casefold() for other in taken}
-    names = (path.name for path in numbered(Path("-".join(name.split()))))
-    taken.add(free := next(name for name in names if name.casefold() not in folded))
-    return free
+    free = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in folded)
+    taken.add(free.name)
+    return free.name
 
 
 def train(study: Study, preparing: Preparing) -> None:

@@ -18,16 +18,11 @@ from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
 from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
-from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match
+from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
 from tlite.training import Trainer
 from tlite.training.loop import validate
 from tlite.training.runs import Run
-from tlite.training.translator import (
-    make_buckets,
-    padding_share,
-    pair_batches,
-    translator_task,
-)
+from tlite.training.tasks import in_batches, make_buckets, padding_share, translator_task
 
 
 class TranslatorRecipe(Recipe):
@@ -89,7 +84,8 @@ class TranslatorRecipe(Recipe):
     def batches(self, pairs: list[Pair]):
         """Every pair once: (sources, targets), each (N, B, ...)."""
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
-        return pair_batches(*encoded, EVALUATION_BATCH, self.trainer.num_shards)
+        arrays = tuple(map(pad_tokens, encoded))
+        return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
 
     @property
     def tokens_per_example(self) -> int:

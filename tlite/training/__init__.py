@@ -4,21 +4,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tlite.training.classifier import classifier_task, labelled_batches
     from tlite.training.config import TrainingConfig
-    from tlite.training.generator import generator_task, validation_batches
     from tlite.training.step import Task, TrainState
+    from tlite.training.tasks import classifier_task, generator_task, validation_batches
     from tlite.training.trainer import Trainer
 
 FILES = {
-    "classifier_task": "classifier",
-    "generator_task": "generator",
-    "labelled_batches": "classifier",
+    "classifier_task": "tasks",
+    "generator_task": "tasks",
     "Task": "step",
     "Trainer": "trainer",
     "TrainingConfig": "config",
     "TrainState": "step",
-    "validation_batches": "generator",
+    "validation_batches": "tasks",
 }
 """Which file has what is offered; imported, and JAX with it, when it is asked for."""
 __all__ = [*FILES]

@@ -30,7 +30,7 @@ import orbax.checkpoint as ocp
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
 from tlite.training.config import TrainingConfig
-from tlite.training.runs import next_free, sha256
+from tlite.training.runs import next_free, numbered_folders, sha256
 from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
@@ -154,8 +154,7 @@ class Checkpoints:
 
     def _steps(self) -> list[int]:
         with reading(self.folder):
-            names = os.listdir(self.folder) if self.folder.is_dir() else []
-        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+            return numbered_folders(self.folder)
 
     def best_step(self) -> int | None:
         """The step with the least score, of those that count; of all where none does."""

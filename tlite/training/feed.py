@@ -1,4 +1,8 @@
-"""What a call of training reads where data does not lie on the devices: batches of a stream."""
+"""What a call of training reads: data that lies on the devices, or batches of a stream.
+
+A feed has `specs` and `shapes` of what it gives, the bytes (`nbytes`) that it keeps on a device,
+how many steps a call may have at most (`most_steps`), `at(step, num_steps)` and `close()`.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Int, Integer, PyTree
+from jaxtyping import Array, Integer, PyTree
 
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
+from tlite.training.placement import device_bytes, put
 
 BUFFER_BYTES = 2**24  # of the batches of one call, on a device and beside it
 MAX_STEPS = 1000  # of one call
@@ -20,28 +25,30 @@ MAX_STEPS = 1000  # of one call
 class Streamed(NamedTuple):
     """The batches of one call."""
 
-    first: Int[Array, ""]
-    """The step that the first of them is for."""
     batches: PyTree[Array]
-    """(N, A, B, ...): for N steps, each of A accumulated batches; with a leading axis of members
-    outside of `vmap`."""
-
-    def batch(self, step: Int[Array, ""], index: Int[Array, ""] | int) -> PyTree[Array]:
-        """That of a step, and of the accumulated ones the one of this index."""
-        return jax.tree.map(lambda a: a[step - self.first, index], self.batches)
+    """(M, N, A, B, ...): by member, for N steps, each of A accumulated batches; of one step of one
+    member (A, B, ...)."""
 
 
-STREAMED = Streamed(PartitionSpec(), PartitionSpec("member", None, None, BATCH_AXES))
+STREAMED = Streamed(PartitionSpec("member", None, None, BATCH_AXES))
 """Where streamed data lies."""
 
 
-def streamed_shapes(shape: tuple[int, ...], dtype: Any, mesh: Mesh) -> Streamed:
-    """Batches of this shape (M, N, A, B, ...), for a compilation ahead of time."""
-    of_first, of_batches = (NamedSharding(mesh, spec) for spec in STREAMED)
-    return Streamed(
-        jax.ShapeDtypeStruct((), jnp.int32, sharding=of_first),
-        jax.ShapeDtypeStruct(shape, dtype, sharding=of_batches),
-    )
+class Resident:
+    """Arrays that lie whole on every device: each step of each call draws its batch from them."""
+
+    most_steps, specs = MAX_STEPS, PartitionSpec()
+
+    def __init__(self, data: Any, mesh: Mesh):
+        self.shapes = put(jax.tree.map(jnp.asarray, data), mesh, self.specs)
+        self.nbytes = device_bytes(self.shapes)
+
+    def at(self, step: int, num_steps: int) -> Any:
+        """What the call for these steps reads."""
+        return self.shapes
+
+    def close(self) -> None:
+        pass
 
 
 class StreamedFeed:
@@ -67,8 +74,9 @@ class StreamedFeed:
         of_step = one.nbytes * np.prod(sizes)
         self.most_steps = int(max(1, min(MAX_STEPS, BUFFER_BYTES // of_step)))
         shape = sizes[0], self.most_steps, *sizes[1:], *one.shape[1:]
-        self.shapes = streamed_shapes(shape, one.dtype, mesh)
-        parts = self.shapes.batches.sharding.addressable_devices_indices_map(shape).values()
+        lies = NamedSharding(mesh, self.specs.batches)
+        self.shapes = Streamed(jax.ShapeDtypeStruct(shape, one.dtype, sharding=lies))
+        parts = lies.addressable_devices_indices_map(shape).values()
         self._parts = {self._part(index) for index in parts}
         self._thread = ThreadPoolExecutor(1)
         self._ready: dict[int, Future] = {}
@@ -86,19 +94,17 @@ class StreamedFeed:
             if ahead not in self._ready:
                 self._ready[ahead] = self._thread.submit(self._read_step, ahead)
         read = [self._ready.pop(s).result() for s in range(step, step + num_steps)]
-        first, all_batches = self.shapes
+        whole = self.shapes.batches
 
         def of_device(index):
             batches = [arrays[self._part(index)] for arrays in read]
             members, *sizes = batches[0].shape
-            buffer = np.zeros((members, self.most_steps, *sizes), all_batches.dtype)
+            buffer = np.zeros((members, self.most_steps, *sizes), whole.dtype)
             for place, batch in enumerate(batches):
                 buffer[:, place] = batch
             return buffer
 
-        lies = all_batches.sharding
-        batches = jax.make_array_from_callback(all_batches.shape, lies, of_device)
-        return Streamed(jax.device_put(np.int32(step), first.sharding), batches)
+        return Streamed(jax.make_array_from_callback(whole.shape, whole.sharding, of_device))
 
     def _part(self, index: tuple[slice, ...]) -> tuple[int, int, int, int]:
         """What a device has of the members, and of the rows of a batch."""

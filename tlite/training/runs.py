@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -35,7 +35,7 @@ from tlite.errors import UserError, command, disk_errors, system_reason
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 
-LATEST = "latest"
+LATEST, ROOT = "latest", Path("runs")
 RUN, STUDY = "config.json", "study.json"
 MARKS = {RUN, STUDY, "metrics.jsonl", "checkpoints"}
 """What a run or a study has at least one of."""
@@ -114,16 +114,11 @@ def find_runs(root: Path, depth: int | None = None) -> list[Found]:
     return sorted(found, key=lambda run: (run.began, run.folder), reverse=True)
 
 
-def newest(root: Path = Path("runs"), kind: str = "") -> Path:
-    """The run or study that was begun last, but for damaged ones; of one kind if told.
-
-    Raises:
-        UserError: there is none.
-    """
-    if found := _first(find_runs(root), kind):
-        return found
-    which = f"{kind}'s run" if kind else "run"
-    raise UserError(f"there is no latest {which}: {Path.cwd() / root} has none")
+def newest(root: Path, kind: str = "", depth: int | None = None) -> Path | None:
+    """The run or study that was begun last, but for damaged ones; of one kind if told."""
+    found = find_runs(root, depth)
+    fits = (run.folder for run in found if run.kind == (kind or run.kind) != "damaged")
+    return next(fits, None)
 
 
 def find_run(folder: str | Path, kind: str = "") -> Path:
@@ -135,59 +130,50 @@ def find_run(folder: str | Path, kind: str = "") -> Path:
         UserError: there is none, or the name is empty, as of a variable that was not set.
     """
     if str(folder) == LATEST:
-        return newest(kind=kind)
+        if found := newest(ROOT, kind):
+            return found
+        which = f"{kind}'s run" if kind else "run"
+        raise UserError(f"there is no latest {which}: {Path.cwd() / ROOT} has none")
     if folder == "":
         raise UserError("the run's folder has an empty name: name one, or say latest")
-    inside = find_runs(Path(folder), depth=2) if os.path.isdir(folder) else []
-    return _first(inside, kind) or Path(folder)
-
-
-def _first(found: list[Found], kind: str) -> Path | None:
-    fits = (run.folder for run in found if run.kind == (kind or run.kind) != "damaged")
-    return next(fits, None)
+    inside = newest(Path(folder), kind, depth=2) if os.path.isdir(folder) else None
+    return inside or Path(folder)
 
 
 def describe(folder: Path) -> Found:
     """What a folder's files say."""
     study = (folder / STUDY).is_file()
     configs = [*folder.glob(f"[!.]*/{RUN}")] if study else [*folder.glob(RUN)]
-    began = datetime.datetime.fromtimestamp(min(map(_seconds, configs or [folder])))
+    began = datetime.datetime.fromtimestamp(min(map(_began, configs or [folder])))
     try:
         content = _read(folder / (STUDY if study else RUN))
         if "model_type" in content:
             return Found(folder, began, kind="pretrained")
-        return Found(folder, began, *(_of_study if study else _of_run)(folder, content))
+        if not study:
+            return _run(folder, began, content["experiment"])
+        runs = [describe(folder / variant["run"]) for variant in content["variants"]]
+        ended = sum(0 < run.of <= run.done for run in runs)
+        return Found(folder, began, str(content["name"]), "study", ended, len(runs))
     except UNREADABLE:
         return Found(folder, began)
 
 
-def _of_run(folder: Path, content: dict) -> tuple[str, str, int, int, str]:
-    experiment, checkpoints = content["experiment"], folder / "checkpoints"
+def _run(folder: Path, began: datetime.datetime, experiment: dict) -> Found:
     training = from_dict(TrainingConfig, experiment["training"])
-    names = os.listdir(checkpoints) if checkpoints.is_dir() else []
-    saved = sorted(int(name) for name in names if name.isascii() and name.isdigit())
-    scores, select = [], training.select
+    checkpoints, scores, select = folder / "checkpoints", [], training.select
+    saved = numbered_folders(checkpoints)
     for step in training.regular(saved):
         with contextlib.suppress(*UNREADABLE):  # it is damaged
             scores.append(float(_read(checkpoints / f"{step}/checkpoint.json")["score"]))
     best = min(scores, default=None)  # of all: it is among those that are kept
     told = "" if best is None else f"{select} {best if select == 'loss' else -best:.4f}"
     kind = str(experiment["kind"]).removesuffix("Experiment").lower()
-    return str(experiment["name"]), kind, saved[-1] if saved else 0, training.steps, told
+    done = saved[-1] if saved else 0
+    return Found(folder, began, str(experiment["name"]), kind, done, training.steps, told)
 
 
-def _of_study(folder: Path, content: dict) -> tuple[str, str, int, int]:
-    runs = [describe(folder / variant["run"]) for variant in content["variants"]]
-    ended = sum(0 < run.of <= run.done for run in runs)
-    return str(content["name"]), "study", ended, len(runs)
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _seconds(path: Path) -> float:
-    """When a run began, by its config."""
+def _began(path: Path) -> float:
+    """When a run began, in seconds, by its config; by the file's time where that does not say."""
     try:
         return datetime.datetime.fromisoformat(_read(path)["began"]).timestamp()
     except UNREADABLE:
@@ -196,7 +182,17 @@ def _seconds(path: Path) -> float:
         return 0.0
 
 
-def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs")) -> Path:
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def numbered_folders(folder: Path) -> list[int]:
+    """What is called by a number, as checkpoints are by their steps, the least first."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
+def new_folder(name: str, folder: Path | None = None, root: Path = ROOT) -> Path:
     """A path for a run, where nothing is yet: `folder`, or runs/<name>/<yyyymmdd-HHMMSS>.
 
     Raises:
@@ -219,25 +215,13 @@ def new_folder(name: str, folder: Path | None = None, root: Path = Path("runs"))
     return folder
 
 
-def next_free(path: Path) -> Path:
-    """The first of path, path-2, path-3, ... where nothing is."""
-    return next(free for free in numbered(path) if not os.path.lexists(free))
+def next_free(path: Path, taken: Callable[[Path], bool] = os.path.lexists) -> Path:
+    """The first of path, path-2, path-3, ... that is not taken: where nothing is."""
+    others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(free for free in itertools.chain([path], others) if not taken(free))
 
 
-def numbered(path: Path) -> Iterator[Path]:
-    """path, path-2, path-3, ..."""
-    yield path
-    yield from (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-
-
-def create_run(
-    folder: Path,
-    experiment,
-    data: dict,
-    tokenizer,
-    *,
-    exactly: bool = True,
-) -> Run:
+def create_run(folder: Path, experiment, data: dict, tokenizer, *, exactly: bool = True) -> Run:
     """Write a run beside `folder`, and let it appear there whole.
 
     Args:
@@ -246,17 +230,19 @@ def create_run(
     Raises:
         UserError: the config could not be read back, the disk is full, or a run is there by now.
     """
-    content = kept(experiment)
+    content = {"experiment": kept(experiment), "data": data}
 
     def write(temporary: Path) -> None:
         (temporary / "checkpoints").mkdir()
         path = temporary / tokenizer.file_name
         tokenizer.save(path)
-        token_file = {"file": path.name, "sha256": sha256(path)}
-        whole = {"experiment": content, "data": data, "tokenizer": token_file}
         began = datetime.datetime.now().astimezone().isoformat(timespec="milliseconds")
-        whole = json.dumps(whole | {"made_with": made_with(), "began": began}, indent=2)
-        (temporary / "config.json").write_text(whole, encoding="utf-8")
+        more = {
+            "tokenizer": {"file": path.name, "sha256": sha256(path)},
+            "made_with": {"tlite": tlite.__version__, "commit": _commit()} | _deciding(),
+            "began": began,
+        }
+        (temporary / RUN).write_text(json.dumps(content | more, indent=2), encoding="utf-8")
 
     return Run(create_folder(folder, write, exactly=exactly), experiment, data)
 
@@ -277,14 +263,11 @@ def kept(experiment) -> dict[str, Any]:
     return content
 
 
-def replace_json(path: Path, content: dict) -> None:
-    """Let a file hold this, whenever a kill comes: what it held before, or all of this."""
-    replace_file(path, json.dumps(content, indent=2).encode())
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """As `replace_json`, of any content."""
+def replace_file(path: Path, content: bytes | dict) -> None:
+    """Let a file hold this, a dict as JSON, whenever a kill comes: what was there, or all of it."""
     temporary = path.with_name(f".{path.name}.new")
+    if isinstance(content, dict):
+        content = json.dumps(content, indent=2).encode()
     with disk_errors(path), temporary.open("wb") as file:
         file.write(content)
         file.flush()
@@ -342,7 +325,7 @@ def _lack_of_run(folder: Path) -> str:
     if (folder / STUDY).is_file():
         runs = ", ".join(sorted(path.parent.name for path in folder.glob(f"[!.]*/{RUN}")))
         return f"{what}, but a study of runs: name {f'one of {runs}' if runs else 'none yet'}"
-    near = _first(find_runs(Path("runs")), "")
+    near = newest(ROOT)
     return f"{what}; the newest run is {near}" if near else what
 
 
@@ -353,13 +336,10 @@ def read_config(path: Path) -> dict:
         ValueError: it is not what `create_run` wrote.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        experiment, data, tokenizer = (
-            content[part] for part in ("experiment", "data", "tokenizer")
-        )
-        texts = [experiment["kind"], tokenizer["file"], tokenizer["sha256"]]
+        content = _read(path)
+        texts = [content["experiment"]["kind"], *map(content["tokenizer"].get, ("file", "sha256"))]
         texts += content.get("made_with", {}).values()  # runs from before November 2026 have none
-        fits = isinstance(data, dict) and all(isinstance(text, str) for text in texts)
+        fits = isinstance(content["data"], dict) and all(isinstance(text, str) for text in texts)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno} is not JSON") from error
     except (LookupError, TypeError, AttributeError, RecursionError):
@@ -373,11 +353,6 @@ def sha256(path: Path) -> str:
     """Of a file's bytes, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def made_with() -> dict[str, str]:
-    """Versions of Python and the libraries, the commit, and a hash of each room's source."""
-    return {"tlite": tlite.__version__, "commit": _commit()} | _deciding()
 
 
 def changed_since(then: dict[str, str]) -> str:

@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PyTree
 
-from tlite import functional as F
 from tlite.functional import fold_in
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
@@ -49,31 +47,6 @@ class Task(NamedTuple):
     """Takes the place of `draw` where batches have different shapes."""
     of_stream: Callable[[Any], Any] = lambda rows: rows
     """A batch of what is streamed, where data does not lie on the devices."""
-
-
-def scores(
-    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], weights: Float[Array, "*batch"]
-) -> dict[str, Float[Array, "*batch"]]:
-    """What a validation adds up of each target, times its weight; `count` is the weight."""
-    return {
-        "loss": weights * F.token_cross_entropy(logits, targets),
-        "accuracy": weights * (logits.argmax(-1) == targets),
-        "count": weights,
-    }
-
-
-def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> PyTree[Array]:
-    """Arrays (E, ...) as batches (N, B, ...), of which zeros fill up the last one.
-
-    B is `size`, or the next multiple of `num_shards`.
-    """
-    size = -(-size // num_shards) * num_shards
-
-    def cut(a):
-        filled = np.pad(a, [(0, -len(a) % size), *[(0, 0)] * (a.ndim - 1)])
-        return jnp.asarray(filled.reshape(-1, size, *a.shape[1:]))
-
-    return jax.tree.map(cut, arrays)
 
 
 class TrainState(NamedTuple):
@@ -143,31 +116,27 @@ def batches_of(
     A resident data set is drawn from: each device draws the whole batch, which costs next to
     nothing, and takes its part.
     """
-    size = config.batch_size
+    size, streamed = config.batch_size, isinstance(data, Streamed)
+    if task.buckets is None and not streamed:
+        drawn = task.draw(data, rng, step, config.accumulate * size)
 
-    def of_bucket(index, function):
-        def on(draw):
-            batch = draw(data, rng, number)
-            return function(placed.part(batch), index * size, len(jax.tree.leaves(batch)[0]))
+    def on_batch(index, function):
+        if task.buckets is not None:
+            number = step * config.accumulate + index
 
-        number = step * config.accumulate + index
-        branches = [partial(on, draw) for draw in task.buckets.draws]
-        return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
+            def on(draw):
+                batch = draw(data, rng, number)
+                return function(placed.part(batch), index * size, len(jax.tree.leaves(batch)[0]))
 
-    def of_stream(index, function):
-        batch = placed.rows(task.of_stream(data.batch(step, index)))
-        return function(batch, index * size, size)
-
-    def of_resident(index, function):
+            branches = [partial(on, draw) for draw in task.buckets.draws]
+            return jax.lax.switch(task.buckets.choose(data, rng, number), branches)
+        if streamed:
+            rows = jax.tree.map(lambda a: a[index], data.batches)
+            return function(placed.rows(task.of_stream(rows)), index * size, size)
         cut = partial(jax.lax.dynamic_slice_in_dim, start_index=index * size, slice_size=size)
         return function(placed.part(jax.tree.map(cut, drawn)), index * size, size)
 
-    if task.buckets is not None:
-        return of_bucket
-    if isinstance(data, Streamed):
-        return of_stream
-    drawn = task.draw(data, rng, step, config.accumulate * size)
-    return of_resident
+    return on_batch
 
 
 def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> PyTree:

@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.feed import MAX_STEPS, Streamed
+from tlite.training.feed import Resident, Streamed
 from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,
@@ -33,23 +33,6 @@ from tlite.training.placement import (
     put,
 )
 from tlite.training.step import INIT, Task, TrainState, fold_in, train_step
-
-
-class Resident:
-    """Arrays that lie whole on every device: each step of each call draws its batch from them."""
-
-    most_steps, specs = MAX_STEPS, PartitionSpec()
-
-    def __init__(self, data: Any, mesh: Mesh):
-        self.shapes = put(jax.tree.map(jnp.asarray, data), mesh, self.specs)
-        self.nbytes = device_bytes(self.shapes)
-
-    def at(self, step: int, num_steps: int) -> Any:
-        """What the call for these steps reads."""
-        return self.shapes
-
-    def close(self) -> None:
-        pass
 
 
 class Trainer:
@@ -268,13 +251,17 @@ class Trainer:
         step = partial(train_step, self.task, self.config, self._to_model, self._placed)
         step = over_members(step, sequential=self.task.buckets is not None)
 
+        def now(index):
+            streamed = isinstance(data, Streamed)
+            return jax.tree.map(lambda a: a[:, index], data) if streamed else data
+
         def body(index, carry):
             members, history = carry
-            members, means = step(members, data, start + index)
+            members, means = step(members, now(index), start + index)
             history = {name: history[name].at[:, index].set(means[name]) for name in history}
             return members, history
 
-        _, means = jax.eval_shape(step, members, data, start)
+        _, means = jax.eval_shape(step, members, now(0), start)
         history = {
             name: jnp.zeros((*mean.shape, self.feed.most_steps), mean.dtype)
             for name, mean in means.items()
@@ -307,16 +294,14 @@ def over_members(function: Callable, *, sequential: bool = False) -> Callable:
     """
 
     def mapped(members, data, *others):
-        streamed = isinstance(data, Streamed)
-        axes = (0, Streamed(None, 0) if streamed else None, *(None for _ in others))
         if sequential:
             return jax.lax.map(lambda member: function(member, data, *others), members)
+        streamed = isinstance(data, Streamed)
         if jax.tree.leaves(members)[0].shape[0] > 1:
+            axes = 0, 0 if streamed else None, *(None for _ in others)
             return jax.vmap(function, in_axes=axes)(members, data, *others)
-        members = jax.tree.map(lambda a: a[0], members)
-        if streamed:
-            data = data._replace(batches=jax.tree.map(lambda a: a[0], data.batches))
-        result = function(members, data, *others)
+        first = partial(jax.tree.map, lambda a: a[0])
+        result = function(first(members), first(data) if streamed else data, *others)
         return jax.tree.map(lambda a: a[None], result)
 
     return mapped

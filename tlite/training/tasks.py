@@ -1,0 +1,295 @@
+"""The tasks: what each kind of models is trained to predict, and what a validation adds up.
+
+A generator predicts each next token of a long text, a classifier the class of each text, a
+translator each next token of the target, given the source.
+"""
+
+import itertools
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from tlite import functional as F
+from tlite.data import draw_windows, every_window
+from tlite.models import (
+    ClassifierConfig,
+    Ensemble,
+    GeneratorConfig,
+    LogisticConfig,
+    Seq2SeqConfig,
+    TransformerClassifier,
+    TransformerGenerator,
+    TransformerSeq2Seq,
+    make_model,
+)
+from tlite.text.subwords import pad_tokens
+from tlite.training.step import Buckets, Task
+
+
+def scores(
+    logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], weights: Float[Array, "*batch"]
+) -> dict[str, Float[Array, "*batch"]]:
+    """What a validation adds up of each target, times its weight; `count` is the weight."""
+    return {
+        "loss": weights * F.token_cross_entropy(logits, targets),
+        "accuracy": weights * (logits.argmax(-1) == targets),
+        "count": weights,
+    }
+
+
+def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> PyTree[Array]:
+    """Arrays (E, ...) as batches (N, B, ...), of which zeros fill up the last one.
+
+    B is `size`, or the next multiple of `num_shards`.
+    """
+    size = -(-size // num_shards) * num_shards
+
+    def cut(a):
+        filled = np.pad(a, [(0, -len(a) % size), *[(0, 0)] * (a.ndim - 1)])
+        return jnp.asarray(filled.reshape(-1, size, *a.shape[1:]))
+
+    return jax.tree.map(cut, arrays)
+
+
+def generator_task(
+    config: GeneratorConfig, label_smoothing: float = 0.0, *, end_id: int | None = None
+) -> Task:
+    """Train a `TransformerGenerator` on windows of a text (N,), or on a stream of windows.
+
+    With `end_id` the token ends a document, and what is in one window of several documents does not
+    see the others.
+    """
+
+    def run(model, tokens, **settings):
+        if end_id is not None:
+            settings["documents"] = F.documents(tokens, end_id)
+        return model(tokens, **settings)
+
+    def draw(tokens, rng, step, size):
+        return draw_windows(F.fold_in(rng, step), tokens, config.context, size)
+
+    def loss(model, batch, keys):
+        inputs, targets = batch
+        logits = run(model, inputs, rng=keys if config.dropout else None)
+        return {
+            "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
+            "accuracy": F.accuracy(logits, targets),
+        }
+
+    def evaluate(model, batch):
+        """By window and position in the context, (B, T) each."""
+        inputs, targets, weights = batch
+        return scores(run(model, inputs), targets, weights)
+
+    return Task(
+        init=lambda rng: TransformerGenerator(config, rng=rng),
+        draw=draw,
+        loss=loss,
+        evaluate=evaluate,
+        perplexity=True,
+        of_stream=lambda rows: (rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)),
+    )
+
+
+def validation_batches(tokens: np.ndarray, context: int, batch_size: int, num_shards: int):
+    """Every token of the validation part once: (inputs, targets, weights), each (N, B, T)."""
+    return in_batches(every_window(tokens, context), batch_size, num_shards)
+
+
+def classifier_task(
+    config: ClassifierConfig | LogisticConfig, label_smoothing: float = 0.0
+) -> Task:
+    """Train a classifier on texts and labels: (tokens (N, T), labels (N,)).
+
+    Tokens may be (N, S, T): then each of a text's S sentences is scored alone, all are trained to
+    give the text's label, and `join_sentences` makes the text's score.
+    """
+
+    def draw(data, rng, step, size):
+        """The next `size` texts; every text comes once an epoch, in an order of that epoch's."""
+        num_texts = data[1].shape[0]
+        number = step * size + jnp.arange(size)
+        place = jax.vmap(
+            lambda n: F.shuffled(F.fold_in(rng, n // num_texts), n % num_texts, num_texts)
+        )
+        chosen = place(number)
+        return jax.tree.map(lambda a: a[chosen], data)
+
+    def loss(model, batch, keys):
+        tokens, labels = batch
+        logits = score(model, tokens, keys)
+        if tokens.ndim == 2:
+            return {
+                "loss": F.cross_entropy(logits, labels, smoothing=label_smoothing),
+                "accuracy": F.accuracy(logits, labels),
+            }
+        # Each text counts as one, however many sentences it has.
+        written = (tokens >= 0).any(-1)
+        weights = written / jnp.maximum(written.sum(-1, keepdims=True), 1)
+        of_sentences = jnp.broadcast_to(labels[:, None], weights.shape)
+        total, _ = F.cross_entropy(logits, of_sentences, weights, label_smoothing)
+        count = jnp.array(labels.size, total.dtype)
+        joined = join_sentences(logits, written)
+        return {"loss": (total, count), "accuracy": F.accuracy(joined, labels)}
+
+    def evaluate(model, batch):
+        tokens, labels, weights = batch
+        return scores(class_logits(model, tokens), labels, weights)
+
+    return Task(lambda rng: make_model(config, rng=rng), draw, loss, evaluate)
+
+
+def score(model, tokens, keys):
+    """Logits in training, where the transformer stands without its linear model of n-grams."""
+    if not isinstance(model, TransformerClassifier):
+        return model(tokens, rng=keys)
+    return model.read(tokens[..., : model.config.context], rng=keys)
+
+
+def class_logits(model, tokens):
+    """Logits of texts: of the text (N, T), or joined from its sentences' (N, S, T)."""
+    if isinstance(model, Ensemble):  # the mean over members is taken of texts, not of sentences
+        return model.mean(lambda member: class_logits(member, tokens))
+    logits = model(tokens)
+    return logits if tokens.ndim == 2 else join_sentences(logits, (tokens >= 0).any(-1))
+
+
+def join_sentences(logits, written):
+    """Two classes: log of the parabolic average of the sentences' probabilities (..., S, 2)."""
+    positive = F.parabolic_average(jax.nn.softmax(logits)[..., 1], written)
+    positive = jnp.clip(positive, 1e-6, 1 - 1e-6)
+    return jnp.log(jnp.stack([1 - positive, positive], axis=-1))
+
+
+class Bucket(NamedTuple):
+    """The pairs of up to some length: sources end with [END], targets start with [START] too."""
+
+    source: Int[np.ndarray, "N L"]
+    target: Int[np.ndarray, "N L+1"]
+
+
+def make_buckets(
+    sources: list[np.ndarray], targets: list[np.ndarray], number: int
+) -> tuple[Bucket, ...]:
+    """The pairs in at most `number` buckets whose lengths need the least padding."""
+    lengths = np.array([max(len(s), len(t) - 1) for s, t in zip(sources, targets, strict=True)])
+    bounds = [0, *best_lengths(lengths, number)]
+    buckets = []
+    for above, length in itertools.pairwise(bounds):
+        rows = np.flatnonzero((lengths > above) & (lengths <= length))
+        source = pad_tokens([sources[row] for row in rows], length)
+        buckets.append(Bucket(source, pad_tokens([targets[row] for row in rows], length + 1)))
+    return tuple(buckets)
+
+
+def best_lengths(lengths: Int[np.ndarray, "N"], number: int) -> list[int]:
+    """The lengths of at most `number` buckets that hold all sequences with the least padding.
+
+    least[k][l] = min over j < l of least[k - 1][j] + l * (sequences longer than j, at most l)
+    """
+    longest = int(lengths.max())
+    counts = np.cumsum(np.bincount(lengths, minlength=longest + 1))
+    least, choices = np.r_[0.0, np.full(longest, np.inf)], []
+    for _ in range(number):
+        totals = least[:, None] + np.arange(longest + 1) * (counts[None] - counts[:, None])
+        totals[np.tril_indices(longest + 1, -1)] = np.inf  # a bucket may stay empty
+        choices.append(totals.argmin(0))
+        least = totals.min(0)
+    bounds, length = [], longest
+    for choice in reversed(choices):
+        bounds.append(length)
+        length = int(choice[length])
+    return sorted(set(bounds) - {0})
+
+
+def translator_task(
+    config: Seq2SeqConfig,
+    sizes: list[tuple[int, int]],
+    batch_tokens: int,
+    *,
+    num_devices: int = 1,
+    label_smoothing: float = 0.0,
+) -> Task:
+    """Train a `TransformerSeq2Seq` on buckets of pairs, one program for each bucket's shape.
+
+    A batch holds about `batch_tokens` tokens of one bucket, padding among them. Every pair comes
+    once an epoch, and the order of batches and pairs is a function of (seed, epoch).
+
+    Args:
+        sizes: pairs N and length L of each bucket.
+        num_devices: a batch is filled up, with what does not count, to a multiple of it.
+
+    Raises:
+        ValueError: a batch would be empty.
+    """
+
+    def loss(model, batch, keys):
+        source, target = batch
+        logits = model(source, target[:, :-1], rng=keys)
+        expected = target[:, 1:]
+        weights = (expected != config.symbols.pad).astype(logits.dtype)
+        # No accuracy: over thousands of pieces argmax takes a seventh of the whole step.
+        return {"loss": F.cross_entropy(logits, expected, weights, label_smoothing)}
+
+    def evaluate(model, batch):
+        source, target = batch
+        logits, expected = model(source, target[:, :-1]), target[:, 1:]
+        weights = (expected != config.symbols.pad).astype(logits.dtype)
+        return {n: a.sum(1) for n, a in scores(logits, expected, weights).items()}
+
+    return Task(
+        init=lambda rng: TransformerSeq2Seq(config, rng=rng),
+        draw=None,
+        loss=loss,
+        evaluate=evaluate,
+        perplexity=True,
+        buckets=bucket_batches(sizes, batch_tokens, config.symbols.pad, num_devices),
+    )
+
+
+def bucket_batches(
+    sizes: list[tuple[int, int]], batch_tokens: int, pad_id: int, num_devices: int
+) -> Buckets:
+    """The batches of `translator_task`, whose arguments these are."""
+    in_batch = [batch_tokens // length for _, length in sizes]
+    in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no filling
+    if not all(in_batch):
+        raise ValueError(
+            f"a batch of {batch_tokens} tokens does not hold a sentence of "
+            f"{max(length for _, length in sizes)}: batch_size must be larger"
+        )
+    batches = [-(-number // size) for (number, _), size in zip(sizes, in_batch, strict=True)]
+    ends = np.cumsum(batches)
+
+    def place(rng, number):
+        """The key of the epoch, and the place that the batch has in it."""
+        total = int(ends[-1])
+        rng = F.fold_in(rng, number // total)
+        return rng, F.shuffled(rng, number % total, total)
+
+    def choose(data, rng, number):
+        return jnp.searchsorted(jnp.asarray(ends), place(rng, number)[1], side="right")
+
+    def draw(index, data, rng, number):
+        (pairs, _), size = sizes[index], in_batch[index]
+        rng, batch = place(rng, number)
+        places = jnp.arange(-(-size // num_devices) * num_devices)
+        rows = (batch - (ends[index] - batches[index])) * size + places
+        chosen = F.shuffled(F.fold_in(rng, index), rows % pairs, pairs)
+        source, target = (side[chosen] for side in data[index])
+        # A bucket's last batch, too, is filled up with pairs that do not count.
+        counts = (places < size) & (rows < pairs)
+        return source, jnp.where(counts[:, None], target, pad_id)
+
+    draws = tuple(partial(draw, index) for index in range(len(sizes)))
+    return Buckets(choose, draws, num_devices)
+
+
+def padding_share(buckets: tuple[Bucket, ...], pad_id: int) -> float:
+    """Share of the positions, of sources and targets, that hold nothing."""
+    sides = [side for bucket in buckets for side in bucket]
+    return sum((side == pad_id).sum() for side in sides) / sum(side.size for side in sides)
