@@ -12,7 +12,7 @@ from tests.helpers.complaints import complaint
 from tests.helpers.recipes import LOGISTIC, TEXTS, labelled, train
 from tlite.comparison.statistics import variance
 from tlite.recipes import ClassifierRecipe
-from tlite.recipes.evaluation import spread
+from tlite.recipes.recipe import spread
 
 pytestmark = pytest.mark.usefixtures("one_device")
 

@@ -29,7 +29,7 @@ from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, Tokeni
 from tlite.models import GeneratorConfig
 from tlite.pretrained import learn_bpe
 from tlite.recipes import open_recipe, start
-from tlite.recipes.loading import load
+from tlite.recipes.kinds import load
 from tlite.text import ByteTokenizer, CharTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics

@@ -24,8 +24,8 @@ from tests.helpers.recipes import (
 from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
 from tlite.models import Embedding, LogisticConfig, Norm, Rotary
-from tlite.recipes import finetuning, start
-from tlite.recipes.finetuning import (
+from tlite.recipes import classifier, start
+from tlite.recipes.classifier import (
     generator_config,
     pretrained_members,
     pretraining_config,
@@ -140,7 +140,7 @@ def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, 
     def stop(*_):
         raise Interrupted("stopped", signal.SIGINT)
 
-    monkeypatch.setattr(finetuning, "fit", stop)
+    monkeypatch.setattr(classifier, "fit", stop)
     labels = ({"label": "1"}, {"label": "x"}, {})
     more = [{"text": f"Never read{n * ' before'}"} | label for n, label in enumerate(labels)]
     lines = [*more, {"text": TEXTS[0][0], "label": "1"}]

@@ -22,7 +22,7 @@ from tlite.data import ParallelText
 from tlite.experiment import PairSubwords
 from tlite.models import TranslatorHead
 from tlite.recipes import TranslatorRecipe, start
-from tlite.recipes.loading import load_run
+from tlite.recipes.kinds import load_run
 from tlite.recipes.translator import encode_sources
 from tlite.text.pairs import END_ID
 from tlite.training.metrics import read_metrics

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import TransformerSeq2Seq
-from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
-from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
+from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, spread, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.pairs import PAD_ID, START_ID, bleu, exact_match
@@ -36,6 +34,7 @@ class TranslatorRecipe(Recipe):
     kind = "translator"
     experiment_type = TranslatorExperiment
     model_type = TransformerSeq2Seq
+    unit = "pairs"
     measured = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
 
@@ -70,9 +69,9 @@ class TranslatorRecipe(Recipe):
     def load_tokenizer(cls, run: Run) -> PairTokenizer:
         return PairTokenizer.load(run.folder / PairTokenizer.file_name)
 
-    @classmethod
-    def fingerprint(cls, data: Parts) -> dict[str, Any]:
-        return fingerprint_of(data, "pairs", lambda pair: f"{pair.source}\n{pair.target}\n")
+    @staticmethod
+    def text_of(pair: Pair) -> str:
+        return f"{pair.source}\n{pair.target}\n"
 
     def make_trainer(self) -> Trainer:
         model, training = self.experiment.model, self.experiment.training
@@ -131,7 +130,7 @@ class TranslatorRecipe(Recipe):
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
-        self.save_plots(self.curves("loss", "bleu", "exact_match"))
+        self.save_curves("loss", "bleu", "exact_match")
         self.advise_test()
 
     def evaluate(
@@ -172,9 +171,9 @@ class TranslatorRecipe(Recipe):
         cases = cases if has_bleu(references) else ()
         groups = {"": self.trainer.models(parameters)}
         if ensemble:
-            (loss,) = ensemble_means(self.trainer, parameters, batches)["loss"]
+            (loss,) = self.ensemble_means(parameters, batches)["loss"]
             print(f"{ensemble}: loss {loss:.4f}")
-            groups[f"{ensemble}, "] = [ensemble_of(self.trainer, parameters)]
+            groups[f"{ensemble}, "] = [self.ensemble_of(parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])
         for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
