@@ -202,7 +202,11 @@ class ClassifierRecipe(Recipe):
         if getattr(self.experiment.data, "stream", False):
             print(f"{name}: not fitted, as the texts are streamed")
             return
-        (texts, labels), (scored, right) = map(texts_and_labels, (self.data.training, examples))
+        known = (
+            zip(*((e.text, e.label) for e in part if e.label is not None), strict=True)
+            for part in (self.data.training, examples)
+        )
+        (texts, labels), (scored, right) = known
         try:
             predicted = tfidf_logistic_regression(texts, labels).predict(scored)
         except ValueError:
@@ -237,12 +241,6 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
         print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
     if len(classes) < 2:
         raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
-
-
-def texts_and_labels(examples: Iterable[Example]) -> tuple[list[str], list[int]]:
-    """Those of the examples that have a class."""
-    known = [example for example in examples if example.label is not None]
-    return [example.text for example in known], [example.label for example in known]
 
 
 # Tokens

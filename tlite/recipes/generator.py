@@ -169,16 +169,9 @@ class GeneratorRecipe(Recipe):
         return {"num_tokens": 500, "rng": jax.random.key(0), "stop": end_ids(self.tokenizer)}
 
     def line(self, part: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
-        """Loss, perplexity, bits and accuracy of means (M,); of several members also the spread."""
+        """`scores_line` of a part's means."""
         means = means | self.measure({}, means, split)
-        perplexity = np.exp(np.minimum(means["loss"], 700.0))
-        known = "bits_per_byte" in means  # not of numbers
-        bits = f"{spread(means['bits_per_byte'], '.4f')} bits per byte, " if known else ""
-        return (
-            f"{part} loss {spread(means['loss'], '.4f')} nats per {self.tokenizer.unit}, "
-            f"perplexity {spread(perplexity, '.3f')}, {bits}"
-            f"accuracy {spread(100 * means['accuracy'], '.1f')} %"
-        )
+        return scores_line(part, means, self.tokenizer.unit)
 
     def evaluate(
         self, split: Part = "validation", checkpoint: str = "best", member: int | str = 0
@@ -201,6 +194,18 @@ class GeneratorRecipe(Recipe):
 
             if found := blocks(kept, kept, "loss", of_a_text=True):
                 print(interval(found.run, "text", ".4f"))
+
+
+def scores_line(part: str, means: dict[str, np.ndarray], unit: str) -> str:
+    """Loss, perplexity, bits and accuracy of means (M,); of several members also the spread."""
+    perplexity = np.exp(np.minimum(means["loss"], 700.0))
+    known = "bits_per_byte" in means  # not of numbers
+    bits = f"{spread(means['bits_per_byte'], '.4f')} bits per byte, " if known else ""
+    return (
+        f"{part} loss {spread(means['loss'], '.4f')} nats per {unit}, "
+        f"perplexity {spread(perplexity, '.3f')}, {bits}"
+        f"accuracy {spread(100 * means['accuracy'], '.1f')} %"
+    )
 
 
 def write_sample(

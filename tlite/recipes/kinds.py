@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from tlite.models.probe import probe
 from tlite.parallel import processes
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.classifier import ClassifierRecipe
-from tlite.recipes.generator import GeneratorRecipe
+from tlite.recipes.generator import GeneratorRecipe, scores_line
 from tlite.recipes.recipe import (
     Prepared,
     Recipe,
@@ -154,15 +155,10 @@ def with_steps(run: Run, steps: int) -> Experiment:
     if steps < (done := max(Checkpoints(run.checkpoints).steps(), default=0)):
         raise UserError(f"--steps must be at least {done:,}: {run.folder} has done as many")
     try:
-        return with_training(run.experiment, steps=steps)
+        training = dataclasses.replace(training, steps=steps)
     except ValueError as error:
         raise UserError(f"--{error}") from error
-
-
-def with_training(experiment: Experiment, **changes: Any) -> Experiment:
-    """The experiment with other fields of its training."""
-    training = dataclasses.replace(experiment.training, **changes)
-    return dataclasses.replace(experiment, training=training)
+    return dataclasses.replace(run.experiment, training=training)
 
 
 def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
@@ -193,7 +189,8 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
         if (asked := experiment.training.precision) not in known:
             known[asked], reason = processes.of_first(partial(choose_precision, asked))
             print(f"precision: {reason}")
-        changed.append(with_training(experiment, precision=known[asked]))
+        training = dataclasses.replace(experiment.training, precision=known[asked])
+        changed.append(dataclasses.replace(experiment, training=training))
     return changed
 
 
@@ -330,19 +327,16 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     if begun:  # each of the windows is
         inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
     size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
-    score, totals = jax.jit(generator_task(config).evaluate), np.zeros(3)
+    score, totals = jax.jit(generator_task(config).evaluate), Counter()
     for batch in zip(*in_batches((inputs, *others), size), strict=True):
         sums = score(model, batch)
-        names = "loss", "accuracy", "count"
-        totals += [np.asarray(sums[name], np.float64).sum() for name in names]
-    (loss, right), nats, count = totals[:2] / totals[2], totals[0], totals[2]
+        totals.update({n: np.asarray(a, np.float64).sum() for n, a in sums.items()})
+    means = {name: np.array([total / totals["count"]]) for name, total in totals.items()}
     # Without a mark before it the first token is not predicted, and its bytes do not count.
     size = len(text.encode()) - (0 if begun else len(tokenizer.decode(tokens[:1]).encode()))
-    print(
-        f"{path}: loss {loss:.4f} nats per token, perplexity {math.exp(min(loss, 700)):.3f}, "
-        f"{nats / math.log(2) / max(size, 1):.4f} bits per byte, "
-        f"accuracy {100 * right:.1f} %, {count:,.0f} tokens in windows of {length:,}"
-    )
+    means["bits_per_byte"] = np.array([totals["loss"] / math.log(2) / max(size, 1)])
+    told = scores_line(f"{path}:", means, "token")
+    print(f"{told}, {totals['count']:,.0f} tokens in windows of {length:,}")
 
 
 def export(

@@ -145,22 +145,18 @@ class Recipe:
         """An experiment with what its data decides; the data is read unless it is given.
 
         Raises:
-            UserError: the data can't be read, or does not go with the experiment; or a part of
-                the user's is not what a model needs.
+            UserError: the data can't be read, or does not go with the experiment; a part of the
+                user's is not what a model needs; or the best checkpoint is to have what no
+                validation finds.
         """
-        cls.check_selected(experiment)
+        if (chosen := experiment.training.select) not in cls.measured:
+            known = " or ".join(cls.measured)
+            raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
         probe(experiment.model, make_model)
         if processes.is_first():
             check_packages("text", cls.packages)
         data = cls.load_data(experiment) if data is None else data
         return Prepared(*cls.fit_to_data(experiment, data), data)
-
-    @classmethod
-    def check_selected(cls, experiment) -> None:
-        """Raises a `UserError` where the best checkpoint is to have what no validation finds."""
-        if (chosen := experiment.training.select) not in cls.measured:
-            known = " or ".join(cls.measured)
-            raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
 
     def train(self, profile: int = 0, *, report: bool = True) -> None:
         """Train to the end, then report if asked; so many of the steps are profiled."""
@@ -258,11 +254,9 @@ class Recipe:
 
     def advise_test(self) -> None:
         """Say where the run is saved, and how its test part is read, if there is one."""
-        if not getattr(self.experiment.data, "test", True):
-            print(f"saved in {self.run.folder}")
-            return
-        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(command("evaluate", self.run.folder, "--split", "test"))
+        folder, there = self.run.folder, getattr(self.experiment.data, "test", True)
+        read = f"; read the test part once, when all is chosen:\n{command('evaluate', folder)}"
+        print(f"saved in {folder}" + (f"{read} --split test" if there else ""))
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""

@@ -52,8 +52,8 @@ class Preparing:
             UserError: they don't go together, or the data can't be read.
         """
         kind, (data, _) = RECIPES[type(experiment)], self.data(experiment)
-        kind.check_selected(experiment)
-        config = repr(dataclasses.replace(experiment, name="-", training=TrainingConfig()))
+        training = TrainingConfig(select=experiment.training.select)
+        config = repr(dataclasses.replace(experiment, name="-", training=training))
         if config not in self._prepared:
             self._prepared[config] = kind.prepare(experiment, data)
         prepared = self._prepared[config]

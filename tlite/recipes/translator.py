@@ -37,6 +37,7 @@ class TranslatorRecipe(Recipe):
     unit = "pairs"
     measured = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
+    tokens_per_example = 1  # a batch is counted in tokens
 
     @classmethod
     def read(cls, experiment: TranslatorExperiment, part: Part) -> list[Pair]:
@@ -46,19 +47,15 @@ class TranslatorRecipe(Recipe):
     def fit_to_data(cls, experiment: TranslatorExperiment, data: Parts):
         if experiment.model.symbols.pad != PAD_ID:
             raise UserError(f"symbols.pad is the tokenizer's, {PAD_ID}: leave it out")
-        tokenizer = PairTokenizer.train(
-            [pair.source for pair in data.training],
-            [pair.target for pair in data.training],
-            experiment.tokenizer.pieces,
-            joint=experiment.tokenizer.joint,
-            lowercase=experiment.tokenizer.lowercase,
-        )
+        sides = ([getattr(p, side) for p in data.training] for side in ("source", "target"))
+        tokenizer = PairTokenizer.train(*sides, **vars(experiment.tokenizer))
         if not tokenizer.joint and experiment.model.head.embeddings != "separate":
             raise UserError(
                 "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"
             )
-        sizes = {"vocabulary_size": len(tokenizer)}
-        sizes["source_vocabulary_size"] = len(tokenizer.source)
+        sizes = {
+            "vocabulary_size": len(tokenizer), "source_vocabulary_size": len(tokenizer.source)
+        }  # fmt: skip
         experiment = with_sizes(experiment, sizes, "tokenizer")
         with_search(experiment)
         for pairs in data:  # before anything is written
@@ -89,10 +86,6 @@ class TranslatorRecipe(Recipe):
         """Every pair once: (sources, targets), each (N, B, ...)."""
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
         return pair_batches(*encoded, EVALUATION_BATCH, self.trainer.num_shards)
-
-    @property
-    def tokens_per_example(self) -> int:
-        return 1  # a batch is counted in tokens
 
     def tell_what_is_trained(self) -> None:
         share = padding_share(self.buckets, self.experiment.model.symbols.pad)
@@ -168,7 +161,8 @@ class TranslatorRecipe(Recipe):
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
-        cases = cases if has_bleu(references) else ()
+        if all(len(reference.split()) < 4 for reference in references):
+            cases = ()  # BLEU counts four words in a row
         groups = {"": self.trainer.models(parameters)}
         if ensemble:
             (loss,) = self.ensemble_means(parameters, batches)["loss"]
@@ -188,11 +182,6 @@ class TranslatorRecipe(Recipe):
         for text, written, right in itertools.islice(zip(texts, found[0], references), 3):  # noqa: B905
             show(f"\n  {text}\n  {written}\n  ({right})")
         return found[0]
-
-
-def has_bleu(references: Sequence[str]) -> bool:
-    """Whether any has four words in a row, for BLEU to count."""
-    return any(len(reference.split()) > 3 for reference in references)
 
 
 def with_search(
