@@ -126,8 +126,7 @@ class GeneratorRecipe(Recipe):
         A batch has as many windows on each device, few of a large vocabulary.
         """
         shards, model = self.trainer.num_shards, self.experiment.model
-        vocabulary = max(model.vocabulary_size, 1)  # 0 was edited in: who restores says so
-        of_device = max(MOST_LOGITS // (model.context * vocabulary), 1)
+        of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
         size = min(-(-EVALUATION_BATCH // shards), of_device) * shards
         return in_batches(self.parts[split].scored(), size)
 
