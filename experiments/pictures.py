@@ -32,7 +32,7 @@ from tlite.inspection import repeated_tokens, run, score_heads
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures.marks import visible
 from tlite.recipes import start
-from tlite.recipes.loading import load
+from tlite.recipes.kinds import load
 from tlite.training import Trainer, TrainingConfig, generator_task
 
 ROOT = Path(__file__).parent

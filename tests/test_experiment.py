@@ -20,7 +20,7 @@ from tlite.experiment import (
     TranslatorExperiment,
     tokenizer_named,
 )
-from tlite.recipes.recipe import describe_sources
+from tlite.recipes.recipe import tell_what_is_read
 
 EXPERIMENTS = [GeneratorExperiment, ClassifierExperiment, TranslatorExperiment]
 
@@ -94,12 +94,11 @@ READ = [
 
 
 @pytest.mark.parametrize(("experiment", "read", "test"), READ)
-def test_what_is_read_is_said(experiment, read, test, tmp_path):
-    found = [describe_sources(experiment), describe_sources(experiment, ["test"])]
-    told = [
-        f"the run reads: {part}".format(*[tmp_path] * 3) if part else "" for part in (read, test)
-    ]
-    assert found == told
+def test_what_is_read_is_said(experiment, read, test, tmp_path, capsys):
+    for files, parts in ((read, {}), (test, {"parts": ["test"]})):
+        tell_what_is_read(experiment, **parts)
+        told = f"the run reads: {files}\n".format(*[tmp_path] * 3) if files else ""
+        assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize("name", ["/dev/zero", "pipe", "data"])
@@ -111,4 +110,4 @@ def test_what_is_no_file_is_refused(name):
         TranslatorExperiment("x", ParallelText(training=("a.txt", name))),
     ):
         with pytest.raises(UserError, match="not a file"):
-            describe_sources(experiment)
+            tell_what_is_read(experiment)

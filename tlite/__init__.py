@@ -24,14 +24,14 @@ if TYPE_CHECKING:
         training,
     )
     from tlite.cli.experiment_files import load_experiment
-    from tlite.recipes.loading import load
+    from tlite.recipes.kinds import load
 
 __version__ = "0.2.0"
 FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
     "pictures", "pretrained", "recipes", "report", "text", "training",
 )  # fmt: skip
-FUNCTIONS = {"load": "tlite.recipes.loading", "load_experiment": "tlite.cli.experiment_files"}
+FUNCTIONS = {"load": "tlite.recipes.kinds", "load_experiment": "tlite.cli.experiment_files"}
 __all__ = [*FOLDERS, *FUNCTIONS, "__version__"]
 
 

@@ -25,7 +25,7 @@ from tlite import functional as F  # noqa: E402
 from tlite.decoding.translate import translate  # noqa: E402
 from tlite.errors import UserError  # noqa: E402
 from tlite.experiment import TranslatorExperiment  # noqa: E402
-from tlite.recipes.loading import load_run  # noqa: E402
+from tlite.recipes.kinds import load_run  # noqa: E402
 from tlite.recipes.translator import encode_sources  # noqa: E402
 from tlite.training.runs import open_run  # noqa: E402
 

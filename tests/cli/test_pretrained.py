@@ -38,7 +38,7 @@ from tlite.models import (
 from tlite.pretrained import PretrainedTokenizer, save_pretrained
 from tlite.pretrained.files import stored_arrays
 from tlite.pretrained.saving import described
-from tlite.recipes.finetuning import taken_from
+from tlite.recipes.recipe import taken_from
 from tlite.text import ByteTokenizer
 
 pytest.importorskip("tokenizers")

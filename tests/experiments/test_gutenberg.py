@@ -151,24 +151,9 @@ def said(text: str) -> str:
     return prepare(SMALL.format(text)).split("HAZEL.\n")[1].rstrip("\n")
 
 
-def speakers(text: str) -> list[str]:
-    return re.findall(r"^([A-Z]{2}[A-Z',.& -]*)\.$", text, flags=re.M)
-
-
 @pytest.mark.parametrize("text", [OLD, MODERN], ids=["old", "modern"])
 def test_both_layouts_come_out_the_same(text):
     assert prepare(text) == PREPARED
-
-
-def test_both_layouts_and_a_poem_in_one_book():
-    book = (
-        "Contents\n\n  THE SONNETS\n\n  THE TWO GARDENERS\n\n  THE GARDENERS AGAIN\n\n"
-        "  A LAMENT\n\n\n"
-        "THE SONNETS\n\n      1\n\nA garden is a lovesome thing.\n\nTHE END\n\n1601\n\n"
-        f"{OLD}\n\n1602\n\n{MODERN.replace('THE TWO GARDENERS', 'THE GARDENERS AGAIN')}\n\n"
-        "A LAMENT\n\nThe leaves are down.\n\nI.\n\nThe leaves are gone.\n"
-    )
-    assert plays(book) == [PREPARED.rstrip(), PREPARED.rstrip()]
 
 
 START = "START OF THIS PROJECT GUTENBERG EBOOK"
@@ -190,11 +175,6 @@ def test_header_and_footer_are_removed(text, header, footer):
     assert prepare(book + licence) == PREPARED
 
 
-def test_copyright_blocks_are_removed():
-    block = "<<THIS ELECTRONIC VERSION IS\nCOPYRIGHT 1990. ACT I>>"
-    assert said(f"One.\n{block}\nTwo.") == "One.\n\nTwo."
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -214,25 +194,6 @@ def test_copyright_blocks_are_removed():
 )
 def test_characters_become_plain(text, expected):
     assert said(text) == expected
-
-
-def test_numbered_speakers_get_ordinals():
-    text = SMALL.format("Ay.\n\n1. QUEEN.\nOne.\n\n2. QUEEN.\nTwo.")
-    assert speakers(prepare(text)) == ["ROWAN", "HAZEL", "FIRST QUEEN", "SECOND QUEEN"]
-
-
-def test_a_prologue_without_a_speaker_gets_one():
-    text = SMALL.format("Ay.").replace("ACT I", "PROLOGUE\n\nHear us.\n\nACT I")
-    assert prepare(text).startswith("PROLOGUE.\nHear us.\n\nROWAN.\n")
-
-
-def test_slips_of_the_old_layout_are_still_speakers():
-    names = ["ROWAN", "HAZEL", "MRS. ELM", "OLD ASH"]
-    usual = "".join(f"  {name}. Ay.\n" for name in names)
-    slips = "  ROWAN.. One.\n  HAZEL.Two.\n  MRS. ELM Three.\n OLD ASH. Four. ROWAN. Five. OLD\n"
-    text = prepare(f"ACT I. SCENE I. A room\n\n{usual}{slips}  ASH. Six.\n")
-    assert speakers(text) == [*names, *names, "ROWAN", "OLD ASH"]
-    assert text.endswith("ROWAN.\nFive.\n\nOLD ASH.\nSix.\n")
 
 
 @pytest.mark.parametrize("text", ["", "Contents\n", "ACT I\n\nSCENE I. A room\n", "ROWAN.\nAy.\n"])

@@ -66,6 +66,16 @@ def labelled(path: Path, rows=TEXTS, **settings) -> LabelledText:
     return LabelledText(**{"labels": LABELS} | files | settings)
 
 
+def varied(experiment, **fields):
+    """The experiment with other fields: its own, or those of its data, model or training."""
+    for part in ("data", "model", "training"):
+        config = getattr(experiment, part)
+        names = [n for n in fields if hasattr(config, n) and not hasattr(experiment, n)]
+        own = dataclasses.replace(config, **{name: fields.pop(name) for name in names})
+        experiment = dataclasses.replace(experiment, **{part: own})
+    return dataclasses.replace(experiment, **fields)
+
+
 def without_report(run):
     """The run, at whose end nothing is drawn, which takes longer than all the rest."""
     run.report = lambda *_: None
@@ -84,10 +94,9 @@ def start_like(run, folder: Path, **training):
 
     A number of steps does not change them. What is opened again later compiles its own.
     """
-    training = dataclasses.replace(run.experiment.training, **training)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "compile", lambda *_: None)
-        new = start(dataclasses.replace(run.experiment, training=training), folder)
+        new = start(varied(run.experiment, **training), folder)
     trainer = copy.copy(run.trainer)
     trainer.config, trainer.feed = new.trainer.config, new.trainer.feed
     new.trainer = trainer

@@ -9,7 +9,6 @@ import pytest
 
 from tests.helpers.complaints import complaint
 from tests.helpers.recipes import (
-    LABELS,
     LOGISTIC,
     STEPS,
     TEXTS,
@@ -67,27 +66,6 @@ def test_the_sizes_of_the_model_come_from_the_data_and_may_be_given(make, tmp_pa
     assert run.experiment.model.vocabulary_size == len(run.tokenizer)
     again = start(make(model=run.experiment.model), tmp_path / "again")
     assert again.experiment.model == run.experiment.model
-
-
-SIZED = dataclasses.replace(LOGISTIC.model, vocabulary_size=7)
-STARS = {value: f"{value} stars" for value in "135"}
-
-
-@pytest.mark.parametrize(
-    ("labels", "changes", "told"),
-    [
-        (LABELS, {"model": SIZED}, "vocabulary_size is 7, but the data has"),
-        (LABELS | {"2": "so so", "4": "fine"}, {}, "has the class so so, fine"),
-        (LABELS | {"1": ""}, {}, "'positive' is the only class"),
-        (STARS, {"sentences": 3}, "two classes, not of 3"),
-        (LABELS, {"tokenizer": Subwords("wordpiece")}, "WordPiece is read, not learned"),
-    ],
-)
-def test_what_does_not_go_with_the_data_is_told_before_there_is_a_folder(
-    make, tmp_path, labels, changes, told
-):
-    assert told in complaint(start, make(settings={"labels": labels}, **changes), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def test_empty_texts_are_counted_on_stderr(make, tmp_path, capsys):

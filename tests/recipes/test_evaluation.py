@@ -1,6 +1,5 @@
 """The report on a classifier: numbers that agree with each other, and what the pictures show."""
 
-import dataclasses
 import re
 
 import matplotlib
@@ -9,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.helpers.complaints import complaint
-from tests.helpers.recipes import LOGISTIC, TEXTS, labelled, train
+from tests.helpers.recipes import LOGISTIC, TEXTS, labelled, train, varied
 from tlite.comparison.statistics import variance
 from tlite.recipes import ClassifierRecipe
-from tlite.recipes.evaluation import spread
+from tlite.recipes.recipe import spread
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -30,9 +29,7 @@ def binary(tmp_path_factory):
     test = (str(folder / "test.jsonl"),)
     labelled(folder / "test.jsonl", [("So so", "3"), ("It is a chair", "3")])
     data = labelled(folder / "texts.jsonl", 4 * TEXTS, test=test)
-    training = dataclasses.replace(LOGISTIC.training, seeds=1)
-    experiment = dataclasses.replace(LOGISTIC, data=data, training=training)
-    return train(experiment, folder / "binary")
+    return train(varied(LOGISTIC, data=data, seeds=1), folder / "binary")
 
 
 @pytest.fixture

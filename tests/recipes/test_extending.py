@@ -11,7 +11,15 @@ import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.recipes import LOGISTIC, TRANSLATOR, interrupt, start_like, stopped, train
+from tests.helpers.recipes import (
+    LOGISTIC,
+    TRANSLATOR,
+    interrupt,
+    start_like,
+    stopped,
+    train,
+    varied,
+)
 from tlite.cli import commands, main
 from tlite.cli.options import Resume
 from tlite.data import TextFile
@@ -48,8 +56,7 @@ def resume(folder, **options):
 
 
 def trained(experiment, folder, steps):
-    training = dataclasses.replace(experiment.training, steps=steps)
-    return train(dataclasses.replace(experiment, training=training), folder)
+    return train(varied(experiment, steps=steps), folder)
 
 
 def trained_like(run, folder, steps):
@@ -103,11 +110,10 @@ def test_a_run_with_more_steps_ends_as_one_that_had_them_from_the_start(
         pytest.importorskip("tokenizers")
         path = tmp_path / "text.txt"
         path.write_text("the cat sat on the mat. " * 20)
-        quiet = {"dropout": 0.0, "feed_forward": FeedForward(dropout=0.0)}
-        model = dataclasses.replace(TRANSLATOR.model, **quiet)
+        quiet = {"dropout": 0.0, "feed_forward": FeedForward(dropout=0.0), "bleu_sentences": 0}
         experiment = {
             "generator": GeneratorExperiment("x", TextFile(str(path)), MODEL, TRAINING, "the"),
-            "translator": dataclasses.replace(TRANSLATOR, model=model, bleu_sentences=0),
+            "translator": varied(TRANSLATOR, **quiet),
         }[kind]
         run = trained(experiment, tmp_path / "whole", AFTER)
         whole, folder = run.run.folder, trained_like(run, tmp_path / "begun", BEFORE)
@@ -134,8 +140,7 @@ def test_patience_does_not_count_where_a_run_had_ended():
 
 
 def test_what_can_t_have_other_steps_is_told_in_one_sentence_and_stays_as_it_is(ended, tmp_path):
-    training = dataclasses.replace(LOGISTIC.training, schedule="cosine")
-    cosine = dataclasses.replace(LOGISTIC, training=training)
+    cosine = varied(LOGISTIC, schedule="cosine")
     cosine = trained(cosine, tmp_path / "cosine", BEFORE).run.folder
     before = config(cosine), config(ended)
     told = complaint(resume, cosine, steps=AFTER)

@@ -1,7 +1,6 @@
 """Runs of generators with every tokenizer, on a text and on a corpus."""
 
 import dataclasses
-import json
 import math
 import re
 import shutil
@@ -29,8 +28,8 @@ from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, Tokeni
 from tlite.models import GeneratorConfig
 from tlite.pretrained import learn_bpe
 from tlite.recipes import open_recipe, start
-from tlite.recipes.loading import load
-from tlite.text import ByteTokenizer, CharTokenizer
+from tlite.recipes.kinds import load
+from tlite.text import ByteTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics
 
@@ -40,7 +39,6 @@ pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
 TEXT = "".join(DOCUMENTS)
 LEARNED_FROM, HELD_OUT = TEXT[: -round(0.1 * len(TEXT))], TEXT[-round(0.1 * len(TEXT)) :]
 MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0)
-LONG = dataclasses.replace(MODEL, context=400)
 TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
 TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
 
@@ -129,31 +127,6 @@ def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
     assert "bits_per_byte" in read_metrics(run.run.metrics)[-1]
 
 
-@pytest.fixture
-def edited(trained, tmp_path):
-    """The folder of a run whose config was changed."""
-
-    def edited(change):
-        folder = shutil.copytree(trained("characters").run.folder, tmp_path / "run")
-        config = json.loads((folder / "config.json").read_text())
-        change(config["experiment"])
-        (folder / "config.json").write_text(json.dumps(config))
-        return folder
-
-    return edited
-
-
-def test_a_config_without_a_tokenizer_is_of_characters(edited, trained):
-    again = open_recipe(edited(lambda experiment: experiment.pop("tokenizer")))
-    assert isinstance(again.tokenizer, CharTokenizer)
-    assert again.experiment == trained("characters").experiment
-
-
-def test_a_vocabulary_that_was_edited_away_is_told(edited):
-    folder = edited(lambda experiment: experiment["model"].update(vocabulary_size=0))
-    assert "say the model's vocabulary_size" in complaint(open_recipe, folder)
-
-
 # Corpora
 
 
@@ -212,20 +185,3 @@ def test_a_corpus_that_has_changed_is_told(tmp_path):
     content[0] ^= 1
     (folder / "val.bin").write_bytes(content)
     assert "has changed since the run began" in complaint(open_recipe, tmp_path / "run")
-
-
-@pytest.mark.parametrize(
-    ("of", "changes", "told"),
-    [
-        ("corpus", {"tokenizer": Bytes()}, "the tokenizer is the corpus's: leave it out"),
-        ("corpus", {"model": dataclasses.replace(MODEL, vocabulary_size=99)}, "size is 99"),
-        ("corpus", {"data": Corpus("nowhere")}, "there is no folder nowhere"),
-        ("corpus", {"data": Corpus()}, "--folder"),
-        ("text", {"tokenizer": TokenizerFile("nowhere.json")}, "no tokenizer 'nowhere.json'"),
-        ("text", {"tokenizer": BPE(280), "model": LONG}, "tokens, and a context of 400"),
-    ],
-)
-def test_what_does_not_go_with_the_data_is_told(of, changes, told, tmp_path, request):
-    changed = experiment(request.getfixturevalue(of), **changes)
-    assert told in complaint(start, changed, tmp_path / "run")
-    assert not (tmp_path / "run").exists()

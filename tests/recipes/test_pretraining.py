@@ -20,12 +20,13 @@ from tests.helpers.recipes import (
     start_like,
     stopped,
     train,
+    varied,
 )
 from tlite.errors import Interrupted
 from tlite.experiment import Pretraining, Words
-from tlite.models import Embedding, LogisticConfig, Norm, Rotary
-from tlite.recipes import finetuning, start
-from tlite.recipes.finetuning import (
+from tlite.models import Embedding, Norm, Rotary
+from tlite.recipes import classifier, start
+from tlite.recipes.classifier import (
     generator_config,
     pretrained_members,
     pretraining_config,
@@ -140,7 +141,7 @@ def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, 
     def stop(*_):
         raise Interrupted("stopped", signal.SIGINT)
 
-    monkeypatch.setattr(finetuning, "fit", stop)
+    monkeypatch.setattr(classifier, "fit", stop)
     labels = ({"label": "1"}, {"label": "x"}, {})
     more = [{"text": f"Never read{n * ' before'}"} | label for n, label in enumerate(labels)]
     lines = [*more, {"text": TEXTS[0][0], "label": "1"}]
@@ -153,25 +154,13 @@ def test_texts_are_read_once_whatever_their_labels(make, tmp_path, monkeypatch, 
         assert f"pre-training a generator on {number:,} tokens" in capsys.readouterr().out
 
 
-# Mistakes
-
-
 def test_no_steps_of_pre_training_are_none(make, tmp_path):
     start(make(pretraining_steps=0), tmp_path / "run").start_members()
     assert not (tmp_path / "run" / "pretraining").exists()
 
 
-SYNTHETIC = dataclasses.replace(SETTINGS, unlabelled=("nowhere.jsonl",))
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"model": LogisticConfig()}, "a logistic regression has no blocks"),
-        ({"pretraining": SYNTHETIC}, "nowhere.jsonl"),
-        ({"model": dataclasses.replace(TRANSFORMER.model, context=60)}, "too short"),
-    ],
-)
-def test_what_can_not_be_pre_trained_is_told(make, tmp_path, changes, told):
-    experiment = dataclasses.replace(make(), **changes)
-    assert told in complaint(lambda: train(experiment, tmp_path / "run"))
+def test_what_can_not_be_pre_trained_is_told(make, tmp_path):
+    told = complaint(train, make(unlabelled=("nowhere.jsonl",)), tmp_path / "run")
+    assert "nowhere.jsonl" in told
+    told = complaint(train, varied(make(), context=60), tmp_path / "other")
+    assert "too short for pre-training" in told

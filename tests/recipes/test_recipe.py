@@ -7,12 +7,14 @@ import signal
 import pytest
 
 from tests.helpers.complaints import complaint
+from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tests.helpers.recipes import (
+    LABELS,
     LOGISTIC,
     STEPS,
     TEXTS,
-    TRAINING,
     TRANSFORMER,
+    TRANSLATOR,
     assert_has_examples,
     assert_same_state,
     interrupt,
@@ -21,10 +23,29 @@ from tests.helpers.recipes import (
     start_like,
     stopped,
     train,
+    varied,
 )
-from tlite import functional as F
+from tlite.data import Corpus, TextFile
 from tlite.errors import Interrupted
-from tlite.models import Attention, Block, FeedForward, GeneratorConfig, LogisticConfig
+from tlite.experiment import (
+    BPE,
+    Bytes,
+    GeneratorExperiment,
+    PairSubwords,
+    Pretraining,
+    Subwords,
+    TokenizerFile,
+    Words,
+)
+from tlite.models import (
+    Attention,
+    Block,
+    FeedForward,
+    GeneratorConfig,
+    LogisticConfig,
+    TranslatorHead,
+)
+from tlite.models.classifier import Wide
 from tlite.models.config import named_parts
 from tlite.recipes import open_recipe, start
 from tlite.training.metrics import read_metrics
@@ -76,8 +97,8 @@ def test_checkpoints_are_asked_for_by_name_or_step(uninterrupted, binary, tmp_pa
 
 @pytest.mark.parametrize("select", ["loss", "accuracy"])
 def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, select):
-    training = dataclasses.replace(TRAINING, evaluate_every=1, select=select, learning_rate=0.5)
-    run = train(dataclasses.replace(binary, training=training), tmp_path / "run")
+    changes = {"evaluate_every": 1, "select": select, "learning_rate": 0.5}
+    run = train(varied(binary, **changes), tmp_path / "run")
     lines = [line for line in read_metrics(run.run.metrics) if line["split"] == "validation"]
     scores = {line["step"]: line[select] for line in lines}
     best = max(scores.values()) if select == "accuracy" else min(scores.values())
@@ -107,6 +128,67 @@ def test_data_that_has_changed_since_the_run_began_is_told(binary, tmp_path, row
     assert "training" in message
 
 
+WORDS = Words(1, word_ngrams=2, character_ngrams=3)
+RARE = dataclasses.replace(WORDS, min_document_frequency=9999)
+REFUSED = {
+    "classifier": [
+        ("vocabulary_size is 7, but the data has", {"vocabulary_size": 7}),
+        ("has the class so so, fine", {"labels": LABELS | {"2": "so so", "4": "fine"}}),
+        ("'positive' is the only class", {"labels": LABELS | {"1": ""}}),
+        ("two classes, not of 3", {"labels": {n: f"{n} stars" for n in "135"}, "sentences": 3}),
+        ("WordPiece is read, not learned", {"tokenizer": Subwords("wordpiece")}),
+        ("a logistic regression has no blocks", {"pretraining": Pretraining()}),
+        ("beside a transformer", {"tokenizer": WORDS}),
+    ],
+    "transformer": [
+        ("--wide.bigrams", {"tokenizer": WORDS, "wide": Wide(10)}),
+        ("--sentences", {"tokenizer": WORDS, "sentences": 2}),
+        ("in 9,999 texts", {"tokenizer": RARE}),
+        ("wide.word_rows is 3, but the data has", {"tokenizer": WORDS, "wide": Wide(0, 3)}),
+        ("word_rows is 3, but the data has 0", {"tokenizer": Words(1), "wide": Wide(0, 3)}),
+    ],
+    "generator": [
+        ("no tokenizer 'nowhere.json'", {"tokenizer": TokenizerFile("nowhere.json")}),
+        ("tokens, and a context of 400", {"tokenizer": BPE(280), "context": 400}),
+    ],
+    "corpus": [
+        ("the tokenizer is the corpus's: leave it out", {"tokenizer": Bytes()}),
+        ("size is 99", {"vocabulary_size": 99}),
+        ("there is no folder nowhere", {"data": Corpus("nowhere")}),
+        ("--folder", {"data": Corpus()}),
+    ],
+    "translator": [
+        (
+            "source_vocabulary_size is 7, but the tokenizer has",
+            {"source_vocabulary_size": 7, "head": TranslatorHead("separate")},
+        ),
+        ("--head.embeddings separate", {"tokenizer": PairSubwords(pieces=20, joint=False)}),
+        ("batch_size must be larger", {"batch_size": 3}),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "changes"), [(kind, *case) for kind in REFUSED for case in REFUSED[kind]]
+)
+def test_what_does_not_go_together_is_told_before_there_is_a_folder(
+    binary, tmp_path, monkeypatch, kind, told, changes
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("".join(DOCUMENTS))
+    model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)
+    generator = GeneratorExperiment("tiny", TextFile("text.txt"), model, prompt="12 bottles")
+    experiment = {
+        "classifier": binary,
+        "transformer": varied(TRANSFORMER, data=binary.data),
+        "generator": generator,
+        "corpus": varied(generator, data=Corpus(str(write_corpus(tmp_path / "corpus")))),
+        "translator": TRANSLATOR,
+    }[kind]
+    assert told in complaint(start, varied(experiment, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # What a run decides before it begins, and keeps
 
 
@@ -114,9 +196,8 @@ def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     asked = []
     found = lambda name: asked.append(name) or ("mixed", "it was measured")  # noqa: E731
     monkeypatch.setattr("tlite.recipes.kinds.choose_precision", found)
-    model = dataclasses.replace(TRANSFORMER.model, attention="auto", context=128)
-    training = dataclasses.replace(TRAINING, precision="auto")
-    run = start(dataclasses.replace(TRANSFORMER, model=model, training=training), tmp_path / "run")
+    changes = {"attention": "auto", "context": 128, "precision": "auto"}
+    run = start(varied(TRANSFORMER, **changes), tmp_path / "run")
 
     def stop(*_, **__):
         raise Interrupted("stopped", signal.SIGINT)
@@ -140,23 +221,13 @@ def test_mixed_that_can_not_be_is_told_before_there_is_a_folder(binary, tmp_path
         raise RuntimeError("Unsupported element type for DotThunk")
 
     monkeypatch.setattr("tlite.training.precision._try_attention", refuse)
-    training = dataclasses.replace(binary.training, precision="mixed")
-    mixed = dataclasses.replace(binary, training=training)
+    mixed = varied(binary, precision="mixed")
     assert "mixed precision can't be" in complaint(start, mixed, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def attend(query, key, value, mask=None):
-    return F.scaled_dot_product_attention(query, key, value, mask)
-
-
-def squash(x):
+def own(x):
     return x
-
-
-@dataclasses.dataclass(frozen=True)
-class Tempered(Attention):
-    pass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,18 +235,16 @@ class Parallel(Block):
     pass
 
 
-PARTS = {"attention": Tempered(), "block": Parallel()}
-INSIDE = {"feed_forward": FeedForward(activation=squash), "norm": squash}
-
-
 @pytest.mark.parametrize(
     ("config", "told"),
     [
         (GeneratorConfig(attention="mixed", norm="rms"), "attention mixed"),
         (GeneratorConfig(attention=Attention("exact", rows=8)), "attention exact by 8 rows"),
-        (GeneratorConfig(attention=attend), "attention attend of"),
-        (GeneratorConfig(**PARTS), "attention Tempered of, block Parallel of"),
-        (GeneratorConfig(**INSIDE), "attention auto, activation squash of, norm squash of"),
+        (GeneratorConfig(attention=own, block=Parallel()), "attention own of, block Parallel of"),
+        (
+            GeneratorConfig(feed_forward=FeedForward(activation=own), norm=own),
+            "attention auto, activation own of, norm own of",
+        ),
         (LogisticConfig(), ""),
     ],
 )

@@ -15,13 +15,11 @@ import pytest
 
 from tests.attack import state as attacked
 from tests.helpers.complaints import complaint
-from tests.helpers.corpora import write_corpus
-from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, labelled
+from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, labelled, varied
 from tlite.comparison.study import Study, Variant, read_study
-from tlite.data import Corpus, LabelledText
+from tlite.data import LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
-from tlite.experiment import GeneratorExperiment, PairSubwords
-from tlite.models import GeneratorConfig, Seq2SeqConfig
+from tlite.experiment import PairSubwords
 from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
 from tlite.recipes.study_training import (
     Preparing,
@@ -58,17 +56,8 @@ def base(tmp_path_factory):
     return dataclasses.replace(LOGISTIC, data=texts, training=TRAINING)
 
 
-def changed(experiment, **fields):
-    """The experiment with other fields of its model or its training."""
-    for part in ("model", "training"):
-        config = getattr(experiment, part)
-        own = {name: value for name, value in fields.items() if hasattr(config, name)}
-        experiment = dataclasses.replace(experiment, **{part: dataclasses.replace(config, **own)})
-    return experiment
-
-
 def sizes(base, **more):
-    return {"smaller": changed(base, batch_size=4, **more), "larger": changed(base, **more)}
+    return {"smaller": varied(base, batch_size=4, **more), "larger": varied(base, **more)}
 
 
 def state(folder):
@@ -143,13 +132,6 @@ def test_a_study_whose_process_is_killed_ends_with_the_same_bits(base, whole, tm
     assert state(study) == state(whole)
 
 
-def test_nothing_is_left_of_a_study_that_was_not_written_whole(base, tmp_path, monkeypatch):
-    kill(monkeypatch, Study, "write")
-    with pytest.raises(Killed):
-        train_study(sizes(base), tmp_path / "study")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_finished_study_is_compared_again_and_not_trained(whole, monkeypatch, capsys):
     kill(monkeypatch, ClassifierRecipe, "train")
     resume_study(whole)
@@ -219,7 +201,7 @@ def test_only_one_process_trains_a_study(base, tmp_path, monkeypatch):
 
 
 def test_a_variant_that_diverges_leaves_the_others(base, tmp_path, capsys):
-    wild = changed(base, batch_size=2, learning_rate=3e38)
+    wild = varied(base, batch_size=2, learning_rate=3e38)
     told = complaint(train_study, {"wild": wild, "tame": base}, tmp_path / "study")
     assert "1 of 2 variants failed: wild" in told
     assert "the variant wild has failed: the training loss of seed 0" in capsys.readouterr().err
@@ -234,7 +216,7 @@ def test_what_the_data_refuses_is_told_before_the_first_step(base, tmp_path, pre
 
     pretend(train)
     with pytest.raises(Killed):
-        train_study({"wrong": changed(base, vocabulary_size=7)} | sizes(base), tmp_path / "study")
+        train_study({"wrong": varied(base, vocabulary_size=7)} | sizes(base), tmp_path / "study")
     assert "the variant wrong has failed: vocabulary_size is 7" in capsys.readouterr().err
     variants = read_study(tmp_path / "study").variants
     assert [variant.failed is None for variant in variants] == [False, True, True]
@@ -244,42 +226,24 @@ def test_a_study_that_its_data_refuses_altogether_is_not_made(base, tmp_path):
     told = complaint(train_study, sizes(base, vocabulary_size=7), tmp_path / "study")
     assert told.startswith("vocabulary_size is 7")
     missing = dataclasses.replace(base.data, training=("nowhere.jsonl",))
-    missing = dataclasses.replace(base, data=missing)
-    assert "nowhere.jsonl" in complaint(train_study, sizes(missing), tmp_path / "study")
+    assert "nowhere.jsonl" in complaint(train_study, sizes(base, data=missing), tmp_path / "study")
     assert list(tmp_path.iterdir()) == []
-
-
-def of_a_corpus(folder, context):
-    data = Corpus(str(write_corpus(folder)))
-    model = GeneratorConfig(context=context, width=8, num_heads=2, num_blocks=1)
-    return GeneratorExperiment("tiny", data, model, TRAINING)
-
-
-BY_LOSS = changed(TRANSLATOR, select="loss")
 
 
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("training texts", None),
+        ("training pairs", {"sequences": 70}),
         ("the tokenizer", {"tokenizer": PairSubwords(pieces=21)}),
-        ("context", {"truncate": True, "model": Seq2SeqConfig(context=9)}),
-        ("context", "of a corpus"),
-        ("", {"training": dataclasses.replace(BY_LOSS.training, keep=2)}),
+        ("context", {"truncate": True, "context": 9}),
+        ("", {"keep": 2}),
     ],
 )
-def test_what_could_not_be_compared_is_refused_before_it_is_trained(base, tmp_path, name, changes):
+def test_what_could_not_be_compared_is_refused_before_it_is_trained(tmp_path, name, changes):
     """Of translators by their tokens; and what can be is not."""
-    study = tmp_path / "study"
-    if changes is None:
-        data = labelled(tmp_path / "texts.jsonl", TEXTS[:4] * 2)
-        pair = base, dataclasses.replace(base, data=data)
-    elif changes == "of a corpus":
-        pair = (of_a_corpus(tmp_path / f"corpus-{size}", size) for size in (8, 9))
-    else:
-        pytest.importorskip("tokenizers")
-        pair = BY_LOSS, dataclasses.replace(BY_LOSS, **changes)
-    experiments = dict(zip(("this", "that"), pair, strict=True))
+    pytest.importorskip("tokenizers")
+    study, experiments = tmp_path / "study", {"this": TRANSLATOR}
+    experiments["that"] = varied(TRANSLATOR, **changes)
     if not name:
         start_study(experiments, study, Preparing())
         return
@@ -345,7 +309,7 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
             raise error
 
     pretend(train)
-    told = complaint(train_study, sizes(base) | {"last": changed(base, steps=6)}, study)
+    told = complaint(train_study, sizes(base) | {"last": varied(base, steps=6)}, study)
     assert "1 of 3 variants failed: larger" in told
     assert 'set its "failed" there to null' in told
     assert re.search("it needs more|not enough memory", read_study(study).variants[1].failed)
@@ -358,8 +322,7 @@ def test_a_variant_without_memory_fails_alone(base, tmp_path, pretend, capsys, e
 
 
 def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
-    texts = labelled(tmp_path / "texts.jsonl")
-    experiments = sizes(dataclasses.replace(base, data=texts))
+    experiments = sizes(base, data=labelled(tmp_path / "texts.jsonl"))
     study = start_study(experiments, tmp_path / "study", Preparing()).folder
     labelled(tmp_path / "texts.jsonl", [*TEXTS, ("A new one", "5")])
     assert "the data of smaller has changed" in complaint(resume_study, study)

@@ -12,22 +12,24 @@ from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
+from tlite.models import GeneratorConfig
 from tlite.pretrained import learn_bpe
-from tlite.recipes.tokens import (
+from tlite.recipes.generator import (
+    GeneratorRecipe,
     TextPart,
-    corpus_parts,
     end_ids,
     end_of_documents,
     fit_vocabulary,
     make_tokenizer,
+    parts_of,
     prompt_tokens,
-    saved_tokenizer,
     text_parts,
     tokenizer_of,
 )
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.placement import make_mesh
+from tlite.training.runs import Run
 
 pytest.importorskip("tokenizers")
 CONTEXT = 16
@@ -53,8 +55,16 @@ def numbers(folder, tmp_path_factory):
 
 
 def open_both(folder, most=2**20):
-    corpus = Corpus(str(folder), validation_tokens=most)
-    return corpus_parts(corpus, tokenizer_of(corpus), CONTEXT, 257)
+    return parts_of_corpus(Corpus(str(folder), validation_tokens=most))
+
+
+def parts_of_corpus(corpus):
+    model = GeneratorConfig(vocabulary_size=257, context=CONTEXT)
+    return parts_of(GeneratorExperiment("x", corpus, model), tokenizer_of(corpus), corpus)
+
+
+def saved_tokenizer(folder):
+    return GeneratorRecipe.load_tokenizer(Run(folder, GeneratorExperiment("x"), {}))
 
 
 # Tokenizers
@@ -82,25 +92,24 @@ def test_pieces_are_learned_from_the_training_part_only():
 
 @each
 def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
-    path = tmp_path / "tokenizer.json"
-    tokenizer.save(path)
-    again = saved_tokenizer(GeneratorExperiment("x"), path)
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = saved_tokenizer(tmp_path)
     assert (type(again), len(again)) == (type(tokenizer), len(tokenizer))
     text = "1 2 3" if isinstance(tokenizer, NumberTokenizer) else "the <|endoftext|>"
     assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
 
 
 def test_a_tokenizer_of_an_older_run_is_one_of_characters(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({"characters": "ab", "unknown": "?"}))
-    assert saved_tokenizer(GeneratorExperiment("x"), path).characters == "ab?"
+    saved = json.dumps({"characters": "ab", "unknown": "?"})
+    (tmp_path / "tokenizer.json").write_text(saved)
+    assert saved_tokenizer(tmp_path).characters == "ab?"
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"model": 1}', '{"kind": []}', "[" * 10**5])
 def test_a_damaged_file_is_told(content, tmp_path):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(UserError, match=r"not a tokenizer|is damaged"):
-        saved_tokenizer(GeneratorExperiment("x"), tmp_path / "tokenizer.json")
+        saved_tokenizer(tmp_path)
 
 
 def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
@@ -160,37 +169,33 @@ def test_ends_of_documents_are_the_manifests_or_the_tokenizers(folder, numbers):
 def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
     tokenizer = EACH[name]
     parts = text_parts(text, tokenizer, CONTEXT, fraction, whole=False)
-    assert "".join(part.text for part in parts.values()) == text
-    for part in parts.values():
-        assert tokenizer.decode(part.tokens) == part.text
-        assert tokenizer.byte_sizes()[part.tokens].sum() == len(part.text.encode())
-        np.testing.assert_array_equal(part.tokens, tokenizer.encode(part.text))
+    texts = [tokenizer.decode(part.tokens) for part in parts.values()]
+    assert "".join(texts) == text
+    for part, own in zip(parts.values(), texts, strict=True):
+        assert tokenizer.byte_sizes()[part.tokens].sum() == len(own.encode())
+        np.testing.assert_array_equal(part.tokens, tokenizer.encode(own))
     assert text_parts(text, tokenizer, CONTEXT, fraction, whole=False) is parts  # encoded once
 
 
 @pytest.mark.parametrize("tokenizer", OF_TEXT.values(), ids=OF_TEXT)
 def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
-    tokens = tokenizer.encode(TEXT)
-    part = TextPart(tokenizer, CONTEXT, tokens, TEXT)
-    size = len(TEXT.encode()) - len(tokenizer.decode(tokens[:1]).encode())
-    assert part.targets_per_byte == pytest.approx((len(tokens) - 1) / size, rel=1e-12)
-    assert part.bytes_without_sizes() == size
+    for part in text_parts(TEXT, tokenizer, CONTEXT, 0.1, whole=False).values():
+        size = len(tokenizer.decode(part.tokens[1:]).encode())
+        assert part.targets_per_byte == part.per_byte == (len(part) - 1) / size
 
 
 def test_bytes_of_a_corpus_are_those_of_the_manifest(folder, numbers):
     part = open_both(folder)["validation"]
     size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
-    assert part.files.bytes == size
+    assert part.per_byte == len(part) / size
     assert part.targets_per_byte == pytest.approx((len(part) - 1) / (size - 1), rel=1e-12)
-    assert part.bytes_without_sizes() == pytest.approx(size, rel=0.01)
-    unknown = corpus_parts(numbers, tokenizer_of(numbers), CONTEXT, 257)
-    assert unknown["validation"].targets_per_byte is None
+    assert parts_of_corpus(numbers)["validation"].targets_per_byte is None
 
 
 def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(folder):
     part = open_both(folder)["training"]
     tokens = part.tokens.read(0, len(part)).astype(np.int32)
-    text = TextPart(part.tokenizer, CONTEXT, tokens, "")
+    text = TextPart(part.tokenizer, CONTEXT, tokens, None)
     for ours, theirs in zip(part.scored(), text.scored(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert part.targets_per_byte == text.targets_per_byte

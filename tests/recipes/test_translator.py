@@ -17,12 +17,13 @@ from tests.helpers.recipes import (
     resume,
     start_like,
     stopped,
+    varied,
 )
 from tlite.data import ParallelText
 from tlite.experiment import PairSubwords
 from tlite.models import TranslatorHead
 from tlite.recipes import TranslatorRecipe, start
-from tlite.recipes.loading import load_run
+from tlite.recipes.kinds import load_run
 from tlite.recipes.translator import encode_sources
 from tlite.text.subwords import END_ID
 from tlite.training.metrics import read_metrics
@@ -61,31 +62,9 @@ def test_the_sizes_of_the_model_are_the_tokenizers(trained):
     assert (model.vocabulary_size, model.source_vocabulary_size) == (size, size)
 
 
-SEPARATE = dataclasses.replace(TRANSLATOR.model, head=TranslatorHead("separate"))
-SIZED = dataclasses.replace(SEPARATE, source_vocabulary_size=7)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"model": SIZED}, "source_vocabulary_size is 7, but the tokenizer has"),
-        ({"tokenizer": PairSubwords(pieces=20, joint=False)}, "--head.embeddings separate"),
-        (
-            {"training": dataclasses.replace(TRANSLATOR.training, batch_size=3)},
-            "batch_size must be larger",
-        ),
-    ],
-)
-def test_what_does_not_go_together_is_told_before_anything_is_written(tmp_path, changes, told):
-    experiment = dataclasses.replace(TRANSLATOR, **changes)
-    assert told in complaint(start, experiment, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_separate_subwords_have_separate_embeddings(tmp_path):
-    separate = {"tokenizer": PairSubwords(pieces=20, joint=False), "model": SEPARATE}
-    run = start(dataclasses.replace(TRANSLATOR, **separate), tmp_path / "run")
-    assert not run.tokenizer.joint
+    apart = {"tokenizer": PairSubwords(pieces=20, joint=False), "head": TranslatorHead("separate")}
+    assert not start(varied(TRANSLATOR, **apart), tmp_path / "run").tokenizer.joint
 
 
 def test_a_sentence_longer_than_the_context_is_named_before_anything_is_written(
@@ -178,8 +157,8 @@ def test_subwords_without_capitals_are_compared_with_references_without(
     sentences, tmp_path, monkeypatch, capsys
 ):
     (tmp_path / "a.de").write_text("A B\nB A\nA b C d\nC\n")
-    tokenizer = dataclasses.replace(sentences.tokenizer, lowercase=True)
-    run = start(dataclasses.replace(sentences, tokenizer=tokenizer, truncate=True), tmp_path / "r")
+    lower = {"tokenizer": PairSubwords(pieces=20, lowercase=True), "truncate": True}
+    run = start(varied(sentences, **lower), tmp_path / "r")
     right = {pair.source: pair.target.lower() for pair in run.data.validation}
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
     parameters = run.trainer.init().parameters

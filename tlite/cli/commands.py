@@ -5,8 +5,7 @@ import jax
 from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume, Search
 from tlite.errors import UserError
 from tlite.pretrained import is_pretrained
-from tlite.recipes import ClassifierRecipe, TranslatorRecipe, loading
-from tlite.recipes.kinds import open_recipe
+from tlite.recipes import ClassifierRecipe, TranslatorRecipe, kinds, open_recipe
 from tlite.recipes.recipe import check_member
 from tlite.training.runs import STUDY
 
@@ -41,14 +40,14 @@ def evaluate(options: Evaluate) -> None:
     if recipe:
         recipe.evaluate(**given)
     else:
-        loading.evaluate_text(options.run, options.path)
+        kinds.evaluate_text(options.run, options.path)
 
 
 def export(options: Export) -> None:
     """Write the model of a run for transformers."""
     to = options.to
     settings = {"checkpoint": options.checkpoint, "member": options.member}
-    family = loading.export(options.run, to, family=options.family, **settings)
+    family = kinds.export(options.run, to, family=options.family, **settings)
     print(f"saved in {to} as a {family} model: AutoModel*.from_pretrained({str(to)!r}) opens it")
 
 

@@ -13,9 +13,8 @@ from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.recipes.classifier import are_cut, encode_texts, probabilities
-from tlite.recipes.generator import write_sample
-from tlite.recipes.loading import open_model, warn_of_unheeded
-from tlite.recipes.tokens import end_ids, prompt_tokens
+from tlite.recipes.generator import end_ids, prompt_tokens, write_sample
+from tlite.recipes.kinds import open_model, warn_of_unheeded
 from tlite.recipes.translator import encode_sources, with_search
 from tlite.terminal import printable, reader_has_gone, show
 from tlite.text import Tokenizer

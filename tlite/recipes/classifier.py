@@ -5,9 +5,9 @@ import itertools
 import sys
 import textwrap
 from collections.abc import Iterable
-from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tlite.baselines.tfidf import tfidf_logistic_regression
@@ -15,16 +15,23 @@ from tlite.data import Example
 from tlite.data.tables import Part
 from tlite.errors import UserError, check_packages
 from tlite.experiment import ClassifierExperiment, Pretrained, Subwords, Words
-from tlite.models import ClassifierConfig, TransformerClassifier
+from tlite.models import (
+    BlocksConfig,
+    ClassifierConfig,
+    GeneratorConfig,
+    Head,
+    TransformerClassifier,
+)
 from tlite.pretrained import PretrainedTokenizer
-from tlite.recipes.evaluation import interval, spread
-from tlite.recipes.finetuning import pretrained_members, start_from, taken_from
 from tlite.recipes.recipe import (
     EVALUATION_BATCH,
     Parts,
     Recipe,
     check_member,
-    fingerprint_of,
+    interval,
+    spread,
+    start_from,
+    taken_from,
     with_sizes,
 )
 from tlite.terminal import show
@@ -38,8 +45,8 @@ from tlite.text import (
     sentences,
 )
 from tlite.text.words import is_of_words
-from tlite.training import Trainer, TrainState
-from tlite.training.loop import validate
+from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
+from tlite.training.loop import fit, validate
 from tlite.training.runs import Run
 from tlite.training.tasks import class_logits, classifier_task, in_batches
 
@@ -53,6 +60,7 @@ class ClassifierRecipe(Recipe):
     kind = "classifier"
     experiment_type = ClassifierExperiment
     model_type = TransformerClassifier
+    unit = "texts"
     packages = ("sklearn",)  # of the baseline
 
     @classmethod
@@ -91,9 +99,9 @@ class ClassifierRecipe(Recipe):
             return NgramTokenizer.load(path, *sizes, marks=settings.marks)
         return IndexTokenizer.load(path, marks=settings.marks)
 
-    @classmethod
-    def fingerprint(cls, data: Parts) -> dict[str, Any]:
-        return fingerprint_of(data, "texts", lambda e: f"{e.value}\n{e.text}\n")
+    @staticmethod
+    def text_of(example: Example) -> str:
+        return f"{example.value}\n{example.text}\n"
 
     def make_trainer(self) -> Trainer:
         tokenizer = self.tokenizer
@@ -114,11 +122,8 @@ class ClassifierRecipe(Recipe):
         return self.experiment.model.context * max(self.experiment.sentences, 1)
 
     def start_members(self) -> TrainState:
-        source, config = self.experiment.pretraining, self.experiment.model
-        if isinstance(source, Pretrained):
-            return start_from(self.trainer, taken_from(source, config, config.num_classes)[1])
-        fresh = source is None or not source.pretraining_steps
-        members = self.trainer.init() if fresh else pretrained_members(self)
+        first = getattr(self.experiment.pretraining, "pretraining_steps", 0)
+        members = pretrained_members(self) if first else super().start_members()
         return with_ngrams(self, members) if isinstance(self.tokenizer, NgramTokenizer) else members
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
@@ -134,7 +139,7 @@ class ClassifierRecipe(Recipe):
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
-        self.save_plots(self.curves("loss", "accuracy"))
+        self.save_curves("loss", "accuracy")
         self.advise_test()
 
     def evaluate(
@@ -197,7 +202,11 @@ class ClassifierRecipe(Recipe):
         if getattr(self.experiment.data, "stream", False):
             print(f"{name}: not fitted, as the texts are streamed")
             return
-        (texts, labels), (scored, right) = map(texts_and_labels, (self.data.training, examples))
+        known = (
+            zip(*((e.text, e.label) for e in part if e.label is not None), strict=True)
+            for part in (self.data.training, examples)
+        )
+        (texts, labels), (scored, right) = known
         try:
             predicted = tfidf_logistic_regression(texts, labels).predict(scored)
         except ValueError:
@@ -232,12 +241,6 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
         print(f"warning: {empty:,} of the training texts are empty: left out", file=sys.stderr)
     if len(classes) < 2:
         raise UserError(f"there is nothing to tell apart: {classes[0]!r} is the only class")
-
-
-def texts_and_labels(examples: Iterable[Example]) -> tuple[list[str], list[int]]:
-    """Those of the examples that have a class."""
-    known = [example for example in examples if example.label is not None]
-    return [example.text for example in known], [example.label for example in known]
 
 
 # Tokens
@@ -352,6 +355,70 @@ def print_certain(which: str, classes: list[str], examples, labels, probabilitie
                 f"({probabilities[index].max():.3f}): "
                 f"{textwrap.shorten(text, 150, placeholder=' ...')}"
             )
+
+
+# A generator of the same texts that is trained first
+
+
+def pretrained_members(recipe: ClassifierRecipe) -> TrainState:
+    """A classifier run's members, all with the embedding and blocks of one generator.
+
+    "Improving language understanding by generative pre-training" (Radford et al. 2018), in small:
+    it learns from the same texts, without their labels. It is trained (or, in a run that is
+    resumed, trained on) in the folder `pretraining` of the run.
+    """
+    settings, data = recipe.experiment.pretraining, recipe.experiment.data
+    config = generator_config(recipe.experiment.model, settings.pretraining_dropout)
+    training = pretraining_config(recipe.experiment.training, settings)
+    texts = (example.text for example in recipe.data.training)
+    more = (text for file in settings.unlabelled for text in data.texts(file))
+    learned = token_stream(recipe.tokenizer, dict.fromkeys([*texts, *more]))
+    held_out = token_stream(recipe.tokenizer, (e.text for e in recipe.data.validation))
+    for name, tokens in (("training", learned), ("validation", held_out)):
+        if len(tokens) <= config.context:
+            raise UserError(
+                f"the {name} part is too short for pre-training: it has {len(tokens)} tokens, "
+                f"and a context of {config.context} needs one more than that"
+            )
+    trainer = Trainer(generator_task(config), training, jnp.asarray(learned))
+    shards = trainer.num_shards
+    batches = validation_batches(held_out, config.context, EVALUATION_BATCH, shards)
+    folder = recipe.run.folder / "pretraining"
+    folder.mkdir(exist_ok=True)
+    print(f"pre-training a generator on {len(learned):,} tokens, {training.steps:,} steps")
+    members = fit(trainer, folder, batches, config.context)
+    print("pre-training has ended; now the classifier")
+    return start_from(recipe.trainer, trainer.on_host(members.parameters))
+
+
+def generator_config(config: BlocksConfig, dropout: float) -> GeneratorConfig:
+    """The generator whose embedding and blocks a classifier of this config can take over."""
+    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(BlocksConfig)}
+    return GeneratorConfig(**shared | {"dropout": dropout}, head=Head(tied=True))
+
+
+def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:
+    """The settings of the generator's training; its seed is the classifier's first."""
+    return TrainingConfig(
+        steps=settings.pretraining_steps,
+        batch_size=settings.pretraining_batch_size,
+        learning_rate=settings.pretraining_learning_rate,
+        schedule="cosine",
+        warmup_steps=min(100, settings.pretraining_steps),
+        weight_decay=0.1,
+        clip_norm=1.0,
+        seed=training.seed,
+        precision=training.precision,
+        evaluate_every=max(settings.pretraining_steps // 8, 1),
+    )
+
+
+def token_stream(tokenizer, texts: Iterable[str]) -> np.ndarray:
+    """All tokens of the texts (N,), with an unknown token after each text."""
+    rows = tokenizer.encode_texts(texts)
+    ends = np.full((len(rows), 1), tokenizer.unknown_id, rows.dtype)
+    padded = np.concatenate([rows, ends], axis=1)
+    return padded[padded >= 0]
 
 
 # The linear model of n-grams beside the transformer, found before it is trained

@@ -1,46 +1,40 @@
-"""Runs of a generator: a text, its tokens, and what is reported of a trained model."""
+"""Runs of a generator: a text or a corpus, its tokens, and what is reported of a trained model."""
 
 import dataclasses
 import hashlib
 import math
+import sys
 from collections.abc import Collection
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.data.corpus import Corpus
+from tlite.data import Corpus, Tokens, every_window, places, split_tokens
 from tlite.data.tables import Part
 from tlite.decoding import stream
 from tlite.errors import UserError, command
-from tlite.experiment import Characters, GeneratorExperiment
+from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.models import TransformerGenerator
-from tlite.recipes.evaluation import ensemble_means, interval
-from tlite.recipes.finetuning import start_from, taken_from
-from tlite.recipes.recipe import EVALUATION_BATCH, Recipe
-from tlite.recipes.tokens import (
-    TextPart,
-    corpus_parts,
-    end_ids,
-    end_of_documents,
-    fit_vocabulary,
-    make_tokenizer,
-    prompt_tokens,
-    saved_tokenizer,
-    text_parts,
-    tokenizer_of,
-)
+from tlite.pretrained import PretrainedTokenizer, learn_bpe
+from tlite.pretrained.tokenizers import open_tokenizer, plain
+from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, interval, spread, taken_from
 from tlite.terminal import show
-from tlite.text import Tokenizer
-from tlite.training import Trainer, TrainState, generator_task
+from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer, load_tokenizer
+from tlite.text.tokenizer import read_saved
+from tlite.training import Trainer, generator_task
+from tlite.training.feed import StreamedFeed
 from tlite.training.loop import validate
-from tlite.training.metrics import read_examples, summarise
-from tlite.training.runs import Run
+from tlite.training.metrics import read_examples
+from tlite.training.runs import Run, sha256
 from tlite.training.tasks import in_batches
 
 MOST_LOGITS = 2**27  # numbers on a device, for each member, at a time
+SHOWN = 2**16  # tokens that pictures are drawn of
 
 
 class GeneratorRecipe(Recipe):
@@ -55,23 +49,19 @@ class GeneratorRecipe(Recipe):
         source = experiment.data
         if isinstance(source, Corpus):
             return source
-        if not 0 < source.validation_fraction < 1:
-            raise UserError(
-                f"the validation fraction must be between 0 and 1, not {source.validation_fraction}"
-            )
+        if not 0 < (fraction := source.validation_fraction) < 1:
+            raise UserError(f"the validation fraction must be between 0 and 1, not {fraction}")
         return source.load()
 
     @classmethod
-    def fit_to_data(
-        cls, experiment: GeneratorExperiment, data: str | Corpus
-    ) -> tuple[GeneratorExperiment, Tokenizer]:
+    def fit_to_data(cls, experiment: GeneratorExperiment, data: str | Corpus):
+        settings, model, source = experiment.tokenizer, experiment.model, experiment.pretraining
         of_data = tokenizer_of(data) if isinstance(data, Corpus) else None
-        owner = "corpus" if of_data else "pre-trained model"
-        if (experiment.pretraining or of_data) and experiment.tokenizer != Characters():
+        if (source or of_data) and settings != Characters():
+            owner = "corpus" if of_data else "pre-trained model"
             raise UserError(f"the tokenizer is the {owner}'s: leave it out")
-        if experiment.pretraining:
-            model, _, tokenizer, source = taken_from(experiment.pretraining, experiment.model)
-            experiment = dataclasses.replace(experiment, pretraining=source)
+        if source:
+            model, _, tokenizer, source = taken_from(source, model)
             if of_data and of_data.kind != "numbers" and not tokenizer.has_pieces_of(of_data):
                 told = "the corpus has other tokens than the pre-trained model"
                 raise UserError(f"{told}: prepare it anew")
@@ -81,13 +71,13 @@ class GeneratorRecipe(Recipe):
                 least = data.manifest().vocabulary_size
             else:
                 fraction = experiment.data.validation_fraction
-                settings, tokenizer = make_tokenizer(experiment.tokenizer, data, fraction)
-                experiment = dataclasses.replace(experiment, tokenizer=settings)
-            size = fit_vocabulary(experiment.model.vocabulary_size, tokenizer, least)
-            model = dataclasses.replace(experiment.model, vocabulary_size=size)
+                settings, tokenizer = make_tokenizer(settings, data, fraction)
+            size = fit_vocabulary(model.vocabulary_size, tokenizer, least)
+            model = dataclasses.replace(model, vocabulary_size=size)
         prompt_tokens(tokenizer, experiment.prompt)
-        experiment = dataclasses.replace(experiment, model=model)
-        for name, part in cls.parts_of(experiment, tokenizer, data).items():
+        changed = {"tokenizer": settings, "model": model, "pretraining": source}
+        experiment = dataclasses.replace(experiment, **changed)
+        for name, part in parts_of(experiment, tokenizer, data).items():
             if len(part) <= model.context:
                 raise UserError(
                     f"the text is too short: its {name} part has {len(part)} {tokenizer.unit}s, "
@@ -96,45 +86,38 @@ class GeneratorRecipe(Recipe):
         return experiment, tokenizer
 
     @classmethod
-    def parts_of(
-        cls, experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
-    ) -> dict[str, TextPart]:
-        """The training and the validation part."""
-        model, whole = experiment.model, experiment.pretraining is not None
-        if isinstance(data, Corpus):
-            return corpus_parts(data, tokenizer, model.context, model.vocabulary_size)
-        fraction = experiment.data.validation_fraction
-        return text_parts(data, tokenizer, model.context, fraction, whole=whole)
-
-    @classmethod
     def load_tokenizer(cls, run: Run) -> Tokenizer:
-        return saved_tokenizer(run.experiment, run.folder / Tokenizer.file_name)
+        path = run.folder / Tokenizer.file_name
+        if run.experiment.pretraining:
+            return PretrainedTokenizer.load(path)
+        if read_saved(path, lambda content: "model" in content):  # a tokenizer.json of others
+            return plain(PretrainedTokenizer.load(path))
+        return load_tokenizer(path)
 
     @classmethod
     def fingerprint(cls, data: str | Corpus) -> dict[str, Any]:
         if isinstance(data, Corpus):
-            return {
-                "tokens": sum(p.tokens for p in data.manifest().parts.values())
-            } | data.fingerprint()
+            tokens = sum(part.tokens for part in data.manifest().parts.values())
+            return {"tokens": tokens} | data.fingerprint()
         return {"characters": len(data), "sha256": hashlib.sha256(data.encode()).hexdigest()}
 
     def make_trainer(self) -> Trainer:
         experiment, data = self.experiment, self.data
-        self.parts = self.parts_of(experiment, self.tokenizer, data)
+        self.parts = parts_of(experiment, self.tokenizer, data)
         end = end_of_documents(data, self.tokenizer) if isinstance(data, Corpus) else None
         task = generator_task(experiment.model, experiment.training.label_smoothing, end_id=end)
         return Trainer(task, experiment.training, self.parts["training"].fed())
 
     @cached_property
     def validation_tokens(self) -> np.ndarray:
-        """Those of the validation part, of a corpus its first ones, for pictures."""
-        return self.parts["validation"].shown
+        """The first ones of the validation part, for pictures."""
+        return self.parts["validation"].read(SHOWN)
 
     @property
     def text(self) -> str:
         """The text, or of a corpus a part of it, for pictures."""
         if isinstance(self.data, Corpus):
-            return self.tokenizer.decode(self.parts["training"].shown)
+            return self.tokenizer.decode(self.parts["training"].read(SHOWN))
         return self.data
 
     def validation(self, split: str = "validation"):
@@ -143,8 +126,7 @@ class GeneratorRecipe(Recipe):
         A batch has as many windows on each device, few of a large vocabulary.
         """
         shards, model = self.trainer.num_shards, self.experiment.model
-        vocabulary = max(model.vocabulary_size, 1)  # 0 was edited in: who restores says so
-        of_device = max(MOST_LOGITS // (model.context * vocabulary), 1)
+        of_device = max(MOST_LOGITS // (model.context * model.vocabulary_size), 1)
         size = min(-(-EVALUATION_BATCH // shards), of_device) * shards
         return in_batches(self.parts[split].scored(), size)
 
@@ -153,13 +135,8 @@ class GeneratorRecipe(Recipe):
         return self.experiment.model.context
 
     @property
-    def unit(self) -> str:
-        """What a token is called."""
-        return self.tokenizer.unit
-
-    @property
     def scored(self) -> tuple[int, str]:
-        return len(self.parts["validation"]) - 1, f"{self.unit}s"
+        return len(self.parts["validation"]) - 1, f"{self.tokenizer.unit}s"
 
     def measure(self, parameters: dict, means: dict, split: str = "validation") -> dict:
         """Bits for each byte of a part's text: they compare models with different tokens."""
@@ -175,11 +152,6 @@ class GeneratorRecipe(Recipe):
         size = (sizes * weights).sum(-1).ravel()
         return sums | {"bytes": np.broadcast_to(size, sums["count"].shape)}
 
-    def start_members(self) -> TrainState:
-        if (settings := self.experiment.pretraining) is None:
-            return self.trainer.init()
-        return start_from(self.trainer, taken_from(settings, self.experiment.model)[1])
-
     def report(self, batches, parameters, step) -> None:
         """Validation loss, perplexity, a sample, and the curves, at the end of training."""
         print(self.line("validation", validate(self.trainer, parameters, batches)))
@@ -187,7 +159,7 @@ class GeneratorRecipe(Recipe):
         tokens = prompt_tokens(self.tokenizer, prompt)
         text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **self.sampling())
         self.save_sample(step, prompt + text)
-        self.save_plots(self.curves("loss", "accuracy"))
+        self.save_curves("loss", "accuracy")
         folder = self.run.folder
         print(f"\nsaved in {folder}; more text: {command('generate', folder)}")
 
@@ -196,20 +168,9 @@ class GeneratorRecipe(Recipe):
         return {"num_tokens": 500, "rng": jax.random.key(0), "stop": end_ids(self.tokenizer)}
 
     def line(self, part: str, means: dict[str, np.ndarray], split: str = "validation") -> str:
-        """Loss, perplexity, bits and accuracy of means (M,); of several members also the spread."""
-        found = summarise(means | self.measure({}, means, split))
-
-        def told(name: str, digits: int, scale: float = 1.0) -> str:
-            mean, spread = found[name], found.get(f"{name}_spread")
-            values = [math.nan if mean is None else mean, *([] if spread is None else [spread])]
-            return " ± ".join(f"{value * scale:.{digits}f}" for value in values)
-
-        known = "bits_per_byte" in found  # not of numbers
-        bits = f"{told('bits_per_byte', 4)} bits per byte, " if known else ""
-        return (
-            f"{part} loss {told('loss', 4)} nats per {self.unit}, "
-            f"perplexity {told('perplexity', 3)}, {bits}accuracy {told('accuracy', 1, 100.0)} %"
-        )
+        """`scores_line` of a part's means."""
+        means = means | self.measure({}, means, split)
+        return scores_line(part, means, self.tokenizer.unit)
 
     def evaluate(
         self, split: Part = "validation", checkpoint: str = "best", member: int | str = 0
@@ -220,12 +181,11 @@ class GeneratorRecipe(Recipe):
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))
-        told = self.line(
-            f"step {step:,}: {split}", validate(self.trainer, parameters, batches), split
-        )
-        print(f"{told}, {count:,} {self.unit}s")
+        means = validate(self.trainer, parameters, batches)
+        told = self.line(f"step {step:,}: {split}", means, split)
+        print(f"{told}, {count:,} {self.tokenizer.unit}s")
         if name := self.ensemble(member):
-            means = ensemble_means(self.trainer, parameters, batches)
+            means = self.ensemble_means(parameters, batches)
             print(self.line(f"{name}:", means, split))
         kept = read_examples(self.run.folder)
         if kept and split == "validation" and kept.step == step:
@@ -233,6 +193,18 @@ class GeneratorRecipe(Recipe):
 
             if found := blocks(kept, kept, "loss", of_a_text=True):
                 print(interval(found.run, "text", ".4f"))
+
+
+def scores_line(part: str, means: dict[str, np.ndarray], unit: str) -> str:
+    """Loss, perplexity, bits and accuracy of means (M,); of several members also the spread."""
+    perplexity = np.exp(np.minimum(means["loss"], 700.0))
+    known = "bits_per_byte" in means  # not of numbers
+    bits = f"{spread(means['bits_per_byte'], '.4f')} bits per byte, " if known else ""
+    return (
+        f"{part} loss {spread(means['loss'], '.4f')} nats per {unit}, "
+        f"perplexity {spread(perplexity, '.3f')}, {bits}"
+        f"accuracy {spread(100 * means['accuracy'], '.1f')} %"
+    )
 
 
 def write_sample(
@@ -253,3 +225,203 @@ def write_sample(
     rest = written.finish()
     show(rest)
     return text + rest
+
+
+# The tokenizer
+
+
+def make_tokenizer(
+    settings: TextTokenizer, text: str, validation_fraction: float
+) -> tuple[TextTokenizer, Tokenizer]:
+    """The tokenizer of a new run on a text, and its settings with what identifies it.
+
+    Raises:
+        UserError: it can't be opened, or is another than the settings say.
+    """
+    if isinstance(settings, Characters):
+        return settings, CharTokenizer(text)
+    if isinstance(settings, Bytes):
+        return settings, ByteTokenizer()
+    if isinstance(settings, BPE):
+        training, _ = split_tokens(text, validation_fraction)
+        return settings, learn_bpe([training], settings.pieces)
+    tokenizer, digest = open_tokenizer(settings.path, settings.sha256)
+    place = str(Path(settings.path).resolve()) if Path(settings.path).exists() else settings.path
+    return type(settings)(place, digest), tokenizer
+
+
+def tokenizer_of(corpus: Corpus) -> Tokenizer:
+    """That of a corpus; where nothing says it, numbers.
+
+    Raises:
+        UserError: it can't be opened, or has changed.
+    """
+    manifest = corpus.manifest()
+    if (of := manifest.tokenizer) is None:
+        return NumberTokenizer(manifest.vocabulary_size)
+    if of.sha256 and not Path(of.path).is_file():
+        raise UserError(f"{of.path} is not there: it is the tokenizer of the corpus")
+    if of.kind == "pretrained":
+        return open_tokenizer(of.path, of.sha256)[0]
+    if of.sha256 not in ("", sha256(Path(of.path))):
+        raise UserError(f"the tokenizer {of.path} has changed: prepare the corpus anew")
+    return load_tokenizer(of.path)
+
+
+def fit_vocabulary(size: int, tokenizer: Tokenizer, at_least: int = 0) -> int:
+    """The rows of the embedding: of subwords as many as asked for, if they are enough.
+
+    Raises:
+        UserError: they are not.
+    """
+    needed = max(tokenizer.largest_id + 1, at_least)
+    # More than there are, a multiple of 64 say, is faster on some devices.
+    more = size > needed and tokenizer.unit != "character"
+    if size not in (0, needed) and not more:
+        raise UserError(
+            f"the vocabulary size is {size}, but the text has {needed} tokens: leave it out"
+        )
+    return size or needed
+
+
+def end_ids(tokenizer: Tokenizer) -> list[int]:
+    """The tokens that end a text."""
+    return [] if tokenizer.eos_id is None else [tokenizer.eos_id]
+
+
+def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
+    """The tokens (T,) that a sample starts from; without a prompt what ends the text before.
+
+    Raises:
+        UserError: there are none.
+    """
+    if not prompt and (ends := end_ids(tokenizer)):
+        return np.array(ends, np.int32)
+    if not prompt:
+        raise UserError("the prompt is empty: give at least one character to start from")
+    if not len(tokens := tokenizer.encode(prompt)):
+        raise UserError(f"the prompt {prompt!r} has no token")
+    return tokens
+
+
+def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
+    """The token that ends each document, if they are to be kept apart.
+
+    Raises:
+        UserError: nothing says which it is.
+    """
+    if not corpus.separate_documents:
+        return None
+    for end in (corpus.manifest().end_id, tokenizer.eos_id):
+        if end is not None:
+            return end
+    raise UserError(f"nothing says which token of {corpus.folder} ends a document")
+
+
+# The training and the validation part
+
+
+@dataclass(eq=False)
+class TextPart:
+    """A part of a text, or of a corpus, for a model of a context."""
+
+    tokenizer: Tokenizer
+    context: int
+    tokens: np.ndarray | Tokens
+    """In memory; or in files, of which windows are read as they are needed."""
+    per_byte: float | None
+    """Tokens for each byte of text, as the text or the manifest says it."""
+    most: int = sys.maxsize
+    """Tokens that a validation scores."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def read(self, most: int = sys.maxsize) -> np.ndarray:
+        """Tokens from the beginning."""
+        if isinstance(self.tokens, Tokens):
+            return self.tokens.read(0, min(len(self), most)).astype(np.int32)
+        return self.tokens[:most]
+
+    def fed(self) -> Any:
+        """What a trainer takes its batches from: of files windows that start anywhere, at places
+        that a step's number decides."""
+
+        def windows(seed: int, step: int, rows: slice) -> np.ndarray:
+            number, below = rows.stop - rows.start, len(self) - self.context
+            starts = places(seed, step, number, below, first=rows.start)
+            return self.tokens.take(starts, self.context + 1)
+
+        if isinstance(self.tokens, Tokens):
+            return lambda config, mesh: StreamedFeed(windows, config, mesh)
+        return self.tokens
+
+    def scored(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Inputs, targets and weights (N, T) of the windows that a validation scores.
+
+        All of them; of more than `most` tokens some, at even distances.
+        """
+        number = max(self.most // self.context, 1)
+        if number * self.context >= len(self) - 1:
+            return every_window(self.read(), self.context)
+        last = len(self) - self.context - 1
+        starts = np.arange(number) * last // max(number - 1, 1)
+        windows = self.tokens.take(starts, self.context + 1).astype(np.int32)
+        return windows[:, :-1], windows[:, 1:], np.ones((number, self.context), np.float32)
+
+    def bytes_of(self, targets: np.ndarray) -> np.ndarray | None:
+        """Bytes of text that each target stands for, where tokens say it."""
+        sizes = self.tokenizer.byte_sizes()
+        return None if sizes is None or targets.max() >= len(sizes) else sizes[targets]
+
+    @cached_property
+    def targets_per_byte(self) -> float | None:
+        """Targets that a validation scores, for each byte of the text that they stand for."""
+        _, targets, weights = self.scored()
+        if (sizes := self.bytes_of(targets)) is None:
+            return self.per_byte
+        size = int(sizes[weights > 0].sum())
+        return float(weights.sum(dtype=np.float64)) / size if size else None
+
+
+def parts_of(
+    experiment: GeneratorExperiment, tokenizer: Tokenizer, data: str | Corpus
+) -> dict[str, TextPart]:
+    """The training and the validation part of a run's data.
+
+    Raises:
+        UserError: one is missing, or can't be read.
+    """
+    context, found = experiment.model.context, {}
+    if isinstance(data, str):
+        fraction, whole = experiment.data.validation_fraction, experiment.pretraining is not None
+        return text_parts(data, tokenizer, context, fraction, whole=whole)
+    for name in ("training", "validation"):
+        tokens, said = data.open(name, experiment.model.vocabulary_size), data.manifest()
+        size = said.parts[name].bytes
+        per_byte = len(tokens) / size if size else None
+        found[name] = TextPart(tokenizer, context, tokens, per_byte, data.validation_tokens)
+    return found
+
+
+@lru_cache(maxsize=1)  # a run that starts asks for their sizes first
+def text_parts(
+    text: str, tokenizer: Tokenizer, context: int, fraction: float, *, whole: bool
+) -> dict[str, TextPart]:
+    """The training and the validation part of a text, whose last `fraction` is for validation.
+
+    Args:
+        whole: cut the tokens of the whole text, as runs with a pre-trained model do; else the
+            text, so that a part's bytes are known exactly.
+    """
+    if whole:
+        tokens = split_tokens(tokenizer.encode_long(text), fraction)
+        texts = [tokenizer.decode(part) for part in tokens]
+    else:
+        texts = split_tokens(text, fraction)
+        tokens = [tokenizer.encode_long(part) for part in texts]
+    parts = {}
+    for name, ids, own in zip(("training", "validation"), tokens, texts, strict=True):
+        size = len(own.encode()) - len(tokenizer.decode(ids[:1]).encode())  # the first is no target
+        parts[name] = TextPart(tokenizer, context, ids, (len(ids) - 1) / size if size else None)
+    return parts

@@ -1,42 +1,80 @@
-"""The kinds of runs there are, and how one is started, opened, and given other steps."""
+"""The kinds of runs there are: how one is started, opened with its data, or loaded without.
 
-import contextlib
+Where a model alone is asked for, a Hugging Face folder stands beside a run's.
+"""
+
 import dataclasses
+import math
+import os
+import sys
+import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from tlite.config import to_dict
-from tlite.data.corpus import NAME as MANIFEST
-from tlite.data.corpus import Corpus
-from tlite.data.reading import locate
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tlite.config import name_files, to_dict
+from tlite.data import every_window
+from tlite.data.corpus import NAME, Corpus
+from tlite.data.reading import decoded, locate
 from tlite.errors import UserError, disk_errors
-from tlite.experiment import Experiment, Pretrained, Pretraining
+from tlite.experiment import Experiment, GeneratorExperiment, Pretrained, Pretraining
+from tlite.models import Ensemble, make_model
+from tlite.models.parameters import by_name, model_maker
+from tlite.models.probe import probe
 from tlite.parallel import processes
+from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.classifier import ClassifierRecipe
-from tlite.recipes.generator import GeneratorRecipe
-from tlite.recipes.recipe import Prepared, Recipe, same_everywhere, say_what_is_read
+from tlite.recipes.generator import GeneratorRecipe, scores_line
+from tlite.recipes.recipe import (
+    Prepared,
+    Recipe,
+    check_member,
+    read_parameters,
+    same_everywhere,
+    tell_what_is_read,
+)
 from tlite.recipes.translator import TranslatorRecipe
 from tlite.terminal import printable
+from tlite.training import generator_task
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile
 from tlite.training.precision import choose_precision, choose_products
 from tlite.training.runs import (
+    RUN,
     Run,
     create_run,
+    find_run,
     kept,
     new_folder,
     open_run,
     read_config,
     replace_file,
 )
+from tlite.training.tasks import in_batches
 
 RECIPES = {
     kind.experiment_type: kind for kind in (GeneratorRecipe, ClassifierRecipe, TranslatorRecipe)
 }
 """The one table of them: its recipe has a kind's experiment, model and word."""
 MULTIPLE = 128  # of rows, which some devices multiply faster
+LONGEST = 1024  # tokens of a window that a text is scored in
+MOST_LOGITS = 2**26  # numbers, in memory at a time
+UNHEEDED = {
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+}
+"""What a folder may ask of generation beside its model, and what asks for nothing."""
 
 
 def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
@@ -83,7 +121,7 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     experiment = locate_data(run.experiment if steps is None else with_steps(run, steps))
     run = dataclasses.replace(run, experiment=experiment)
     kind = RECIPES[type(experiment)]
-    say_what_is_read(experiment)
+    tell_what_is_read(experiment)
     data = kind.load_data(experiment)
     then, now = run.data, kind.fingerprint(data)
     if changed := [name for name in [*then, *now] if then.get(name) != now.get(name)]:
@@ -95,10 +133,8 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     same_everywhere({"experiment": to_dict(experiment), "data": now, "folder": where})
     recipe = kind(run, kind.load_tokenizer(run), data)
     if steps is not None and processes.is_first():
-        # While this process has the metrics, no other trains.
-        alone = MetricsFile(run.metrics) if run.metrics.exists() else contextlib.nullcontext()
-        with alone, disk_errors(run.folder):
-            path = run.folder / "config.json"
+        path = run.folder / RUN
+        with MetricsFile(run.metrics):  # while this process has them, no other trains
             replace_file(path, read_config(path) | {"experiment": kept(experiment)})
     return recipe
 
@@ -119,15 +155,10 @@ def with_steps(run: Run, steps: int) -> Experiment:
     if steps < (done := max(Checkpoints(run.checkpoints).steps(), default=0)):
         raise UserError(f"--steps must be at least {done:,}: {run.folder} has done as many")
     try:
-        return with_training(run.experiment, steps=steps)
+        training = dataclasses.replace(training, steps=steps)
     except ValueError as error:
         raise UserError(f"--{error}") from error
-
-
-def with_training(experiment: Experiment, **changes: Any) -> Experiment:
-    """The experiment with other fields of its training."""
-    training = dataclasses.replace(experiment.training, **changes)
-    return dataclasses.replace(experiment, training=training)
+    return dataclasses.replace(run.experiment, training=training)
 
 
 def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
@@ -139,13 +170,12 @@ def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
     Raises:
         UserError: a file is not there, or it can't be told which column is what.
     """
-    changed, known = [], []
+    changed, known = [], {}
     for experiment in map(locate_data, experiments):
-        data = next((found for before, found in known if before == experiment.data), None)
-        if data is None:
-            data = experiment.data.found() if hasattr(experiment.data, "found") else experiment.data
-            known.append((experiment.data, data))
-        changed.append(dataclasses.replace(experiment, data=data))
+        data, name = experiment.data, repr(experiment.data)
+        if name not in known:
+            known[name] = data.found() if hasattr(data, "found") else data
+        changed.append(dataclasses.replace(experiment, data=known[name]))
     return changed
 
 
@@ -159,7 +189,8 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
         if (asked := experiment.training.precision) not in known:
             known[asked], reason = processes.of_first(partial(choose_precision, asked))
             print(f"precision: {reason}")
-        changed.append(with_training(experiment, precision=known[asked]))
+        training = dataclasses.replace(experiment.training, precision=known[asked])
+        changed.append(dataclasses.replace(experiment, training=training))
     return changed
 
 
@@ -181,10 +212,10 @@ def locate_data(experiment: Experiment) -> Experiment:
 def fit_to_corpus(experiment: Experiment) -> Experiment:
     """The experiment with as many rows in its embedding as its corpus has tokens, unless it has
     these filled up to a multiple, as gpt2's 50,304 are of 50,257; what has changed is printed."""
-    if not isinstance(experiment.data, Corpus) or experiment.pretraining:
+    data, model = experiment.data, experiment.model
+    if not isinstance(data, Corpus) or experiment.pretraining or not model.vocabulary_size:
         return experiment
-    data, model = experiment.data.located(), experiment.model
-    if not model.vocabulary_size or not Path(data.folder, MANIFEST).is_file():
+    if not Path((data := data.located()).folder, NAME).is_file():
         return experiment
     tokens, rows = data.manifest().vocabulary_size, model.vocabulary_size
     if 0 <= rows - tokens < MULTIPLE:
@@ -192,3 +223,157 @@ def fit_to_corpus(experiment: Experiment) -> Experiment:
     told = f"the corpus has {tokens:,} tokens: the model has so many rows, not {rows:,}"
     print(printable(f"{told} (--vocabulary-size says otherwise)"), flush=True)
     return dataclasses.replace(experiment, model=dataclasses.replace(model, vocabulary_size=tokens))
+
+
+# Models alone, without data and a trainer
+
+
+def load(
+    folder: str | Path,
+    *,
+    checkpoint: str | int = "best",
+    member: int | Literal["all"] = 0,
+    code: str | Path | Iterable[str | Path] = (),
+) -> tuple[Any, Any]:
+    """The model and the tokenizer of a run's folder, a Hugging Face folder, or a hub name.
+
+    Of a folder of runs the newest is taken; "latest" is the newest in ./runs.
+
+    Args:
+        checkpoint: of a run: best, last, average (of the last that are kept), or a step.
+        member: of a run: which of the models that were trained side by side; "all": an `Ensemble`.
+        code: the files with your own functions that a run was made with.
+
+    Raises:
+        UserError: it is no such folder, or can't be read.
+    """
+    if is_pretrained(folder := find_run(folder)):
+        return load_pretrained(folder)[:2]
+    name_files(map(Path, [code] if isinstance(code, str | Path) else code))
+    return load_run(open_run(folder, Experiment), str(checkpoint), member)
+
+
+def load_run(
+    run: Run, checkpoint: str = "best", member: int | Literal["all"] = 0
+) -> tuple[Any, Any]:
+    """One of a run's models, or all where there are several; and the tokenizer.
+
+    Raises:
+        UserError: there is no such checkpoint or member, or a part of the user's is not what a
+            model needs.
+    """
+    config, number = run.experiment.model, run.experiment.training.seeds
+    probe(config, make_model)
+    member = 0 if number == 1 and member == "all" else member
+    if member != "all":
+        check_member(member, number)
+    shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
+    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    on_host = partial(jax.ShapeDtypeStruct, sharding=host)
+    wanted = {name: on_host((number, *a.shape), a.dtype) for name, a in by_name(shapes).items()}
+    parameters, _ = read_parameters(run, checkpoint, wanted)
+    chosen = slice(None) if member == "all" else member
+    arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
+    model = model_maker(shapes)(arrays)
+    tokenizer = RECIPES[type(run.experiment)].load_tokenizer(run)
+    return Ensemble(model) if member == "all" else model, tokenizer
+
+
+def open_model(
+    folder: str | Path, kind: Any, checkpoint: str = "best", member: int | Literal["all"] = 0
+) -> tuple[Any, Any, Any]:
+    """The model and the tokenizer as `load` gives them, and the run, or what a folder says.
+
+    Args:
+        kind: the type of a run's experiment, or a union of types; a Hugging Face folder must have
+            the model that it trains.
+
+    Raises:
+        UserError: it is no such folder, or of another kind of model.
+    """
+    if not is_pretrained(folder):
+        run = open_run(Path(folder), kind)
+        return *load_run(run, checkpoint, member), run
+    if checkpoint != "best" or member:
+        raise UserError("--checkpoint and --member are for runs: this folder has one model")
+    model, tokenizer, told = load_pretrained(folder)
+    if kind in RECIPES and not isinstance(model, RECIPES[kind].model_type):
+        raise UserError(f"{folder} has a {told.family} {told.kind}: that is another kind of model")
+    if tokenizer is None:
+        raise UserError(told.no_tokenizer)
+    return model, tokenizer, told
+
+
+def warn_of_unheeded(told) -> None:
+    """Say what a Hugging Face folder asks of generation, and does not get."""
+    asked = {name: told.fields.get(name) for name in UNHEEDED} | told.generation
+    if unheeded := [n for n, plain in UNHEEDED.items() if asked.get(n) not in (None, [], plain)]:
+        warning = f"warning: {told.folder} asks for {', '.join(unheeded)}: not heeded"
+        print(printable(warning), file=sys.stderr)
+
+
+def evaluate_text(folder: str | Path, path: Path | None) -> None:
+    """Print how well a generator of a Hugging Face folder predicts each token of a text."""
+    if path is None:
+        raise UserError(f"{folder} has no data of its own: name a text, --path FILE")
+    model, tokenizer, _ = open_model(folder, GeneratorExperiment)
+    text = "".join(decoded(path))
+    tokens, bos, config = tokenizer.encode(text, marks=False), tokenizer.bos_id, model.config
+    begun = bos is not None and tokenizer.encode(text)[:1].tolist() == [bos]
+    if len(tokens) < 2:
+        raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
+    length = min(config.context, LONGEST, len(tokens) - 1)
+    inputs, *others = every_window(np.r_[bos, tokens] if begun else tokens, length)
+    if begun:  # each of the windows is
+        inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
+    size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
+    score, totals = jax.jit(generator_task(config).evaluate), Counter()
+    for batch in zip(*in_batches((inputs, *others), size), strict=True):
+        sums = score(model, batch)
+        totals.update({n: np.asarray(a, np.float64).sum() for n, a in sums.items()})
+    means = {name: np.array([total / totals["count"]]) for name, total in totals.items()}
+    # Without a mark before it the first token is not predicted, and its bytes do not count.
+    size = len(text.encode()) - (0 if begun else len(tokenizer.decode(tokens[:1]).encode()))
+    means["bits_per_byte"] = np.array([totals["loss"] / math.log(2) / max(size, 1)])
+    told = scores_line(f"{path}:", means, "token")
+    print(f"{told}, {totals['count']:,.0f} tokens in windows of {length:,}")
+
+
+def export(
+    folder: str | Path,
+    to: Path,
+    *,
+    checkpoint: str = "best",
+    member: int = 0,
+    family: str | None = None,
+) -> str:
+    """Write a run's model to a new folder that `transformers` opens; returns its family.
+
+    Raises:
+        UserError: the folder exists, or there is no counterpart; the reason is told.
+    """
+    if os.path.lexists(to):
+        raise UserError(f"{to} exists already: name another folder")
+    settings: dict[str, Any] = {"family": family}
+    if is_pretrained(folder):
+        model, tokenizer, settings["original"] = load_pretrained(folder)
+    else:
+        model, tokenizer, run = open_model(folder, Experiment, checkpoint, member)
+        settings["labels"] = getattr(run.experiment.data, "classes", None)
+        if getattr(run.experiment, "sentences", 0):
+            raise UserError("a text's class is joined from sentences': transformers has no such")
+        source = getattr(run.experiment, "pretraining", None)
+        if isinstance(source, Pretrained) and not family:
+            classes = getattr(model.config, "num_classes", None)
+            try:
+                settings["original"] = load_pretrained(source.folder, num_classes=classes)[2]
+            except UserError as error:
+                told = "without what the run started from name a --family"
+                raise UserError(f"{error}; {told}") from error
+    with disk_errors(to):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as place:
+            beside = Path(place) / to.name
+            family = save_pretrained(beside, model, tokenizer, **settings)
+            beside.rename(to)
+    return family

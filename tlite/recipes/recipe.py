@@ -4,31 +4,42 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Float
 
 from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment import Pretrained, Pretraining
-from tlite.models import count_parameters, make_model
+from tlite.models import BlocksConfig, Ensemble, make_model
 from tlite.models.config import named_parts
-from tlite.models.parameters import by_name
+from tlite.models.parameters import by_name, model_maker
 from tlite.models.probe import probe
 from tlite.parallel import processes
-from tlite.pretrained.configs import flat, with_fields
+from tlite.pretrained import load_pretrained
+from tlite.pretrained.configs import filled_in, flat, with_fields
 from tlite.terminal import printable
-from tlite.training import TrainState
+from tlite.training import Trainer, TrainState
 from tlite.training.checkpoints import Checkpoints
-from tlite.training.loop import fit
+from tlite.training.loop import fit, means_of
 from tlite.training.metrics import read_metrics, save_examples
-from tlite.training.runs import Run
+from tlite.training.placement import out_of_memory
+from tlite.training.runs import Run, sha256
 
 EVALUATION_BATCH = 64
 FEW, FEW_TOKENS = {"texts": 100, "pairs": 100}, 2000  # so few scored say little
+LEARNED = "training", "validation"  # the parts that a run reads before it has ended
+OURS = {  # fields of a model that are the experiment's, whatever it starts from
+    "dropout", "feed_forward.dropout", "embedding.word_dropout", "attention.function",
+    "attention.rows", "head.product", "embedding.deviation", "loop.scan", "loop.remat", "context",
+}  # fmt: skip
 
 
 class Parts(NamedTuple):
@@ -52,15 +63,14 @@ class Recipe:
     A kind of runs has besides what is here
     - `fit_to_data(experiment, data)`: the experiment with the sizes that its data decides, and the
       tokenizer; `load_tokenizer(run)`: the one that was saved with a run;
-    - `fingerprint(data)`: sizes and SHA-256, to know the data again;
     - `make_trainer()`: the compiled core for this model and its training data;
     - `tokens_per_example`: positions of one example, padding among them;
     - `report(batches, parameters, step)`: prints and draws at the end of training, of the best
       checkpoint;
     - `evaluate(split, checkpoint, member)`: prints how the models do on a part of the data, one by
       one; with `member` "all" also how the mean of their probabilities does;
-    and, unless it overrides `load_data` and `validation`, `read(experiment, part)`, the examples of
-    a part, and `batches(examples)`, batches that hold each of them once.
+    and, unless it overrides what uses them, `read(experiment, part)`, the examples of a part, their
+    `unit`, `text_of(example)`, and `batches(examples)`, batches that hold each of them once.
     """
 
     kind: ClassVar[str]
@@ -68,6 +78,8 @@ class Recipe:
     experiment_type: ClassVar[type]
     model_type: ClassVar[type]
     """What of a Hugging Face folder can take the place of a run's model."""
+    unit: ClassVar[str]
+    """What examples are called: texts."""
     measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     """What a validation finds: the best checkpoint can be chosen by it."""
     packages: ClassVar[tuple[str, ...]] = ()
@@ -86,7 +98,19 @@ class Recipe:
     @classmethod
     def load_data(cls, experiment) -> Any:
         """The data of an experiment."""
-        return Parts(*(cls.read(experiment, part) for part in ("training", "validation")))
+        return Parts(*(cls.read(experiment, part) for part in LEARNED))
+
+    @classmethod
+    def fingerprint(cls, data: Any) -> dict[str, Any]:
+        """How many examples each part has, and the SHA-256 of their texts, to know them again."""
+        found: dict[str, Any] = {}
+        for part, examples in data._asdict().items():
+            digest, number = hashlib.sha256(), 0
+            for number, example in enumerate(examples, 1):  # noqa: B007
+                digest.update(cls.text_of(example).encode())
+            found[f"{part} {cls.unit}"] = number
+            found[f"SHA-256 of the {part} part"] = digest.hexdigest()
+        return found
 
     def validation(self) -> Any:
         """Batches that hold all of the validation part once."""
@@ -94,7 +118,11 @@ class Recipe:
 
     def start_members(self) -> TrainState:
         """The members before their first step."""
-        return self.trainer.init()
+        source, config = getattr(self.experiment, "pretraining", None), self.experiment.model
+        if not isinstance(source, Pretrained):
+            return self.trainer.init()
+        classes = getattr(config, "num_classes", None)
+        return start_from(self.trainer, taken_from(source, config, classes)[1])
 
     def measure(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
         """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
@@ -107,8 +135,7 @@ class Recipe:
     @property
     def scored(self) -> tuple[int, str]:
         """How much a validation scores: a number of texts, pairs, or what a token is called."""
-        name = next(name for name in self.run.data if name.startswith("validation "))
-        return self.run.data[name], name.removeprefix("validation ")
+        return self.run.data[f"validation {self.unit}"], self.unit
 
     # What all kinds do alike
 
@@ -117,22 +144,18 @@ class Recipe:
         """An experiment with what its data decides; the data is read unless it is given.
 
         Raises:
-            UserError: the data can't be read, or does not go with the experiment; or a part of
-                the user's is not what a model needs.
+            UserError: the data can't be read, or does not go with the experiment; a part of the
+                user's is not what a model needs; or the best checkpoint is to have what no
+                validation finds.
         """
-        cls.check_selected(experiment)
+        if (chosen := experiment.training.select) not in cls.measured:
+            known = " or ".join(cls.measured)
+            raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
         probe(experiment.model, make_model)
         if processes.is_first():
             check_packages("text", cls.packages)
         data = cls.load_data(experiment) if data is None else data
         return Prepared(*cls.fit_to_data(experiment, data), data)
-
-    @classmethod
-    def check_selected(cls, experiment) -> None:
-        """Raises a `UserError` where the best checkpoint is to have what no validation finds."""
-        if (chosen := experiment.training.select) not in cls.measured:
-            known = " or ".join(cls.measured)
-            raise UserError(f"a {experiment.name} run has no {chosen}: --select {known}")
 
     def train(self, profile: int = 0, *, report: bool = True) -> None:
         """Train to the end, then report if asked; so many of the steps are profiled."""
@@ -158,14 +181,15 @@ class Recipe:
     def tell_what_is_trained(self) -> None:
         """Print the sizes of model, data and training, and where the run lies."""
         run, trainer, config = self.run, self.trainer, self.experiment.training
-        arrays = len(jax.tree.leaves(trainer.model))
-        print(f"{count_parameters(trainer.model):,} parameters in {arrays} arrays", end=", ")
-        tokens = len(self.tokenizer)
-        rows = getattr(self.experiment.model, "vocabulary_size", tokens)
+        tokens, model = len(self.tokenizer), self.experiment.model
+        rows = getattr(model, "vocabulary_size", tokens)
         padded = f", {rows:,} rows in the embedding" if rows > tokens else ""
-        print(f"{tokens:,} tokens in the vocabulary{padded}")
+        print(
+            f"{trainer.num_parameters:,} parameters in {len(trainer.shapes)} arrays, "
+            f"{tokens:,} tokens in the vocabulary{padded}"
+        )
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
-        parts = "".join(f", {name} {told}" for name, told in named_parts(self.experiment.model))
+        parts = "".join(f", {name} {told}" for name, told in named_parts(model))
         print(
             f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
             f"{parts} on {trainer.mesh.size} {jax.default_backend()} device(s), "
@@ -191,7 +215,7 @@ class Recipe:
         """Those of a part; the test part, which nothing else reads, is named before it is read."""
         if split != "test":
             return getattr(self.data, split)
-        say_what_is_read(self.experiment, [split])
+        tell_what_is_read(self.experiment, [split])
         return self.read(self.experiment, split)
 
     def ensemble(self, member: int | str) -> str:
@@ -199,13 +223,39 @@ class Recipe:
         number = self.experiment.training.seeds
         return f"the ensemble of all {number} members" if member == "all" and number > 1 else ""
 
+    def ensemble_of(self, parameters: dict) -> Ensemble:
+        """The members as one model, whole in this process."""
+        arrays = self.trainer.on_host(parameters)
+        return Ensemble(jax.tree.map(jnp.asarray, model_maker(self.trainer.model)(arrays)))
+
+    def ensemble_means(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
+        """`training.loop.validate` of the members as one model: means over all batches, (1,) each.
+
+        The examples of a batch are divided over the devices, and on each of them the members come
+        one after the other.
+        """
+
+        def evaluate(ensemble, batches):
+            def of_batch(batch):
+                sums = self.trainer.task.evaluate(ensemble, batch)
+                return jax.tree.map(lambda a: a.sum(0), sums)
+
+            return jax.lax.map(of_batch, batches)
+
+        examples, devices = jax.tree.leaves(batches)[0].shape[1], jax.local_devices()
+        mesh = Mesh(np.array(devices[: math.gcd(examples, len(devices))]), ("data",))
+        divided = NamedSharding(mesh, PartitionSpec(None, "data"))
+        with out_of_memory("a batch of the evaluation"):
+            whole = NamedSharding(mesh, PartitionSpec())
+            ensemble = jax.device_put(self.ensemble_of(parameters), whole)
+            sums = jax.device_get(jax.jit(evaluate)(ensemble, jax.device_put(batches, divided)))
+        return means_of({name: values[None] for name, values in sums.items()})
+
     def advise_test(self) -> None:
         """Say where the run is saved, and how its test part is read, if there is one."""
-        if not getattr(self.experiment.data, "test", True):
-            print(f"saved in {self.run.folder}")
-            return
-        print(f"saved in {self.run.folder}; read the test part once, when all is chosen:")
-        print(command("evaluate", self.run.folder, "--split", "test"))
+        folder, there = self.run.folder, getattr(self.experiment.data, "test", True)
+        read = f"; read the test part once, when all is chosen:\n{command('evaluate', folder)}"
+        print(f"saved in {folder}" + (f"{read} --split test" if there else ""))
 
     def save_sample(self, step: int, text: str) -> None:
         """Keep what a model has written at a step."""
@@ -215,14 +265,14 @@ class Recipe:
                 path = self.run.samples / f"step-{step}.txt"
                 path.write_text(text, encoding="utf-8")
 
-    def curves(self, *names: str) -> dict[str, Callable]:
-        """Pictures of what training and validations have found, by step."""
+    def save_curves(self, *names: str) -> None:
+        """Draw what training and validations have found, by step."""
         from tlite import pictures  # matplotlib is slow to import
 
         lines = read_metrics(self.run.metrics, most=1000)
-        return {name: partial(pictures.plot_curves, lines, name) for name in names}
+        self.save_plots({name: partial(pictures.plot_curves, lines, name) for name in names})
 
-    def save_plots(self, plots: dict[str, Callable]) -> None:
+    def save_plots(self, plots: dict) -> None:
         """Draw each of the pictures (name -> function that returns Axes) into the run folder."""
         if not processes.is_first():
             return
@@ -233,6 +283,36 @@ class Recipe:
             for name, plot in plots.items():
                 with own_figures():
                     plot().figure.savefig(self.run.plots / f"{name}.png", dpi=120)
+
+
+# A number with its error
+
+
+def spread(values: np.ndarray, style: str) -> str:
+    """Mean and standard deviation over the members (M,)."""
+    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
+    return f"{values.mean():{style}}{deviation}"
+
+
+def interval(table: Float[np.ndarray, "M N"], what: str, style: str) -> str:
+    """A line: how far from the truth the mean of all members and examples may be.
+
+    Args:
+        table: by member and example, or block of them (`comparison.statistics.variance`).
+        what: they are called: texts.
+    """
+    from tlite.comparison.statistics import Difference, variance  # SciPy is slow to import
+
+    members, number = table.shape
+    found = Difference(table.mean(), variance(table), (members, members), examples=number)
+    half, (seeds, examples) = found.half_width, found.parts
+    if half is None:
+        return f"95 % for new {what}, with this seed: ± {examples:{style}}"
+    parts = f"(seeds {seeds:{style}}, {what} {examples:{style}})"
+    return f"95 % for new seeds and {what}: ± {half:{style}} {parts}"
+
+
+# An experiment and its data
 
 
 def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
@@ -248,17 +328,6 @@ def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
     return dataclasses.replace(experiment, model=with_fields(experiment.model, sizes))
 
 
-def fingerprint_of(data: Parts, unit: str, text_of: Callable[[Any], str]) -> dict[str, Any]:
-    """How many examples each part has, and the SHA-256 of their texts."""
-    found: dict[str, Any] = {}
-    for part, examples in data._asdict().items():
-        digest, number = hashlib.sha256(), 0
-        for number, example in enumerate(examples, 1):  # noqa: B007
-            digest.update(text_of(example).encode())
-        found |= {f"{part} {unit}": number, f"SHA-256 of the {part} part": digest.hexdigest()}
-    return found
-
-
 def same_everywhere(what: dict) -> None:
     """Raises a `UserError` where this process would do something else than the first one."""
     own = json.loads(json.dumps(what))  # as it is told
@@ -271,49 +340,106 @@ def same_everywhere(what: dict) -> None:
         )
 
 
-def say_what_is_read(experiment: Any, parts: Iterable[Part] = ("training", "validation")) -> None:
-    """Print it, before it is read: a run of somebody else's may name anything."""
-    if line := describe_sources(experiment, parts):
-        print(line, flush=True)
-
-
-def describe_sources(experiment: Any, parts: Iterable[Part] = ("training", "validation")) -> str:
-    """What is read for the parts of an experiment's data, in one line; "" if nothing is.
+def tell_what_is_read(experiment: Any, parts: Iterable[Part] = LEARNED) -> None:
+    """Print what of its data an experiment reads, before it is read: a run of somebody else's may
+    name anything.
 
     Raises:
         UserError: something is no regular file.
     """
     if not hasattr(experiment.data, "reads"):  # made up, or a part of Python
-        return ""
+        return
     found = [place for part in parts for place in experiment.data.reads(part)]
     source = getattr(experiment, "pretraining", None) if "training" in parts else None
     if isinstance(source, Pretraining) and source.pretraining_steps and source.unlabelled:
         found += experiment.data.reads("training", source.unlabelled)
     if isinstance(source, Pretrained):
         found.append(source.folder)
-    return printable(f"the run reads: {', '.join(dict.fromkeys(found))}") if found else ""
+    if found:
+        print(printable(f"the run reads: {', '.join(dict.fromkeys(found))}"), flush=True)
+
+
+# What a run starts from
+
+
+def taken_from(
+    settings: Pretrained, config: BlocksConfig, num_classes: int | None = None
+) -> tuple[BlocksConfig, dict[str, Any], Any, Pretrained]:
+    """The config, the arrays by name and the tokenizer that a run starts from; and where from.
+
+    Its context, dropout and function of attention are the experiment's, the rest is the folder's.
+
+    Raises:
+        UserError: the folder can't be read, has another kind of model, or has changed; or the
+            experiment asks for other parts.
+    """
+    model, tokenizer, told = load_pretrained(settings.folder, num_classes=num_classes)
+    if type(model.config) is not type(config):
+        raise UserError(f"{settings.folder} has a {told.family} {told.kind}: that can't start it")
+    if tokenizer is None:
+        raise UserError(told.no_tokenizer)
+    digest = hashlib.sha256()
+    for path in sorted(told.folder.glob("*.safetensors")):
+        digest.update(bytes.fromhex(sha256(path)))
+    if settings.sha256 not in ("", digest.hexdigest()):
+        raise UserError(f"the arrays in {settings.folder} have changed since the run was made")
+    ours, theirs = filled_in(config), filled_in(model.config)
+    for path in set_in(config):
+        if path not in OURS and ours[path] != theirs.get(path):
+            raise UserError(f"{path} is the pre-trained model's: leave it out")
+    changed = {path: ours[path] for path in OURS & ours.keys()}
+    changed["context"] = min(config.context, model.config.context)
+    arrays = by_name(model)
+    for name in told.new:  # each member draws its own
+        del arrays[name]
+    if "positions.table" in arrays:  # those of the places that are not used are left out
+        rows = changed["context"] + model.config.positions.offset
+        arrays["positions.table"] = arrays["positions.table"][:rows]
+    try:
+        config = with_fields(model.config, changed)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return config, arrays, tokenizer, dataclasses.replace(settings, sha256=digest.hexdigest())
+
+
+def set_in(part, prefix: str = "") -> Iterator[str]:
+    """The paths of the fields that are not what they are unless given."""
+    for field in dataclasses.fields(part):
+        value, path = getattr(part, field.name), prefix + field.name
+        if value != field.default:
+            yield path
+            if dataclasses.is_dataclass(value):
+                yield from set_in(value, f"{path}.")
+
+
+def start_from(
+    trainer: Trainer, arrays: dict[str, Any], members: TrainState | None = None
+) -> TrainState:
+    """Members that all have these parameters, by name; what is not among them they have of their
+    own, as `members` or as they are drawn."""
+    start = trainer.init() if members is None else members
+    parameters = {
+        name: np.broadcast_to(arrays[name], a.shape).astype(a.dtype) if name in arrays else a
+        for name, a in start.parameters.items()
+    }
+    return trainer.place(start._replace(parameters=parameters))
 
 
 # A run's parameters. Only what goes on training reads an optimizer too (`training.loop.restore`).
 
 
 def read_parameters(
-    run: Run, checkpoint: str = "best", wanted: dict[str, jax.ShapeDtypeStruct] | None = None
+    run: Run, checkpoint: str, wanted: dict[str, jax.ShapeDtypeStruct]
 ) -> tuple[dict[str, jax.Array], int]:
     """The parameters (M, ...) of a run's members by name, without their optimizer; and the step.
 
     Args:
         checkpoint: "best", "last" or a step; or "average", the mean in float64 over the last ones.
-        wanted: their shapes, types and where they are to lie; on the host unless given.
+        wanted: their shapes, types and where they are to lie.
 
     Raises:
         UserError: the run has no such checkpoint, or one of several is damaged.
     """
-    if wanted is None:
-        host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
-        number, shapes = run.experiment.training.seeds, by_name(model_shapes(run))
-        of_members = partial(jax.ShapeDtypeStruct, sharding=host)
-        wanted = {name: of_members((number, *a.shape), a.dtype) for name, a in shapes.items()}
     totals: dict[str, np.ndarray] = {}
     with Checkpoints(run.checkpoints, run.experiment.training) as checkpoints:
         steps = checkpoint_steps(run, checkpoints, checkpoint)
@@ -350,8 +476,3 @@ def check_member(member: int, number: int) -> None:
     """Raises a `UserError` where a run of `number` models has no such member."""
     if not 0 <= member < number:
         raise UserError(f"there is no member {member}: the run has {number}, counted from 0")
-
-
-def model_shapes(run: Run):
-    """One of a run's models, as shapes."""
-    return jax.eval_shape(lambda: make_model(run.experiment.model, rng=jax.random.key(0)))

@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tlite.comparison.comparable import check_comparable
 from tlite.comparison.study import Study, Variant, read_study
 from tlite.errors import OutOfMemory, RunFailed, UserError, command, of_surroundings
 from tlite.experiment import Experiment
-from tlite.models import make_model
+from tlite.models import count_parameters, make_model
 from tlite.parallel import processes
 from tlite.recipes.kinds import (
     RECIPES,
@@ -35,22 +34,16 @@ class Preparing:
     """Prepares experiments; what several have in common is read and fitted once."""
 
     def __init__(self):
-        self._known: list[tuple[Any, Any]] = []
-
-    def _once(self, config: Any, make: Callable[[], Any]) -> Any:
-        """What was made for an equal config; configs need not be hashable."""
-        for other, made in self._known:
-            if other == config:
-                return made
-        self._known.append((config, make()))
-        return self._known[-1][1]
+        self._data: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._prepared: dict[str, Prepared] = {}
 
     def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
         """The data of an experiment, and what there is to know it again, as JSON holds it."""
-        kind, about = RECIPES[type(experiment)], experiment.data
-        data = self._once((kind, about), lambda: kind.load_data(experiment))
-        found = self._once((kind.fingerprint, about), lambda: kind.fingerprint(data))
-        return data, json.loads(json.dumps(found))
+        kind, config = RECIPES[type(experiment)], repr(experiment.data)
+        if config not in self._data:
+            data = kind.load_data(experiment)
+            self._data[config] = data, json.loads(json.dumps(kind.fingerprint(data)))
+        return self._data[config]
 
     def __call__(self, experiment: Experiment) -> Prepared:
         """The experiment with what its data decides, however it is trained and called.
@@ -59,9 +52,11 @@ class Preparing:
             UserError: they don't go together, or the data can't be read.
         """
         kind, (data, _) = RECIPES[type(experiment)], self.data(experiment)
-        kind.check_selected(experiment)
-        plain = dataclasses.replace(experiment, name="-", training=TrainingConfig())
-        prepared = self._once(plain, lambda: kind.prepare(experiment, data))
+        training = TrainingConfig(select=experiment.training.select)
+        config = repr(dataclasses.replace(experiment, name="-", training=training))
+        if config not in self._prepared:
+            self._prepared[config] = kind.prepare(experiment, data)
+        prepared = self._prepared[config]
         own = {"name": experiment.name, "training": experiment.training}
         return prepared._replace(experiment=dataclasses.replace(prepared.experiment, **own))
 
@@ -109,11 +104,10 @@ def start_study(
     if not good:
         raise UserError("; ".join(dict.fromkeys(variant.failed for variant in variants)))
     # Of a tokenizer only the settings are known yet, of a pre-trained model's nothing.
-    settings = (v.experiment for v in good)
-    tokenizers = [None if e.get("pretraining") else e.get("tokenizer") for e in settings]
-    check_comparable(
-        [(v.name, v.experiment, v.data, t) for v, t in zip(good, tokenizers, strict=True)]
-    )
+    check_comparable([
+        (v.name, e := v.experiment, v.data, None if e.get("pretraining") else e.get("tokenizer"))
+        for v in good
+    ])  # fmt: skip
     path = Path(processes.of_first(lambda: str(new_folder(name, folder))))
     same_everywhere({"study": [vars(v) for v in variants]})
     write, exactly = Study(path, name, variants).write, folder is not None
@@ -125,25 +119,21 @@ def start_study(
 
 
 def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
-    content = kept(experiment)
-    _, fingerprint = preparing.data(experiment)
-    parameters, failed = 0, None
+    about = name, run, kept(experiment), preparing.data(experiment)[1]
     try:
         model = preparing(experiment).experiment.model
-        shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     except UserError as error:
         if of_surroundings(error):
             raise
-        failed = str(error)
-    return Variant(name, run, content, fingerprint, parameters, failed)
+        return Variant(*about, parameters=0, failed=str(error))
+    shapes = jax.eval_shape(lambda: make_model(model, rng=jax.random.key(0)))
+    return Variant(*about, parameters=count_parameters(shapes))
 
 
 def free_name(name: str, taken: set[str]) -> str:
     """A folder's name for a variant's that none has yet, in whatever case; it is added to them."""
-    folded = {other.casefold() for other in taken}
-    free = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in folded)
-    taken.add(free.name)
+    free = next_free(Path("-".join(name.split())), lambda path: path.name.casefold() in taken)
+    taken.add(free.name.casefold())
     return free.name
 
 
@@ -158,8 +148,7 @@ def train(study: Study, preparing: Preparing) -> None:
         Interrupted: by a signal; all is saved.
     """
     for number, variant in enumerate(study.variants, 1):
-        there = (study.folder / variant.run / RUN).is_file
-        if variant.failed or processes.of_first(lambda v=variant, there=there: v.ended and there()):
+        if variant.failed or (variant.ended and _has_begun(study.folder / variant.run)):
             continue
         which = f"\nvariant {number} of {len(study.variants)}: {variant.name}"
         print(printable(which), flush=True)
@@ -169,6 +158,10 @@ def train(study: Study, preparing: Preparing) -> None:
             study.write()
         gc.collect()  # of a run that has ended no array stays
     _report(study)
+
+
+def _has_begun(run: Path) -> bool:
+    return processes.of_first((run / RUN).is_file)
 
 
 def _train_variant(folder: Path, variant: Variant, preparing: Preparing) -> str | None:
@@ -192,7 +185,7 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
         UserError: it can't be opened, or written; or the data is not what it was.
     """
     run = folder / variant.run
-    if processes.of_first((run / RUN).is_file):
+    if _has_begun(run):
         return open_recipe(run)
     experiment = locate_data(variant.config())
     if preparing.data(experiment)[1] != variant.data:

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -14,8 +13,7 @@ from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import TransformerSeq2Seq
-from tlite.recipes.evaluation import ensemble_means, ensemble_of, spread
-from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, fingerprint_of, with_sizes
+from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, spread, with_sizes
 from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
@@ -31,8 +29,10 @@ class TranslatorRecipe(Recipe):
     kind = "translator"
     experiment_type = TranslatorExperiment
     model_type = TransformerSeq2Seq
+    unit = "pairs"
     measured = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
+    tokens_per_example = 1  # a batch is counted in tokens
 
     @classmethod
     def read(cls, experiment: TranslatorExperiment, part: Part) -> list[Pair]:
@@ -42,19 +42,15 @@ class TranslatorRecipe(Recipe):
     def fit_to_data(cls, experiment: TranslatorExperiment, data: Parts):
         if experiment.model.symbols.pad != PAD_ID:
             raise UserError(f"symbols.pad is the tokenizer's, {PAD_ID}: leave it out")
-        tokenizer = PairTokenizer.train(
-            [pair.source for pair in data.training],
-            [pair.target for pair in data.training],
-            experiment.tokenizer.pieces,
-            joint=experiment.tokenizer.joint,
-            lowercase=experiment.tokenizer.lowercase,
-        )
+        sides = ([getattr(p, side) for p in data.training] for side in ("source", "target"))
+        tokenizer = PairTokenizer.train(*sides, **vars(experiment.tokenizer))
         if not tokenizer.joint and experiment.model.head.embeddings != "separate":
             raise UserError(
                 "a shared embedding needs joint subwords: --head.embeddings separate, or --joint"
             )
-        sizes = {"vocabulary_size": len(tokenizer)}
-        sizes["source_vocabulary_size"] = len(tokenizer.source)
+        sizes = {
+            "vocabulary_size": len(tokenizer), "source_vocabulary_size": len(tokenizer.source)
+        }  # fmt: skip
         experiment = with_sizes(experiment, sizes, "tokenizer")
         with_search(experiment)
         for pairs in data:  # before anything is written
@@ -65,9 +61,9 @@ class TranslatorRecipe(Recipe):
     def load_tokenizer(cls, run: Run) -> PairTokenizer:
         return PairTokenizer.load(run.folder / PairTokenizer.file_name)
 
-    @classmethod
-    def fingerprint(cls, data: Parts) -> dict[str, Any]:
-        return fingerprint_of(data, "pairs", lambda pair: f"{pair.source}\n{pair.target}\n")
+    @staticmethod
+    def text_of(pair: Pair) -> str:
+        return f"{pair.source}\n{pair.target}\n"
 
     def make_trainer(self) -> Trainer:
         model, training = self.experiment.model, self.experiment.training
@@ -86,10 +82,6 @@ class TranslatorRecipe(Recipe):
         encoded = encode_pairs(self.experiment, self.tokenizer, pairs)
         arrays = tuple(map(pad_tokens, encoded))
         return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
-
-    @property
-    def tokens_per_example(self) -> int:
-        return 1  # a batch is counted in tokens
 
     def tell_what_is_trained(self) -> None:
         share = padding_share(self.buckets, self.experiment.model.symbols.pad)
@@ -127,7 +119,7 @@ class TranslatorRecipe(Recipe):
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
-        self.save_plots(self.curves("loss", "bleu", "exact_match"))
+        self.save_curves("loss", "bleu", "exact_match")
         self.advise_test()
 
     def evaluate(
@@ -165,12 +157,13 @@ class TranslatorRecipe(Recipe):
         print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
-        cases = cases if has_bleu(references) else ()
+        if all(len(reference.split()) < 4 for reference in references):
+            cases = ()  # BLEU counts four words in a row
         groups = {"": self.trainer.models(parameters)}
         if ensemble:
-            (loss,) = ensemble_means(self.trainer, parameters, batches)["loss"]
+            (loss,) = self.ensemble_means(parameters, batches)["loss"]
             print(f"{ensemble}: loss {loss:.4f}")
-            groups[f"{ensemble}, "] = [ensemble_of(self.trainer, parameters)]
+            groups[f"{ensemble}, "] = [self.ensemble_of(parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])
         for (beam, penalty), (who, models) in itertools.product(searches, groups.items()):
@@ -185,11 +178,6 @@ class TranslatorRecipe(Recipe):
         for text, written, right in itertools.islice(zip(texts, found[0], references), 3):  # noqa: B905
             show(f"\n  {text}\n  {written}\n  ({right})")
         return found[0]
-
-
-def has_bleu(references: Sequence[str]) -> bool:
-    """Whether any has four words in a row, for BLEU to count."""
-    return any(len(reference.split()) > 3 for reference in references)
 
 
 def with_search(

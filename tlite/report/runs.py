@@ -19,10 +19,9 @@ from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.pretrained import Pretrained
 from tlite.recipes.classifier import ClassifierRecipe, encode_texts
-from tlite.recipes.generator import GeneratorRecipe
-from tlite.recipes.loading import open_model
+from tlite.recipes.generator import GeneratorRecipe, prompt_tokens
+from tlite.recipes.kinds import open_model
 from tlite.recipes.recipe import Recipe
-from tlite.recipes.tokens import prompt_tokens
 from tlite.recipes.translator import TranslatorRecipe, encode_sources
 from tlite.report import models
 from tlite.report.page import PAGE, Page, new_page, sample, unused
