@@ -23,7 +23,7 @@ from tlite.parallel import devices, processes
 from tlite.terminal import printable
 
 COMMANDS = {
-    "prepare": (options.Prepare, "preparation"),
+    "prepare": (options.Prepare, "commands"),
     "evaluate": (options.Evaluate, "commands"),
     "generate": (options.Generate, "texts"),
     "classify": (options.Classify, "texts"),
@@ -32,8 +32,8 @@ COMMANDS = {
     "inspect": (options.Inspect, "commands"),
     "follow": (options.Follow, "follow"),
     "export": (options.Export, "commands"),
-    "experiments": (options.Experiments, "listing"),
-    "runs": (options.Runs, "listing"),
+    "experiments": (options.Experiments, "experiment_files"),
+    "runs": (options.Runs, "experiment_files"),
 }
 """What each can be told, and the file here that has the function of its name; `train`, `plan` and
 `launch` read more than options."""
