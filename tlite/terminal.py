@@ -76,9 +76,3 @@ class Output(io.FileIO):
                     reason = os.strerror(error.errno).lower()
                     raise UserError(f"can't write to standard output: {reason}") from error
         return len(data)
-
-
-def reader_has_gone() -> bool:
-    """Whether nothing that is printed arrives any more."""
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return getattr(raw, "failed", False)

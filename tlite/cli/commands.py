@@ -65,9 +65,6 @@ def resume(options: Resume) -> None:
 
         study_training.resume_study(options.resume)
         return
-    if is_pretrained(options.resume):
-        advice = "an experiment starts from it, make finetune-trec say"
-        raise UserError(f"{options.resume} is no run: {advice}")
     open_recipe(options.resume, options.steps).train(options.profile)
 
 

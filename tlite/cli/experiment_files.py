@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tlite.cli.options import Experiments, Runs
 from tlite.config import run_file, shipped_experiments, to_dict
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before 
 
 NAMED = re.compile(rb"^(experiment\s*[:=]|from .* import .*\bexperiment\b(?! as))", re.M)
 MADE = re.compile(r"\b(Generator|Classifier|Translator)Experiment\(")
+FOLDER = re.compile(r"""\w([^/\\:*?"<>|]{,98}[^/\\:*?"<>|\s])?""")  # a name that one can have
 TAKEN = re.compile(r"^from (?:experiments\.)?(\w+) import", re.M)
 
 
@@ -87,7 +88,8 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     if not isinstance(variants, dict) or len(variants) == 1:
         raise UserError(f"`variants` in {path} must be a dictionary of two or more experiments")
     for name, variant in variants.items():
-        check_variant_name(name)
+        if not (isinstance(name, str) and name.isprintable() and FOLDER.fullmatch(name)):
+            raise UserError(f"a variant's name must be one for a folder, not {name!r:.80}")
         if type(variant) is not type(experiment):
             kinds = [type(e).__name__ for e in (variant, experiment)]
             what = f"the variant {name!r} in {path}"
@@ -95,14 +97,6 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     for each in (experiment, *variants.values()):
         to_dict(each)  # a function that can't be kept is told before data is read
     return experiment, dict(variants)
-
-
-def check_variant_name(name: Any) -> None:
-    """Raises a `UserError` for a variant's name that no folder should have."""
-    plain = isinstance(name, str) and name.isprintable() and name == name.strip()
-    unfit = not plain or not name or name[0] in ".-" or set(name) & set('/\\:*?"<>|')
-    if unfit or len(name.encode()) > 200:
-        raise UserError(f"a variant's name must be one that a folder can have, not {name!r:.80}")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
