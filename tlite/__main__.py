@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+from types import FrameType
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"  # of Linux
 
@@ -54,12 +55,15 @@ def use_huge_pages() -> None:
 
 
 class CtrlC:
-    """Ends the process by a `KeyboardInterrupt`, and a second time at once."""
+    """Ends the process by a `KeyboardInterrupt`; at once the second time, and in an import.
+
+    What is being imported may turn an exception into any other, or crash by it.
+    """
 
     raised = False
 
-    def __call__(self, *_) -> None:
-        if self.raised:
+    def __call__(self, _, frame: FrameType | None) -> None:
+        if self.raised or _in_import(frame):
             os._exit(interrupted())
         self.raised = True
         raise KeyboardInterrupt
@@ -74,6 +78,14 @@ class CtrlC:
         # TensorStore's threads outlive a save that has failed, and been told.
         if not self.raised and "Event loop is closed" not in str(unraisable.exc_value):
             sys.__unraisablehook__(unraisable)
+
+
+def _in_import(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def interrupted() -> int:
