@@ -163,7 +163,7 @@ MISFITS = [
         {"block": {"kind": "Block", "pre_norm": 1}},
         "^block: pre_norm: expected bool, not",
     ),
-    (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected a Head, not 'Transla"),
+    (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected Head, not 'Transla"),
     (GENERATOR, {"EARLIER": {}}, "GeneratorConfig has no field EARLIER"),
 ]
 

@@ -1,6 +1,8 @@
 """`tlite` as a process of its own: its standard streams, Ctrl-C, and the codes it ends with."""
 
 import contextlib
+import io
+import logging
 import os
 import pty
 import signal
@@ -15,6 +17,7 @@ import pytest
 
 from tests.helpers.folders import make_run
 from tlite.__main__ import HUGE_PAGES, CtrlC
+from tlite.terminal import printable, quiet_libraries, show
 
 TLITE = [sys.executable, "-m", "tlite"]
 INTERRUPTED = "tlite: interrupted\n"
@@ -136,7 +139,6 @@ def test_a_job_that_ignores_ctrl_c_goes_on(tmp_path):
 def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
     monkeypatch.setattr(os, "_exit", sys.exit)
     ctrl_c = CtrlC()
-    ctrl_c.raises = True
     with pytest.raises(KeyboardInterrupt):
         ctrl_c(2, None)
     assert ctrl_c.raised
@@ -147,16 +149,14 @@ def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
 def test_what_ctrl_c_has_cut_short_is_not_reported_as_it_is_deleted(monkeypatch):
     """Nor are late writes of a save that has failed, and been told."""
     reported, failed = [], SimpleNamespace(exc_type=AttributeError, exc_value="")
-    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    monkeypatch.setattr(sys, "__unraisablehook__", reported.append)
     ctrl_c = CtrlC()
-    ctrl_c.watch_ignored_errors()
-    sys.unraisablehook(failed)
+    ctrl_c.report(failed)
     late = RuntimeError("Event loop is closed")
-    sys.unraisablehook(SimpleNamespace(exc_type=RuntimeError, exc_value=late))
-    ctrl_c.raises = True
+    ctrl_c.report(SimpleNamespace(exc_type=RuntimeError, exc_value=late))
     with pytest.raises(KeyboardInterrupt):
         ctrl_c(2, None)
-    sys.unraisablehook(failed)
+    ctrl_c.report(failed)
     assert reported == [failed]
 
 
@@ -239,3 +239,44 @@ def test_a_terminal_is_not_steered(tmp_path):
     os.close(leader)
     assert done.returncode == 2
     assert b"\x1b" not in printed
+
+
+def test_no_control_character_but_newline_and_tab_is_left():
+    text = printable("".join(map(chr, range(0x300))))
+    left = {c for c in text if ord(c) < 32 or 0x7F <= ord(c) < 0xA0}
+    assert left == {"\n", "\t"}
+    assert printable("\x1b[31mred\x07\x7f\x9b2J\r") == "␛[31mred␇␡\\u009b2J␍"
+    assert printable("Grüße, 𝄞 ␛\n\t") == "Grüße, 𝄞 ␛\n\t"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_text_goes_out_as_it_is_where_there_is_no_terminal(monkeypatch, terminal):
+    out = io.StringIO()
+    out.isatty = lambda: terminal
+    monkeypatch.setattr("sys.stdout", out)
+    show("a\x1b[0m", end="|", flush=True)
+    show("\r")
+    assert out.getvalue() == ("a␛[0m|␍\n" if terminal else "a\x1b[0m|\r\n")
+
+
+def test_of_what_asyncio_logs_only_what_a_save_has_told_is_passed_over(caplog):
+    quiet_libraries()
+    for told in ("Task exception was never retrieved: orbax/checkpoint/x.py", "another task's"):
+        logging.getLogger("asyncio").error(told)
+    assert [record.getMessage() for record in caplog.records] == ["another task's"]
+
+
+def test_an_import_silences_nobody():
+    code = """
+import logging, sys, warnings
+def state():
+    absl, asyncio = map(logging.getLogger, ("absl", "asyncio"))
+    ignored = [f for f in warnings.filters if "corout" in str(f) or "cache" in str(f)]
+    return absl.getEffectiveLevel(), asyncio.filters, ignored, sys.unraisablehook
+import jax, orbax.checkpoint
+before = state()
+import tlite.cli.commands, tlite.recipes.kinds, tlite.training.checkpoints
+assert state() == before, state()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

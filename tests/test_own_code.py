@@ -297,13 +297,3 @@ def test_a_record_that_is_none_is_a_value_error_of_one_line(record):
     with pytest.raises(ValueError, match=r"^norm.* .*, not ") as caught:
         from_dict(GeneratorConfig, to_dict(GeneratorConfig()) | {"norm": record})
     assert len(str(caught.value)) < 300
-
-
-def test_a_function_where_none_belongs_is_refused(mine):
-    values = through_json(GeneratorConfig())
-    function = config.describe_code(run_file(mine).squared)
-    with pytest.raises(ValueError, match=r"^width: expected int"):
-        from_dict(GeneratorConfig, values | {"width": function})
-    values["attention"]["windows"] = function
-    with pytest.raises(ValueError, match=r"^attention: windows: expected"):
-        from_dict(GeneratorConfig, values)

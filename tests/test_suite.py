@@ -1,7 +1,6 @@
 """The suite's own rules: README's guarantees have passed, a skip in CI is a fault, few programs."""
 
 import ast
-import json
 import os
 import textwrap
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from tests.helpers.programs import over
 from tests.helpers.python import python
-from tests.helpers.suite import ROW, not_passed, rows
+from tests.helpers.suite import ROW, rows
 
 TESTS = Path(__file__).parent
 README = (TESTS / "README.md").read_text(encoding="utf-8")
@@ -28,24 +27,6 @@ def test_every_guarantee_is_listed_once_with_a_test_that_exists():
     assert missing == []
     guarantees = [row.strip("| ").split(" | ")[0] for row in found]
     assert len({*tests}) == len({*guarantees}) == len(rows(README)) >= 60
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "missing", "excused"),
-    [
-        ({"a.py::test_a": {"passed"}}, False, False),
-        ({"a.py::test_b": {"passed"}}, True, False),
-        ({"a.py::test_a": {"skipped"}}, True, False),
-        ({"a.py": {"skipped"}}, True, False),
-        ({"a.py::test_a": {"passed", "skipped"}}, False, False),
-        ({"a.py::test_a": {"passed", "failed"}}, True, False),
-        ({"a.py::test_a": {"excused"}}, False, True),
-        ({"a.py": {"excused"}}, False, True),
-        ({"a.py::test_a": {"excused", "failed"}}, True, False),
-    ],
-)
-def test_what_did_not_pass_is_missing_unless_the_machine_excuses_it(outcomes, missing, excused):
-    assert tuple(map(bool, not_passed(["a.py::test_a"], outcomes))) == (missing, excused)
 
 
 CONFTEST = """
@@ -136,23 +117,3 @@ def test_a_file_that_compiles_a_quarter_more_than_is_kept_is_told(count, kept, f
     found = over({"a.py": count}, {"a.py": kept} if kept else {})
     assert len(found) == faults
     assert all(line.startswith(f"a.py compiles {count} programs") for line in found)
-
-
-def test_a_fixture_of_the_session_is_counted_for_no_file_and_clears_what_it_compiled(tmp_path):
-    shared = """
-        import jax, pytest
-        from tests.helpers import programs
-        def pytest_configure(config):
-            programs.KEPT = config.rootpath / "kept.json"
-            config.pluginmanager.register(programs.Programs(config, True))
-        @pytest.fixture(scope="session")
-        def made():
-            return jax.jit(lambda x: x + 1.0)(2.0)
-    """
-    test = "import jax\ndef test_it(made): assert jax.jit(lambda x: x + 2.0)(made) == 5.0"
-    files = {"conftest.py": shared, "kept.json": '{"programs": {}}'}
-    files |= dict.fromkeys(("test_first.py", "test_then.py"), test)
-    done = pytest_in(tmp_path, files, "--rootdir .")
-    assert done.code == 0, done.out
-    counts = json.loads((tmp_path / "kept.json").read_text())["programs"]
-    assert counts["test_first.py"] == counts["test_then.py"] > 0

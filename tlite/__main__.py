@@ -18,26 +18,24 @@ def main() -> int:
         with contextlib.suppress(OSError, ValueError):  # no Linux, or no glibc
             use_huge_pages()
     ctrl_c = CtrlC()
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a job that ignores it
-        signal.signal(signal.SIGINT, ctrl_c)
-    from tlite.errors import UserError
-    from tlite.terminal import prepare_streams, quiet_libraries
-
-    prepare_streams()
-    quiet_libraries()
-    ctrl_c.watch_ignored_errors()
+    sys.unraisablehook = ctrl_c.report
     try:
-        ctrl_c.raises = True
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # no job that ignores it
+            signal.signal(signal.SIGINT, ctrl_c)
+        from tlite.terminal import prepare_streams, quiet_libraries
+
+        prepare_streams()
+        quiet_libraries()
         from tlite.cli import main
 
         code = main(sys.argv[1:])
-        ctrl_c.raises = False
+        ctrl_c.raised = True
     except BaseException:
         if not ctrl_c.raised:
             raise
         code = interrupted()  # of the KeyboardInterrupt, or of what others have made of it
     if code > 128:  # XLA may still compile in a thread of its own, and would not survive an exit
-        with contextlib.suppress(OSError, UserError):
+        with contextlib.suppress(Exception):
             sys.stdout.flush()
         os._exit(code)
     return code
@@ -57,34 +55,29 @@ def use_huge_pages() -> None:
 
 
 class CtrlC:
-    """Ends the process at once; or, while `raises` is set, by a `KeyboardInterrupt`, once.
+    """Ends the process by a `KeyboardInterrupt`; at once the second time, and in an import.
 
-    What is being imported may turn an exception into any other, so an import is ended at once too.
+    What is being imported may turn an exception into any other, or crash by it.
     """
 
-    raises = raised = False
+    raised = False
 
     def __call__(self, _, frame: FrameType | None) -> None:
-        if not self.raises or _in_import(frame):
+        if self.raised or _in_import(frame):
             os._exit(interrupted())
-        self.raises, self.raised = False, True
+        self.raised = True
         raise KeyboardInterrupt
 
-    def watch_ignored_errors(self) -> None:
+    def report(self, unraisable) -> None:
         """End the process where Python would only report the exception: in a `__del__`, say.
 
         What is reported after the exception comes of it: of an object that was cut short.
         """
-        report = sys.unraisablehook
-
-        def hook(unraisable):
-            if issubclass(unraisable.exc_type, KeyboardInterrupt):
-                os._exit(interrupted())
-            # TensorStore's threads outlive a save that has failed, and been told.
-            if not self.raised and "Event loop is closed" not in str(unraisable.exc_value):
-                report(unraisable)
-
-        sys.unraisablehook = hook
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            os._exit(interrupted())
+        # TensorStore's threads outlive a save that has failed, and been told.
+        if not self.raised and "Event loop is closed" not in str(unraisable.exc_value):
+            sys.__unraisablehook__(unraisable)
 
 
 def _in_import(frame: FrameType | None) -> bool:

@@ -56,35 +56,56 @@ def _to_plain(value: Any) -> Any:
     return describe_code(value) if callable(value) else value
 
 
-def from_dict(kind, values: Any):
-    """The config of type `kind` that `to_dict` wrote as `values`.
+def from_dict(kind, value: Any):
+    """The config of type `kind` that `to_dict` wrote as `value`.
 
     A field that once had another name says so: `field(metadata={"was": "..."})`.
 
     Raises:
         ValueError: a field is unknown, missing or of another type; it is named.
     """
-    of_class = values if isinstance(values, dict) and values.get("kind") == "class" else {}
-    if isinstance(of_class.get("fields"), dict) and any(
-        map(dataclasses.is_dataclass, get_args(kind) or [kind])
-    ):
-        reference = {name: value for name, value in values.items() if name != "fields"}
-        return _filled(find_code(reference), values["fields"])
+    origin, args = get_origin(kind), get_args(kind)
+    written = value.get("kind") if isinstance(value, dict) else None
+    if origin in (Union, UnionType):
+        for each in args:
+            try:
+                return from_dict(each, value)
+            except ValueError:
+                own = written == "class" and dataclasses.is_dataclass(each)
+                if own or written == _name(each):
+                    raise
+    elif dataclasses.is_dataclass(kind):
+        if written == "class" and isinstance(value.get("fields"), dict):
+            return _filled(find_code(value), value["fields"])
+        if written == kind.__name__:
+            return _filled(kind, value)
+    elif kind is Callable:
+        return find_code(value)
+    elif origin is tuple and isinstance(value, list | tuple):
+        return tuple(from_dict(args[0], item) for item in value)
+    elif origin is dict and isinstance(value, dict):
+        return {from_dict(args[0], k): from_dict(args[1], v) for k, v in value.items()}
+    elif kind is float and type(value) is int and abs(value) < 2**1000:
+        return float(value)
+    elif type(value) is kind or (origin is Literal and type(value) is str and value in args):
+        return value
+    raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(written or value)}")
+
+
+def _name(kind) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
     if get_origin(kind) in (Union, UnionType):
-        return _from_union(get_args(kind), values)
-    if not dataclasses.is_dataclass(kind):
-        return _plain(kind, values)
-    if not isinstance(values, dict) or values.get("kind") != kind.__name__:
-        other = values.get("kind") if isinstance(values, dict) else values
-        raise ValueError(f"expected a {kind.__name__}, not {reprlib.repr(other)}")
-    return _filled(kind, values)
+        return " or ".join(map(_name, get_args(kind)))
+    return "function" if kind is Callable else getattr(kind, "__name__", str(kind))
 
 
 def _filled(kind: type, values: dict[str, Any]):
     hints, given, filled = get_type_hints(kind), of_today(kind, values), {}
-    if unknown := given.keys() - {f.name for f in dataclasses.fields(kind)}:
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if unknown := given.keys() - fields.keys():
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
-    required = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}
+    required = {name for name, f in fields.items() if f.default is f.default_factory}
     if missing := required - given.keys():
         raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
     for name, value in given.items():
@@ -104,37 +125,6 @@ def of_today(kind: type, values: dict[str, Any]) -> dict[str, Any]:
     earlier = {f.metadata["was"]: f.name for f in dataclasses.fields(kind) if "was" in f.metadata}
     given = {earlier.get(name, name): value for name, value in values.items() if name != "kind"}
     return kind.read_earlier(given) if hasattr(kind, "read_earlier") else given
-
-
-def _from_union(kinds: tuple, values: Any):
-    for kind in kinds:
-        try:
-            return from_dict(kind, values)
-        except ValueError as error:
-            if isinstance(values, dict) and values.get("kind") == _name(kind):
-                raise error
-    raise ValueError(f"expected {' or '.join(map(_name, kinds))}, not {reprlib.repr(values)}")
-
-
-def _name(kind) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(get_args(kind))
-    return "function" if kind is Callable else getattr(kind, "__name__", str(kind))
-
-
-def _plain(kind, value: Any):
-    origin, args = get_origin(kind), get_args(kind)
-    if kind is Callable:
-        return find_code(value)
-    if origin is tuple and isinstance(value, list | tuple):
-        return tuple(from_dict(args[0], v) for v in value)
-    if origin is dict and isinstance(value, dict):
-        return {_plain(args[0], k): _plain(args[1], v) for k, v in value.items()}
-    if kind is float and type(value) is int and abs(value) < 2**1000:
-        return float(value)
-    if type(value) is kind or (origin is Literal and type(value) is str and value in args):
-        return value
-    raise ValueError(f"expected {_name(kind)}, not {reprlib.repr(value)}")
 
 
 def is_own(value) -> bool:

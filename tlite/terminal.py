@@ -24,11 +24,10 @@ def show(text: str = "", *, end: str = "\n", flush: bool = False) -> None:
 
 def prepare_streams() -> None:
     """Open the null device for standard streams that are closed, and prepare both outputs."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:  # the next file that is opened, one of the run's, would get the number
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    # The next file that is opened, one of the run's, would get the number of one that is closed.
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
     sys.stdout = text_stream(sys.stdout, Output(1, "w", closefd=False))
     sys.stderr = text_stream(sys.stderr, Output(2, "w", closefd=False))
@@ -77,9 +76,3 @@ class Output(io.FileIO):
                     reason = os.strerror(error.errno).lower()
                     raise UserError(f"can't write to standard output: {reason}") from error
         return len(data)
-
-
-def reader_has_gone() -> bool:
-    """Whether nothing that is printed arrives any more."""
-    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    return getattr(raw, "failed", False)

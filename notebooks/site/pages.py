@@ -23,9 +23,9 @@ from mkdocs.structure.files import File
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli.options import Plan, Train
-from tlite.cli.parts import OPTIONAL, words_of
+from tlite.cli.parts import WORDS, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
-from tlite.models.parts import WORDS, FunctionPart
+from tlite.models.parts import FunctionPart
 from tlite.models.probe import CONTRACTS, PARTS
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +193,7 @@ def options() -> str:
             continue
         said = plain((kind.__doc__ or "").split("\n\n")[0])
         slot = prefix.rstrip(".").rpartition(".")[2]
-        words = [w for w, part in (WORDS | OPTIONAL).get(slot, {}).items() if type(part) is kind]
+        words = [w for w, part in WORDS.get(slot, {}).items() if type(part) is kind]
         if words:
             said += f" `--{dashed(prefix[:-1])}` {', '.join(f'`{word}`' for word in words)}."
         if (path := f"{kind.__module__}.{kind.__name__}") in PATHS.values():

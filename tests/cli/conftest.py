@@ -93,6 +93,8 @@ def classifier(train):
 @pytest.fixture(scope="session")
 def translator(train_without_report):
     """A run that copies a few letters."""
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("sacrebleu")
     options = (
         "--letters 4 --longest 5 --sequences 60 --pieces 20 --context 8 --batch-size 128 "
         f"--buckets 1 --beam 3 --bleu-sentences 2 --schedule constant {TINY}"

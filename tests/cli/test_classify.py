@@ -51,15 +51,6 @@ def test_the_table_says_the_same_as_the_json_lines(said):
         assert (name, text) == (line["class"], line["text"])
 
 
-def test_a_long_text_is_cut_in_the_table_only(works):
-    text = "The sound is superb. " * 20
-    row = works(f"classify {{run}} '{text}'").splitlines()[1]
-    assert row.endswith("…")
-    assert len(row) < 140
-    (line,) = records(works(f"classify {{run}} '{text}' --format jsonl"))
-    assert line["text"] == text
-
-
 def test_texts_of_standard_input_are_its_lines(works, said):
     given = "\n".join(TEXTS)
     expected = said(f"classify {{run}} {QUOTED}")
@@ -91,21 +82,3 @@ def test_evaluation_prints_scores_and_saves_pictures(works, copied):
     assert "scores by class (member 1)" in out
     pictures = {path.name for path in (copied / "plots").glob("test-*.png")}
     assert pictures == {"test-confusion.png", "test-probability.png", "test-predictions.png"}
-
-
-# Mistakes
-
-
-MISTAKES = {
-    "classify {run}": "nothing to classify: give texts, or lines on standard input",
-    "evaluate {run} --member 2": "no member 2: the run has 2",
-    "train reviews_demo --min-document-frequency 99999": "no word is in 99,999 texts",
-    "train reviews_demo --reviews 60 --num-classes 3": "num_classes is 3, but the data has 5",
-}
-
-
-@pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, trained, tmp_path):
-    pattern = MISTAKES[line].replace("{run}", str(trained.run)).replace("?", r"\?")
-    assert re.search(pattern, fails(line))
-    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,8 @@
 import json
 import struct
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -109,11 +111,16 @@ def test_event_files_hold_every_name_and_those_of_each_member(run, followed):
 
 def test_a_run_is_followed_as_it_is_trained(run, followed):
     pytest.importorskip("tensorboardX")
-    written = lambda: shown(run / "tensorboard")["training/loss"]  # noqa: E731
-    begun, seen = text(training(1), training(2))[:-9], []
-    looks = [begun, lambda: seen.append(written()), ENDED[len(begun) : -30], ENDED[-30:]]
-    followed("tensorboard", "", *looks)
-    assert seen == [{1: 2.0}]  # and not the half line of the second step
+    written = lambda: shown(run / "tensorboard").get("training/loss")  # noqa: E731
+    begun = text(training(1), training(2))[:-9]
+
+    def seen():
+        deadline = time.monotonic() + 30
+        while not written() and time.monotonic() < deadline:  # a thread writes it
+            threading.Event().wait(0.1)
+        assert written() == {1: 2.0}  # and not the half line of the second step
+
+    followed("tensorboard", "", begun, seen, ENDED[len(begun) : -30], ENDED[-30:])
     assert written() == {1: 2.0, 2: 1.0, 3: pytest.approx(2 / 3)}
 
 
@@ -154,7 +161,10 @@ class Fake:
         assert step >= max(self.runs[-1].rows, default=0)  # as W&B demands
         self.runs[-1].rows.setdefault(step, {}).update(values)
 
-    def finish(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.runs[-1].done = True
 
 

@@ -1,7 +1,6 @@
 """`tlite inspect`: where it draws, and each mistake with exit code 2. (What is drawn is in
 tests/system/test_inspect_run.py.)"""
 
-import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -85,17 +84,3 @@ def test_a_mistake_with_a_folder_of_transformers_is_told(fails, pretrained):
     line = f"inspect {pretrained} "
     assert "the text to look at is empty" in fails(line + "--text ' '")
     assert "--checkpoint and --member are for runs" in fails(line + "--checkpoint last")
-
-
-MISTAKES = {
-    "inspect {run} --text ''": "the text to look at is empty",
-    "inspect {run} --text ☕": "no word in it",
-    "inspect {run} --member 2": "no member 2: the run has 2",
-    "inspect {run} --checkpoint 3": "no checkpoint 3: .*2, 4",
-}
-
-
-@pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, tmp_path):
-    assert re.search(MISTAKES[line].replace("?", r"\?"), fails(line))
-    assert list(tmp_path.iterdir()) == []

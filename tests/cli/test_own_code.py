@@ -4,11 +4,8 @@ A process remembers the functions it has seen: `another` is one that has seen no
 """
 
 import contextlib
-import hashlib
 import io
-import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -121,29 +118,6 @@ def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, c
 
 def losses(run, split="validation"):
     return [x["loss"] for x in read_metrics(run / "metrics.jsonl") if x["split"] == split]
-
-
-def loss_of(printed):
-    return float(re.search(r"validation loss (\d+\.\d+)", printed)[1])
-
-
-def test_evaluation_with_the_file_gives_the_losses_of_training_again(works, trained):
-    for checkpoint, loss in zip((2, 4), losses(trained.run), strict=True):
-        out = works(f"evaluate {{run}} --code {trained.file} --checkpoint {checkpoint}")
-        assert loss_of(out) == pytest.approx(loss, abs=6e-5)
-
-
-def test_it_is_the_function_of_the_file_that_computes(works, trained, copied):
-    """With another in its place, of another file, the loss is another."""
-    other = copied / "other.py"
-    other.write_text(trained.file.read_text().replace("scores += slopes", "0 * slopes"))
-    content = json.loads((copied / "config.json").read_text())
-    sha256 = hashlib.sha256(other.read_bytes()).hexdigest()
-    function = content["experiment"]["model"]["attention"]["function"]
-    function |= {"file": "other.py", "sha256": sha256}
-    (copied / "config.json").write_text(json.dumps(content))
-    changed = works(f"evaluate {{copied}} --code {trained.file} --code {other}", copied=copied)
-    assert loss_of(changed) != pytest.approx(losses(trained.run)[-1], abs=1e-3)
 
 
 def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, monkeypatch):

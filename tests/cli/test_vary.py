@@ -25,7 +25,6 @@ MISTAKES = {
     "--vary nrom layer rms": "^╭─ Unrecognized options .*--nrom",
     "--vary width 8 eight": "^╭─ Value error ",
     "--vary norm_first True yes": "^--vary norm-first takes True and False, not 'yes'",
-    "--vary learning-rate 1e-3 0.001": "learning-rate=1e-3 and learning-rate=0.001 are the same",
     "--vary num-heads 4 3": "^num-heads=3: a width of 64 is not divisible by 3 heads",
     "--vary norm layer rms --only lyer": "no variant 'lyer': did you mean layer?",
     "--only layer": "there is no variant 'layer': there are none",

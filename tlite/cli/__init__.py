@@ -23,7 +23,7 @@ from tlite.parallel import devices, processes
 from tlite.terminal import printable
 
 COMMANDS = {
-    "prepare": (options.Prepare, "preparation"),
+    "prepare": (options.Prepare, "commands"),
     "evaluate": (options.Evaluate, "commands"),
     "generate": (options.Generate, "texts"),
     "classify": (options.Classify, "texts"),
@@ -32,8 +32,8 @@ COMMANDS = {
     "inspect": (options.Inspect, "commands"),
     "follow": (options.Follow, "follow"),
     "export": (options.Export, "commands"),
-    "experiments": (options.Experiments, "listing"),
-    "runs": (options.Runs, "listing"),
+    "experiments": (options.Experiments, "experiment_files"),
+    "runs": (options.Runs, "experiment_files"),
 }
 """What each can be told, and the file here that has the function of its name; `train`, `plan` and
 `launch` read more than options."""
@@ -81,6 +81,8 @@ MARKERS = tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands
 class WrongOption(UserError):
     """What tyro says of a command line, in a box of its own."""
 
+    exit_code = 2
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, or 2 with one sentence on stderr."""
@@ -91,26 +93,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _told(action: Callable, *given: Any) -> int:
-    """The exit code of an action; what it fails of is said in one sentence."""
+    """The exit code of an action; what it fails of is said in one sentence.
+
+    What this process fails of is then the end of all of the run's processes.
+    """
     try:
         action(*given)
         return 0
-    except WrongOption as error:  # the same in all of the run's processes
+    except (WrongOption, Interrupted) as stop:  # the same in all of the run's processes
         if processes.is_first():
-            print(printable(str(error)), end="", file=sys.stderr)
-        return 2
-    except Interrupted as stop:  # all of the run's processes together
-        return _say(str(stop), stop.exit_code) if processes.is_first() else stop.exit_code
-    except KeyboardInterrupt:
-        return _complain("interrupted", 130)
+            _say(stop, stop.exit_code)
+        return stop.exit_code
     except SystemExit as stop:  # after --help, or launch
-        if processes.count() > 1:
-            processes.fail(stop.code or 0)
-        return stop.code or 0
+        code = stop.code or 0
+    except KeyboardInterrupt:
+        code = 130
+        _say("interrupted", code)
     except Exception as error:
-        if sentence := _sentence(error):
-            return _complain(sentence)
-        raise
+        if not (sentence := _sentence(error)):
+            raise
+        code = 2
+        _say(sentence, code)
+    if processes.count() > 1:
+        processes.fail(code)
+    return code
 
 
 def _sentence(error: Exception) -> str | None:
@@ -118,31 +124,19 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError):
-        return (
-            f"{error.filename}: {system_reason(error)}" if error.filename else system_reason(error)
-        )
+        return ": ".join(filter(None, (error.filename, system_reason(error))))
     if isinstance(error, RecursionError):
         return "what was to be read is nested too deeply"
     return processes.lost_peer(error) or lack_of_memory(error) or devices.lack_of_platform()
 
 
-def _complain(sentence: str, code: int = 2) -> int:
-    """Say what this process fails of, which is then the end of all of the run's processes."""
-    _say(sentence, code)
-    if processes.count() > 1:
-        processes.fail(code)
-    return code
-
-
-def _say(sentence: str, code: int) -> int:
+def _say(what: object, code: int) -> None:
+    """Print one line, whatever a user has given; of a wrong option tyro's box."""
     start = "\n" if code > 128 and sys.stderr.isatty() else ""  # after the terminal's ^C
-    print(start + _line(sentence), file=sys.stderr)
-    return code
-
-
-def _line(sentence: str) -> str:
-    """One line, whatever a user has given."""
-    return "tlite: " + printable(sentence).replace("\n", "\u240a")
+    text = printable(str(what))
+    if not isinstance(what, WrongOption):
+        text = f"tlite: {text}".replace("\n", "\u240a") + "\n"
+    print(start + text, end="", file=sys.stderr)
 
 
 def _command(arguments: list[str]) -> None:
@@ -193,12 +187,11 @@ def _launch(arguments: list[str]) -> NoReturn:
 def _train(arguments: list[str]) -> None:
     devices.prepare_devices()
     asked, name, words = _of_train(arguments)
-    resumes = isinstance(asked, options.Resume)
-    file = None if resumes else files.find_experiment(name)
+    file = None if name is None else files.find_experiment(name)
     if HELP.isdisjoint(words):  # meet the run's others before a file may touch a device
         place = asked.coordinator, asked.processes, asked.process
         processes.join(*place, heartbeat=asked.heartbeat)
-    if resumes:
+    if file is None:
         from tlite.cli import commands
 
         name_files(asked.code)
@@ -221,10 +214,11 @@ def _train(arguments: list[str]) -> None:
         train_study(experiments, asked.run)
 
 
-def _of_train(arguments: list[str]) -> tuple[options.Trains, str, list[str]]:
-    """What can be read before an experiment's file is, its name, and the words that are left."""
+def _of_train(arguments: list[str]) -> tuple[options.Trains, str | None, list[str]]:
+    """What can be read before an experiment's file is, its name, and the words that are left; of a
+    run that goes on there are neither."""
     if "--resume" in {word.partition("=")[0] for word in arguments}:
-        return parse(options.Resume, arguments, "tlite train"), "", []
+        return parse(options.Resume, arguments, "tlite train"), None, []
     name, *words = _experiment_and_words("train", options.Train, arguments)
     partly = {"return_unknown_args": True, "add_help": False}  # help is on what the file says, too
     asked, words = parse(options.Train, words, f"tlite train {name}", **partly)
@@ -237,18 +231,16 @@ def _plan(arguments: list[str]) -> None:
     experiment = files.load_experiment(files.find_experiment(name))
     import jax
 
-    from tlite.cli.parts import choose
+    from tlite.cli.parts import with_options
     from tlite.planning.plan import plan, read_mesh
 
-    experiment, words = choose(experiment, words)
-    default = options.PlanExperiment(experiment=experiment)
-    said = {"default": default, "description": options.Plan.__doc__}
-    asked = vars(parse(options.PlanExperiment, words, f"tlite plan {name}", **said))
-    number, _ = read_mesh(asked["mesh"], asked["tpu"])
-    if not asked["tpu"]:
+    about = f"tlite plan {name}", options.Plan.__doc__
+    asked, experiment = with_options(options.Plan(), experiment, words, *about)
+    number, _ = read_mesh(asked.mesh, asked.tpu)
+    if not asked.tpu:
         jax.config.update("jax_num_cpu_devices", number)  # before any is looked at
         jax.config.update("jax_platforms", "cpu")
-    plan(**asked)
+    plan(experiment, **vars(asked))
 
 
 OTHERS = {"train": _train, "plan": _plan, "launch": _launch}
@@ -265,8 +257,8 @@ def _experiment_and_words(command: str, kind: type, arguments: list[str]) -> lis
     raise UserError(f"name an experiment to {command}: {known}")
 
 
-def parse(kind: type, arguments: list[str], program: str, **settings: Any) -> Any:
-    """An instance of a dataclass from the command line, as `tyro.cli` makes it.
+def parse(kind: Callable, arguments: list[str], program: str, **settings: Any) -> Any:
+    """What a dataclass or a function gives for a command line, by `tyro.cli`.
 
     Args:
         settings: what else `tyro.cli` is told.

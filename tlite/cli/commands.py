@@ -1,13 +1,58 @@
-"""The commands that are about a run and not about a text, handed their options."""
+"""The commands that are about a run or a corpus and not about a text, handed their options."""
+
+from functools import partial
+from typing import Any
 
 import jax
 
-from tlite.cli.options import Compare, Evaluate, Export, Inspect, Resume, Search
+from tlite.cli.options import Compare, Evaluate, Export, Inspect, Prepare, Resume, Search, limit
+from tlite.data.corpus import BEGINNINGS
+from tlite.data.documents import Source
+from tlite.data.prepare import Texts
+from tlite.data.prepare import prepare as write_corpus
+from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
-from tlite.pretrained import is_pretrained
+from tlite.pretrained import is_pretrained, learn_bpe
+from tlite.pretrained.tokenizers import open_tokenizer
 from tlite.recipes import ClassifierRecipe, TranslatorRecipe, kinds, open_recipe
 from tlite.recipes.recipe import check_member
+from tlite.text import ByteTokenizer, CharTokenizer
 from tlite.training.runs import STUDY
+
+LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
+
+
+def prepare(options: Prepare) -> None:
+    """Make a corpus of texts, a folder of token files, and say what it has come to."""
+    name, pieces = options.tokenizer, options.pieces
+    if name == "bpe":
+        limit(options, pieces=(257, 1_000_000))
+        name = f"bpe of {pieces} pieces"
+    elif name not in ("bytes", "characters"):
+        open_tokenizer(name)  # so that one that is not there is told before anything is read
+    names = "source", "field", "split", "subset", "validation_fraction"
+    source = Source(*(getattr(options, name) for name in names))
+    sizes = {"shard_tokens": options.shard_tokens, "processes": options.processes}
+    make = partial(make_tokenizer, options.tokenizer, pieces)
+    manifest = write_corpus(source, options.folder, name, make, **sizes)
+    for part in BEGINNINGS:
+        if found := manifest.parts.get(part):
+            print(
+                f"{part}: {found.tokens:,} tokens of {found.bytes:,} bytes of text, "
+                f"{found.documents:,} documents end in it"
+            )
+    print(f"{options.folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
+
+
+def make_tokenizer(name: str, pieces: int, texts: Texts) -> Any:
+    """The tokenizer of that name; what has to be learned is learned from the texts."""
+    if name == "bytes":
+        return ByteTokenizer()
+    if name == "characters":
+        return CharTokenizer("".join(set().union(*texts(None))))
+    if name == "bpe":
+        return learn_bpe(texts(LEARNED_FROM), pieces)
+    return open_tokenizer(name)[0]
 
 
 def resume(options: Resume) -> None:
@@ -19,9 +64,6 @@ def resume(options: Resume) -> None:
 
         study_training.resume_study(options.resume)
         return
-    if is_pretrained(options.resume):
-        advice = "an experiment starts from it, make finetune-trec say"
-        raise UserError(f"{options.resume} is no run: {advice}")
     open_recipe(options.resume, options.steps).train(options.profile)
 
 

@@ -1,19 +1,30 @@
-"""Experiments are Python files: found by name or by path, and run for what they export."""
+"""Experiments are Python files: found by name or by path, and run for what they export.
 
+`tlite experiments` lists them, and `tlite runs` what was trained, from files that are never run.
+"""
+
+import ast
+import contextlib
 import difflib
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tlite.cli.options import Experiments, Runs
 from tlite.config import run_file, shipped_experiments, to_dict
 from tlite.errors import UserError
+from tlite.terminal import show
+from tlite.training.runs import find_runs
 
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
     from tlite.experiment import Experiment
 
 NAMED = re.compile(rb"^(experiment\s*[:=]|from .* import .*\bexperiment\b(?! as))", re.M)
+MADE = re.compile(r"\b(Generator|Classifier|Translator)Experiment\(")
+FOLDER = re.compile(r"""\w([^/\\:*?"<>|]{,98}[^/\\:*?"<>|\s])?""")  # a name that one can have
+TAKEN = re.compile(r"^from (?:experiments\.)?(\w+) import", re.M)
 
 
 def find_experiments() -> dict[str, Path]:
@@ -77,7 +88,8 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     if not isinstance(variants, dict) or len(variants) == 1:
         raise UserError(f"`variants` in {path} must be a dictionary of two or more experiments")
     for name, variant in variants.items():
-        check_variant_name(name)
+        if not (isinstance(name, str) and name.isprintable() and FOLDER.fullmatch(name)):
+            raise UserError(f"a variant's name must be one for a folder, not {name!r:.80}")
         if type(variant) is not type(experiment):
             kinds = [type(e).__name__ for e in (variant, experiment)]
             what = f"the variant {name!r} in {path}"
@@ -87,15 +99,65 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     return experiment, dict(variants)
 
 
-def check_variant_name(name: Any) -> None:
-    """Raises a `UserError` for a variant's name that no folder should have."""
-    plain = isinstance(name, str) and name.isprintable() and name == name.strip()
-    unfit = not plain or not name or name[0] in ".-" or set(name) & set('/\\:*?"<>|')
-    if unfit or len(name.encode()) > 200:
-        raise UserError(f"a variant's name must be one that a folder can have, not {name!r:.80}")
-
-
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a sentence about a word that is not known: the nearest that is, if any is near."""
     nearest = difflib.get_close_matches(word.split("=")[0], list(known), n=1, cutoff=0.5)
     return f": did you mean {nearest[0]}?" if nearest else ""
+
+
+# Listed
+
+
+def experiments(_: Experiments) -> None:
+    """Print name, kind and the first sentence of each experiment's file."""
+    found = find_experiments()
+    texts = {name: file.read_bytes().decode(errors="replace") for name, file in found.items()}
+    rows = []
+    for name, file in found.items():
+        own = "" if file.resolve().parent == shipped_experiments() else "yours"
+        rows.append((name, kind_of(name, texts), own, sentence_of(texts[name])))
+    print_columns(rows)
+
+
+def kind_of(name: str, texts: dict[str, str], depth: int = 9) -> str:
+    """What a file makes an experiment of, or the first of those that it imports; "": not known.
+
+    Args:
+        texts: of all experiments' files, by name.
+    """
+    if found := MADE.search(texts[name]):
+        return found[1].lower()
+    others = [other for other in TAKEN.findall(texts[name]) if other in texts]
+    return kind_of(others[0], texts, depth - 1) if others and depth else ""
+
+
+def sentence_of(text: str) -> str:
+    """The first sentence of a file's docstring."""
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        paragraph = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
+        return re.split(r"(?<=\.) (?=[A-Z])", " ".join(paragraph.split()))[0]
+    return ""
+
+
+def runs(options: Runs) -> None:
+    """Print how far each run and study below a folder has come, newest first."""
+    if not os.path.isdir(options.folder):
+        raise UserError(f"there is no folder {options.folder}: runs are made in ./runs")
+    if not (found := find_runs(options.folder)):
+        raise UserError(f"there are no runs in {options.folder}")
+    rows = [("folder", "experiment", "kind", "done", "best validation", "begun")]
+    for run in found:
+        unit = "variants" if run.kind == "study" else "steps"
+        done = f"{run.done:,} of {run.of:,} {unit}" if run.of else ""
+        when = f"{run.began:%Y-%m-%d %H:%M}"
+        rows.append((str(run.folder), run.experiment, run.kind, done, run.best, when))
+    print_columns(rows)
+
+
+def print_columns(rows: list[tuple[str, ...]]) -> None:
+    """Rows of a table, each column as wide as its longest cell."""
+    rows = [tuple(" ".join(cell.split()) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True) if width)
+        show("  ".join(cells).rstrip())

@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tlite.cli.options import Follow
@@ -23,6 +23,10 @@ from tlite.training.runs import RUN, read_config
 
 SECONDS = 1.0  # between two looks
 
+Write = Callable[[int, str, str, float], None]
+"""Takes step, part, tag and value, to be seen soon."""
+Writer = Callable[[Path], contextlib.AbstractContextManager[Write]]
+
 
 def follow(options: Follow) -> None:
     """Write what metrics.jsonl has, and what is added to it, until the run has ended.
@@ -32,13 +36,13 @@ def follow(options: Follow) -> None:
     Raises:
         UserError: the folder is not a run's, or the package that writes is not installed.
     """
-    folder, writer = options.run, WRITERS[options.to]
+    folder, (package, writer, advice) = options.run, WRITERS[options.to]
     read_training(folder)
-    check_packages(options.to, [writer.package])
-    print(f"{writer.advice} {shlex.quote(str(folder / options.to))}", flush=True)
+    check_packages(options.to, [package])
+    print(f"{advice} {shlex.quote(str(folder / options.to))}", flush=True)
     while not (folder / "metrics.jsonl").exists():
         time.sleep(SECONDS)
-    while not write_all(folder, writer(folder)):
+    while not write_all(folder, writer):
         pass
 
 
@@ -50,15 +54,15 @@ def read_training(folder: Path) -> TrainingConfig:
         raise UserError(f"{folder / RUN} is not one that this tlite can read: {error}") from error
 
 
-def write_all(folder: Path, writer: "TensorBoard | WeightsAndBiases") -> bool:
+def write_all(folder: Path, writer: Writer) -> bool:
     """Write from the first line on; whether the run has ended, else lines were cut off."""
     validations = []
-    with (folder / "metrics.jsonl").open("rb") as file, contextlib.closing(writer):
+    with (folder / "metrics.jsonl").open("rb") as file, writer(folder) as write:
         while os.fstat(file.fileno()).st_size >= file.tell():
             while (text := file.readline()).endswith(b"\n"):
                 if line := parse(text):
                     for value in values(line):
-                        writer.write(line["step"], *value)
+                        write(line["step"], *value)
                     validations += [line] if line["split"] == "validation" else []
             file.seek(-len(text), os.SEEK_CUR)  # of a line that is being written
             if ended(read_training(folder), validations):
@@ -80,79 +84,61 @@ def values(line: dict) -> Iterator[tuple[str, str, float | int]]:
                 yield "" if member is None else f"member-{member}", tag, number
 
 
-class TensorBoard:
+@contextlib.contextmanager
+def tensorboard(folder: Path) -> Iterator[Write]:
     """Event files in the run's folder `tensorboard`; of several members also in member-0, ...
 
     So TensorBoard draws the members as lines of one picture. A file begins by telling it to forget
     what those before it say.
     """
+    from tensorboardX import SummaryWriter
 
-    package, advice = "tensorboardX", "tensorboard --logdir"
+    with contextlib.ExitStack() as stack:
+        files = {}
 
-    def __init__(self, folder: Path):
-        self._folder, self._files = folder / "tensorboard", {}
+        def write(step: int, part: str, tag: str, value: float) -> None:
+            if part not in files:
+                # Files are read in the order of their names, which have seconds only.
+                settings = {"filename_suffix": f".{time.time_ns():020d}", "flush_secs": 1}
+                place = str(folder / "tensorboard" / part)
+                files[part] = stack.enter_context(SummaryWriter(place, purge_step=1, **settings))
+            files[part].add_scalar(tag, value, step)
 
-    def write(self, step: int, part: str, tag: str, value: float | int) -> None:
-        """Add a value of a step, to be seen at once."""
-        from tensorboardX.proto.summary_pb2 import Summary
-
-        self._write(part, step=step, summary=Summary(value=[{"tag": tag, "simple_value": value}]))
-
-    def _write(self, part: str, **event) -> None:
-        # Its `SummaryWriter` waits for ever for a thread that a full disk has ended: not this.
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-
-        if part not in self._files:
-            folder = self._folder / part
-            folder.mkdir(parents=True, exist_ok=True)
-            # Files are read in the order of their names, which have seconds only.
-            self._files[part] = EventsWriter(str(folder / "events"), f".{time.time_ns():020d}")
-            self._write(part, step=1, session_log=SessionLog(status=SessionLog.START))
-        self._files[part].write_event(Event(wall_time=time.time(), **event))
-        self._files[part].flush()
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+        yield write
 
 
-class WeightsAndBiases:
+@contextlib.contextmanager
+def weights_and_biases(folder: Path) -> Iterator[Write]:
     """An offline run in the run's folder `wandb`, which `wandb sync` takes to a server.
 
     Nothing is sent or asked for. W&B can't go on with an offline run: where there is one, a new one
     takes its place, and its name on the server.
     """
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it sends its own errors away
+    import wandb
 
-    package, advice = "wandb", "wandb sync --include-offline"
-
-    def __init__(self, folder: Path):
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it sends its own errors away
-        import wandb
-
-        before = sorted((folder / "wandb").glob("offline-run-*"))
-        whole = folder.resolve()
-        told_less = ("silent", "disable_git", "disable_code", "x_disable_meta", "x_disable_stats")
-        settings = dict.fromkeys((*told_less, "x_disable_machine_info"), True)
-        self._run = wandb.init(
-            mode="offline",
-            dir=str(folder),
-            project=os.environ.get("WANDB_PROJECT", "tlite"),
-            name=f"{whole.parent.name}/{whole.name}",
-            id=before[-1].name.rpartition("-")[2] if before else None,
-            config=json.loads((folder / RUN).read_text("utf-8")),
-            reinit="create_new",
-            settings=wandb.Settings(console="off", x_save_requirements=False, **settings),
-        )
+    before = sorted((folder / "wandb").glob("offline-run-*"))
+    told_less = ("silent", "disable_git", "disable_code", "x_disable_meta", "x_disable_stats")
+    settings = dict.fromkeys((*told_less, "x_disable_machine_info"), True)
+    with wandb.init(
+        mode="offline",
+        dir=str(folder),
+        project=os.environ.get("WANDB_PROJECT", "tlite"),
+        name="/".join(folder.resolve().parts[-2:]),
+        id=before[-1].name.rpartition("-")[2] if before else None,
+        config=json.loads((folder / RUN).read_text("utf-8")),
+        reinit="create_new",
+        settings=wandb.Settings(console="off", x_save_requirements=False, **settings),
+    ) as run:
         for other in before:
             shutil.rmtree(other, ignore_errors=True)
-
-    def write(self, step: int, part: str, tag: str, value: float | int) -> None:
-        """Add a value of a step."""
-        self._run.log({f"{part}/{tag}".removeprefix("/"): value}, step=step)
-
-    def close(self) -> None:
-        self._run.finish()
+        yield lambda step, part, tag, value: run.log(
+            {f"{part}/{tag}".removeprefix("/"): value}, step=step
+        )
 
 
-WRITERS = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+WRITERS = {
+    "tensorboard": ("tensorboardX", tensorboard, "tensorboard --logdir"),
+    "wandb": ("wandb", weights_and_biases, "wandb sync --include-offline"),
+}
+"""The package that each needs, and what shows its folder."""

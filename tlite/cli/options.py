@@ -56,12 +56,12 @@ class OfRun:
     """The file with your own functions that the run was made with; may be given again."""
     checkpoint: str = "best"
     """best, last, average (of the last that are kept), or a step."""
+    member: int = 0
+    """Which of the run's models, where several were trained side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfMember(OfRun):
-    """What is asked of a model, or of all that a run has trained side by side."""
-
+class OfMembers(OfRun):
     member: int | Literal["all"] = 0
     """Which of the models trained side by side; all: the mean of their probabilities."""
 
@@ -79,7 +79,7 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(OfMember, Search):
+class Evaluate(OfMembers, Search):
     """Print how a run's models do on a part of its data, or a model of others on a text."""
 
     split: Literal["validation", "training", "test"] = "validation"
@@ -131,15 +131,6 @@ class Train(Trains):
     """The folder to make for the run; runs/NAME/TIME unless given."""
 
 
-@dataclass(frozen=True)
-class TrainExperiment(Train):
-    """The same of an experiment that has been read."""
-
-    experiment: Any = None
-    """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
-    --positions.base 7."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Resume(Trains):
     """Go on with a run, or a study of runs, from its last checkpoint."""
@@ -164,13 +155,6 @@ class Plan:
     """v4, v5e, v5p, v6e, a100, h100, h200: the time its peak allows; the TPU's unless given."""
     utilisation: float = 0.4
     """Part of its peak that a device is thought to reach."""
-
-
-@dataclass(frozen=True)
-class PlanExperiment(Plan):
-    """The same of an experiment that has been read."""
-
-    experiment: Any = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +189,7 @@ class Prepare:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generate(OfMember):
+class Generate(OfMembers):
     """Write text with the model of a run."""
 
     run: Positional[run_folder(partial(find_run, kind="generator"))]
@@ -235,7 +219,7 @@ class Generate(OfMember):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(OfMember):
+class Classify(OfMembers):
     """The class of each text, with probabilities; the lines of standard input without texts."""
 
     run: Positional[run_folder(partial(find_run, kind="classifier"))]
@@ -246,7 +230,7 @@ class Classify(OfMember):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translate(OfMember, Search):
+class Translate(OfMembers, Search):
     """The translation of each text, or of each line of a file or of standard input."""
 
     run: Positional[run_folder(partial(find_run, kind="translator"))]
@@ -297,8 +281,6 @@ class Export(OfRun):
     family: str | None = None
     """gpt2, llama, gpt_neox, bert, marian, bart or t5; unless given, that of the folder the run
     started from, or by its kind and parts."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,8 +290,6 @@ class Inspect(OfRun):
     text: str | None = None
     """What attention and predictions are drawn for; a part of the validation data unless given, or
     of a Hugging Face folder two sentences."""
-    member: int = 0
-    """Which of the run's models, where several were trained side by side."""
     to: Path | None = None
     """The folder for them; the run's inspection/, or ./inspection/NAME of others' unless given."""
 

@@ -24,19 +24,21 @@ from tyro.constructors import (
 )
 
 from tlite.cli import REGISTRY, WrongOption, parse
-from tlite.cli.experiment_files import check_variant_name, did_you_mean
-from tlite.cli.options import Train, TrainExperiment, one_word
+from tlite.cli.experiment_files import did_you_mean
+from tlite.cli.options import Train, one_word
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.models import Attention, Projection, RotaryScaling
-from tlite.models.parts import ACTIVATIONS, WORDS
+from tlite.models import Attention, Projection, RotaryScaling, parts
+from tlite.models.parts import ACTIVATIONS
 from tlite.recipes.kinds import fit_to_corpus
 
-OPTIONAL = {
+WORDS = parts.WORDS | {
     "scaling": {name: RotaryScaling(name) for name in ("linear", "llama3", "yarn")},
     "projection": {name: Projection(name) for name in ("gelu_exact", *ACTIVATIONS)},
 }
-"""The parts that a part may have, by field and by word; the first has the defaults."""
+"""The parts that a model or a part may have, by field and by word; the first has the defaults."""
+PARTS = """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
+--positions.base 7."""
 LONGEST = 40  # letters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]{,39}")
 
@@ -56,8 +58,6 @@ def read_experiments(
     Raises:
         UserError: an option, a name or a value is none, or a combination makes no sense.
     """
-    if {"-h", "--help"} & {*words}:
-        _read(name, asked, words, experiment, f" Its variants: {', '.join(own)}." if own else "")
     fields = settings_of(experiment, asked.vary, words) if asked.vary else []
     found, experiments = {}, {}
     for (base, start), *settings in itertools.product((own or {"": experiment}).items(), *fields):
@@ -67,36 +67,33 @@ def read_experiments(
         near = did_you_mean(missing[0], found)
         known = f": there are {', '.join(filter(None, found)) or 'none'}"
         raise UserError(f"there is no variant {missing[0]!r}{near or known}")
+    about = f"Train experiments/{name}." + (f" Its variants: {', '.join(own)}." if own else "")
+    sized = "--vocabulary-size" in {word.partition("=")[0] for word in words}
     for label in [label for label in found if label in asked.only] or found:
         start, more = found[label]
         try:
-            experiments[label] = _read(name, asked, [*words, *more], start)
+            _, read = with_options(asked, start, [*words, *more], f"tlite train {name}", about)
         except UserError as error:
             if not label or isinstance(error, WrongOption):
                 raise
             raise UserError(f"{label}: {error}") from error
-    if asked.vary:
-        _check_variants(experiments)
+        experiments[label] = read if sized else fit_to_corpus(read)
     return experiments
 
 
-def _check_variants(experiments: dict[str, Experiment]) -> None:
-    """Raises a `UserError` where two are the same, or no folder could have the name of one."""
-    known = {}
-    for label, experiment in experiments.items():
-        check_variant_name(label)
-        if (other := known.setdefault(repr(experiment), label)) != label:
-            raise UserError(f"the variants {other} and {label} are the same")
+def with_options(
+    asked: Any, experiment: Experiment, words: list[str], program: str, about: str
+) -> tuple[Any, Experiment]:
+    """What is asked of a command, and its experiment, as words say beside each other."""
+    experiment, words = choose(experiment, words)
 
+    def both(
+        command: Annotated[Any, tyro.conf.arg(name="")] = asked,
+        experiment: Annotated[Any, tyro.conf.arg(help=PARTS)] = experiment,
+    ):
+        return command, experiment
 
-def _read(name: str, asked: Train, words: list[str], base: Any, told: str = "") -> Experiment:
-    """An experiment with the options of `tlite train NAME`."""
-    base, words = choose(base, words)
-    given = TrainExperiment(**vars(asked), experiment=base)
-    settings = {"default": given, "description": f"Train experiments/{name}.{told}"}
-    found = parse(TrainExperiment, words, f"tlite train {name}", **settings).experiment
-    sized = "--vocabulary-size" in {word.partition("=")[0] for word in words}
-    return found if sized else fit_to_corpus(found)
+    return parse(both, words, program, description=about)
 
 
 def settings_of(
@@ -108,14 +105,16 @@ def settings_of(
         vary: each a field's name, with `-` or `_`, and its values.
         others: the other words of the command line.
     """
-    settings, kinds = [], kinds_of(choose(experiment, others)[0])
+    base, settings = choose(experiment, others)[0], []
+    configs = filter(dataclasses.is_dataclass, (base, *vars(base).values()))
+    options = {field.name: field.type for config in configs for field in options_of(config)}
     for at, (name, *values) in enumerate(field or [""] for field in vary):
         name = name.replace("_", "-")
         if len({*values}) < max(len(values), 2):
             raise UserError(f"--vary {name} needs two values or more: --vary norm layer rms, say")
-        kind = kinds.get(today(experiment.model, name)[0].replace("_", "-"))
+        kind = options.get(today(base.model, name)[0])
         names = labels(name, values, {*itertools.chain(*vary[:at], *vary[at + 1 :])})
-        words = [_words(name, kind, value) for value in values]
+        words = [_words(name, getattr(kind, "__origin__", kind), value) for value in values]
         settings.append(list(zip(names, words, strict=True)))
     return settings
 
@@ -142,13 +141,6 @@ def _words(name: str, kind: Any, value: str) -> list[str]:
         part, dot, last = name.rpartition(".")
         return [f"--{name}" if value == "True" else f"--{part}{dot}no-{last}"]
     return [f"--{name}", *(value.split() if tuple in (kind, get_origin(kind)) else [value])]
-
-
-def kinds_of(experiment: Experiment) -> dict[str, Any]:
-    """The types of an experiment's fields and of those of the configs in it, by option."""
-    configs = filter(dataclasses.is_dataclass, (experiment, *vars(experiment).values()))
-    fields = itertools.chain(*map(options_of, configs))
-    return {f.name.replace("_", "-"): getattr(f.type, "__origin__", f.type) for f in fields}
 
 
 # Fields as options
@@ -188,10 +180,11 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     A part that a word can name is an option as well, of the name of its field.
     """
     plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
-    with_parts = bool(prefix) or has_parts(config)
+    with_parts = bool(prefix) or hasattr(config, "EARLIER")
+    pretraining = getattr(getattr(config, "pretraining", None), "__dict__", {})
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
         name, value = prefix + field.name, getattr(config, field.name)
-        if name == "data" and _fields(value) & _fields(getattr(config, "pretraining", None)):
+        if name == "data" and vars(value).keys() & pretraining.keys():
             yield from options_of(value, "data.")  # the bare names are those of the pretraining
             continue
         kind, words = field.type, words_of(config, field.name) if with_parts else {}
@@ -205,18 +198,9 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
             yield from options_of(value, f"{name}.")
 
 
-def _fields(config: Any) -> set[str]:
-    return {*getattr(config, "__dataclass_fields__", ())}
-
-
-def has_parts(config: Any) -> bool:
-    """Whether it is the config of a model with parts."""
-    return hasattr(config, "EARLIER")
-
-
 def words_of(config: Any, name: str) -> dict[str, Any]:
     """The parts that words can choose in this field of a model's or a part's config, if any."""
-    return (WORDS if has_parts(config) else OPTIONAL).get(name, {})
+    return {} if isinstance(getattr(config, name, None), bool) else WORDS.get(name, {})
 
 
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:

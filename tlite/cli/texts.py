@@ -16,7 +16,7 @@ from tlite.recipes.classifier import are_cut, encode_texts, probabilities
 from tlite.recipes.generator import end_ids, prompt_tokens, write_sample
 from tlite.recipes.kinds import open_model, warn_of_unheeded
 from tlite.recipes.translator import encode_sources, with_search
-from tlite.terminal import printable, reader_has_gone, show
+from tlite.terminal import printable, show
 from tlite.text import Tokenizer
 from tlite.training.runs import Run
 
@@ -35,9 +35,10 @@ def generate(options: Generate) -> None:
         ends = source.end_ids
         warn_of_unheeded(source)
     start = encode_prompt(tokenizer, prompt, options.unknown)
-    names = "temperature", "top_k", "top_p", "greedy"
-    settings = {"num_tokens": options.tokens, "stop": ends}
-    settings |= {name: getattr(options, name) for name in names}
+    settings = {
+        name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "greedy")
+    }
+    settings |= {"num_tokens": options.tokens, "stop": ends}
     for index in range(options.samples):
         head = f"--- sample {index + 1}\n" if options.samples > 1 else ""
         key = jax.random.key(options.seed + index)
@@ -45,8 +46,6 @@ def generate(options: Generate) -> None:
             write_sample(model, tokenizer, start, head + (prompt or ""), rng=key, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
-        if reader_has_gone():
-            return
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:

@@ -1,0 +1,165 @@
+"""A mistake is a sentence with exit code 2 and changes nothing; our own faults stay tracebacks."""
+
+import re
+
+import pytest
+
+from tlite.cli import commands, main
+from tlite.errors import Interrupted, UserError
+
+TRAIN, COPY = "train text --path {text} ", "train copy_task --sequences 60 "
+LONG = "a b c d a b c d a b c d"
+MISTAKES = {
+    "generat": "did you mean generate?",
+    "dmeo": "no command 'dmeo': did you mean train demo?",
+    "train dmeo": "did you mean demo?",
+    "train": "name an experiment.*demo",
+    "train text": "--path",
+    "train text --path nowhere.txt": "nowhere.txt",
+    TRAIN + "--embedding-deviation -1": "embedding: deviation must be positive, not -1.0",
+    TRAIN + "--name ''": "the name must be letters that can be printed",
+    "train text --path /dev/zero": "can't read /dev/zero: it is a device, not a file",
+    "evaluate " + "n" * 300: "can't read n+/config.json: File name too long",
+    TRAIN + "--run " + "n" * 300: "can't make the run folder n+: File name too long",
+    TRAIN + "--context 4000": "too short: its training part has 2565",
+    TRAIN + "--vocabulary-size 7": "7.*31",
+    TRAIN + "--validation-fraction 1": "validation fraction",
+    TRAIN + "--prompt ''": "prompt is empty",
+    TRAIN + "--run {generator}": "exists already.*--resume /.*run",
+    "train --resume {generator} --member 1": "the option --member is gone: a seed alone has",
+    "train ''": "there is no experiment ''",
+    "generate {generator} --=x": "the option '--=x' has no name",
+    "evaluate nowhere": "nowhere does not exist",
+    "evaluate .": "not a run folder",
+    "evaluate ''": "empty name",
+    "evaluate {generator} --split test": "no test part: training or validation",
+    "evaluate --beam 2 {generator}": "no option --beam for .*run",
+    "evaluate --path a.txt {generator}": "no option --path for .*run",
+    "evaluate --sampled 9 {generator}": "the option --sampled is gone: every token is scored",
+    "evaluate {generator} --member 1": "--member must be 0 or all for .*run, not 1",
+    "evaluate {generator} --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "generate {generator} --prompt ''": "prompt is empty",
+    "generate {generator} --prompt 'The Öl§'": "'Ö', '§'.*--unknown",
+    "generate {generator} --temperature -1": "--temperature must be between 0.* 10,000.*, not -1",
+    "generate {generator} --top-p 1e-300": "--top-p must be between 1e-06 and 1, not 1e-300",
+    "generate {generator} --tokens 0": "at least 1, not 0",
+    "generate {generator} --samples 3000000000": "--samples must be between .*, not 3,000,000,000",
+    "generate {generator} --seed 2147483648": "--seed must be between 0 and 2,147,483,647, not 2",
+    "classify {classifier}": "nothing to classify: give texts, or lines on standard input",
+    "evaluate {classifier} --member 2": "no member 2: the run has 2",
+    "train reviews_demo --min-document-frequency 99999": "no word is in 99,999 texts",
+    "train reviews_demo --reviews 60 --num-classes 3": "num_classes is 3, but the data has 5",
+    "inspect {classifier} --text ''": "the text to look at is empty",
+    "inspect {classifier} --text ☕": "no word in it",
+    "inspect {classifier} --member 2": "no member 2: the run has 2",
+    "inspect {classifier} --checkpoint 3": "no checkpoint 3: .*2, 4",
+    "translate {translator}": "nothing to translate: give texts, or lines on standard input",
+    "translate {translator} a ''": "line 2 is empty",
+    f"translate {{translator}} a '{LONG}'": "line 2 has 1\\d tokens, .* context of 8: .*--truncate",
+    "translate {translator} a --input nowhere.txt": "give texts or --input, not both",
+    "translate {translator} --input nowhere.txt": "can't read nowhere.txt: No such file",
+    "translate {translator} a --beam 99": "a beam of 99 is not between 1 and the vocabulary's \\d+",
+    "translate {translator} a --n-best 4": "--n-best must be between 1 and the beam's 3, not 4",
+    "translate {translator} a --length-penalty -1": "length penalty must be .*-1",
+    "translate {translator} a --max-length 9": "between 1 and the context of 8, not 9",
+    "generate {translator}": "[Tt]ranslator",
+    "classify {translator} text": "[Tt]ranslator",
+    COPY + "--beam 200": "a beam of 200 is not between 1 and the vocabulary's",
+    COPY + "--pad-id 5": "symbols.pad is the tokenizer's, 0",
+    COPY + "--bleu-sentences 0": "exact_match needs bleu_sentences",
+    "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
+}
+
+WRONG_OPTIONS = {
+    TRAIN + "--widht 8": "Unrecognized options: --widht, 8 Perhaps you meant: --width INT",
+    TRAIN + "--width eight": "Error parsing --width: .* 'eight'",
+    TRAIN + "--width": "Missing value for argument '--width'",
+    TRAIN + "--tokenizer bpe:256": "Error parsing --tokenizer: pieces .* at least 257, not 256",
+    "evaluate": "Missing from tlite evaluate: RUN The run folder",
+    "evaluate {generator} extra": "Unrecognized options: extra",
+    "evaluate {generator} --split exam": "invalid choice 'exam' .*'validation', 'training', 'test'",
+}
+"""By tyro, who draws a box."""
+
+
+@pytest.fixture
+def text(generator):
+    return generator.text
+
+
+def filled(line, request):
+    """The line with the paths of what it names."""
+    made = {name: request.getfixturevalue(name) for name in re.findall(r"{(\w+)", line)}
+    return line.format(**{name: getattr(each, "run", each) for name, each in made.items()})
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, request, tmp_path):
+    told = fails(filled(line, request))
+    assert re.search(MISTAKES[line].replace("?", r"\?"), told)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", WRONG_OPTIONS)
+def test_a_wrong_option_is_told_and_changes_nothing(line, refused, request, tmp_path):
+    assert re.search(WRONG_OPTIONS[line], refused(filled(line, request)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_option_does_not_steer_a_terminal(tlite):
+    _, _, err = tlite("evaluate run '--\x1b[2J'")
+    assert "␛[2J" in err
+    assert "\x1b" not in err
+
+
+# What no command has foreseen
+
+
+@pytest.fixture
+def told(monkeypatch, capsys):
+    """The exit code and stderr of a command in which something is raised."""
+
+    def call(error):
+        def fail(*_, **__):
+            raise error
+
+        monkeypatch.setattr(commands, "evaluate", fail)
+        code = main(["evaluate", "run"])
+        out, err = capsys.readouterr()
+        assert out == ""
+        return code, err
+
+    return call
+
+
+MEMORY = "there is not enough memory: a smaller model, batch or text needs less"
+TOLD = [
+    (OSError(24, "", "some/file"), 2, "some/file: Too many open files"),
+    (OSError(5, ""), 2, "Input/output error"),
+    (MemoryError(), 2, MEMORY),
+    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."), 2, MEMORY),
+    (RecursionError(), 2, "what was to be read is nested too deeply"),
+    (Interrupted("stopped at step 3", 15), 143, "stopped at step 3"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "sentence"), TOLD, ids=str)
+def test_what_is_no_fault_of_ours_is_told(told, error, code, sentence):
+    assert told(error) == (code, f"tlite: {sentence}\n")
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), RuntimeError("ours"), KeyError("ours")])
+def test_our_own_faults_stay_tracebacks(told, error):
+    with pytest.raises(type(error), match="ours"):
+        told(error)
+
+
+def test_no_message_steers_a_terminal(told):
+    assert told(UserError("no file \x1b[31ma\r")) == (2, "tlite: no file ␛[31ma␍\n")
+
+
+def test_the_experiment_s_file_is_named_before_it_runs(capsys, tmp_path):
+    (tmp_path / "mine.py").write_text("raise ValueError('stopped')")
+    assert main(["train", "mine.py"]) == 2
+    assert capsys.readouterr().out == f"experiment: {tmp_path / 'mine.py'}\n"
