@@ -252,6 +252,8 @@ def test_what_is_no_file_is_told_and_never_waited_for(folder, name, kind):
 
 
 def test_a_folder_that_is_none_is_told(folder, tmp_path):
+    with pytest.raises(ValueError, match="validation_tokens"):
+        Corpus(validation_tokens=0)
     assert "--folder" in complaint(Corpus("").manifest)
     assert "there is no folder missing" in complaint(Corpus("missing").manifest)
     (tmp_path / "empty").mkdir()

@@ -266,9 +266,8 @@ class ParallelText(TableData):
         if all(tables := [*map(self.has_columns, names)]):
             columns = self.source_column or "source", self.target_column or "target"
             for name in names:
-                where = f"{self.hub} ({name})" if self.hub else name
                 for number, texts in enumerate(self.cells(name, *columns), 1):
-                    yield Pair(*texts, f"row {number} of {where}")
+                    yield Pair(*texts, f"row {number} of {self.place(name)}")
             return
         if any(tables) or len(names) % 2:
             raise UserError(

@@ -131,24 +131,26 @@ class TableData:
         Raises:
             UserError: there is none.
         """
-        rows, where = self.table_rows(self.training[0])
-        if (row := next(rows, None)) is None:
+        if (row := next(self.table_rows(source := self.training[0]), None)) is None:
             raise UserError("the training part has no rows")
-        return row, where
+        return row, self.place(source)
 
-    def table_rows(self, source: str) -> tuple[Iterator[dict[str, Any]], str]:
-        """The rows of a table or split, and where they are, for messages.
+    def place(self, source: str) -> str:
+        """Where the rows of a table or split are, for messages."""
+        return f"{self.hub} ({source})" if self.hub else source
+
+    def table_rows(self, source: str) -> Iterator[dict[str, Any]]:
+        """The rows of a table or split.
 
         A pair that is in one column, {"translation": {"en": ..., "de": ...}}, is two columns.
         """
         if self.hub:
-            rows, where = hub_rows(self.hub, source, self.stream), f"{self.hub} ({source})"
+            rows = hub_rows(self.hub, source, self.stream)
         else:
-            path = find(source)
-            rows = file_rows(path, self.encoding, self.columns, any_size=self.stream)
-            where = str(path)
-        inner = ((row, row.get("translation")) for row in rows)
-        return (row | pair if isinstance(pair, dict) else row for row, pair in inner), where
+            rows = file_rows(find(source), self.encoding, self.columns, any_size=self.stream)
+        for row in rows:
+            pair = row.get("translation")
+            yield row | pair if isinstance(pair, dict) else row
 
     def cells(self, source: str, *columns: str) -> Iterator[tuple[str, ...]]:
         """These columns of each row, as texts; "" for what is null, or not a number.
@@ -156,10 +158,9 @@ class TableData:
         Raises:
             UserError: the first row has no such column.
         """
-        rows, where = self.table_rows(source)
-        for number, row in enumerate(rows):
+        for number, row in enumerate(self.table_rows(source)):
             if not number:
-                need_columns(row, columns, where)
+                need_columns(row, columns, self.place(source))
             values = map(row.get, columns)
             yield tuple("" if v is None or v != v else str(v) for v in values)
 
