@@ -82,12 +82,6 @@ def test_bytes_have_the_same_ids_for_transformers(text):
     assert (len(theirs), theirs.eos_id) == (len(tokenizer), tokenizer.eos_id)
 
 
-def test_tokenizers_are_the_same_where_their_pieces_are():
-    assert PIECES.has_pieces_of(learn_bpe([PROSE], 290))
-    assert not PIECES.has_pieces_of(learn_bpe([PROSE], 280))
-    assert not PIECES.has_pieces_of(ByteTokenizer())
-
-
 # Streams
 
 

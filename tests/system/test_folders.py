@@ -19,7 +19,6 @@ from tests.helpers.transformers_models import (
     loaded,
     logits_of,
     logits_of_saved,
-    make,
     ours,
     saved,
     torch,
@@ -81,17 +80,6 @@ def test_greedy_search(name):
     assert info.end_ids == [model.config.symbols.end]
     expected = expected[:, 1:].numpy()
     np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)
-
-
-def test_16_bits_in_shards(tmp_path):
-    theirs = make("llama")
-    theirs.to(torch.bfloat16).save_pretrained(tmp_path, max_shard_size="20KB")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 2
-    model, _, info = load_pretrained(tmp_path)
-    assert info.dtype == "BF16"
-    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    theirs = in_transformers(tmp_path).eval()
-    np.testing.assert_allclose(ours(model), logits_of(theirs), rtol=0, atol=1e-5)
 
 
 def without_prefix(stored):

@@ -274,11 +274,6 @@ def test_a_classifier_with_ngrams_is_looked_at_as_it_is(untrained, drawn):
     assert len(drawn["saliency"][1]().patches) == 2
 
 
-def test_a_text_longer_than_a_translators_context_is_told(drawn):
-    message = complaint(inspect_run, trained("translator"), text="a b c d " * 9)
-    assert "more than the context of 8" in message
-
-
 def test_what_has_no_attention_on_whole_texts_is_told(untrained):
     look = untrained(LOGISTIC)
     assert "a logistic regression has no attention" in complaint(look, "good")

@@ -70,12 +70,16 @@ def test_there_and_back(name, tmp_path):
         assert other[path] == value or left_open, path
 
 
-def test_16_bits_stay_if_no_bit_is_lost(tmp_path):
-    make("gpt2").to(torch.bfloat16).save_pretrained(tmp_path / "theirs")
+def test_16_bits_in_shards_stay_if_no_bit_is_lost(tmp_path):
+    make("gpt2").to(torch.bfloat16).save_pretrained(tmp_path / "theirs", max_shard_size="20KB")
+    shards = list((tmp_path / "theirs").glob("*.safetensors"))
+    assert len(shards) > 2
+    expected = {name: array for shard in shards for name, array in load_file(shard).items()}
     model, _, info = load_pretrained(tmp_path / "theirs")
+    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
     save_pretrained(tmp_path / "same", model, original=info)
-    expected = load_file(tmp_path / "theirs" / "model.safetensors")
     found = load_file(tmp_path / "same" / "model.safetensors")
+    assert found.keys() == expected.keys()
     assert all(np.array_equal(found[name], array) for name, array in expected.items())
     assert json.loads((tmp_path / "same" / "config.json").read_text())["dtype"] == "bfloat16"
     tuned = jax.tree.map(lambda a: np.asarray(a) * np.float32(1.001), model)

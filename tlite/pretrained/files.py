@@ -1,8 +1,7 @@
 """The files of a Hugging Face folder: JSON, and arrays in safetensors, in which nothing can run."""
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +17,14 @@ TYPES = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype(ml_dty
 
 
 class Stored(NamedTuple):
-    """An array in a file."""
+    """An array in a file, which stays open."""
 
     path: Path
     name: str
     dtype: str
     """As the format names it: "BF16"."""
+    file: Any
+    """What safetensors has opened."""
 
     def read(self) -> np.ndarray:
         """The array.
@@ -36,8 +37,7 @@ class Stored(NamedTuple):
                 f"{self.path} has {self.name} as {self.dtype}: weights are read as "
                 f"{', '.join(TYPES)} only, so save the model in one of these types"
             )
-        with _opened(self.path) as file:
-            return file.get_tensor(self.name)
+        return self.file.get_tensor(self.name)
 
 
 def json_of(folder: Path, name: str) -> dict[str, Any]:
@@ -89,24 +89,18 @@ def stored_arrays(folder: Path) -> dict[str, Stored]:
 
 
 def _entries(path: Path) -> dict[str, Stored]:
-    with _opened(path) as file:
-        names = file.offset_keys()
-        return {name: Stored(path, name, file.get_slice(name).get_dtype()) for name in names}
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """The file, of which the library has checked that its header describes its bytes."""
+    """The arrays of a file, of which the library checks that its header describes its bytes."""
     with needs_extra("text"):
         from safetensors import SafetensorError, safe_open
     is_there(path)  # to open a named pipe is to wait for a writer
     try:
-        with safe_open(path, "np") as file:
-            yield file
+        file = safe_open(path, "np")
+        types = {name: file.get_slice(name).get_dtype() for name in file.offset_keys()}
     except OSError as error:
         raise UserError(f"can't read {path}: {error.strerror or error}") from error
     except SafetensorError as error:
         raise UserError(f"{path} is damaged: {error}") from error
+    return {name: Stored(path, name, dtype, file) for name, dtype in types.items()}
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], dtype: str) -> None:
