@@ -67,11 +67,16 @@ def test_numbers_of_a_row(tmp_path):
     assert not any("minus" in name for name in result_table(make(tmp_path / "one", ["a"]))[0])
 
 
-def test_a_run_on_its_way_has_both_numbers_of_steps_and_dashes(tmp_path):
-    header, _, row = result_table(make(tmp_path, until=5))
+@pytest.mark.parametrize("until", [0, 5])
+def test_a_run_on_its_way_has_both_numbers_of_steps_and_dashes(tmp_path, until):
+    found = make(tmp_path, until=until)
+    header, _, row = result_table(found)
     cells = dict(zip(header, row, strict=True))
-    assert cells["steps"] == "5 of 40"
+    assert cells["steps"] == f"{until} of 40"
     assert cells["validation loss (nats)"] == cells["minus a, 95 %"] == cells["best step"] == "–"
+    assert (cells["minutes"] == "–") == (until == 0)
+    assert [entry["mean"] for entry in json.loads(as_json(found))["entries"]] == [None, None]
+    assert len(as_csv(found).splitlines()) == 3
 
 
 def test_a_negative_difference_and_a_long_name_of_the_first(tmp_path):
@@ -132,15 +137,6 @@ def test_csv_and_json_are_read_back(odd):
     assert entry["values"] == {str(seed): v for seed, v in values[1].items()}
     assert entry["mean"] == float(rows[1]["mean"])
     assert (entry["method"], entry["config"]) == ("paired", {"learning_rate": "0.1"})
-
-
-def test_runs_without_anything_are_written_too(tmp_path):
-    found = make(tmp_path, until=0)
-    for entry in json.loads(as_json(found))["entries"]:
-        assert entry["mean"] is entry["minutes"] is entry["tokens_per_second"] is None
-    assert "–" in as_text(found)
-    assert as_csv(found)
-    assert as_markdown(found)
 
 
 def test_long_text_keeps_its_beginning_and_end():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from matplotlib.text import Text
 
 from tlite import pictures as P
 from tlite.pictures.marks import visible
@@ -47,6 +48,12 @@ PANELS = {
 }
 UNNAMED = {"curves", "heads", "lengths", "lines", "position", "schedule"}
 UNNAMED |= {"scores by step"}
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
 
 
 @pytest.mark.parametrize("plot", PLOTS | PANELS)
@@ -383,3 +390,70 @@ def test_saliency_has_a_bar_for_each_of_the_first_words_in_each_column():
         assert [bar.get_facecolor() for bar in panel.patches] == expected
     low, high = axes.get_ylim()
     assert low > high
+
+
+# Rows of a matrix in the plane
+
+
+LETTERS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
+ROWS = np.random.default_rng(0).normal(size=(len(LETTERS), 5)).astype(np.float32)
+
+
+def places_in(axes):
+    return np.asarray(axes.collections[0].get_offsets())
+
+
+def test_pca_places_tokens_by_the_directions_of_the_largest_variance():
+    axes, centred = P.plot_embedding(ROWS, LETTERS), ROWS - ROWS.mean(0)
+    assert axes.get_ylabel() == "principal component 2"
+    _, _, directions = np.linalg.svd(centred, full_matrices=False)
+    expected = np.abs(centred @ directions[:2].T)
+    np.testing.assert_allclose(np.abs(places_in(axes)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["pca", "tsne"])
+def test_every_token_is_placed_as_a_mark_of_its_colour_within_the_limits(method, tmp_path):
+    pytest.importorskip("sklearn")
+    axes = P.plot_embedding(ROWS, LETTERS, method)
+    assert [text.get_text() for text in axes.texts] == [visible(token) for token in LETTERS]
+    assert [text.get_color() for text in axes.texts] == [P.colour_of(token) for token in LETTERS]
+    places = np.array([text.get_position() for text in axes.texts])
+    for values, limits in zip(places.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
+        assert limits[0] < values.min() <= values.max() < limits[1]
+    again = P.plot_embedding(ROWS, LETTERS, method)
+    np.testing.assert_array_equal([text.get_position() for text in again.texts], places)
+    axes.figure.savefig(tmp_path / "plot.png")
+
+
+def test_tokens_are_coloured_by_their_first_letter():
+    pieces = {"The": "blue", "▁The": "blue", "the": "green", "##ing": "green", "3rd": "red"}
+    pieces |= {"$": "gray", " ": "gray", "\n": "gray", "Ä": "blue", "▁": "gray"}
+    assert {piece: P.colour_of(piece) for piece in pieces} == {
+        piece: f"tab:{colour}" for piece, colour in pieces.items()
+    }
+
+
+def overlaps(centres, sizes):
+    apart = np.abs(centres[:, None] - centres)
+    return ((apart < (sizes[:, None] + sizes) / 2).all(-1) & ~np.eye(len(sizes), dtype=bool)).sum()
+
+
+@given(st.integers(1, 40), st.integers(0, 99))
+def test_boxes_are_spread_out_until_none_overlap(number, seed):
+    random = np.random.default_rng(seed)
+    sizes = random.uniform(5, 40, size=(number, 2))
+    centres = random.uniform(0, 300, size=(number, 2))
+    centres[: number // 4] = centres[0]  # some at one place
+    free = P.spread_out(centres, sizes)
+    assert overlaps(free, sizes) == 0
+    np.testing.assert_array_equal(P.spread_out(free, sizes), free)  # what has room stays
+
+
+def test_marks_of_near_rows_do_not_overlap_and_have_a_line_to_their_place():
+    table = np.array([[0.0, 0.0], [0.01, 0.0], [0.0, 0.01], [9.0, 0.0], [0.0, 7.0]], np.float32)
+    axes = P.plot_embedding(table, ["word", "other", "third", "far", "up"])
+    axes.figure.canvas.draw()
+    boxes = np.array([Text.get_window_extent(mark).get_points() for mark in axes.texts])
+    assert overlaps(boxes.mean(1), boxes[:, 1] - boxes[:, 0] - 1) == 0
+    np.testing.assert_allclose([mark.xy for mark in axes.texts], places_in(axes))
+    assert all(mark.arrow_patch for mark in axes.texts)  # a line from where it stands to its place

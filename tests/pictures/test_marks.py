@@ -1,12 +1,7 @@
-"""What stands for what can't be seen, and for tokens; which are drawn, and where they stand."""
+"""What stands for what can't be seen, and for tokens; which are drawn."""
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from matplotlib.text import Text
 
-from tlite.pictures import colour_of, plot_embedding, spread_out
 from tlite.pictures.marks import LONGEST, chosen_tokens, mark_of, readable, symbols, visible
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer
@@ -89,70 +84,3 @@ def test_what_can_not_be_seen_has_a_symbol_and_what_can_stays():
     assert symbols(every).isprintable()
     assert readable(every).replace("\n", "").isprintable()
     assert symbols(every[33:127]) == every[33:127]
-
-
-# Embeddings
-
-
-TOKENS = ["a", "B", "3", "$", " ", "\n", "it", "The"]
-TABLE = np.random.default_rng(0).normal(size=(len(TOKENS), 5)).astype(np.float32)
-
-
-def places_in(axes):
-    return np.asarray(axes.collections[0].get_offsets())
-
-
-def test_pca_places_tokens_by_the_directions_of_the_largest_variance():
-    axes, centred = plot_embedding(TABLE, TOKENS), TABLE - TABLE.mean(0)
-    assert axes.get_ylabel() == "principal component 2"
-    _, _, directions = np.linalg.svd(centred, full_matrices=False)
-    expected = np.abs(centred @ directions[:2].T)
-    np.testing.assert_allclose(np.abs(places_in(axes)), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_every_token_is_placed_as_a_mark_of_its_colour_within_the_limits(method, tmp_path):
-    pytest.importorskip("sklearn")
-    axes = plot_embedding(TABLE, TOKENS, method)
-    assert [text.get_text() for text in axes.texts] == [visible(token) for token in TOKENS]
-    assert [text.get_color() for text in axes.texts] == [colour_of(token) for token in TOKENS]
-    places = np.array([text.get_position() for text in axes.texts])
-    for values, limits in zip(places.T, (axes.get_xlim(), axes.get_ylim()), strict=True):
-        assert limits[0] < values.min() <= values.max() < limits[1]
-    again = plot_embedding(TABLE, TOKENS, method)
-    np.testing.assert_array_equal([text.get_position() for text in again.texts], places)
-    axes.figure.savefig(tmp_path / "plot.png")
-
-
-def test_tokens_are_coloured_by_their_first_letter():
-    pieces = {"The": "blue", "▁The": "blue", "the": "green", "##ing": "green", "3rd": "red"}
-    pieces |= {"$": "gray", " ": "gray", "\n": "gray", "Ä": "blue", "▁": "gray"}
-    assert {piece: colour_of(piece) for piece in pieces} == {
-        piece: f"tab:{colour}" for piece, colour in pieces.items()
-    }
-
-
-def overlaps(centres, sizes):
-    apart = np.abs(centres[:, None] - centres)
-    return ((apart < (sizes[:, None] + sizes) / 2).all(-1) & ~np.eye(len(sizes), dtype=bool)).sum()
-
-
-@given(st.integers(1, 40), st.integers(0, 99))
-def test_boxes_are_spread_out_until_none_overlap(number, seed):
-    random = np.random.default_rng(seed)
-    sizes = random.uniform(5, 40, size=(number, 2))
-    centres = random.uniform(0, 300, size=(number, 2))
-    centres[: number // 4] = centres[0]  # some at one place
-    free = spread_out(centres, sizes)
-    assert overlaps(free, sizes) == 0
-    np.testing.assert_array_equal(spread_out(free, sizes), free)  # what has room stays
-
-
-def test_marks_of_near_rows_do_not_overlap_and_have_a_line_to_their_place():
-    table = np.array([[0.0, 0.0], [0.01, 0.0], [0.0, 0.01], [9.0, 0.0], [0.0, 7.0]], np.float32)
-    axes = plot_embedding(table, ["word", "other", "third", "far", "up"])
-    axes.figure.canvas.draw()
-    boxes = np.array([Text.get_window_extent(mark).get_points() for mark in axes.texts])
-    assert overlaps(boxes.mean(1), boxes[:, 1] - boxes[:, 0] - 1) == 0
-    np.testing.assert_allclose([mark.xy for mark in axes.texts], places_in(axes))
-    assert all(mark.arrow_patch for mark in axes.texts)  # a line from where it stands to its place

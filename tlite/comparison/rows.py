@@ -49,29 +49,18 @@ class Row:
 
     label: str
     folder: Path
-    content: dict[str, Any]
-    """All of config.json, its experiment as today's tlite writes it."""
+    content: dict[str, Any]  # all of config.json, its experiment as today's tlite writes it
     training: TrainingConfig
-    parameters: int | None
-    """Of one model; None: not known."""
-    tokens_per_step: int
-    """Positions that an update of a model is computed of, padding among them."""
-    flops_per_step: float | None
-    """Of one model; None: not known, or nothing that is counted."""
-    validations: dict[int, dict]
-    """The lines of metrics.jsonl by step; none where it has failed."""
-    rates: dict[int, float]
-    """Tokens a second by step of training, of all of the run's models together."""
-    step: int
-    """The last one."""
-    best_step: int | None
-    """That of the best checkpoint; None before there is one."""
-    finished: bool
-    """Whether it was validated at the config's last step, or patience has ended it."""
-    diverged: tuple[int, list[int]] | None
-    """The step at which a training loss was not finite, and of which seeds: that ends a run."""
-    failed: str
-    """Why there is no value of it, and never will be; "" where there may be."""
+    parameters: int | None  # of one model; None: not known
+    tokens_per_step: int  # positions that an update of a model is computed of, padding among them
+    flops_per_step: float | None  # of one model; None: not known, or nothing that is counted
+    validations: dict[int, dict]  # the lines of metrics.jsonl by step; none where it has failed
+    rates: dict[int, float]  # tokens a second by step of training, of all models together
+    step: int  # the last one
+    best_step: int | None  # that of the best checkpoint; None before there is one
+    finished: bool  # whether it was validated at its last step, or patience has ended it
+    diverged: tuple[int, list[int]] | None  # a step whose training loss is not finite; which seeds
+    failed: str  # why there is no value of it, and never will be; "" where there may be
 
     @property
     def experiment(self) -> dict[str, Any]:

@@ -18,18 +18,12 @@ class Variant:
     """One of the experiments of a study."""
 
     name: str
-    run: str
-    """The folder of its run, in the study's."""
-    experiment: dict
-    """As `to_dict` makes it."""
-    data: dict
-    """What its data was, to know it again."""
-    parameters: int
-    """Of one model."""
-    failed: str | None = None
-    """Why, in a sentence; None tries it (again)."""
-    ended: bool = False
-    """Whether its run has come to its end, all written."""
+    run: str  # the folder of its run, in the study's
+    experiment: dict  # as `to_dict` makes it
+    data: dict  # what its data was, to know it again
+    parameters: int  # of one model
+    failed: str | None = None  # why, in a sentence; None tries it (again)
+    ended: bool = False  # whether its run has come to its end, all written
 
     def __post_init__(self):
         if os.path.basename(self.run) != self.run or self.run in ("", ".", ".."):

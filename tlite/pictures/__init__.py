@@ -46,12 +46,12 @@ def own_figures() -> Iterator[None]:
                 plt.close(number)
 
 
-def new_axes(width: Real = 6, height: Real = 4) -> Axes:
+def _new_axes(width: Real = 6, height: Real = 4) -> Axes:
     """The Axes of a new figure of this size in inches."""
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def new_panels(number: int, columns: int, width: Real, height: Real, **settings) -> list[Axes]:
+def _new_panels(number: int, columns: int, width: Real, height: Real, **settings) -> list[Axes]:
     """The Axes of a new figure in rows of at most so many, which share their vertical scale."""
     columns = min(number, columns)
     settings = {"figsize": (width, height), "sharey": True, "layout": "constrained"} | settings
@@ -63,7 +63,7 @@ def new_panels(number: int, columns: int, width: Real, height: Real, **settings)
     return [*grid.flat[:number]]
 
 
-def finished(axes: Axes, xlabel: str, ylabel: str, grid: str = "both") -> Axes:
+def _finished(axes: Axes, xlabel: str, ylabel: str, grid: str = "both") -> Axes:
     """Labels, a grid along an axis or both, and a legend of what has a name."""
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.3, axis=grid)
@@ -99,7 +99,7 @@ def heat_map(
         settings: of the Axes, `xlabel` say.
     """
     if axes is None:
-        axes = new_axes(*(_size(table.shape, texts, rows) if rows else ()))
+        axes = _new_axes(*(_size(table.shape, texts, rows) if rows else ()))
     most = float(np.abs(table).max()) or 1.0
     low, high = (-most, most) if signed else scale or (None, None)
     colours = "RdBu_r" if signed else "Blues"
@@ -185,7 +185,7 @@ def _token_panels(
     place |= {"bottom": edge / height, "top": 1 - (2 if title else 1) * room / height}
     place |= {"hspace": room / high}
     settings = {"sharey": False, "layout": "none", "gridspec_kw": place}
-    panels = new_panels(number, columns, width, height, **settings)
+    panels = _new_panels(number, columns, width, height, **settings)
     figure = panels[0].figure
     figure.suptitle(title)
     figure.supxlabel("key: what is looked at", fontsize=9, y=0.1 / height, va="bottom")
@@ -267,11 +267,11 @@ def plot_lines(
     **style,
 ) -> Axes:
     """A curve for each name, in a colour and style of its own, over `x`: 0, 1, ... unless given."""
-    axes = axes or new_axes()
+    axes = axes or _new_axes()
     axes.set_prop_cycle(LOOKS)
     for name, values in curves.items():
         axes.plot(range(len(values)) if x is None else x, values, label=name, **style)
-    return finished(axes, xlabel, ylabel)
+    return _finished(axes, xlabel, ylabel)
 
 
 def plot_curves(lines: Sequence[Mapping], name: str = "loss", axes: Axes | None = None) -> Axes:
@@ -280,7 +280,7 @@ def plot_curves(lines: Sequence[Mapping], name: str = "loss", axes: Axes | None 
     Training values are averaged over 1/200 of the run, so that the noise of single batches does
     not hide the course. The band is one standard deviation over the members.
     """
-    axes = axes or new_axes()
+    axes = axes or _new_axes()
     for split, style in (("training", {"alpha": 0.8}), ("validation", {"marker": "o", "ms": 3})):
         chosen = [line for line in lines if line["split"] == split and line.get(name) is not None]
         if not chosen:
@@ -291,7 +291,7 @@ def plot_curves(lines: Sequence[Mapping], name: str = "loss", axes: Axes | None 
         usable = len(values) // width * width
         means = values[:usable].reshape(-1, width, len(columns)).mean(1)
         _curve(axes, *means.T, label=split, **style)
-    return finished(axes, "step", UNITS.get(name, name))
+    return _finished(axes, "step", UNITS.get(name, name))
 
 
 def _curve(axes: Axes, x: np.ndarray, mean: np.ndarray, spread=None, **style) -> None:
@@ -311,10 +311,10 @@ def plot_schedule(rates: Mapping[str, Float[np.ndarray, "N"]]) -> Axes:
 
 def plot_loss_by_position(losses: Float[np.ndarray, "M T"]) -> Axes:
     """Mean loss at each position of the context: how much a longer past helps."""
-    axes = new_axes()
+    axes = _new_axes()
     spread = losses.std(0, ddof=1) if len(losses) > 1 else None
     _curve(axes, np.arange(1, losses.shape[1] + 1), losses.mean(0), spread, marker=".")
-    return finished(axes, "tokens seen", "validation loss (nats per token)")
+    return _finished(axes, "tokens seen", "validation loss (nats per token)")
 
 
 def plot_scores_by_step(
@@ -324,7 +324,7 @@ def plot_scores_by_step(
     layers = scores.shape[1]
     columns = min(layers, 4)
     size = 2.6 * columns + 1.4, 2.4 * -(-layers // columns) + 0.6
-    panels = new_panels(layers, columns, *size, sharex=True)
+    panels = _new_panels(layers, columns, *size, sharex=True)
     for layer, panel in enumerate(panels):
         panel.set_prop_cycle(LOOKS)
         heads = panel.plot(steps, scores[:, layer], marker="o", ms=3)
@@ -345,7 +345,7 @@ def plot_saliency(words: Sequence[str], columns: Mapping[str, Float[np.ndarray, 
     """Numbers for the first words of a text, side by side."""
     words = [visible(word) for word in words[:MOST_WORDS]]
     size = 3.2 * len(columns) + 1.5, 0.24 * len(words) + 1.2
-    panels = new_panels(len(columns), len(columns), *size)
+    panels = _new_panels(len(columns), len(columns), *size)
     for axes, (title, values) in zip(panels, columns.items(), strict=True):
         values = np.asarray(values)[: len(words)]
         axes.barh(range(len(words)), values, color=np.where(values > 0, "tab:green", "tab:red"))
@@ -359,18 +359,18 @@ def plot_saliency(words: Sequence[str], columns: Mapping[str, Float[np.ndarray, 
 
 def plot_frequencies(counts: Counter, kind: str) -> Axes:
     """The most frequent tokens and their shares."""
-    axes = new_axes(10, 3.5)
+    axes = _new_axes(10, 3.5)
     top, total = counts.most_common(40), counts.total()
     axes.bar(range(len(top)), [100 * count / max(total, 1) for _, count in top], color="tab:blue")
     turn = 90 if max((len(token) for token, _ in top), default=0) > 1 else 0
     axes.set_xticks(range(len(top)), [visible(token) for token, _ in top], rotation=turn)
     axes.margins(x=0.01)
-    return finished(axes, f"most frequent {kind}s of {len(counts):,}", f"% of all {kind}s", "y")
+    return _finished(axes, f"most frequent {kind}s of {len(counts):,}", f"% of all {kind}s", "y")
 
 
 def plot_lengths(lengths: Sequence[int], kind: str, unit: str) -> Axes:
     """How long the lines, passages or sentences are; the longest hundredth is left out."""
-    axes = new_axes(6, 3.5)
+    axes = _new_axes(6, 3.5)
     lengths = np.asarray(lengths)
     top = max(int(np.quantile(lengths, 0.99)), 1)
     width = max(-(-top // 60), 1)  # whole tokens, so that no bar is wider than its neighbours
@@ -378,7 +378,7 @@ def plot_lengths(lengths: Sequence[int], kind: str, unit: str) -> Axes:
     axes.hist(lengths[lengths <= top], bins=bins, color="tab:blue")
     median = np.median(lengths)
     axes.axvline(median, color="tab:orange", label=f"median {median:g}")
-    return finished(axes, f"length of a {kind} in {unit}s", f"number of {kind}s")
+    return _finished(axes, f"length of a {kind} in {unit}s", f"number of {kind}s")
 
 
 def plot_probability_by_value(
@@ -392,12 +392,12 @@ def plot_probability_by_value(
     only knows negative and positive.
     """
     groups = {group: probabilities[np.equal(values, group)] for group in sorted({*values})}
-    axes = new_axes(1.6 + 0.9 * len(groups), 4)
+    axes = _new_axes(1.6 + 0.9 * len(groups), 4)
     labels = [f"{plain(group)}\n({len(rows):,} texts)" for group, rows in groups.items()]
     style = {"widths": 0.6, "flierprops": {"ms": 2, "alpha": 0.4}}
     axes.boxplot([*groups.values()], tick_labels=labels, **style)
     axes.set_ylim(-0.02, 1.02)
-    return finished(axes, "true label", f"probability of {plain(name)}", "y")
+    return _finished(axes, "true label", f"probability of {plain(name)}", "y")
 
 
 def plot_predictions_by_value(
@@ -408,7 +408,7 @@ def plot_predictions_by_value(
     """Which classes the texts of each true label were given: shares, stacked."""
     groups = {group: predicted[np.equal(values, group)] for group in sorted({*values})}
     shares = [np.bincount(rows, minlength=len(classes)) / len(rows) for rows in groups.values()]
-    axes = new_axes(3.2 + 0.7 * len(groups), 4)
+    axes = _new_axes(3.2 + 0.7 * len(groups), 4)
     below, labels = np.zeros(len(groups)), [plain(group) for group in groups]
     colours = colormaps["RdYlBu"](np.linspace(0.1, 0.9, len(classes)))
     for name, share, colour in zip(classes, np.transpose(shares), colours, strict=True):
@@ -431,8 +431,8 @@ def plot_embedding(
     PCA keeps the two directions of the largest variance; t-SNE (van der Maaten and Hinton 2008)
     keeps neighbours together. Marks that would overlap stand beside their place, with a line to it.
     """
-    places = principal_components(np.asarray(table)) if method == "pca" else neighbours(table)
-    axes = new_axes(6.5, 6.5)
+    places = _principal_components(np.asarray(table)) if method == "pca" else _neighbours(table)
+    axes = _new_axes(6.5, 6.5)
     names = {"pca": "principal component", "tsne": "t-SNE dimension"}
     axes.set(xlabel=f"{names[method]} 1", ylabel=f"{names[method]} 2")
     axes.scatter(*places.T, s=0)  # sets the limits
@@ -452,7 +452,7 @@ def plot_embedding(
     return axes
 
 
-def neighbours(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
+def _neighbours(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
     """t-SNE, the same each time."""
     with needs_extra("text"):
         from sklearn.manifold import TSNE
@@ -463,7 +463,7 @@ def neighbours(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
         return TSNE(perplexity=perplexity, random_state=0, init="pca").fit_transform(table)
 
 
-def principal_components(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
+def _principal_components(table: Float[np.ndarray, "V D"]) -> Float[np.ndarray, "V 2"]:
     """(x - mean) V, where V has the two directions of the largest variance."""
     centred = table - table.mean(0)
     return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
