@@ -91,7 +91,7 @@ def test_a_table_of_ones_own_fits_the_experiments_for_it(name, tmp_path, monkeyp
     (experiment,) = find_data(read_line(name, arguments, load_experiment(name))[0].values())
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")  # it is found from anywhere
-    prepared = RECIPES[type(experiment)].prepare(experiment)
+    prepared, tokenizer, data = RECIPES[type(experiment)].prepare(experiment)
     of_text = isinstance(experiment, GeneratorExperiment)
-    assert of_text or all(len(part) for part in prepared.data)
-    assert prepared.experiment.model.vocabulary_size == len(prepared.tokenizer) > 10
+    assert of_text or all(len(part) for part in data)
+    assert prepared.model.vocabulary_size == len(tokenizer) > 10

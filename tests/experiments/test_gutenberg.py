@@ -156,25 +156,6 @@ def test_both_layouts_come_out_the_same(text):
     assert prepare(text) == PREPARED
 
 
-START = "START OF THIS PROJECT GUTENBERG EBOOK"
-
-
-@pytest.mark.parametrize(
-    ("header", "footer"),
-    [
-        (f"*** {START.replace('THIS', 'THE')} A ***", "*** END OF THE PROJECT GUTENBERG EBOOK"),
-        (f"***{START}\nA***", "End of Project Gutenberg’s Gardeners"),
-        ("*END*THE SMALL PRINT! FOR ETEXTS*Ver.1*END*", "* CONTENT NOTE (added in 2017) *"),
-        ("", "THE END\n\n*** START: FULL LICENSE ***"),
-    ],
-)
-@pytest.mark.parametrize("text", [OLD, MODERN], ids=["old", "modern"])
-def test_header_and_footer_are_removed(text, header, footer):
-    licence = "\n\nLICENCE.\nYou may copy it.\n\nACT I\n\nCOURT.\nNo.\n"
-    book = f"\ufeffTitle: A\r\n\r\n{header}\r\n\r\ncover\r\n\r\n{text}\r\n{footer}"
-    assert prepare(book + licence) == PREPARED
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -1,16 +1,17 @@
-"""Runs of generators with every tokenizer, on a text and on a corpus."""
+"""Runs of generators: tokens, what is fed and scored of them, training on texts and corpora."""
 
 import dataclasses
+import json
 import math
 import re
-import shutil
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.helpers.complaints import complaint
 from tests.helpers.corpora import DOCUMENTS, write_corpus
 from tests.helpers.recipes import (
     assert_has_examples,
@@ -24,14 +25,28 @@ from tests.helpers.recipes import (
 from tlite import functional as F
 from tlite.data import TextFile
 from tlite.data.corpus import Corpus
+from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.models import GeneratorConfig
 from tlite.pretrained import learn_bpe
-from tlite.recipes import open_recipe, start
+from tlite.recipes import GeneratorRecipe, open_recipe
+from tlite.recipes.generator import (
+    TextPart,
+    end_ids,
+    end_of_documents,
+    fit_vocabulary,
+    make_tokenizer,
+    parts_of,
+    prompt_tokens,
+    text_parts,
+    tokenizer_of,
+)
 from tlite.recipes.kinds import load
-from tlite.text import ByteTokenizer
+from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
 from tlite.training import TrainingConfig
 from tlite.training.metrics import read_metrics
+from tlite.training.placement import make_mesh
+from tlite.training.runs import Run
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_when_trained")
@@ -41,11 +56,11 @@ LEARNED_FROM, HELD_OUT = TEXT[: -round(0.1 * len(TEXT))], TEXT[-round(0.1 * len(
 MODEL = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1, dropout=0.0)
 TRAINING = TrainingConfig(steps=4, batch_size=4, evaluate_every=2, learning_rate=1e-2)
 TOKENIZERS = {"characters": Characters(), "bytes": Bytes(), "bpe": BPE(280)}
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+CONTEXT = 16  # of parts that nothing is trained on
+LEARNED = make_tokenizer(BPE(280), TEXT, 0.1)[1]
+OF_TEXT = {"characters": CharTokenizer(TEXT), "bytes": ByteTokenizer(), "bpe": LEARNED}
+EACH = OF_TEXT | {"numbers": NumberTokenizer(9)}
+each = pytest.mark.parametrize("tokenizer", EACH.values(), ids=EACH)
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +75,189 @@ def corpus(tmp_path_factory):
     return Corpus(str(write_corpus(tmp_path_factory.mktemp("corpora") / "corpus")))
 
 
+@pytest.fixture(scope="module")
+def numbers(corpus, tmp_path_factory):
+    """The same tokens as nanoGPT keeps them: nothing says what they are of."""
+    copy = tmp_path_factory.mktemp("numbers")
+    for name in ("train.bin", "val.bin"):
+        (copy / name).write_bytes(Path(corpus.folder, name).read_bytes())
+    return Corpus(str(copy), corpus_vocabulary=257)
+
+
 def experiment(of, **changes):
     made = GeneratorExperiment("tiny", of, MODEL, TRAINING, prompt="12 bottles")
     return dataclasses.replace(made, **changes)
+
+
+def parts(corpus, **changes):
+    corpus = dataclasses.replace(corpus, **changes)
+    model = GeneratorConfig(vocabulary_size=257, context=CONTEXT)
+    return parts_of(experiment(corpus, model=model), tokenizer_of(corpus), corpus)
+
+
+def saved_tokenizer(folder):
+    return GeneratorRecipe.load_tokenizer(Run(folder, GeneratorExperiment("x"), {}))
+
+
+# Tokenizers
+
+
+def test_settings_make_their_tokenizers(tmp_path):
+    kinds = {Characters(): CharTokenizer, Bytes(): ByteTokenizer, BPE(280): type(LEARNED)}
+    for chosen, kind in kinds.items():
+        same, tokenizer = make_tokenizer(chosen, TEXT, 0.1)
+        assert (same, type(tokenizer)) == (chosen, kind)
+    LEARNED.save(tmp_path)
+    found, tokenizer = make_tokenizer(TokenizerFile(str(tmp_path)), TEXT, 0.1)
+    assert found.path == str(tmp_path.resolve())
+    assert tokenizer.encode(TEXT).tolist() == LEARNED.encode(TEXT).tolist()
+    assert make_tokenizer(found, TEXT, 0.1)[0] == found
+    with pytest.raises(UserError, match="has changed"):
+        make_tokenizer(TokenizerFile(str(tmp_path), "0"), TEXT, 0.1)
+
+
+def test_pieces_are_learned_from_the_training_part_only():
+    text = "the cat " * 90 + "zzzzzzzz" * 10
+    whole, learned = (make_tokenizer(BPE(300), text, part)[1] for part in (0.001, 0.1))
+    assert len(whole.encode("zzzzzzzz")) < 8 == len(learned.encode("zzzzzzzz"))
+
+
+@each
+def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = saved_tokenizer(tmp_path)
+    assert (type(again), len(again)) == (type(tokenizer), len(tokenizer))
+    text = "1 2 3" if isinstance(tokenizer, NumberTokenizer) else "the <|endoftext|>"
+    assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
+
+
+def test_a_tokenizer_of_an_older_run_is_one_of_characters(tmp_path):
+    saved = json.dumps({"characters": "ab", "unknown": "?"})
+    (tmp_path / "tokenizer.json").write_text(saved)
+    assert saved_tokenizer(tmp_path).characters == "ab?"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"model": 1}', '{"kind": []}', "[" * 10**5])
+def test_a_damaged_file_is_told(content, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match=r"not a tokenizer|is damaged"):
+        saved_tokenizer(tmp_path)
+
+
+def test_tokenizers_of_corpora_are_opened_and_known_again(tmp_path):
+    for number, tokenizer in enumerate([CharTokenizer(TEXT), learn_bpe([TEXT], 300)]):
+        folder = write_corpus(tmp_path / str(number), tokenizer)
+        found = tokenizer_of(Corpus(str(folder)))
+        assert found.encode(TEXT).tolist() == tokenizer.encode(TEXT).tolist()
+        path = folder / "tokenizer.json"
+        path.write_text(path.read_text() + " ")
+        with pytest.raises(UserError, match="has changed"):
+            tokenizer_of(Corpus(str(folder)))
+
+
+def test_a_pretrained_model_has_the_pieces_of_its_own_tokenizer_alone():
+    ours = learn_bpe([TEXT], 300)
+    assert ours.has_pieces_of(learn_bpe([TEXT], 300))
+    assert not any(map(ours.has_pieces_of, (learn_bpe([TEXT], 290), ByteTokenizer())))
+
+
+def test_an_embedding_may_have_more_rows_than_there_are_subwords():
+    assert fit_vocabulary(0, LEARNED) == 280
+    assert fit_vocabulary(320, LEARNED) == 320
+    assert fit_vocabulary(0, LEARNED, at_least=400) == 400
+    for size, tokenizer in ((279, LEARNED), (999, EACH["characters"]), (256, EACH["bytes"])):
+        with pytest.raises(UserError, match=f"vocabulary size is {size}, but"):
+            fit_vocabulary(size, tokenizer)
+
+
+@each
+def test_without_a_prompt_the_mark_between_texts_starts(tokenizer):
+    ends = {ByteTokenizer: [256], type(LEARNED): [LEARNED.eos_id]}.get(type(tokenizer), [])
+    assert end_ids(tokenizer) == ends
+    assert prompt_tokens(tokenizer, "1").tolist() == tokenizer.encode("1").tolist()
+    if ends:
+        assert prompt_tokens(tokenizer, "").tolist() == ends
+        return
+    for prompt, told in (("", "prompt is empty"), (" ", "has no token")):
+        if not len(tokenizer.encode(prompt)):
+            with pytest.raises(UserError, match=told):
+                prompt_tokens(tokenizer, prompt)
+
+
+def test_ends_of_documents_are_the_manifests_or_the_tokenizers(corpus, numbers):
+    assert end_of_documents(corpus, ByteTokenizer()) is None
+    apart = [dataclasses.replace(one, separate_documents=True) for one in (corpus, numbers)]
+    assert [end_of_documents(one, ByteTokenizer()) for one in apart] == [256, 256]
+    with pytest.raises(UserError, match=r"nothing says which token of .* ends a document"):
+        end_of_documents(apart[1], NumberTokenizer(257))
+
+
+# Parts of texts and corpora
+
+
+@pytest.mark.parametrize("name", OF_TEXT)
+@given(text=st.text(st.sampled_from(sorted(set(TEXT)))), fraction=st.floats(0.01, 0.99))
+def test_parts_are_the_text_and_sizes_their_bytes(name, text, fraction):
+    tokenizer = EACH[name]
+    found = text_parts(text, tokenizer, CONTEXT, fraction, whole=False)
+    texts = [tokenizer.decode(part.tokens) for part in found.values()]
+    assert "".join(texts) == text
+    for part, own in zip(found.values(), texts, strict=True):
+        assert tokenizer.byte_sizes()[part.tokens].sum() == len(own.encode())
+        np.testing.assert_array_equal(part.tokens, tokenizer.encode(own))
+    assert text_parts(text, tokenizer, CONTEXT, fraction, whole=False) is found  # encoded once
+
+
+@pytest.mark.parametrize("tokenizer", OF_TEXT.values(), ids=OF_TEXT)
+def test_targets_of_a_text_are_divided_by_their_bytes(tokenizer):
+    for part in text_parts(TEXT, tokenizer, CONTEXT, 0.1, whole=False).values():
+        size = len(tokenizer.decode(part.tokens[1:]).encode())
+        assert part.targets_per_byte == part.per_byte == (len(part) - 1) / size
+
+
+def test_bytes_of_a_corpus_are_those_of_the_manifest(corpus, numbers):
+    part = parts(corpus)["validation"]
+    size = sum(len(document.encode()) for document in DOCUMENTS[-8:])
+    assert part.per_byte == len(part) / size
+    assert part.targets_per_byte == pytest.approx((len(part) - 1) / (size - 1), rel=1e-12)
+    assert parts(numbers)["validation"].targets_per_byte is None
+
+
+def test_a_text_and_a_corpus_of_the_same_tokens_are_scored_alike(corpus):
+    part = parts(corpus)["training"]
+    tokens = part.tokens.read(0, len(part)).astype(np.int32)
+    text = TextPart(part.tokenizer, CONTEXT, tokens, None)
+    for ours, theirs in zip(part.scored(), text.scored(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert part.targets_per_byte == text.targets_per_byte
+
+
+def test_windows_of_a_large_part_lie_all_over_it_without_overlap(corpus):
+    part = parts(corpus, validation_tokens=10 * CONTEXT)["training"]
+    tokens = part.tokens.read(0, len(part)).tolist()
+    inputs, targets, weights = part.scored()
+    assert weights.all()
+    windows = np.c_[inputs, targets[:, -1]].tolist()
+    starts = [i * (len(tokens) - CONTEXT - 1) // 9 for i in range(10)]
+    assert windows == [tokens[start : start + CONTEXT + 1] for start in starts]
+    np.testing.assert_array_equal(inputs[:, 1:], targets[:, :-1])
+    assert min(np.diff(starts)) >= CONTEXT
+    assert parts(corpus, validation_tokens=1)["validation"].scored()[0].shape == (1, CONTEXT)
+
+
+def test_a_feed_gives_windows_by_seed_step_and_row(corpus):
+    part = parts(corpus)["training"]
+    config = TrainingConfig(steps=9, batch_size=4, accumulate=2, seed=5)
+    feed = part.fed()(config, make_mesh(jax.devices()[:1], config, 0, config.batch_size))
+    batches = np.asarray(feed.at(3, 2).batches)[0]
+    again = np.asarray(feed.at(4, 1).batches)[0]
+    feed.close()
+    assert batches.shape[1:] == (2, 4, CONTEXT + 1)
+    np.testing.assert_array_equal(batches[1], again[0])
+    assert len({window.tobytes() for window in batches[:2].reshape(-1, CONTEXT + 1)}) > 12
+
+
+# Runs
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +312,7 @@ def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
     folder = tmp_path / "theirs"
     folder.mkdir()
     learn_bpe([LEARNED_FROM], 280).save(folder)  # as "bpe" does: the programs are the same
-    run = train(experiment(text, tokenizer=TokenizerFile("theirs")), tmp_path / "run")
+    run = train(experiment(text, tokenizer=TokenizerFile(str(folder))), tmp_path / "run")
     kept = run.experiment.tokenizer
     assert kept.path == str(folder)
     assert len(kept.sha256) == 64
@@ -167,21 +362,8 @@ def test_the_first_loss_is_that_of_the_windows_that_were_drawn(trained):
     assert first == pytest.approx(float(losses.mean()), rel=1e-5)
 
 
-def test_a_corpus_of_nanogpt_is_learned_as_it_is(corpus, trained, tmp_path):
-    (tmp_path / "nano").mkdir()
-    for name in ("train.bin", "val.bin"):
-        shutil.copy(Path(corpus.folder, name), tmp_path / "nano")
-    nano = Corpus("nano", corpus_vocabulary=257)
-    run = train(experiment(nano, prompt="1 2"), tmp_path / "run")
+def test_a_corpus_of_nanogpt_is_learned_as_it_is(numbers, trained, tmp_path):
+    run = train(experiment(numbers, prompt="1 2"), tmp_path / "run")
     assert_same_state(run, trained("together"))
     assert "bits_per_byte" not in read_metrics(run.run.metrics)[-1]
     assert run.tokenizer.decode([3, 200]) == "3 200"
-
-
-def test_a_corpus_that_has_changed_is_told(tmp_path):
-    folder = write_corpus(tmp_path / "corpus")
-    start(experiment(Corpus(str(folder))), tmp_path / "run")
-    content = bytearray((folder / "val.bin").read_bytes())
-    content[0] ^= 1
-    (folder / "val.bin").write_bytes(content)
-    assert "has changed since the run began" in complaint(open_recipe, tmp_path / "run")

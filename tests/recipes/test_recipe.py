@@ -174,6 +174,7 @@ REFUSED = {
 def test_what_does_not_go_together_is_told_before_there_is_a_folder(
     binary, tmp_path, monkeypatch, kind, told, changes
 ):
+    pytest.importorskip("tokenizers")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("".join(DOCUMENTS))
     model = GeneratorConfig(context=8, width=8, num_heads=2, num_blocks=1)

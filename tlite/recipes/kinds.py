@@ -32,7 +32,6 @@ from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.classifier import ClassifierRecipe
 from tlite.recipes.generator import GeneratorRecipe, scores_line
 from tlite.recipes.recipe import (
-    Prepared,
     Recipe,
     check_member,
     read_parameters,
@@ -80,13 +79,13 @@ UNHEEDED = {
 def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
     """A new run of an experiment, in `folder` or the next of its name."""
     (experiment,) = find_data([experiment])
-    prepared = RECIPES[type(experiment)].prepare(experiment)
+    experiment, *of_data = RECIPES[type(experiment)].prepare(experiment)
     path = processes.of_first(lambda: str(new_folder(experiment.name, folder)))
-    (experiment,) = in_one_precision([prepared.experiment])
-    return begin(prepared._replace(experiment=experiment), Path(path), exactly=folder is not None)
+    (experiment,) = in_one_precision([experiment])
+    return begin(experiment, *of_data, Path(path), exactly=folder is not None)
 
 
-def begin(prepared: Prepared, folder: Path, *, exactly: bool) -> Recipe:
+def begin(experiment: Experiment, tokenizer, data, folder: Path, *, exactly: bool) -> Recipe:
     """The run of an experiment, compiled: what can't fit is told before it is written.
 
     Its precision must have been chosen.
@@ -94,7 +93,6 @@ def begin(prepared: Prepared, folder: Path, *, exactly: bool) -> Recipe:
     Args:
         exactly: not under the next number, if something has appeared in `folder` meanwhile.
     """
-    experiment, tokenizer, data = prepared
     kind, precision = RECIPES[type(experiment)], experiment.training.precision
     model = choose_products(experiment.model, precision)
     experiment = dataclasses.replace(experiment, model=model)

@@ -49,14 +49,6 @@ class Parts(NamedTuple):
     validation: Iterable
 
 
-class Prepared(NamedTuple):
-    """An experiment with the sizes that its data decides; its tokenizer, and the data."""
-
-    experiment: Any
-    tokenizer: Any
-    data: Any
-
-
 class Recipe:
     """A run with its data, its tokenizer and the trainer that can restore its checkpoints.
 
@@ -140,8 +132,9 @@ class Recipe:
     # What all kinds do alike
 
     @classmethod
-    def prepare(cls, experiment, data: Any = None) -> Prepared:
-        """An experiment with what its data decides; the data is read unless it is given.
+    def prepare(cls, experiment, data: Any = None) -> tuple[Any, Any, Any]:
+        """An experiment with the sizes that its data decides; its tokenizer; and the data, which is
+        read unless it is given.
 
         Raises:
             UserError: the data can't be read, or does not go with the experiment; a part of the
@@ -155,7 +148,7 @@ class Recipe:
         if processes.is_first():
             check_packages("text", cls.packages)
         data = cls.load_data(experiment) if data is None else data
-        return Prepared(*cls.fit_to_data(experiment, data), data)
+        return *cls.fit_to_data(experiment, data), data
 
     def train(self, profile: int = 0, *, report: bool = True) -> None:
         """Train to the end, then report if asked; so many of the steps are profiled."""

@@ -23,7 +23,7 @@ from tlite.recipes.kinds import (
     locate_data,
     open_recipe,
 )
-from tlite.recipes.recipe import Prepared, Recipe, same_everywhere
+from tlite.recipes.recipe import Recipe, same_everywhere
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 from tlite.training.placement import out_of_memory
@@ -35,7 +35,7 @@ class Preparing:
 
     def __init__(self):
         self._data: dict[str, tuple[Any, dict[str, Any]]] = {}
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, tuple[Any, Any, Any]] = {}
 
     def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
         """The data of an experiment, and what there is to know it again, as JSON holds it."""
@@ -45,8 +45,8 @@ class Preparing:
             self._data[config] = data, json.loads(json.dumps(kind.fingerprint(data)))
         return self._data[config]
 
-    def __call__(self, experiment: Experiment) -> Prepared:
-        """The experiment with what its data decides, however it is trained and called.
+    def __call__(self, experiment: Experiment) -> tuple[Any, Any, Any]:
+        """`Recipe.prepare` of an experiment, however it is trained and called.
 
         Raises:
             UserError: they don't go together, or the data can't be read.
@@ -56,9 +56,9 @@ class Preparing:
         config = repr(dataclasses.replace(experiment, name="-", training=training))
         if config not in self._prepared:
             self._prepared[config] = kind.prepare(experiment, data)
-        prepared = self._prepared[config]
+        found, *of_data = self._prepared[config]
         own = {"name": experiment.name, "training": experiment.training}
-        return prepared._replace(experiment=dataclasses.replace(prepared.experiment, **own))
+        return dataclasses.replace(found, **own), *of_data
 
 
 def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
@@ -121,7 +121,7 @@ def start_study(
 def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
     about = name, run, kept(experiment), preparing.data(experiment)[1]
     try:
-        model = preparing(experiment).experiment.model
+        model = preparing(experiment)[0].model
     except UserError as error:
         if of_surroundings(error):
             raise
@@ -192,7 +192,7 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
         raise UserError(f"the data of {variant.name} has changed since {folder} was made")
     prepared = preparing(experiment)
     try:
-        return begin(prepared, run, exactly=True)
+        return begin(*prepared, run, exactly=True)
     except UserError as error:
         if isinstance(error, RunFailed) or of_surroundings(error) or processes.count() > 1:
             raise

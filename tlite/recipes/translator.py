@@ -181,20 +181,17 @@ class TranslatorRecipe(Recipe):
 
 
 def with_search(
-    experiment: TranslatorExperiment,
-    *,
-    beam: int | None = None,
-    length_penalty: float | None = None,
-    truncate: bool = False,
-    max_length: int | None = None,
+    experiment: TranslatorExperiment, *, max_length: int | None = None, **given
 ) -> TranslatorExperiment:
     """The experiment with other settings of its search, where they are given.
+
+    Args:
+        given: `beam`, `length_penalty` and `truncate`; None or False is as the experiment has it.
 
     Raises:
         UserError: they make no sense.
     """
-    given = {"beam": beam, "length_penalty": length_penalty, "truncate": truncate or None}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {n: value for n, value in given.items() if value is not None and value is not False}
     try:
         experiment = dataclasses.replace(experiment, **given)
         check_search(experiment.model, experiment.beam, experiment.length_penalty, max_length)
