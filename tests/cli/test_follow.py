@@ -120,8 +120,11 @@ def test_a_run_is_followed_as_it_is_trained(run, followed):
             threading.Event().wait(0.1)
         assert written() == {1: 2.0}  # and not the half line of the second step
 
-    followed("tensorboard", "", begun, seen, ENDED[len(begun) : -30], ENDED[-30:])
+    ends = text({"step": 3, "split": "validation", "loss": None, "loss_members": [None, 3.0]})
+    followed("tensorboard", "", begun, seen, ENDED[len(begun) :].replace(text(validation(3)), ends))
     assert written() == {1: 2.0, 2: 1.0, 3: pytest.approx(2 / 3)}
+    assert shown(run / "tensorboard/member-1")["validation/loss"] == {2: 6.0, 3: 3.0}
+    assert shown(run / "tensorboard")["validation/loss"] == {2: 4.0}  # not what is not finite
 
 
 def test_where_a_resumed_run_has_cut_the_metrics_they_are_written_anew(run, followed):
@@ -132,11 +135,6 @@ def test_where_a_resumed_run_has_cut_the_metrics_they_are_written_anew(run, foll
     points = shown(run / "tensorboard")
     assert points["training/loss"] == {1: 2.0, 2: 7.0, 3: 5.0}
     assert points["validation/loss"] == {1: 2.0, 3: 6.0}
-
-
-def test_what_is_not_finite_is_left_out(run, followed):
-    line = {"step": 3, "split": "validation", "loss": None, "loss_members": [None, 3.0]}
-    assert list(follow.values(line)) == [("member-1", "validation/loss", 3.0)]
 
 
 # Weights & Biases, by a module that notes what it is told

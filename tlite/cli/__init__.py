@@ -124,7 +124,7 @@ def _sentence(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError):
-        return ": ".join(filter(None, (error.filename, system_reason(error))))
+        return ": ".join(map(str, filter(None, (error.filename, system_reason(error)))))
     if isinstance(error, RecursionError):
         return "what was to be read is nested too deeply"
     return processes.lost_peer(error) or lack_of_memory(error) or devices.lack_of_platform()

@@ -69,8 +69,8 @@ def resume(options: Resume) -> None:
 
 def evaluate(options: Evaluate) -> None:
     """Print how a run's models do on a part of its data, or a model of others on a text."""
-    given = {name: value for name, value in vars(options).items() if name not in ("run", "code")}
-    given = {name: value for name, value in given.items() if value != getattr(Evaluate, name)}
+    asked = {name: value for name, value in vars(options).items() if name not in ("run", "code")}
+    given = {name: value for name, value in asked.items() if value != getattr(Evaluate, name)}
     recipe = None if is_pretrained(options.run) else open_recipe(options.run)
     known = {"checkpoint", "split", "member"} if recipe else {"path"}
     if isinstance(recipe, TranslatorRecipe):
