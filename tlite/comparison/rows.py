@@ -27,7 +27,7 @@ from tlite.experiment import Experiment
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
-from tlite.training.loop import ended, selection_scores
+from tlite.training.loop import ended, regular_scores
 from tlite.training.metrics import iterate_metrics
 from tlite.training.runs import RUN, read_config
 
@@ -159,7 +159,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         failed = f"the training loss of {which} is not finite at step {diverged[0]:,}"
     validations = {step: validations[step] for step in sorted(validations)}
     regular = [step for step in validations if training.is_regular(step) and not failed]
-    scores = selection_scores(training, [validations[step] for step in regular])
+    scores = regular_scores(training, [validations[step] for step in regular])
     least = min(scores, default=math.inf)
     return Row(
         printable(" ".join(label.split())),
