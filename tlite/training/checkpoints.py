@@ -120,6 +120,9 @@ class Checkpoints:
                     raise FileNotFoundError(self.folder)  # Orbax would make it anew
                 yield
         except Exception as error:
+            writer, self._writer = self._writer, None
+            with contextlib.suppress(Exception):  # of what is still written, if there is one
+                writer.close()
             if is_first():
                 with contextlib.suppress(OSError):
                     self._clear()
