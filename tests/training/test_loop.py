@@ -23,7 +23,7 @@ from tlite.training.loop import (
     TrainingProgress,
     fit,
     out_of,
-    selection_scores,
+    score_of,
     validate,
 )
 from tlite.training.metrics import read_metrics
@@ -55,7 +55,8 @@ def test_the_least_score_is_the_best_of_what_is_selected():
     scores = {"loss": 2.0, "accuracy": -0.25, "bleu": -30.0}
     for select, score in scores.items():
         config = dataclasses.replace(TRAINING, select=select)
-        assert selection_scores(config, [line, {"loss": None}, line]) == [score, math.inf, score]
+        assert score_of(config, line) == score
+        assert score_of(config, {"loss": None}) == math.inf
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +162,10 @@ def test_a_second_signal_stops_at_once():
     with Interrupt() as interrupt:
         handler = signal.getsignal(signal.SIGINT)
         handler(signal.SIGTERM, None)
-        assert interrupt.signal == signal.SIGTERM
+        assert interrupt.arrived == [signal.SIGTERM]
         with pytest.raises(KeyboardInterrupt):
             handler(signal.SIGINT, None)
-    assert interrupt.signal == signal.SIGTERM
+    assert interrupt.arrived == [signal.SIGTERM]
 
 
 def test_without_its_checkpoints_a_run_is_not_begun_anew(trained, tmp_path):
@@ -302,7 +303,7 @@ def test_the_time_that_is_left_is_told_unless_it_is_seconds(monkeypatch, capsys)
     progress = TrainingProgress(0, 1000)
     for step in (1, 100, 200, 980):
         now = 0.2 * step
-        progress.update(step, 1.0, 1.0)
+        progress.trained(step, 1.0, 1.0)
         progress.validated(2.0)
     lines = capsys.readouterr().out.splitlines()
     left = [line.partition("validation loss 2.0000")[2] for line in lines]

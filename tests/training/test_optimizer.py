@@ -12,7 +12,7 @@ import pytest
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.models.parameters import by_name
 from tlite.training import TrainingConfig
-from tlite.training.optimizer import decays, make_optimizer, schedule
+from tlite.training.step import decays, make_optimizer, schedule
 
 CONFIG = TrainingConfig(
     steps=100, schedule="cosine", warmup_steps=10, final_learning_rate=0.1, beta2=0.99

@@ -1,4 +1,4 @@
-"""Run folders: made once, opened again, and what is wrong with one is said in a line."""
+"""Run folders: made once, opened again, found, and what is wrong with one is said in a line."""
 
 import dataclasses
 import datetime
@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,25 +14,28 @@ import jax
 import pytest
 
 from tests.helpers.complaints import complaint
+from tests.helpers.folders import make_run, write
 from tlite.data import TextFile
+from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
 from tlite.models import FeedForward
 from tlite.recipes import GeneratorRecipe
 from tlite.text import CharTokenizer
 from tlite.training import runs
+from tlite.training.runs import describe, find_run, find_runs, newest
 
 EXPERIMENT = GeneratorExperiment("novel", TextFile("a.txt"))
 TEXT = "Grüße"
 
 
-def make_run(folder):
+def created(folder):
     return runs.create_run(
         folder, EXPERIMENT, GeneratorRecipe.fingerprint(TEXT), CharTokenizer(TEXT)
     )
 
 
 def test_a_run_that_was_created_opens_as_it_was(tmp_path):
-    run = make_run(tmp_path / "run")
+    run = created(tmp_path / "run")
     assert runs.open_run(tmp_path / "run", GeneratorExperiment) == run
     message = complaint(runs.open_run, tmp_path / "run", ClassifierExperiment)
     assert "run of a GeneratorExperiment, not of a ClassifierExperiment" in message
@@ -45,9 +49,9 @@ def test_a_run_that_was_created_opens_as_it_was(tmp_path):
 def test_a_named_folder_that_exists_is_refused(tmp_path):
     wanted = tmp_path / "a" / "run"
     assert runs.new_folder("novel", wanted) == wanted
-    make_run(wanted)
+    created(wanted)
     assert f"tlite train --resume {wanted}" in complaint(runs.new_folder, "novel", wanted)
-    assert "can't write" in complaint(make_run, wanted)  # it has appeared meanwhile
+    assert "can't write" in complaint(created, wanted)  # it has appeared meanwhile
     assert [path.name for path in wanted.parent.iterdir()] == ["run"]
 
 
@@ -58,7 +62,7 @@ def test_folders_made_in_the_same_second_are_different(tmp_path, monkeypatch):
     now = datetime.datetime(2026, 1, 2, 3, 4, 5)
     clock = SimpleNamespace(datetime=SimpleNamespace(now=lambda: now))
     monkeypatch.setattr(runs, "datetime", clock)
-    made = [make_run(runs.new_folder("novel", root=tmp_path)).folder for _ in range(3)]
+    made = [created(runs.new_folder("novel", root=tmp_path)).folder for _ in range(3)]
     arguments = EXPERIMENT, {}, CharTokenizer(TEXT)  # another has come between
     made.append(runs.create_run(made[0], *arguments, exactly=False).folder)
     assert [folder.name for folder in made] == [f"{now:%Y%m%d-%H%M%S}{n}" for n in NUMBERS]
@@ -91,10 +95,10 @@ def test_a_full_disk_while_a_run_is_made_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(CharTokenizer, "save", full)
     wanted = runs.new_folder("novel", tmp_path / "run")
-    assert "No space left" in complaint(make_run, wanted)
+    assert "No space left" in complaint(created, wanted)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    make_run(runs.new_folder("novel", wanted))
+    created(runs.new_folder("novel", wanted))
 
 
 def test_a_config_that_could_not_be_read_back_is_refused_before_anything_is_written(tmp_path):
@@ -117,7 +121,7 @@ def test_a_whole_number_where_a_fraction_may_be_is_saved_as_it_is(tmp_path):
 
 
 def test_what_a_run_was_made_with_is_recorded_and_compared(tmp_path, capsys):
-    folder = make_run(tmp_path / "run").folder
+    folder = created(tmp_path / "run").folder
     content = json.loads((folder / "config.json").read_text())
     made = content["made_with"]
     assert made["jax"] == jax.__version__
@@ -153,17 +157,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 PARTS = "has not all parts of a run's"
 
 
-def edited(**changes):
-    """The config with parts of it replaced."""
+def edited(value, *place):
+    """The config with another value in this place."""
 
     def spoil(text):
-        content = json.loads(text)
-        for place, value in changes.items():
-            *parts, last = place.split("__")
-            inner = content
-            for part in parts:
-                inner = inner[part]
-            inner[last] = value
+        content = inner = json.loads(text)
+        for part in place[:-1]:
+            inner = inner[part]
+        inner[place[-1]] = value
         return json.dumps(content)
 
     return spoil
@@ -179,23 +180,26 @@ def edited(**changes):
         (lambda text: "{}", PARTS),
         (lambda text: text.replace('"steps"', '"colour"'), "no field colour"),
         (lambda text: text.replace("GeneratorExperiment", "Cooking"), "Cooking"),
-        (edited(experiment=[]), PARTS),
-        (edited(experiment__kind=5), PARTS),
-        (edited(experiment__data={}), "data: expected"),
-        (edited(experiment__data=None), "data: expected"),
-        (edited(experiment__model=[1] * 9999), "model: expected"),
-        (edited(experiment__training__learning_rate=10**400), "learning_rate: expected float"),
-        (edited(experiment__training__steps=1.5), "steps: expected int"),
-        (edited(data=None), PARTS),
-        (edited(tokenizer=None), PARTS),
-        (edited(tokenizer={"file": 5, "sha256": ""}), PARTS),
-        (edited(tokenizer={"file": "\0", "sha256": ""}), "is not the one"),
-        (edited(made_with=5), PARTS),
-        (edited(made_with={"commit": 5, "jax": "0"}), PARTS),
+        (edited([], "experiment"), PARTS),
+        (edited(5, "experiment", "kind"), PARTS),
+        (edited({}, "experiment", "data"), "data: expected"),
+        (edited(None, "experiment", "data"), "data: expected"),
+        (edited([1] * 9999, "experiment", "model"), "model: expected"),
+        (
+            edited(10**400, "experiment", "training", "learning_rate"),
+            "learning_rate: expected float",
+        ),
+        (edited(1.5, "experiment", "training", "steps"), "steps: expected int"),
+        (edited(None, "data"), PARTS),
+        (edited(None, "tokenizer"), PARTS),
+        (edited({"file": 5, "sha256": ""}, "tokenizer"), PARTS),
+        (edited({"file": "\0", "sha256": ""}, "tokenizer"), "is not the one"),
+        (edited(5, "made_with"), PARTS),
+        (edited({"commit": 5, "jax": "0"}, "made_with"), PARTS),
     ],
 )
 def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
-    path = make_run(tmp_path / "run").folder / "config.json"
+    path = created(tmp_path / "run").folder / "config.json"
     path.write_text(spoil(path.read_text()), errors="surrogateescape")
     message = complaint(runs.open_run, path.parent, GeneratorExperiment)
     assert str(path.parent) in message
@@ -205,7 +209,7 @@ def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
 
 @pytest.mark.parametrize("spoil", [Path.touch, os.mkfifo, lambda path: None, Path.mkdir])
 def test_a_tokenizer_that_is_not_the_run_s_is_told(tmp_path, spoil):
-    path = make_run(tmp_path / "run").folder / "tokenizer.json"
+    path = created(tmp_path / "run").folder / "tokenizer.json"
     path.unlink()
     spoil(path)
     assert f"{path} is not the one" in complaint(runs.open_run, path.parent, GeneratorExperiment)
@@ -213,7 +217,7 @@ def test_a_tokenizer_that_is_not_the_run_s_is_told(tmp_path, spoil):
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
 def test_a_file_that_may_not_be_read_is_told(tmp_path, monkeypatch, file):
-    folder, open_file = make_run(tmp_path / "run").folder, Path.open
+    folder, open_file = created(tmp_path / "run").folder, Path.open
 
     def refuse(path, *arguments, **settings):
         if path.name == file:
@@ -230,3 +234,101 @@ def test_a_folder_that_is_no_run_is_told_from_none(tmp_path, monkeypatch):
     assert "not a run folder" in complaint(runs.open_run, tmp_path, GeneratorExperiment)
     message = complaint(runs.open_run, tmp_path / "nowhere", GeneratorExperiment)
     assert message.endswith("nowhere does not exist")
+
+
+# Which there are
+
+
+def make_study(folder, runs):
+    variants = [{"name": run.name, "run": run.name} for run in runs]
+    write(folder / "study.json", {"name": "tiny", "variants": variants})
+    return folder
+
+
+def folders(root):
+    return [run.folder for run in find_runs(root)]
+
+
+def test_runs_and_studies_are_found_newest_first_whatever_lies_between(tmp_path):
+    """As old as their beginning, whenever a config was written; of 0.2.0 as old as that."""
+    old = make_run(tmp_path / "demo" / "20260101", 0, began=50)
+    young = make_run(tmp_path / "first", 30, began=10)
+    before = make_run(tmp_path / "of 0.2.0", 20)
+    inside = [make_run(tmp_path / "study" / name, 0, began=n) for name, n in (("a", 40), ("b", 5))]
+    study = make_study(tmp_path / "study", inside)
+    make_run(tmp_path / "demo" / ".hidden", 0)
+    write(young / "pretraining" / "metrics.jsonl", "")
+    write(tmp_path / "theirs" / "config.json", {"model_type": "gpt2"})
+    write(tmp_path / "notes.txt", "none")
+    assert folders(tmp_path) == [young, before, study, old]
+    assert newest(tmp_path) == young
+    assert folders(tmp_path / "nowhere") == []
+
+
+def test_a_folder_of_runs_is_its_newest_one_and_latest_that_of_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"there is no latest run: .*runs has none"):
+        find_run("latest")
+    one = make_run(Path("runs/demo/one"), 30)
+    two = make_run(Path("runs/demo/two"), 20)
+    other = make_run(Path("runs/other/three"), 10, kind="ClassifierExperiment")
+    make_run(Path("runs/far/too/far/away"), 0, kind="TranslatorExperiment")
+    write(Path("runs/demo/bad/config.json"), "{")
+    assert find_run("runs/demo") == find_run(two) == two
+    assert find_run(one) == one
+    assert find_run("runs") == other
+    assert find_run("runs", kind="generator") == find_run("latest", kind="generator") == two
+    assert find_run("latest") == Path("runs/far/too/far/away")
+    for none in ("runs/far", "nowhere", "gpt2", "\0"):
+        assert find_run(none) == Path(none)
+    make_study(Path("runs/study"), [])
+    assert find_run("runs/study") == Path("runs/study")
+    shutil.rmtree("runs/other")
+    with pytest.raises(UserError, match="there is no latest classifier's run"):
+        find_run("latest", kind="classifier")
+
+
+def test_what_is_damaged_is_listed_and_never_the_newest(tmp_path):
+    whole = make_run(tmp_path / "whole", 99)
+    for name, content in {
+        "cut": '{"experiment": ',
+        "list": "[]",
+        "deep": "[" * 100_000,
+        "lacks": {"experiment": {"kind": "GeneratorExperiment"}},
+        "odd": {"experiment": {"kind": [], "name": 1, "training": {"steps": "x"}}},
+        "endless": '{"experiment": {"kind": "x", "name": "x", "training": {"steps": Infinity}}}',
+    }.items():
+        write(tmp_path / name / "config.json", content)
+        assert describe(tmp_path / name).kind == "damaged"
+    write(tmp_path / "no config" / "metrics.jsonl", "")
+    write(tmp_path / "study" / "study.json", {"variants": 3})
+    kinds = [run.kind for run in find_runs(tmp_path)]
+    assert sorted(kinds) == ["damaged"] * 8 + ["generator"]
+    assert newest(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
+    ("select", "scores", "best"),
+    [
+        ("loss", [(3, 1.5), (6, 1.25), (9, 1.75)], "loss 1.2500"),
+        ("accuracy", [(3, -0.25), (6, -0.75)], "accuracy 0.7500"),
+        ("loss", [(3, 1.5), (4, 1.0)], "loss 1.5000"),  # as the run itself counts
+        ("loss", [(4, 1.0)], "loss 1.0000"),
+        ("loss", [], ""),
+    ],
+)
+def test_a_run_says_how_far_it_has_come_and_its_best_validation(tmp_path, select, scores, best):
+    run = make_run(tmp_path / "run", 0, scores=scores, select=select)
+    write(run / "checkpoints" / "1" / "checkpoint.json", "?")  # damaged
+    found = describe(run)
+    assert (found.experiment, found.kind, found.best) == ("tiny", "generator", best)
+    assert (found.done, found.of) == (max((s for s, _ in scores), default=1), 9)
+
+
+def test_a_study_counts_the_variants_that_have_ended(tmp_path):
+    runs = [
+        make_run(tmp_path / name, 0, scores=[(step, 1.0)], steps=9)
+        for name, step in (("a", 9), ("b", 6))
+    ]
+    found = describe(make_study(tmp_path, [*runs, tmp_path / "not begun"]))
+    assert (found.kind, found.done, found.of) == ("study", 1, 3)

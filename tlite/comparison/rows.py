@@ -24,7 +24,7 @@ from tlite.experiment import Experiment
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, saved_arrays
 from tlite.training.config import TrainingConfig
-from tlite.training.loop import ended, selection_scores
+from tlite.training.loop import ended, score_of
 from tlite.training.metrics import iterate_metrics
 from tlite.training.runs import RUN, read_config
 
@@ -138,8 +138,8 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         failed = f"the training loss of {which} is not finite at step {step:,}"
     lines = [validations[step] for step in sorted(validations)]
     regular = [line for line in lines if training.is_regular(line["step"]) and not failed]
-    scores = zip(selection_scores(training, regular), regular, strict=True)
-    finite = [(score, line["step"]) for score, line in scores if score < math.inf]
+    scores = [(score_of(training, line), line["step"]) for line in regular]
+    finite = [pair for pair in scores if pair[0] < math.inf]
     return Row(
         label=printable(" ".join(label.split())),
         folder=folder,

@@ -28,7 +28,7 @@ from tlite.report.page import PAGE, Page, new_page, sample, unused
 from tlite.text import NgramTokenizer
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import iterate_metrics, read_metrics, split_member
-from tlite.training.optimizer import learning_rates
+from tlite.training.step import learning_rates
 
 EXAMPLES = 50_000  # texts that the baseline is fitted to
 WINDOWS = 1000  # of the validation part, for one with many letters

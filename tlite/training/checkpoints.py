@@ -2,13 +2,13 @@
 
 A checkpoint holds arrays by name ("parameters": {"blocks.0.attention.query.kernel": ...}, ...),
 each with a leading axis of members, and checkpoint.json, its seal: the step, the score, and the
-SHA-256 of each file. Orbax's CheckpointManager writes it beside, in the background, and of several
+SHA-256 of each file. Orbax's AsyncCheckpointer writes it beside, in the background, and of several
 processes each its parts, which go to one file system that all see; it renames it when whole. What
 is no longer wanted is renamed before it is removed. So a kill at any moment leaves whole ones.
 
 Ours is what Orbax does not do: it loads a flipped byte without complaint, so the seal is written
-just before the renaming; and with a score that is NaN it deletes the best, so what is kept is
-decided here.
+just before the renaming; and with a score that is NaN its manager of several checkpoints deletes
+the best, so what is kept is decided here.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, config: TrainingConfig = EACH, *, writing: bool = False):
         self.folder, self._config, self._writing = folder.absolute(), config, writing
-        self._manager: ocp.CheckpointManager | None = None
+        self._writer: ocp.AsyncCheckpointer | None = None
         self._saving: tuple[int, float] | None = None
         if writing and is_first():
             with disk_errors(folder):
@@ -79,16 +79,14 @@ class Checkpoints:
         The arrays may be used up afterwards: they have been copied to the host.
         """
         self.wait()
-        with self._new_manager_after_errors():
-            if self._manager is None:
+        with self._told():
+            if self._writer is None:
                 # Called in the first process when all have written, before the folder is renamed.
                 sealing = ocp.AsyncOptions(post_finalization_callback=self._seal)
-                settings = {"create": False, "lightweight_initialize": True}
-                options = ocp.CheckpointManagerOptions(**settings, async_options=sealing)
-                self._manager = ocp.CheckpointManager(self.folder, options=options)
+                handler = ocp.CompositeCheckpointHandler()
+                self._writer = ocp.AsyncCheckpointer(handler, async_options=sealing)
             self._saving = step, float(score)
-            if not self._manager.save(step, args=save_arguments(trees), force=True):
-                raise RuntimeError(f"Orbax has not saved step {step}")
+            self._writer.save(self.folder / str(step), args=save_arguments(trees))
 
     def _seal(self) -> None:
         step, score = self._saving
@@ -107,24 +105,24 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Until everything is written, and what is no longer wanted removed."""
-        if self._manager:
-            with self._new_manager_after_errors():
-                self._manager.wait_until_finished()
+        if self._writer:
+            with self._told():
+                self._writer.wait_until_finished()
                 if is_first():
                     self._remove_unwanted(self._scores())
 
     @contextlib.contextmanager
-    def _new_manager_after_errors(self) -> Iterator[None]:
-        """After a save that failed Orbax no longer knows what there is, and tells of it again."""
+    def _told(self) -> Iterator[None]:
+        """What Orbax or the disk refuses, in a sentence; of what was not written nothing stays."""
         try:
             with disk_errors(self.folder):
                 if is_first() and not self.folder.is_dir():
                     raise FileNotFoundError(self.folder)  # Orbax would make it anew
                 yield
         except Exception as error:
-            manager, self._manager = self._manager, None
-            with contextlib.suppress(Exception):
-                manager.close()
+            writer, self._writer = self._writer, None
+            with contextlib.suppress(Exception):  # of what is still written, if there is one
+                writer.close()
             if is_first():
                 with contextlib.suppress(OSError):
                     self._clear()
@@ -136,9 +134,9 @@ class Checkpoints:
     def close(self) -> None:
         """Wait, and end what writes."""
         self.wait()
-        if self._manager:
-            self._manager.close()
-            self._manager = None
+        if self._writer:
+            self._writer.close()
+            self._writer = None
 
     def __enter__(self):
         return self
@@ -243,7 +241,7 @@ class Checkpoints:
     def put_right(self, step: int) -> None:
         """Rename what is damaged to `damaged-N`: all after the whole one of `step`, and others;
         and remove what was no longer wanted when a kill came between its save and the removal."""
-        self.close()  # Orbax is to look anew
+        self.wait()
         of_first(lambda: self._put_right(step))  # in all when the first has done it
 
     def _put_right(self, step: int) -> None:

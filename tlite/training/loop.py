@@ -74,14 +74,12 @@ def fit(
         Checkpoints(folder / "checkpoints", trainer.config, writing=True) as checkpoints,
     ):
         given = validation, tokens_per_example, measure, profile
-        loop = Loop(trainer, metrics, checkpoints, *given)
+        loop = Loop(trainer, metrics, checkpoints, interrupt, *given)
         loop.resume(start)
-        signal = loop.train(interrupt)
+        signal = loop.train()
         checkpoints.wait()
         processes.of_first(metrics.check)  # it has renamed the last checkpoint: all may read it
-    if loop.profile:
-        print("nothing was profiled: the run had no second call of its program to make")
-    check_end(trainer.config, loop.step, loop.scores, signal)
+    loop.tell_end(signal)
     return loop.members
 
 
@@ -92,6 +90,7 @@ class Loop:
     trainer: Trainer
     metrics: MetricsFile
     checkpoints: Checkpoints
+    interrupt: "Interrupt"
     validation: Any
     tokens_per_example: int
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
@@ -114,25 +113,26 @@ class Loop:
         before = iterate_metrics(self.metrics.path, "validation")
         self.scores = processes.of_first(lambda: regular_scores(self.trainer.config, before))
 
-    def train(self, interrupt: "Interrupt") -> int:
+    def train(self) -> int:
         """To the last step, out of patience, or to a signal; returns that, or 0."""
-        config, signal = self.trainer.config, self.agreed(interrupt)
+        config, signal = self.trainer.config, self.agreed()
         with TrainingProgress(self.step, config.steps) as progress:
             while not (signal or self.step == config.steps or out_of(config.patience, self.scores)):
-                progress.update(*self.call())
-                signal = self.agreed(interrupt)
+                progress.trained(*self.call())
+                signal = self.agreed()
                 if config.is_regular(self.step) or signal:
                     progress.validated(self.validate_and_save())
-                    signal = self.agreed(interrupt)
+                    signal = self.agreed()
         return signal
 
-    def agreed(self, interrupt: "Interrupt") -> int:
+    def agreed(self) -> int:
         """The signal that any of the processes has got; and the first one's steps of a call.
 
         With another number in one of them all would go on to a wrong result, and then wait for each
         other for ever.
         """
-        found = processes.gather((interrupt.signal, self.steps_per_call))
+        arrived = self.interrupt.arrived
+        found = processes.gather((arrived[0] if arrived else 0, self.steps_per_call))
         self.steps_per_call = found[0][1]
         return max(signal for signal, _ in found)
 
@@ -175,7 +175,7 @@ class Loop:
         line = summarise(means, self.trainer.task.perplexity)
         line = processes.of_first(lambda: {"step": self.step, "split": "validation"} | line)
         self.metrics.write([line])
-        (score,) = selection_scores(self.trainer.config, [line])
+        score = score_of(self.trainer.config, line)
         self.checkpoints.save(self.step, to_named(self.members), score)
         if self.trainer.config.is_regular(self.step):
             self.scores.append(score)
@@ -195,17 +195,22 @@ class Loop:
             f"{saved if best else 'no checkpoint had been saved'}"
         )
 
+    def tell_end(self, signal: int) -> None:
+        """Say what has ended the run.
 
-def check_end(config: TrainingConfig, step: int, scores: list[float], signal: int) -> None:
-    """Raises `Interrupted` after a signal, `RunFailed` where no validation has had a score; says
-    where patience has ended the run."""
-    if signal:
-        saved = ", and saved" if step else ": there is nothing to save yet"
-        raise Interrupted(f"stopped at step {step}{saved}", signal)
-    if scores and not np.isfinite(min(scores)):
-        raise RunFailed(f"no validation loss was finite, the last one at step {step}")
-    if out_of(config.patience, scores):
-        print(f"no better validation in the last {config.patience}: ended at step {step}")
+        Raises:
+            Interrupted: it was a signal.
+            RunFailed: no validation has had a score.
+        """
+        if self.profile:
+            print("nothing was profiled: the run had no second call of its program to make")
+        if signal:
+            saved = ", and saved" if self.step else ": there is nothing to save yet"
+            raise Interrupted(f"stopped at step {self.step}{saved}", signal)
+        if self.scores and not np.isfinite(min(self.scores)):
+            raise RunFailed(f"no validation loss was finite, the last one at step {self.step}")
+        if out_of(patience := self.trainer.config.patience, self.scores):
+            print(f"no better validation in the last {patience}: ended at step {self.step}")
 
 
 def check_resumable(folder: Path) -> None:
@@ -236,18 +241,15 @@ def ended(config: TrainingConfig, validations: list[dict]) -> bool:
 
 
 def regular_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
-    """The scores of the validations that count."""
-    return selection_scores(config, (n for n in validations if config.is_regular(n["step"])))
+    """The scores of the validations that count, from their lines of metrics."""
+    return [score_of(config, line) for line in validations if config.is_regular(line["step"])]
 
 
-def selection_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
-    """What the best checkpoint has the least of, from validations' lines of metrics.
-
-    Where a loss is not finite nothing is worse.
-    """
-    sign = 1 if config.select == "loss" else -1
-    pairs = ((line.get("loss"), line.get(config.select)) for line in validations)
-    return [math.inf if None in pair else sign * pair[1] for pair in pairs]
+def score_of(config: TrainingConfig, line: dict) -> float:
+    """What the best checkpoint has the least of; where a loss is not finite nothing is worse."""
+    if None in (line.get("loss"), found := line.get(config.select)):
+        return math.inf
+    return found if config.select == "loss" else -found
 
 
 def restore(
@@ -266,22 +268,14 @@ def restore(
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
-    return means_of(trainer.evaluate(parameters, batches))
-
-
-def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means (M,) of what was summed up, (M, ...) each, beside the `count`."""
+    sums = trainer.evaluate(parameters, batches)
     totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
     count = totals.pop("count")
     return {name: total / count for name, total in totals.items()}
 
 
 class Interrupt(processes.Signals):
-    """Has the first of the signals in `signal`, or 0; a second one stops at once."""
-
-    @property
-    def signal(self) -> int:
-        return self.arrived[0] if self.arrived else 0
+    """The first of the signals is noted; a second one stops at once."""
 
     def _note(self, number, frame):
         if self.arrived:
@@ -308,11 +302,11 @@ def profiled(run: Path, num_steps: int) -> Iterator[None]:
     print(printable(f"{said} in https://ui.perfetto.dev"))
 
 
-class TrainingProgress:
+class TrainingProgress(Progress):
     """A bar on a terminal; elsewhere (a log, CI) a line for each validation."""
 
     def __init__(self, step: int, steps: int):
-        self._bar = Progress(
+        super().__init__(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(bar_width=20),
@@ -323,29 +317,20 @@ class TrainingProgress:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=Console(file=sys.stdout),
+            disable=not sys.stdout.isatty(),
         )
-        fields = {"loss": "-", "validation": "-", "rate": "-"}
-        self._task = self._bar.add_task("", completed=step, total=steps, **fields)
-        self._live, self._last = sys.stdout.isatty(), ""
+        fields = dict.fromkeys(("loss", "validation", "rate"), "-")
+        self._row, self._last = self.add_task("", completed=step, total=steps, **fields), ""
 
-    def __enter__(self):
-        if self._live:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_):
-        if self._live:
-            self._bar.stop()
-
-    def update(self, step: int, loss: float, tokens_per_second: float) -> None:
-        fields = {"loss": f"{loss:.3f}", "rate": f"{tokens_per_second:,.0f}"}
-        self._bar.update(self._task, completed=step, **fields)
-        self._last = f"step {step}  training loss {loss:.4f}  {tokens_per_second:,.0f} tokens/s"
+    def trained(self, step: int, loss: float, rate: float) -> None:
+        """Training has come to a step, with this loss and so many tokens a second."""
+        self.update(self._row, completed=step, loss=f"{loss:.3f}", rate=f"{rate:,.0f}")
+        self._last = f"step {step}  training loss {loss:.4f}  {rate:,.0f} tokens/s"
 
     def validated(self, loss: float) -> None:
         """A validation has found this loss."""
-        self._bar.update(self._task, validation=f"{loss:.3f}")
-        if not self._live:
-            left = self._bar.tasks[0].time_remaining or 0.0
+        self.update(self._row, validation=f"{loss:.3f}")
+        if self.disable:
+            left = self.tasks[0].time_remaining or 0.0
             left = f"  {timedelta(seconds=left)} left" if left >= SHORT else ""
             print(f"{self._last}  validation loss {loss:.4f}{left}", flush=True)

@@ -20,7 +20,6 @@ from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Resident, Streamed
-from tlite.training.optimizer import make_optimizer
 from tlite.training.placement import (
     Replicated,
     Sharded,
@@ -32,7 +31,14 @@ from tlite.training.placement import (
     partition,
     put,
 )
-from tlite.training.step import INIT, Task, TrainState, fold_in, train_step
+from tlite.training.step import (
+    INIT,
+    Task,
+    TrainState,
+    fold_in,
+    make_optimizer,
+    train_step,
+)
 
 
 class Trainer:
