@@ -157,7 +157,9 @@ class Look:
 
     def remember(self, rows):
         """The cache with the rows of x; these alone where there is no cache."""
-        return rows if self.cache is None else write(self.cache, rows, self.start)
+        if self.cache is None or self.start is None:
+            return rows
+        return write(self.cache, rows, self.start)
 
     def turned(self, x: Float[Array, "*batch N K"], of_norm) -> Float[Array, "*batch N K"]:
         """Each head's queries or keys: normed, where there is a norm, and turned by the angles."""
