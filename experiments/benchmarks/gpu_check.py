@@ -91,8 +91,8 @@ def attention_rows(
     @partial(jax.jit, static_argnums=0)
     def results(attention, query, key, value, gradient, mask):
         def run(query, key, value):
-            settings = {"num_heads": heads, "attention": attention}
-            return attend(layers, query, F.KeyValues(key, value), mask, **settings)[0]
+            look = F.Look(heads, mask)
+            return attend(layers, query, F.KeyValues(key, value), look, attention)[0]
 
         output, pull_back = jax.vjp(run, merge_heads(query), key, value)
         return output, *pull_back(merge_heads(gradient))

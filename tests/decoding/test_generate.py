@@ -19,16 +19,8 @@ PROMPT = np.array([3, 1, 4, 1])
 
 def make_model(positions="learned", context=CONTEXT, **fields):
     """Weights far from 0, so that the most probable token depends on all of the window."""
-    config = GeneratorConfig(
-        vocabulary_size=V,
-        context=context,
-        width=8,
-        num_heads=2,
-        num_blocks=1,
-        block=Block(pre_norm=True),
-        positions=positions,
-        **fields,
-    )
+    fields |= {"width": 8, "num_heads": 2, "num_blocks": 1, "block": Block(pre_norm=True)}
+    config = GeneratorConfig(V, context, positions=positions, **fields)
 
     @jax.jit
     def drawn(rng):

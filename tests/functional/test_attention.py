@@ -170,9 +170,8 @@ def tilted(query, key, value, mask=None):
 
 
 def attend(params, x, observe=F.unobserved):
-    settings = {"num_heads": H, "observe": observe}
-    keys = F.key_values(params, x, **settings)
-    return F.attend(params, x, keys, attention=F.repeating(tilted), **settings)
+    look = F.Look(H, observe=observe)
+    return F.attend(params, x, F.key_values(params, x, look), look, F.repeating(tilted))
 
 
 def test_an_attention_of_ones_own_sees_every_head_and_can_be_seen_but_not_changed():

@@ -10,16 +10,8 @@ from tests.helpers.arrays import numbers
 from tlite.models import Attention, Seq2SeqConfig, TransformerSeq2Seq, TranslatorHead
 
 V, CONTEXT, START, END = 8, 12, 2, 3
-CONFIG = Seq2SeqConfig(
-    vocabulary_size=V,
-    source_vocabulary_size=V,
-    context=CONTEXT,
-    width=8,
-    num_heads=2,
-    num_blocks=1,
-    head=TranslatorHead("separate"),
-    positions="learned",
-)
+SIZES = {"source_vocabulary_size": V, "width": 8, "num_heads": 2, "num_blocks": 1}
+CONFIG = Seq2SeqConfig(V, CONTEXT, **SIZES, head=TranslatorHead("separate"), positions="learned")
 SOURCES = np.int32([[4, 5, 6, 7, 3], [7, 3, 0, 0, 0], [5, 5, 4, 3, 0], [6, 3, 0, 0, 0]])
 
 # Biases by distances, and a decoder of two blocks, the first of which sees three tokens.

@@ -7,6 +7,7 @@ width, F hidden width, V vocabulary, C classes, L length of a table.
 from tlite.functional.attention import (
     AttentionParameters,
     KeyValues,
+    Look,
     attend,
     cache_mask,
     causal_mask,
@@ -26,7 +27,6 @@ from tlite.functional.attention import (
 from tlite.functional.block import (
     HIDDEN,
     BlockParameters,
-    Look,
     attention_layer,
     block,
     decoder_block,

@@ -3,26 +3,30 @@
 Masks are boolean, True = may attend, broadcastable to (..., H, T, S).
 """
 
+import dataclasses
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import reduce, wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite.functional.layers import (
     LinearParameters,
     NormParameters,
     Observe,
+    layer_norm,
     linear,
     rms_norm,
     soft_cap,
     taking,
     unobserved,
+    within,
 )
 from tlite.functional.positions import rotate
 
@@ -104,69 +108,121 @@ def repeating(attention: Callable) -> Callable:
     return call
 
 
+STATIC = {"static": True}  # to `jit`: no array
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Look:
+    """What a block, and each of its layers, looks at beside its parameters and x."""
+
+    num_heads: int = field(metadata=STATIC)
+    mask: Bool[Array, "..."] | None = None
+    """Broadcastable to (..., H, T, S): which keys a query may attend to."""
+    bias: Float[Array, "..."] | None = None
+    """(..., H, T, S), added to scores."""
+    angles: Float[Array, "... L half_K"] | None = None
+    """What queries and keys are turned by."""
+    positions: Int[Array, "*#batch T"] | None = None
+    """Where x stands in its sequence."""
+    key_positions: Int[Array, "*#batch S"] | None = None
+    """Where the keys stand: those of x, or all that a cache has room for."""
+    memory: KeyValues | None = None
+    """Keys and values of an encoder's output."""
+    memory_mask: Bool[Array, "..."] | None = None
+    """Which of them a query may attend to."""
+    cache: Any = None
+    """Rows (..., C, N) of a longer sequence, by layer, if x is what comes at `start` of it."""
+    start: Int[Array, "*#batch"] | None = None
+    rng: Key[Array, "..."] | None = None
+    """With a key dropout is on."""
+    magnitude: float = field(default=1.0, metadata=STATIC)
+    """What rotated queries and keys are multiplied by."""
+    causal: bool = field(default=False, metadata=STATIC)
+    """Whether the mask says just what is causal, and within the window."""
+    window: int = field(default=0, metadata=STATIC)
+    """How far the block sees; 0: everything."""
+    norm: Callable = field(default=layer_norm, metadata=STATIC)
+    """Of the layers, and of each head's queries and keys where these are normed."""
+    observe: Observe = field(default=unobserved, metadata=STATIC)
+
+    def at(self, layer: str) -> "Look":
+        """For one layer of the block: across to the memory there are no positions."""
+        look = dataclasses.replace(self, observe=within(self.observe, layer))
+        if layer == "cross_attention":
+            nothing = dict.fromkeys(("bias", "angles", "positions", "key_positions", "cache"))
+            return dataclasses.replace(look, mask=self.memory_mask, causal=False, **nothing)
+        cache = None if self.cache is None else self.cache[layer]
+        return dataclasses.replace(look, memory=None, cache=cache)
+
+    def remember(self, rows):
+        """The cache with the rows of x; these alone where there is no cache."""
+        if self.cache is None or self.start is None:
+            return rows
+        return write(self.cache, rows, self.start)
+
+    def turned(self, x: Float[Array, "*batch N K"], of_norm) -> Float[Array, "*batch N K"]:
+        """Each head's queries or keys: normed, where there is a norm, and turned by the angles."""
+        x = x if of_norm is None else self.norm(of_norm, x)
+        return x if self.angles is None else rotate(x, self.angles, self.magnitude)
+
+    @property
+    def distances(self) -> Int[Array, "*#batch 1 T S"] | None:
+        """How far each key is ahead of each query; across to a memory all are 0."""
+        if self.memory is not None:
+            return jnp.zeros((1, 1, 1), int)
+        if self.positions is None or self.key_positions is None:
+            return None
+        distances = self.key_positions[..., None, :] - self.positions[..., :, None]
+        return distances[..., None, :, :]
+
+
 def key_values(
     params,
     x: Float[Array, "*batch S D"],
+    look: Look,
     value: Float[Array, "*batch S D"] | None = None,
-    *,
-    num_heads: int,
-    angles: Float[Array, "... L half_K"] | None = None,
-    magnitude: float = 1.0,
-    norm: Callable = rms_norm,
-    observe: Observe = unobserved,
 ) -> KeyValues:
-    """x W_K and x W_V by head (section 3.2.2); `angles` turn the keys by their positions.
+    """x W_K and x W_V by head (section 3.2.2), keys turned by their positions.
 
     `params` are `AttentionParameters`, of which `query` only tells K. With `value` it is value W_V.
     Where there is a `params.key_norm`, keys are normed first. Observed are `key` and `value`.
     """
-    head_width = params.query.kernel.shape[-1] // num_heads
+    head_width = params.query.kernel.shape[-1] // look.num_heads
     key_heads = params.key.kernel.shape[-1] // head_width
     key_BxGxSxK = split_heads(linear(params.key, x), key_heads)
     value_BxGxSxK = split_heads(linear(params.value, x if value is None else value), key_heads)
-    if params.key_norm is not None:
-        key_BxGxSxK = norm(params.key_norm, key_BxGxSxK)
-    if angles is not None:
-        key_BxGxSxK = rotate(key_BxGxSxK, angles, magnitude)
-    return KeyValues(observe("key", key_BxGxSxK), observe("value", value_BxGxSxK))
+    key_BxGxSxK = look.turned(key_BxGxSxK, params.key_norm)
+    return KeyValues(look.observe("key", key_BxGxSxK), look.observe("value", value_BxGxSxK))
 
 
 def attend(
     params,
     x: Float[Array, "*batch T D"],
     keys: KeyValues,
-    mask: Bool[Array, "..."] | None = None,
-    *,
-    num_heads: int,
-    angles: Float[Array, "... L half_K"] | None = None,
-    magnitude: float = 1.0,
-    norm: Callable = rms_norm,
+    look: Look,
     attention: Callable = scaled_dot_product_attention,
-    observe: Observe = unobserved,
     **of_scores,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O of queries x W_Q on keys and values (section 3.2.2).
 
-    `params` are `AttentionParameters`. `angles` turn the queries by their positions. `mask`
-    broadcasts to (..., H, T, S). Returns the output and the weights. Observed are `query`,
+    `params` are `AttentionParameters`. Returns the output and the weights. Observed are `query`,
     `weights`, `heads` (each head's output), `output`.
 
     `attention` maps (query, key, value, mask) to (output, weights), and is handed what it takes of
-    `of_scores` (`bias`, `distances`, `scale`, `softcap`) and `observe`. If it takes no `observe`
-    its weights can be seen, but not changed.
+    `of_scores` (`scale`, `softcap`) and of the look's `bias`, `distances`, `causal`, `window` and
+    `observe`. If it takes no `observe` its weights can be seen, but not changed.
     """
-    query_BxHxTxK = split_heads(linear(params.query, x), num_heads)
-    if params.query_norm is not None:
-        query_BxHxTxK = norm(params.query_norm, query_BxHxTxK)
-    if angles is not None:
-        query_BxHxTxK = rotate(query_BxHxTxK, angles, magnitude)
-    query_BxHxTxK = observe("query", query_BxHxTxK)
-    call = taking(attention, observe=observe, **of_scores)
-    output_BxHxTxK, weights = call(query_BxHxTxK, keys.key, keys.value, mask)
-    if "observe" not in call.keywords and observe("weights", weights) is not weights:
+    of_scores |= {"bias": look.bias, "distances": look.distances}
+    of_scores |= {"causal": look.causal, "window": look.window}
+    query_BxHxTxK = split_heads(linear(params.query, x), look.num_heads)
+    query_BxHxTxK = look.observe("query", look.turned(query_BxHxTxK, params.query_norm))
+    call = taking(attention, observe=look.observe, **of_scores)
+    output_BxHxTxK, weights = call(query_BxHxTxK, keys.key, keys.value, look.mask)
+    if "observe" not in call.keywords and look.observe("weights", weights) is not weights:
         raise ValueError("this attention takes no `observe`: its weights can't be changed")
-    output_BxHxTxK = observe("heads", output_BxHxTxK)
-    return observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
+    output_BxHxTxK = look.observe("heads", output_BxHxTxK)
+    return look.observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
 
 
 def multi_head_attention(
@@ -189,8 +245,8 @@ def multi_head_attention(
     Raises:
         ValueError: the layers' width is not divisible by `num_heads`.
     """
-    settings = {"num_heads": num_heads, "angles": angles, "observe": observe}
-    return attend(params, query, key_values(params, key, value, **settings), mask, **settings)
+    look = Look(num_heads, mask, angles=angles, norm=rms_norm, observe=observe)
+    return attend(params, query, key_values(params, key, look, value), look)
 
 
 def write(cache, new, start: Int[Array, "*#batch"]):

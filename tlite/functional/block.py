@@ -1,22 +1,19 @@
 """The transformer block: attention and feed-forward, each with a residual and a norm."""
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float
 
 from tlite.functional.attention import (
     AttentionParameters,
     KeyValues,
+    Look,
     attend,
     key_values,
     scaled_dot_product_attention,
-    write,
 )
 from tlite.functional.layers import (
     FeedForwardParameters,
@@ -46,70 +43,6 @@ class BlockParameters(NamedTuple):
     cross_attention: AttentionParameters | None = None
     cross_attention_norm: NormParameters | None = None
     cross_attention_output_norm: NormParameters | None = None
-
-
-STATIC = {"static": True}  # to `jit`: no array
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Look:
-    """What a block, and each of its layers, looks at beside its parameters and x."""
-
-    num_heads: int = field(metadata=STATIC)
-    mask: Bool[Array, "..."] | None = None
-    """Broadcastable to (..., H, T, S): which keys a query may attend to."""
-    bias: Float[Array, "..."] | None = None
-    """(..., H, T, S), added to scores."""
-    angles: Float[Array, "... L half_K"] | None = None
-    """What queries and keys are turned by."""
-    positions: Int[Array, "*#batch T"] | None = None
-    """Where x stands in its sequence."""
-    key_positions: Int[Array, "*#batch S"] | None = None
-    """Where the keys stand: those of x, or all that a cache has room for."""
-    memory: KeyValues | None = None
-    """Keys and values of an encoder's output."""
-    memory_mask: Bool[Array, "..."] | None = None
-    """Which of them a query may attend to."""
-    cache: Any = None
-    """Rows (..., C, N) of a longer sequence, by layer, if x is what comes at `start` of it."""
-    start: Int[Array, "*#batch"] | None = None
-    rng: Key[Array, "..."] | None = None
-    """With a key dropout is on."""
-    magnitude: float = field(default=1.0, metadata=STATIC)
-    """What rotated queries and keys are multiplied by."""
-    causal: bool = field(default=False, metadata=STATIC)
-    """Whether the mask says just what is causal, and within the window."""
-    window: int = field(default=0, metadata=STATIC)
-    """How far the block sees; 0: everything."""
-    norm: Callable = field(default=layer_norm, metadata=STATIC)
-    """Of the layers, and of each head's queries and keys where these are normed."""
-    observe: Observe = field(default=unobserved, metadata=STATIC)
-
-    def at(self, layer: str) -> "Look":
-        """For one layer of the block: across to the memory there are no positions."""
-        look = dataclasses.replace(self, observe=within(self.observe, layer))
-        if layer == "cross_attention":
-            nothing = dict.fromkeys(("bias", "angles", "positions", "key_positions", "cache"))
-            return dataclasses.replace(look, mask=self.memory_mask, causal=False, **nothing)
-        cache = None if self.cache is None else self.cache[layer]
-        return dataclasses.replace(look, memory=None, cache=cache)
-
-    def remember(self, rows):
-        """The cache with the rows of x; these alone where there is no cache."""
-        if self.cache is None or self.start is None:
-            return rows
-        return write(self.cache, rows, self.start)
-
-    @property
-    def distances(self) -> Int[Array, "*#batch 1 T S"] | None:
-        """How far each key is ahead of each query; across to a memory all are 0."""
-        if self.memory is not None:
-            return jnp.zeros((1, 1, 1), int)
-        if self.positions is None or self.key_positions is None:
-            return None
-        distances = self.key_positions[..., None, :] - self.positions[..., :, None]
-        return distances[..., None, :, :]
 
 
 def block(
@@ -169,13 +102,9 @@ def attention_layer(
 
     `params` are `AttentionParameters`; `of_scores` go to `attention`, as the look's own do.
     """
-    shared = {"num_heads": look.num_heads, "norm": look.norm, "observe": look.observe}
-    shared |= {"angles": look.angles, "magnitude": look.magnitude}
     memory = look.memory
-    keys = look.remember(key_values(params, x, **shared)) if memory is None else memory
-    of_scores |= {"bias": look.bias, "distances": look.distances}
-    of_scores |= {"causal": look.causal, "window": look.window}
-    y, _ = attend(params, x, keys, look.mask, attention=attention, **shared, **of_scores)
+    keys = look.remember(key_values(params, x, look)) if memory is None else memory
+    y, _ = attend(params, x, keys, look, attention, **of_scores)
     return y, keys if memory is None else None
 
 
@@ -228,8 +157,7 @@ def decoder_block(
 
     `params` are `BlockParameters` with `cross_attention`.
     """
-    shared = {"num_heads": num_heads, "norm": norm}
-    across = within(observe, "cross_attention")
-    keys = key_values(params.cross_attention, memory, observe=across, **shared)
-    settings |= shared | {"memory": keys, "memory_mask": memory_mask, "observe": observe}
-    return encoder_block(params, x, mask, **settings)
+    across = Look(num_heads, norm=norm, observe=within(observe, "cross_attention"))
+    keys = key_values(params.cross_attention, memory, across)
+    look = {"memory": keys, "memory_mask": memory_mask, "observe": observe}
+    return encoder_block(params, x, mask, num_heads=num_heads, norm=norm, **look, **settings)

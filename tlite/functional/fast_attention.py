@@ -191,15 +191,18 @@ class _Form(NamedTuple):
         seen = (ahead >= 0) & (ahead < self.window) if self.window else ahead >= 0
         return jnp.where(seen, scores, -1e30)
 
-    def spans(self, length):
-        """Of each span the slices of its parts and of its keys, and the places of its parts."""
-        number = math.ceil(length / self.rows)
-        size = math.ceil(number / SPANS)
-        for first in range(0, number, size):
-            parts = slice(first, min(first + size, number))
+    def spans(self, query, key, value, bias):
+        """Of each span the slices of its parts and of its keys, what these keys are, and of each
+        part its place, queries and bias."""
+        queries, biases = self.parts(query), jax.tree.map(self.parts, bias)
+        length, size = query.shape[-2], math.ceil(len(queries) / SPANS)
+        for first in range(0, len(queries), size):
+            parts = slice(first, min(first + size, len(queries)))
             begin = max(first * self.rows - self.window + 1, 0) if self.window else 0
             keys = slice(begin, min(parts.stop * self.rows, length))
-            yield parts, keys, self.rows * jnp.arange(parts.start, parts.stop)
+            seen = None if bias is None else biases[parts][..., keys]
+            given = self.rows * jnp.arange(parts.start, parts.stop), queries[parts], seen
+            yield parts, keys, (begin, key[:, keys], value[:, keys]), given
 
     def parts(self, x):
         """(..., T, N) to (P, ..., rows, N), filled up with zeros."""
@@ -217,13 +220,10 @@ def _forward(form, query, key, value, bias):
     """O = E V / z and l = max S + log z,  E = exp(S - max S),  z = the rows' sums of E."""
     if form.operands is not None:
         query, key, value = (x.astype(form.operands) for x in (query, key, value))
-    queries, biases, found = form.parts(query), jax.tree.map(form.parts, bias), []
-    for parts, keys, places in form.spans(length := query.shape[-2]):
-        of_part = partial(_forward_part, form, keys.start, key[:, keys], value[:, keys])
-        seen = jax.tree.map(lambda b, parts=parts, keys=keys: b[parts][..., keys], biases)
-        found.append(jax.lax.map(of_part, (places, queries[parts], seen)))
+    spans = form.spans(query, key, value, bias)
+    found = [jax.lax.map(partial(_forward_part, form, *seen), given) for _, _, seen, given in spans]
     outputs, logs = zip(*found, strict=True)
-    output = _joined(outputs, length)
+    output = _joined(outputs, query.shape[-2])
     return output, (query, key, value, bias, output, jnp.concatenate(logs))
 
 
@@ -242,12 +242,11 @@ def _backward(form, saved, gradient):
     query, key, value, bias, output, logs = saved
     by_row = form.parts((gradient * output).sum(-1, keepdims=True))
     gradients = form.parts(gradient.astype(value.dtype))
-    queries, biases, found = form.parts(query), jax.tree.map(form.parts, bias), []
     by_key, by_value = (jnp.zeros(x.shape, output.dtype) for x in (key, value))
-    for parts, keys, places in form.spans(length := query.shape[-2]):
-        of_part = partial(_backward_part, form, keys.start, key[:, keys], value[:, keys])
-        seen = jax.tree.map(lambda b, parts=parts, keys=keys: b[parts][..., keys], biases)
-        given = places, queries[parts], seen, logs[parts], gradients[parts], by_row[parts]
+    found, length = [], query.shape[-2]
+    for parts, keys, seen, given in form.spans(query, key, value, bias):
+        of_part = partial(_backward_part, form, *seen)
+        given = *given, logs[parts], gradients[parts], by_row[parts]
         sums = by_key[:, keys], by_value[:, keys]
         sums, (of_queries, of_biases) = jax.lax.scan(of_part, sums, given)
         by_key, by_value = by_key.at[:, keys].set(sums[0]), by_value.at[:, keys].set(sums[1])

@@ -260,10 +260,8 @@ class Attention(Layer):
             raise ValueError("rotary positions pair the columns: the head width must be even")
         taken = inspect.signature(ATTENTIONS.get(self.function, self.function)).parameters
         if missing := [name for name in self.asked(config) if name not in taken]:
-            if callable(self.function):
-                raise ValueError(f"{self.function.__name__} takes no {missing[0]} of scores")
-            said = f'{self.function} attention takes no {missing[0]}: take "exact" or "auto"'
-            raise ValueError(said)
+            name = getattr(self.function, "__name__", f"{self.function} attention")
+            raise ValueError(f'{name} takes no {missing[0]} of scores: "exact" attention does')
 
     def asked(self, config) -> list[str]:
         """What the function must take beside queries, keys, values and a mask."""

@@ -233,14 +233,9 @@ class Decoder(Stack):
         self, memory: Float[Array, "*batch S D"], observe: F.Observe = F.unobserved
     ) -> list[F.KeyValues]:
         """For each block the keys and values of an encoder's output."""
-        config = self.config
-        return [
-            F.key_values(
-                block.cross_attention,
-                memory,
-                num_heads=config.num_heads,
-                norm=config.norm,
-                observe=F.within(observe, f"blocks.{index}.cross_attention"),
-            )
-            for index, block in enumerate(self.blocks)
-        ]
+        config, keys = self.config, []
+        for index, block in enumerate(self.blocks):
+            inside = F.within(observe, f"blocks.{index}.cross_attention")
+            look = F.Look(config.num_heads, norm=config.norm, observe=inside)
+            keys.append(F.key_values(block.cross_attention, memory, look))
+        return keys
