@@ -91,20 +91,28 @@ def tensorboard(folder: Path) -> Iterator[Write]:
     So TensorBoard draws the members as lines of one picture. A file begins by telling it to forget
     what those before it say.
     """
-    from tensorboardX import SummaryWriter
+    # Its `SummaryWriter` waits for ever for a thread that a full disk has ended: not this.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.proto.summary_pb2 import Summary
 
-    with contextlib.ExitStack() as stack:
-        files = {}
+    files = {}
 
-        def write(step: int, part: str, tag: str, value: float) -> None:
-            if part not in files:
-                # Files are read in the order of their names, which have seconds only.
-                settings = {"filename_suffix": f".{time.time_ns():020d}", "flush_secs": 1}
-                place = str(folder / "tensorboard" / part)
-                files[part] = stack.enter_context(SummaryWriter(place, purge_step=1, **settings))
-            files[part].add_scalar(tag, value, step)
+    def add(part: str, **event) -> None:
+        files[part].write_event(Event(wall_time=time.time(), **event))
+        files[part].flush()
 
-        yield write
+    def write(step: int, part: str, tag: str, value: float) -> None:
+        if part not in files:
+            (place := folder / "tensorboard" / part).mkdir(parents=True, exist_ok=True)
+            # Files are read in the order of their names, which have seconds only.
+            files[part] = EventsWriter(str(place / "events"), f".{time.time_ns():020d}")
+            add(part, step=1, session_log=SessionLog(status=SessionLog.START))
+        add(part, step=step, summary=Summary(value=[{"tag": tag, "simple_value": value}]))
+
+    yield write
+    for file in files.values():
+        file.close()
 
 
 @contextlib.contextmanager

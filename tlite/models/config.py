@@ -126,7 +126,7 @@ class BlocksConfig:
             if values.pop(name, nothing) != nothing:
                 said = f"{name} is no part of a model any more: tlite 0.2.0 opens this run"
                 raise ValueError(said)
-        for name in cls.EARLIER.keys() & values.keys():
+        for name in [name for name in values if name in cls.EARLIER]:
             value = values.pop(name)
             for path in cls.EARLIER[name].split():
                 slot, field = path.rsplit(".", 1)

@@ -268,7 +268,11 @@ def restore(
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
     """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
-    sums = trainer.evaluate(parameters, batches)
+    return means_of(trainer.evaluate(parameters, batches))
+
+
+def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means (M,) of what was summed up, (M, ...) each, beside the `count`."""
     totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
     count = totals.pop("count")
     return {name: total / count for name, total in totals.items()}
