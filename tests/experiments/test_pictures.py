@@ -1,4 +1,4 @@
-"""The README's picture of a head: an arc for each weight that counts, from the query to its key."""
+"""Pictures of the README and of the scaling law show what was measured, and what the law says."""
 
 import matplotlib
 
@@ -6,11 +6,70 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pytest
 
 from experiments.pictures import plot_head_lines
+from experiments.scaling_pictures import plot_compute, plot_losses
+from tlite.comparison.scaling import Law, Runs
 from tlite.pictures.marks import visible
 
 TOKENS = ["The", " $5$", "\n"]
+LAW = Law(E=1.2, A=30.0, B=800.0, alpha=0.4, beta=0.5)
+
+
+def runs(sizes, seeds=2):
+    parameters, tokens = (a.ravel() for a in np.meshgrid(sizes, [5e5, 1e6, 4e6]))
+    apart = 0.01 * np.arange(seeds)
+    return Runs(parameters, tokens, LAW.loss(parameters, tokens)[:, None] + apart)
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def lines(axes, label):
+    """What is drawn as points of this label: places and losses."""
+    (found,) = (c for c in axes.containers if c.get_label() == label)
+    return found.lines[0].get_data()
+
+
+def test_losses_stand_at_their_tokens_and_on_the_curve_of_their_size():
+    fitted, held_out = runs([7344.0, 2e5]), runs([4e5])
+    drawn = np.stack([held_out.losses.min(1) - 0.05, held_out.losses.max(1) + 0.05])
+    axes = plot_losses(fitted, LAW, held_out, drawn, unit="character")
+    for size, label in ((7344, "7.34k"), (2e5, "200k"), (4e5, "400k, left out of the fit")):
+        tokens, losses = lines(axes, label)
+        np.testing.assert_allclose(tokens, [5e5, 1e6, 4e6])
+        np.testing.assert_allclose(losses, LAW.loss(size, tokens) + 0.005)
+    curves = [line for line in axes.lines if len(line.get_xdata()) > 3]
+    assert [line.get_linestyle() for line in curves] == ["-", "-", "--"]
+    np.testing.assert_allclose(curves[2].get_ydata(), LAW.loss(4e5, curves[2].get_xdata()))
+    (band,) = (c for c in axes.collections if c.get_label() == "its prediction")
+    ends = band.get_datalim(axes.transData)
+    np.testing.assert_allclose([ends.y0, ends.y1], [drawn.min(), drawn.max()])
+    assert axes.get_xscale() == "log"
+    assert "nats per character" in axes.get_ylabel()
+
+
+def test_without_a_size_left_out_there_is_no_band():
+    axes = plot_losses(runs([7e3, 2e5], seeds=1), LAW)
+    assert not [c for c in axes.collections if c.get_label() == "its prediction"]
+    assert len(axes.containers) == 2
+
+
+def test_no_run_lies_below_the_compute_optimal_line():
+    measured = runs([7e3, 2e4, 2e5], seeds=1)
+    axes = plot_compute(measured, LAW)
+    (line,) = (one for one in axes.lines if one.get_linestyle() == ":")
+    best = np.interp(np.log(6 * measured.parameters * measured.tokens), *_log(line))
+    assert (measured.losses[:, 0] > best - 1e-3).all()
+    assert "C^0.56" in line.get_label()
+
+
+def _log(line):
+    return np.log(line.get_xdata()), line.get_ydata()
 
 
 def test_every_weight_that_counts_is_an_arc_to_its_key_the_wider_the_larger(tmp_path):
@@ -29,4 +88,3 @@ def test_every_weight_that_counts_is_an_arc_to_its_key_the_wider_the_larger(tmp_
             assert start < at[query] < end
         else:
             np.testing.assert_allclose((start, end), (at[query], at[key]))
-    plt.close(figure)
