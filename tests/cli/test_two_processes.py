@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers.launching import assert_close, losses_of
 
-pytest_plugins = "tests.helpers.launching"
+pytest_plugins = "tests.helpers.several"
 
 
 @pytest.mark.parametrize(("number", "placed"), [(1, "replicated"), (4, "sharded")])

@@ -45,15 +45,3 @@ def test_the_large_shape_is_gpt_2():
     config = gpt2_worker.config()
     shapes = jax.eval_shape(lambda: TransformerGenerator(config, rng=jax.random.key(0)))
     assert count_parameters(shapes) == 124_439_808
-
-
-def test_calls_are_timed_and_their_memory_measured(monkeypatch):
-    served = []
-    monkeypatch.setattr(gpt2_worker, "serve", lambda *arguments: served.append(arguments))
-    calls = []
-    gpt2_worker.time_calls(7, lambda: calls.append(0))
-    ((ready, one_round),) = served
-    assert ready["parameters"] == 7
-    assert 0 <= ready["compile_seconds"] < 10
-    assert one_round()["peak_mb"] >= ready["first_peak_mb"] > 10
-    assert len(calls) == 2

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from experiments.record_tiny_shakespeare import Convolved, experiment
-from tests.helpers.models import drawn
+from tests.helpers.arrays import integers, numbers
+from tests.helpers.models import begun, call, drawn, extend
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, make_model
 from tlite.models.parameters import held
@@ -21,44 +22,31 @@ CONFIG = dataclasses.replace(
 
 def test_a_layer_gets_the_convolution_of_what_came_before():
     layer = Convolved(FeedForward(activation="tanh"), taps=3)
-    rng = jax.random.key(0)
-    arrays = layer.init(rng, CONFIG)
+    arrays = jax.jit(lambda: layer.init(jax.random.key(0), CONFIG))()
     np.testing.assert_array_equal(arrays["taps"], np.zeros((3, CONFIG.width)))
-    taps, x = jax.random.normal(rng, (2, 3, CONFIG.width))[0], jax.random.normal(rng, (2, 5, 16))
-    expected = np.array(x)
+    taps, x = numbers(3, CONFIG.width), numbers(2, 5, CONFIG.width)
+    expected = x.copy()
     for t in range(5):
         for j in range(min(3, t + 1)):
             expected[:, t] += taps[j] * x[:, t - j]
     params, look = held(arrays | {"taps": taps}), F.Look(num_heads=2)
-    y, rows = layer(params, x, look)
-    np.testing.assert_allclose(
-        y, layer.layer(params.layer, jnp.array(expected), look)[0], atol=1e-5
-    )
+    y, rows = jax.jit(lambda params, x: layer(params, x, look))(params, x)
+    of_expected = jax.jit(lambda params, x: layer.layer(params, x, look)[0])
+    np.testing.assert_allclose(y, of_expected(params.layer, jnp.array(expected)), atol=1e-5)
     np.testing.assert_array_equal(rows["inputs"], x)
 
 
 @pytest.mark.parametrize("attention", [CONFIG.attention, WINDOWS], ids=["record", "windows"])
-def test_cached_decoding_is_the_full_pass(attention):
+def test_cached_decoding_is_the_full_pass_wherever_each_sample_is(attention):
     model = drawn(make_model, dataclasses.replace(CONFIG, attention=attention))
-    tokens = jax.random.randint(jax.random.key(2), (2, 12), 0, 11)
-    full, caches, start = model(tokens), model.empty_caches(2), 0
-    for length in (1, 1, 5, 2, 3):  # shorter and longer than the taps
-        piece = tokens[:, start : start + length]
-        logits, caches = model.extend(piece, caches, jnp.full(2, start))
-        np.testing.assert_allclose(logits, full[:, start : start + length], atol=2e-5)
-        start += length
-    assert start == 12
-
-
-def test_samples_may_be_at_different_places_of_their_caches():
-    model = drawn(make_model, CONFIG)
-    tokens = jax.random.randint(jax.random.key(3), (2, 8), 0, 11)
-    full, starts = model(tokens), jnp.array([1, 4])
-    _, caches = model.extend(tokens[:, :4], model.empty_caches(2), jnp.zeros(2, int))
-    pieces = jnp.stack([row[start : start + 3] for row, start in zip(tokens, starts, strict=True)])
-    logits, _ = model.extend(pieces, caches, starts)
-    for found, row, start in zip(logits, full, starts, strict=True):
-        np.testing.assert_allclose(found, row[start : start + 3], atol=2e-5)
+    tokens = integers(11, 2, 12)
+    full, caches = call(model, tokens), model.empty_caches(2)
+    for starts, length in [((0, 0), 1), ((1, 1), 1), ((2, 2), 5), ((7, 4), 3), ((9, 7), 3)]:
+        places = np.add.outer(starts, range(length))
+        piece = np.take_along_axis(np.asarray(tokens), places, axis=1)
+        logits, caches = extend(model, piece, caches, np.array(starts))
+        expected = np.take_along_axis(np.asarray(full), places[..., None], axis=1)
+        np.testing.assert_allclose(logits, expected, atol=2e-5)
 
 
 def test_without_taps_it_is_the_model_without_convolutions():
@@ -72,6 +60,5 @@ def test_without_taps_it_is_the_model_without_convolutions():
         attention=Convolved(plain.attention),
         feed_forward=Convolved(plain.feed_forward),
     )
-    tokens = jnp.arange(11)
-    models = [make_model(config, rng=jax.random.key(0)) for config in (plain, wrapped)]
-    np.testing.assert_array_equal(*(model(tokens) for model in models))
+    models = [begun(make_model, config) for config in (plain, wrapped)]
+    np.testing.assert_array_equal(*(call(model, jnp.arange(11)) for model in models))

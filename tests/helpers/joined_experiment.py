@@ -10,6 +10,9 @@ import types
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from tlite.errors import Interrupted, UserError
 from tlite.experiment import GeneratorExperiment
@@ -23,27 +26,15 @@ def train(experiment, folder: Path) -> None:
     (folder / f"joined-{number}").touch()
     if what == "pause":
         time.sleep(60)
-    loop(what, number, folder)
-
-
-def loop(what: str, number: str, folder: Path) -> None:
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.sharding import NamedSharding, PartitionSpec
-
     assert processes.gather([number]) == [[str(i)] for i in range(processes.count())]
     assert processes.of_first(lambda: {"a": [number, None]}) == {"a": ["0", None]}
     print("printed once", flush=True)
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
-    ones = np.ones(8 * jax.device_count())
-    x = jax.make_array_from_callback(
-        ones.shape, NamedSharding(mesh, PartitionSpec("data")), lambda part: ones[part]
-    )
-    step = jax.jit(lambda x: x / x.sum())
-    signals = [0]
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        signal.signal(getattr(signal, name), lambda number, _: signals.append(number))
+    ones, over = np.ones(8 * jax.device_count()), NamedSharding(mesh, PartitionSpec("data"))
+    x = jax.make_array_from_callback(ones.shape, over, lambda part: ones[part])
+    step, signals = jax.jit(lambda x: x / x.sum()), [0]
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda number, _: signals.append(number))
     for k in range(10 if what == "end" else 10**9):
         x = step(x)
         float(jnp.sum(x.addressable_data(0)))

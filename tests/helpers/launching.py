@@ -1,9 +1,5 @@
-"""Real processes, for the tests of what several of them do together.
+"""Real processes, for the tests of what several of them do together."""
 
-A pytest plugin: its fixtures are what processes have trained, and what this one trains alone.
-"""
-
-import dataclasses
 import os
 import signal
 import subprocess
@@ -12,13 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import jax
 import numpy as np
-import pytest
 
 from tests.helpers.python import ROOT
-from tlite.recipes import open_recipe
-from tlite.training import placement
 from tlite.training.metrics import read_metrics
 
 EXPERIMENT = Path(__file__).parent / "divided_experiment.py"
@@ -81,40 +73,6 @@ def launched(command: str, folder: Path, processes: int = 2, devices: int = 1) -
         code, out, err = run.end()
     assert (code, err) == (0, "")
     return out
-
-
-@pytest.fixture(scope="module")
-def several(tmp_path_factory):
-    """The run that processes with so many devices have trained with these options."""
-    made = {}
-
-    def call(processes, devices, options="", experiment=EXPERIMENT):
-        if (key := (processes, devices, options, experiment)) not in made:
-            folder = tmp_path_factory.mktemp("several")
-            launched(f"train {experiment} {options} --run run", folder, processes, devices)
-            made[key] = folder / "run"
-        return open_recipe(made[key])
-
-    return call
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """The parameters (M, ...) and losses that this process trains on so many devices."""
-    monkeypatch.setattr(placement, "WHOLE_BELOW", 64)
-    devices = jax.devices()
-
-    def call(recipe, number, **settings):
-        training = dataclasses.replace(recipe.experiment.training, **settings)
-        experiment = dataclasses.replace(recipe.experiment, training=training)
-        monkeypatch.setattr(jax, "devices", lambda *_: devices[:number])
-        run = dataclasses.replace(recipe.run, experiment=experiment)
-        trainer = type(recipe)(run, recipe.tokenizer, recipe.data).trainer
-        assert trainer.mesh.size == number
-        members, losses = trainer.train(trainer.init(), 0, training.steps)
-        return members.parameters, losses["loss"]
-
-    return call
 
 
 def assert_close(found, right):

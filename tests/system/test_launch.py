@@ -185,19 +185,6 @@ def test_gpus_are_those_that_jax_would_see(monkeypatch):
     assert visible_gpus() == []
 
 
-def heard(said, failed=None, killed="", mistake=False):
-    """What is written of what children say: lines, each with the number of who says it."""
-    written = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Voices, "_write", lambda _, line: written.append(line))
-        voices = Voices()
-        voices.failed = failed
-        for number, line in said:
-            voices.hear(number, line)
-        voices.end(killed, mistake)
-    return written
-
-
 def test_a_child_is_heard_in_whole_lines_to_its_end(monkeypatch):
     monkeypatch.setattr(launch, "DELAY_SECONDS", 0)
     written = []
@@ -206,27 +193,42 @@ def test_a_child_is_heard_in_whole_lines_to_its_end(monkeypatch):
     assert written == [b"a", b"\rb", b"last"]
 
 
-def test_what_several_say_is_said_once_and_other_lines_by_number():
-    assert heard([(1, b"tlite: a"), (0, b"tlite: a"), (2, b"tlite: a")]) == [b"tlite: a"]
-    said = [(2, b"warm"), (1, b"warm"), (0, b"hot"), (0, b"hot"), (1, b"cold")]
-    assert heard(said) == [b"[2] warm", b"hot", b"hot", b"[1] cold"]
+BOX = [(0, b"+-- widht --+"), (0, b"+-----------+")]
+LOST_ONE = f"tlite: {LOST}: what was saved is kept".encode()
 
 
-def test_of_one_that_has_failed_all_is_heard_and_of_the_others_sentences():
-    said = [(0, b"*** Check failure stack trace"), (1, b"KeyError"), (0, b"tlite: b")]
-    assert heard(said, failed=1) == [b"[1] KeyError", b"tlite: b"]
-
-
-def test_a_wrong_option_told_by_the_first_is_heard_though_another_ended_before_it():
-    box = [(0, b"+-- widht --+"), (1, b"[JAX] lost"), (0, b"+-----------+")]
-    assert heard(box, failed=1) == [b"[1] [JAX] lost"]
-    assert heard([box[0], box[2]], failed=1, mistake=True) == [box[0][1], box[2][1]]
-    assert heard([*box[::2], (1, b"tlite: full")], failed=1, mistake=True) == [b"tlite: full"]
-
-
-def test_a_reason_is_worth_more_than_that_one_is_lost():
-    lost = f"tlite: {LOST}: what was saved is kept".encode()
-    assert heard([(0, lost), (2, lost)]) == [lost]
-    assert heard([(0, lost), (1, b"tlite: full")]) == [b"tlite: full"]
-    assert heard([(0, lost)], killed="process 1 was killed") == [b"tlite: process 1 was killed"]
-    assert heard([]) == []
+@pytest.mark.parametrize(
+    ("said", "how", "heard"),
+    [
+        ([(1, b"tlite: a"), (0, b"tlite: a"), (2, b"tlite: a")], {}, [b"tlite: a"]),
+        (
+            [(2, b"warm"), (1, b"warm"), (0, b"hot"), (0, b"hot"), (1, b"cold")],
+            {},
+            [b"[2] warm", b"hot", b"hot", b"[1] cold"],
+        ),
+        # Of one that has failed all is heard, and of the others sentences.
+        (
+            [(0, b"*** Check failure stack trace"), (1, b"KeyError"), (0, b"tlite: b")],
+            {"failed": 1},
+            [b"[1] KeyError", b"tlite: b"],
+        ),
+        # A wrong option is told by the first, though another ended before it.
+        ([BOX[0], (1, b"[JAX] lost"), BOX[1]], {"failed": 1}, [b"[1] [JAX] lost"]),
+        (BOX, {"failed": 1, "mistake": True}, [line for _, line in BOX]),
+        ([*BOX, (1, b"tlite: full")], {"failed": 1, "mistake": True}, [b"tlite: full"]),
+        # A reason is worth more than that one is lost.
+        ([(0, LOST_ONE), (2, LOST_ONE)], {}, [LOST_ONE]),
+        ([(0, LOST_ONE), (1, b"tlite: full")], {}, [b"tlite: full"]),
+        ([(0, LOST_ONE)], {"killed": "1 was killed"}, [b"tlite: 1 was killed"]),
+        ([], {}, []),
+    ],
+)
+def test_what_several_say_is_said_once_and_other_lines_by_number(said, how, heard, monkeypatch):
+    written = []
+    monkeypatch.setattr(Voices, "_write", lambda _, line: written.append(line))
+    voices = Voices()
+    voices.failed = how.get("failed")
+    for number, line in said:
+        voices.hear(number, line)
+    voices.end(how.get("killed", ""), how.get("mistake", False))
+    assert written == heard

@@ -55,13 +55,15 @@ def test_llama3_frequencies_are_those_of_transformers(dim, settings):
 @pytest.mark.parametrize("settings", YARN)
 @each_dim
 def test_yarn_frequencies_are_those_of_transformers(dim, settings):
+    """And so is what a config's scaling makes of queries and keys."""
     factor, original, fast, slow, base = settings
     names = {"factor": factor, "original_max_position_embeddings": original}
     names |= {"context": int(factor * original), "beta_fast": fast, "beta_slow": slow}
-    theirs, _ = frequencies_of_transformers("yarn", dim, base, **names)
+    theirs, magnitude = frequencies_of_transformers("yarn", dim, base, **names)
     plain = F.rotary_frequencies(dim, base)
-    ours = F.yarn_frequencies(plain, factor, original, fast, slow, base)
-    assert_close(ours / plain, theirs / plain)
+    scaling = RotaryScaling("yarn", factor, original, beta_fast=fast, beta_slow=slow)
+    assert_close(scaling.frequencies(plain, base) / plain, theirs / plain)
+    assert scaling.magnitude == pytest.approx(magnitude)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -74,15 +76,6 @@ def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
     of_ours = partial(F.relative_buckets, buckets=buckets, longest=longest, causal=causal)
     ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
     assert_same(ours, theirs.numpy())
-
-
-def test_the_yarn_of_a_config_is_that_of_transformers():
-    theirs, factor = frequencies_of_transformers(
-        "yarn", 32, 1e6, factor=4.0, original_max_position_embeddings=512
-    )
-    plain, scaling = F.rotary_frequencies(32, 1e6), RotaryScaling("yarn", 4.0, 512)
-    assert_close(scaling.frequencies(plain, 1e6) / plain, theirs / plain)
-    assert scaling.magnitude == pytest.approx(factor)
 
 
 def test_a_saved_tokenizer_is_opened_by_transformers(tmp_path):

@@ -15,7 +15,7 @@ from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_examples
 
-pytest_plugins = "tests.helpers.launching"
+pytest_plugins = "tests.helpers.several"
 
 
 @pytest.fixture(scope="module")
