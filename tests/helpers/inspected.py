@@ -6,6 +6,7 @@ import re
 import tempfile
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tlite.data import CopyTask
 from tlite.data.sources import TextFile
 from tlite.experiment import GeneratorExperiment, PairSubwords, TranslatorExperiment
 from tlite.models import GeneratorConfig, Seq2SeqConfig
+from tlite.report import models, runs
 from tlite.report.page import MASKED, PICTURES, Page
 from tlite.training import TrainingConfig
 
@@ -105,6 +107,8 @@ def undrawn(patch: pytest.MonkeyPatch) -> dict:
         found[name] = captions[picture].format(**words), later
 
     patch.setattr(Page, "draw", draw)
-    for name in [n for n in vars(pictures) if n.startswith("plot_") or n == "heat_map"]:
-        patch.setattr(pictures, name, partial(partial, getattr(pictures, name)))
+    own = vars(pictures)
+    later = {n: partial(partial, own[n]) for n in own if n.startswith("plot_") or n == "heat_map"}
+    for module in (models, runs):  # not what pictures themselves call
+        patch.setattr(module, "pictures", SimpleNamespace(**own | later))
     return found

@@ -21,7 +21,7 @@ import sys
 from tests.helpers.preparing import made
 from tlite.__main__ import CtrlC
 if __name__ == "__main__":
-    CtrlC().watch_ignored_errors()  # as the command does: else a __del__ may swallow Ctrl-C
+    sys.unraisablehook = CtrlC().report  # as the command does: else a __del__ may swallow Ctrl-C
     made(*sys.argv[1:3], processes=int(sys.argv[3]), piece_size=int(sys.argv[4]))
 """
 
