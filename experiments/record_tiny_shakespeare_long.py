@@ -5,8 +5,8 @@ for the seven times that the text is seen. 1,788,736 parameters, a sixth of nano
 
 command   make record-tiny-shakespeare-long   (three seeds)
 machine   two cores of an AMD EPYC with AVX-512
-time      53 min for the three at an idle machine's 45 steps a minute; as it ran, 2.7 hours beside
-          other work
+time      48 min for the three at the 7,700 tokens/s that it printed while nothing else ran; as it
+          ran, 2.6 hours beside other work, and with pauses
 result    validation loss 1.4553 +- 0.0114, all members together (--member all) 1.3891; tlite 0.2.0,
           with value residuals: 1.4584 (seed 0)
 """
