@@ -18,7 +18,7 @@ def prepare_devices() -> None:
     settings = {
         "jax_num_cpu_devices": num_cores(),
         "jax_compilation_cache_dir": str(cache_folder() / "compiled"),
-        "jax_persistent_cache_min_compile_time_secs": 0.3,
+        "jax_persistent_cache_min_compile_time_secs": 0,
     }
     for name, value in settings.items():
         if name.upper() in os.environ:

@@ -147,6 +147,7 @@ def summed(function: Callable[[Int[Array, ""] | int], PyTree], number: int) -> P
     """function(0) + ... + function(number - 1), one after the other."""
     if number == 1:
         return function(0)
+    function = jax.jit(function, inline=True)  # traced once, for its shapes and in the loop
     shapes = jax.eval_shape(function, 0)
     return jax.lax.fori_loop(
         0,

@@ -256,6 +256,7 @@ class Trainer:
     def _train_here(self, members: TrainState, data, start, num_steps):
         step = partial(train_step, self.task, self.config, self._to_model, self._placed)
         step = over_members(step, sequential=self.task.buckets is not None)
+        step = jax.jit(step, inline=True)  # traced once, for its shapes and in the loop
 
         def now(index):
             streamed = isinstance(data, Streamed)
