@@ -8,12 +8,13 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import NoReturn
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"  # of Linux
 
 
-def main() -> int:
-    """`tlite.cli.main` on the command line of this process; returns the exit code."""
+def main() -> NoReturn:
+    """`tlite.cli.main` on the command line of this process, which ends with its exit code."""
     if sys.argv[1:2] == ["train"] and sys.orig_argv[1 - len(sys.argv) :] == sys.argv[1:]:
         with contextlib.suppress(OSError, ValueError):  # no Linux, or no glibc
             use_huge_pages()
@@ -34,11 +35,12 @@ def main() -> int:
         if not ctrl_c.raised:
             raise
         code = interrupted()  # of the KeyboardInterrupt, or of what others have made of it
-    if code > 128:  # XLA may still compile in a thread of its own, and would not survive an exit
+    # All is written. Python would take half a second to take itself apart, and XLA, where it still
+    # compiles in a thread of its own, would not survive it.
+    for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
-            sys.stdout.flush()
-        os._exit(code)
-    return code
+            stream.flush()
+    os._exit(code)
 
 
 def use_huge_pages() -> None:
@@ -97,4 +99,4 @@ def interrupted() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
