@@ -136,6 +136,13 @@ def test_a_job_that_ignores_ctrl_c_goes_on(tmp_path):
     assert (done.returncode, done.stderr) == (2, "tlite: a.py has no `experiment`\n")
 
 
+def test_what_a_file_leaves_for_the_end_is_done(tmp_path):
+    (tmp_path / "a.py").write_text("import atexit\natexit.register(print, 'at the end')\n")
+    done = shell("$TLITE train a.py", cwd=tmp_path)
+    assert done.stdout.endswith("\nat the end\n")
+    assert (done.returncode, done.stderr) == (2, "tlite: a.py has no `experiment`\n")
+
+
 def test_a_second_ctrl_c_ends_what_the_first_did_not(monkeypatch):
     monkeypatch.setattr(os, "_exit", sys.exit)
     ctrl_c = CtrlC()

@@ -3,6 +3,7 @@
 Nothing heavy is imported before `main` has seen to Ctrl-C and to the standard streams.
 """
 
+import atexit
 import contextlib
 import os
 import signal
@@ -36,7 +37,9 @@ def main() -> NoReturn:
             raise
         code = interrupted()  # of the KeyboardInterrupt, or of what others have made of it
     # All is written. Python would take half a second to take itself apart, and XLA, where it still
-    # compiles in a thread of its own, would not survive it.
+    # compiles in a thread of its own after a signal, would not survive it.
+    if code <= 128:
+        atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
