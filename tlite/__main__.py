@@ -36,7 +36,7 @@ def main() -> NoReturn:
         if not ctrl_c.raised:
             raise
         code = interrupted()  # of the KeyboardInterrupt, or of what others have made of it
-    # All is written. Python would take half a second to take itself apart, and XLA, where it still
+    # All is written. Python would take up to a second to take itself apart, and XLA, where it still
     # compiles in a thread of its own after a signal, would not survive it.
     if code <= 128:
         atexit._run_exitfuncs()

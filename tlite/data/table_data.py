@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -55,6 +55,8 @@ class TableData:
     """What it has, for messages."""
     lines: ClassVar[tuple[str, ...]] = ("text",)
     """The kinds of its files without columns."""
+    all_rows: ClassVar[Callable[..., Iterator[tuple[str, ...]]]]
+    """Of a kind of rows a method: those of the files, or splits, that are given for a part."""
 
     @staticmethod
     def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
@@ -182,10 +184,6 @@ class TableData:
         if self.split_by == "text":
             return (row for row in rows if side_of(row[0], fraction) == part)
         return held_out(rows, fraction, held=part == "validation")
-
-    def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
-        """Those of the files, or splits, that are given for a part."""
-        raise NotImplementedError
 
     def nothing(self, part: Part) -> UserError:
         """What is wrong where a part has nothing, and what to do if it was to be drawn."""
