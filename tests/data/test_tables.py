@@ -51,8 +51,8 @@ def test_the_text_and_the_class_are_found(names, text, label):
 )
 def test_what_is_not_clear_is_asked_for_by_the_option(names, option):
     told = complaint(lambda: column_of(names, "t", "label", column_of(names, "t", "text")))
-    columns = ", ".join(map(repr, names))
-    assert told.startswith(f"t has the columns {columns}: say which it is by --{option}-column")
+    asked = f"say which is the {option} by --{option}-column"
+    assert told.startswith(f"t has the columns {', '.join(map(repr, names))}: {asked}")
 
 
 def test_of_two_columns_the_text_is_the_one_that_is_not_the_class():

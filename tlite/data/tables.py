@@ -175,8 +175,8 @@ def column_of(names: Iterable[str], where: str, what: str, other: str = "") -> s
     if len(found) != 1:
         columns = ", ".join(map(repr, names))
         raise UserError(
-            f"{where} has the columns {columns}: say which it is by --{what}-column (and their "
-            "names by --columns, if these are its first row)"
+            f"{where} has the columns {columns}: say which is the {what} by --{what}-column (and "
+            "their names by --columns, if these are its first row)"
         )
     return found[0]
 
