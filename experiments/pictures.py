@@ -78,10 +78,10 @@ def comparison() -> Figure:
     for entry in json.loads((RESULTS / "study.json").read_text())["entries"]:
         steps, values = entry["curve"]["steps"], np.array(entry["curve"]["values"])
         mean, spread = values.mean(1), values.std(1, ddof=1)
-        norm, positions = entry["entry"].removeprefix("norm-first=").split()
-        style = "-" if norm == "True" else "--"
+        norm, positions = entry["entry"].split()
+        style = "-" if norm == "pre_norm" else "--"
         colour = COLOURS[["learned", "sinusoidal", "rotary"].index(positions)]
-        label = f"{'pre' if norm == 'True' else 'post'}-norm, {positions}"
+        label = f"{norm.replace('_', '-')}, {positions}"
         axes.plot(steps, mean, style, color=colour, marker="o", ms=3, label=label)
         axes.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.25, lw=0)
     axes.set(xlabel="step", ylabel="validation loss (nats per character)")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tlite.cli.experiment_files import load_experiment
     from tlite.recipes.kinds import load
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 FOLDERS = (
     "comparison", "data", "decoding", "experiment", "functional", "inspection", "models",
     "pictures", "pretrained", "recipes", "report", "text", "training",

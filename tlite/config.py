@@ -59,8 +59,6 @@ def _to_plain(value: Any) -> Any:
 def from_dict(kind, value: Any):
     """The config of type `kind` that `to_dict` wrote as `value`.
 
-    A field that once had another name says so: `field(metadata={"was": "..."})`.
-
     Raises:
         ValueError: a field is unknown, missing or of another type; it is named.
     """
@@ -101,7 +99,8 @@ def _name(kind) -> str:
 
 
 def _filled(kind: type, values: dict[str, Any]):
-    hints, given, filled = get_type_hints(kind), of_today(kind, values), {}
+    hints, filled = get_type_hints(kind), {}
+    given = {name: value for name, value in values.items() if name != "kind"}
     fields = {f.name: f for f in dataclasses.fields(kind)}
     if unknown := given.keys() - fields.keys():
         raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
@@ -114,17 +113,6 @@ def _filled(kind: type, values: dict[str, Any]):
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     return kind(**filled)
-
-
-def of_today(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Fields that `to_dict` wrote, of earlier versions too, as they are named today.
-
-    Raises:
-        ValueError: one says what there is no more.
-    """
-    earlier = {f.metadata["was"]: f.name for f in dataclasses.fields(kind) if "was" in f.metadata}
-    given = {earlier.get(name, name): value for name, value in values.items() if name != "kind"}
-    return kind.read_earlier(given) if hasattr(kind, "read_earlier") else given
 
 
 def is_own(value) -> bool:

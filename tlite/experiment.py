@@ -53,8 +53,6 @@ class Words:
 class Subwords:
     """Pieces of words, learned from the training part."""
 
-    algorithm: Literal["bpe", "wordpiece"] = "bpe"
-    """Byte-pair encoding; WordPiece of earlier versions' runs is read, not learned."""
     pieces: int = 8000
     """How many pieces, single characters among them."""
 

@@ -14,7 +14,9 @@ TINY = (
     "--steps 2 --evaluate-every 2 --width 8 --num-heads 2 --num-blocks 1 --context 16 "
     "--batch-size 4 --precision float32 "
 )
-GPT2 = "--positions learned --norm layer --activation gelu --bias --qkv-bias "
+GPT2 = (
+    "--positions learned --norm layer --feed-forward.activation gelu --bias --attention.input-bias "
+)
 EXPERIMENT = """
 import dataclasses
 from experiments.demo import experiment as demo

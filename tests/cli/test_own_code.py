@@ -129,7 +129,7 @@ def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, 
         assert losses(copied, split) == losses(trained.run, split)
 
 
-@pytest.mark.parametrize("line", ["--activation alibi", "--attention 3"])
+@pytest.mark.parametrize("line", ["--feed-forward.activation alibi", "--attention 3"])
 def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line):
     told = refused(f"train {trained.file} {line} --run x")
     assert all(word in told for word in line.removeprefix("--").split())
@@ -137,7 +137,9 @@ def test_on_the_command_line_a_function_is_only_replaced(refused, trained, line)
 
 def test_on_the_command_line_a_function_is_replaced(train_without_report, works, trained):
     assert "(default: alibi)" in " ".join(works(f"train {trained.file} --help").split())
-    run = train_without_report(f"{trained.file} --activation gelu --attention exact").run
+    run = train_without_report(
+        f"{trained.file} --feed-forward.activation gelu --attention exact"
+    ).run
     config._modules.clear()
     assert works(f"generate {run} --tokens 5")
 

@@ -1,4 +1,4 @@
-"""Parts of a model on the command line: words, numbers with a dot, the options of version 0.2.0."""
+"""Parts of a model on the command line: words, and numbers with a dot."""
 
 import re
 import shlex
@@ -18,11 +18,7 @@ from tlite.models import (
     Attention,
     Block,
     ClassifierConfig,
-    Embedding,
-    FeedForward,
     GeneratorConfig,
-    Head,
-    Learned,
     Loop,
     Norm,
     Pool,
@@ -77,38 +73,14 @@ READ = {
     },
     "generator --positions.scaling yarn --positions.scaling.factor 8 --positions rotary": SCALED,
     "classifier --pool.projection tanh": {"pool": Pool("mean", Projection("tanh"))},
-    # Version 0.2.0.
-    "generator --norm_first --activation gelu --hidden-width 64 --gated --tied-head --no-bias": {
-        **PRE_NORM,
-        "bias": False,
-        "feed_forward": FeedForward(64, "gelu", gated=True),
-        "head": Head(tied=True),
-    },
-    "generator --norm-first --no-norm-first": {},
-    "generator --zero-output": {
-        "attention": Attention(zero_output=True),
-        "feed_forward": FeedForward(zero_output=True),
-    },
-    "generator --hidden_width=64 --embedding-deviation=0.5": {
-        "feed_forward": FeedForward(64),
-        "embedding": Embedding(deviation=0.5),
-    },
-    "turned --rotary-base 7 --norm-bias True": {
-        "positions": Rotary(7.0),
-        "norm": Norm(epsilon=1.0, bias=True),
-    },
-    "generator --position-offset 2": {"positions": Learned(offset=2)},
-    "classifier --aggregation first --projection tanh --word-dropout 0.2 --bigrams 60": {
-        "pool": Pool("first", Projection("tanh", norm=False)),
-        "embedding": Embedding(word_dropout=0.2),
+    "classifier --pool.projection tanh --pool.projection.no-norm --wide.bigrams 60": {
+        "pool": Pool("mean", Projection("tanh", norm=False)),
         "wide": Wide(bigrams=60),
     },
-    "classifier --projection tanh --projection-norm": {"pool": Pool("mean", Projection("tanh"))},
-    "translator --hidden-dropout 0 --qkv-bias --embeddings shared --pad-id 3": {
-        "feed_forward": FeedForward(),
-        "attention": Attention(input_bias=True),
+    "translator --head.embeddings shared --symbols.pad 3 --norm.bias True": {
         "head": TranslatorHead("shared"),
         "symbols": Symbols(pad=3),
+        "norm": Norm(bias=True),
     },
 }
 MISTAKES = {
@@ -118,9 +90,9 @@ MISTAKES = {
     "--pre-norm": "Perhaps you meant: +--block.pre-norm",
     "--positions rotary --positions.base x": "parsing --positions.base: .*'x'",
     "--positions rotary --positions.base -1": "^positions: base must be positive, not -1.0$",
-    "--key-heads 3": "^4 heads can't share 3 heads of keys$",
-    "--scan --windows 0 8": "^scan needs blocks that are alike",
-    "--convolution 3": "Unrecognized options: --convolution, 3",
+    "--attention.key-heads 3": "^4 heads can't share 3 heads of keys$",
+    "--loop.scan --attention.windows 0 8": "^scan needs blocks that are alike",
+    "--norm-first": "Unrecognized options: --norm-first",
 }
 
 

@@ -43,7 +43,8 @@ from tlite.text import ByteTokenizer
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("one_device")
 GPT2 = (
-    "--positions learned --norm layer --activation gelu --bias --qkv-bias --tied-head --norm-first "
+    "--positions learned --norm layer --feed-forward.activation gelu --bias "
+    "--attention.input-bias --head.tied --block pre_norm "
     "--context 16 --width 8 --num-heads 2 --num-blocks 1 --steps 4 --evaluate-every 2 "
     "--batch-size 4 --precision float32"
 )

@@ -24,19 +24,22 @@ MISTAKES = {
     "--vary norm layer rms layer": "^--vary norm needs two values or more",
     "--vary nrom layer rms": "^╭─ Unrecognized options .*--nrom",
     "--vary width 8 eight": "^╭─ Value error ",
-    "--vary norm_first True yes": "^--vary norm-first takes True and False, not 'yes'",
+    "--vary block.pre_norm True yes": "^--vary block.pre-norm takes True and False, not 'yes'",
     "--vary num-heads 4 3": "^num-heads=3: a width of 64 is not divisible by 3 heads",
     "--vary norm layer rms --only lyer": "no variant 'lyer': did you mean layer?",
     "--only layer": "there is no variant 'layer': there are none",
 }
 VALUES = [
     ("learning_rate 1e-3 3e-3", "learning-rate=1e-3 learning-rate=3e-3", "training.learning_rate"),
-    ("norm_first True False", "norm-first=True norm-first=False", "model.block.pre_norm"),
-    ("norm-bias True None", "norm-bias=True norm-bias=None", "model.norm.bias"),
-    ("windows '0 32' 0", "windows=0_32 windows=0", "model.attention.windows"),
+    ("norm.bias True None", "norm.bias=True norm.bias=None", "model.norm.bias"),
+    (
+        "attention.windows '0 32' 0",
+        "attention.windows=0_32 attention.windows=0",
+        "model.attention.windows",
+    ),
     ("positions.base 7 8", "positions.base=7 positions.base=8", "model.positions.base"),
     (
-        "block.pre-norm True False",
+        "block.pre_norm True False",
         "block.pre-norm=True block.pre-norm=False",
         "model.block.pre_norm",
     ),
@@ -98,7 +101,7 @@ def test_a_value_that_two_fields_share_is_named_with_its_field():
 
 
 def test_a_base_that_makes_no_sense_alone_is_no_hindrance():
-    found = read("--width 10 --head-width 4 --vary num-heads 5 3")
+    found = read("--width 10 --attention.head-width 4 --vary num-heads 5 3")
     assert [e.model.num_heads for e in found.values()] == [5, 3]
 
 

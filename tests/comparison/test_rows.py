@@ -27,7 +27,6 @@ from tlite.models import (
     Head,
     LogisticConfig,
     Pool,
-    Rotary,
     TranslatorHead,
     Wide,
     make_model,
@@ -77,27 +76,6 @@ def test_labels_are_short_tell_folders_apart_and_steer_no_terminal(tmp_path, mon
     assert read(runs[3])[0].label == "a b ␛[31m<i>"
     monkeypatch.chdir(runs[0])
     assert read(Path("."))[0].label == "run"
-
-
-def as_json(experiment):
-    return json.loads(json.dumps(to_dict(experiment)))
-
-
-def test_a_run_of_an_earlier_version_is_one_of_today(tmp_path):
-    """Version 0.2.0 had a model's numbers side by side; a function of a user's is not run."""
-    own = {"kind": "function", "file": "gone.py", "name": "mine", "sha256": "0" * 64}
-    sizes = {"vocabulary_size": 11, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
-    model = {"kind": "GeneratorConfig", **sizes, "attention": "exact", "feed_forward": own}
-    model |= {"norm": "rms", "norm_first": True, "positions": "rotary", "rotary_base": 500.0}
-    training = to_dict(GENERATOR.training) | {"learning_rates": [], "varied": []}
-    run = change_config(fake_run(tmp_path / "r"), model=model, training=training)
-    model = {"norm": "rms", "block": "pre_norm", "positions": Rotary(500.0), "attention": "exact"}
-    expected, found = as_json(varied(GENERATOR, model)), read(run)[0].experiment
-    assert found["model"].pop("feed_forward")["function"] == own
-    del expected["model"]["feed_forward"]
-    assert found == expected
-    change_config(run, training=training | {"learning_rates": [0.1, 0.2]})
-    assert "tlite 0.2.0 opens it" in complaint(read, run)
 
 
 def test_what_is_no_run_is_told(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 
 from experiments import tables
 
-CLASSIFIER = """$ tlite train trec --bigrams 60000
+CLASSIFIER = """$ tlite train trec --wide.bigrams 60000
 900 training texts, 100 validation texts
 3 x 800 steps in float32 precision, run folder runs/trec
 validation accuracy 70.1 ± 0.1 %, loss 0.4530
@@ -39,7 +39,7 @@ def test_a_classifier_is_told_by_its_test_part_and_before_that_by_validation(kee
     found = cells(tables.classifiers())
     assert (found["texts"], found["accuracy, %"]) == ("100 of validation", "70.1 ± 0.1")
     assert (found["seeds"], found["TF-IDF + LR"], found["all members"]) == ("3", "60.1", "")
-    assert found["what"].endswith("(`--bigrams 60000`)")
+    assert found["what"].endswith("(`--wide.bigrams 60000`)")
     keep("trec", CLASSIFIER + TESTED)
     found = cells(tables.classifiers())
     assert (found["texts"], found["accuracy, %"]) == ("2,500 of test", "50.0 ± 1.0")

@@ -33,7 +33,6 @@ from tlite.experiment import (
     GeneratorExperiment,
     PairSubwords,
     Pretraining,
-    Subwords,
     TokenizerFile,
     Words,
 )
@@ -136,7 +135,6 @@ REFUSED = {
         ("has the class so so, fine", {"labels": LABELS | {"2": "so so", "4": "fine"}}),
         ("'positive' is the only class", {"labels": LABELS | {"1": ""}}),
         ("two classes, not of 3", {"labels": {n: f"{n} stars" for n in "135"}, "sentences": 3}),
-        ("WordPiece is read, not learned", {"tokenizer": Subwords("wordpiece")}),
         ("a logistic regression has no blocks", {"pretraining": Pretraining()}),
         ("beside a transformer", {"tokenizer": WORDS}),
     ],

@@ -348,13 +348,6 @@ def test_what_no_study_has_written_is_told_in_a_sentence(tmp_path, content):
     assert told.startswith(f"can't read {tmp_path / 'study.json'}: it is not what a study writes: ")
 
 
-def test_variants_that_share_a_run_are_of_the_version_before(tmp_path):
-    listed = [GOOD | {"name": name, "members": [place]} for place, name in enumerate("ab")]
-    (tmp_path / "study.json").write_text(json.dumps({"name": "x", "variants": listed}))
-    told = f"variants of {tmp_path} share a run: tlite 0.2.0 opens this study"
-    assert complaint(read_study, tmp_path) == told
-
-
 def test_an_experiment_that_is_none_is_told(tmp_path):
     with pytest.raises(UserError, match="a is no experiment of this tlite"):
         Variant("a", "a", {"kind": "GeneratorExperiment", "x": 1}, {}, 1).config()

@@ -85,7 +85,8 @@ def test_a_classifier_learns_what_only_attention_can_tell(finish, tmp_path):
         for _ in range(4000):
             first, by = draw.choices(words, k=6), draw.choice((2, 4))
             table.writerow([" ".join([*first, "then", *first[by:], *first[:by]]), f"by {by}"])
-    sizes = "--context 16 --width 32 --dropout 0 --word-dropout 0 --steps 400 --evaluate-every 100"
+    sizes = "--context 16 --width 32 --dropout 0 --embedding.word-dropout 0"
+    sizes += " --steps 400 --evaluate-every 100"
     out = finish(f"train classify --path {path} --run {folder} {sizes}")
     by_bigrams = re.search(r"TF-IDF \+ logistic regression: validation accuracy ([\d.]+) %", out)
     assert float(by_bigrams[1]) < 60

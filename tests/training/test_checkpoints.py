@@ -5,7 +5,6 @@ import os
 import random
 import resource
 import shutil
-import tarfile
 from pathlib import Path
 
 import jax
@@ -13,11 +12,10 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from tests.helpers.golden import FOLDER as GOLDEN
 from tlite.errors import UserError
 from tlite.training import TrainingConfig
 from tlite.training import checkpoints as module
-from tlite.training.checkpoints import Checkpoints, saved_arrays
+from tlite.training.checkpoints import Checkpoints
 
 SHAPES = {"parameters": {"blocks.0.kernel": (2, 300)}, "optimizer": {"0": (2,), "1.bias": (2, 3)}}
 
@@ -246,8 +244,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_says_so(saved, ste
 
 
 def test_what_a_kill_left_half_written_or_half_removed_is_cleared_when_writing(saved):
-    names = ["7.orbax-checkpoint-tmp"]
-    names += ["7.writing", "3.deleting", "7.writing.orbax-checkpoint-tmp"]  # of version 0.2.0
+    names = ["7.orbax-checkpoint-tmp", "3.deleting"]
     for name in names:
         (saved / name / "parameters").mkdir(parents=True)
     assert Checkpoints(saved).steps() == [2, 4, 5]
@@ -442,47 +439,3 @@ def test_of_two_errors_the_first_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "sha256", Path.readlink)  # which raises an OSError
     with pytest.raises(ZeroDivisionError):
         train(tmp_path / "checkpoints")
-
-
-# What version 0.2.0 wrote
-
-
-@pytest.fixture
-def old(tmp_path) -> Path:
-    """Steps 10 and 20, the second the best."""
-    with tarfile.open(GOLDEN / "runs" / "characters.tar.gz") as file:
-        file.extractall(tmp_path, filter="data")
-    return tmp_path / "characters" / "checkpoints"
-
-
-def arrays_of(folder: Path) -> dict:
-    """As they are to be loaded."""
-    device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.tree.map(
-        lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=device),
-        saved_arrays(folder, ["parameters", "optimizer"]),
-    )
-
-
-def test_old_checkpoints_load_and_are_gone_on_with(old):
-    with Checkpoints(old, TrainingConfig(evaluate_every=10), writing=True) as checkpoints:
-        assert checkpoints.best_step() == 20
-        found, loaded = checkpoints.load(arrays_of(old / "20"))
-        assert found == 20
-        for step in (30, 40, 50):
-            checkpoints.save(step, loaded, 4.0)
-    assert checkpoints.steps() == [20, 40, 50]
-    flip_a_byte(largest_file(old / "20"))
-    assert checkpoints.load(arrays_of(old / "40"), 20)[0] == 40
-
-
-def test_of_large_files_of_old_checkpoints_the_size_is_checked(old):
-    path, large = old / "20" / "checkpoint.json", largest_file(old / "20")
-    record = json.loads(path.read_text())
-    del record["sha256"]
-    record["files"][str(large.relative_to(old / "20"))] = large.stat().st_size
-    path.write_text(json.dumps(record | {"sha256": module._content_digest(record)}))
-    wanted = arrays_of(old / "20")
-    assert Checkpoints(old).load(wanted)[0] == 20
-    cut(large)
-    assert Checkpoints(old).load(wanted)[0] == 10

@@ -37,19 +37,6 @@ COMMANDS = {
 }
 """What each can be told, and the file here that has the function of its name; `train`, `plan` and
 `launch` read more than options."""
-GONE = {
-    "train": {
-        "--learning-rates": "--vary learning-rate 1e-3 3e-3 trains and compares several",
-        "--member": "a seed alone has the numbers that it had among others: --seed S --seeds 1",
-        "--follow": "tlite follow RUN --to tensorboard follows a run",
-        "--max-megabytes": "a file of up to 2,000 megabytes is read; tlite prepare reads any",
-    },
-    "evaluate": {
-        "--sampled": "every token is scored",
-        "--beside": "tlite compare RUN RUN draws both",
-    },
-}
-"""Options of version 0.2.0 by command, and what to do instead."""
 USAGE = """tlite: transformers as short pure functions
 
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
@@ -145,10 +132,6 @@ def _command(arguments: list[str]) -> None:
     if nameless := [word for word in arguments if word.startswith("--=")]:  # tyro takes it for text
         raise UserError(f"the option {nameless[0]!r} has no name")
     command, *rest = arguments or ["--help"]
-    for word in rest:
-        option = word.partition("=")[0].replace("_", "-")
-        if instead := GONE.get("train" if command == "launch" else command, {}).get(option):
-            raise UserError(f"the option {option} is gone: {instead}")
     if command in HELP:
         print(USAGE)
     elif command == "--version":

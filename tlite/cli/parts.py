@@ -28,7 +28,7 @@ from tlite.cli.experiment_files import did_you_mean
 from tlite.cli.options import Train, one_word
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.models import Attention, Projection, RotaryScaling, parts
+from tlite.models import Attention, BlocksConfig, Projection, RotaryScaling, parts
 from tlite.models.parts import ACTIVATIONS
 from tlite.recipes.kinds import fit_to_corpus
 
@@ -112,7 +112,7 @@ def settings_of(
         name = name.replace("_", "-")
         if len({*values}) < max(len(values), 2):
             raise UserError(f"--vary {name} needs two values or more: --vary norm layer rms, say")
-        kind = options.get(today(base.model, name)[0])
+        kind = options.get(name.replace("-", "_"))
         names = labels(name, values, {*itertools.chain(*vary[:at], *vary[at + 1 :])})
         words = [_words(name, getattr(kind, "__origin__", kind), value) for value in values]
         settings.append(list(zip(names, words, strict=True)))
@@ -180,7 +180,7 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     A part that a word can name is an option as well, of the name of its field.
     """
     plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
-    with_parts = bool(prefix) or hasattr(config, "EARLIER")
+    with_parts = bool(prefix) or isinstance(config, BlocksConfig)
     pretraining = getattr(getattr(config, "pretraining", None), "__dict__", {})
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
         name, value = prefix + field.name, getattr(config, field.name)
@@ -204,7 +204,7 @@ def words_of(config: Any, name: str) -> dict[str, Any]:
 
 
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
-    """The experiment with the parts that are named, and the words, in today's options.
+    """The experiment with the parts that are named, and the words.
 
     Whether all makes sense is not checked: all words together are needed for that.
     """
@@ -214,24 +214,12 @@ def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:
         if not name.startswith("--"):
             words.append(argument)
             continue
-        for path in today(model, name):
-            if path == "pool.projection" and name == "--projection":  # it had no norm in 0.2.0
-                words.insert(0, "--pool.projection.no-norm")
-            words.append(f"--{path.replace('_', '-')}{equals}{value}")
-            given.append((path.count("."), path, value if equals else after))
+        path = name.removeprefix("--").replace("-", "_")
+        words.append(f"--{path.replace('_', '-')}{equals}{value}")
+        given.append((path.count("."), path, value if equals else after))
     for _, path, word in sorted(given, key=itemgetter(0)):  # the outer parts first
         model = _opened(model, path.split("."), word)
     return _with(experiment, model=model), words
-
-
-def today(model: Any, name: str) -> list[str]:
-    """Paths to the fields that an option sets; one of version 0.2.0 may set two."""
-    table, path = getattr(model, "EARLIER", {}), name.removeprefix("--").replace("-", "_")
-    if path in table:
-        return table[path].split()
-    if found := table.get(path.removeprefix("no_"), "").split():
-        return [f"{part}.no_{field}" for part, _, field in (each.rpartition(".") for each in found)]
-    return [path]
 
 
 def _changed(config: Any, values: dict[str, Any]) -> Any:

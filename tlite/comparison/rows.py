@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from tlite.comparison.flops import TRANSLATOR, flops_per_token, parameter_sizes
 from tlite.comparison.study import is_study, read_study
-from tlite.config import from_dict, of_today, to_dict
+from tlite.config import from_dict, to_dict
 from tlite.errors import UserError
 from tlite.experiment import Experiment
 from tlite.terminal import printable
@@ -183,17 +183,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def with_defaults(kind: Any, values: Any) -> Any:
-    """What `to_dict` wrote, with the defaults of fields that there were none of then.
-
-    Raises:
-        ValueError: it says what is gone.
-    """
+    """What `to_dict` wrote, with the defaults of fields that there were none of then."""
     named = values.get("kind") if isinstance(values, dict) else None
     kinds = (k for k in get_args(kind) or [kind] if getattr(k, "__name__", "") == named)
     if not dataclasses.is_dataclass(kind := next(kinds, None)):  # or a "function" of the user's
         return values
-    given, hints = of_today(kind, values), get_type_hints(kind)
-    result = {"kind": named} | given
+    given, hints = values, get_type_hints(kind)
+    result = dict(values)
     for field in dataclasses.fields(kind):
         if field.name in given:
             result[field.name] = with_defaults(hints[field.name], given[field.name])

@@ -5,7 +5,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tlite.config import from_dict
 from tlite.errors import UserError, system_reason
@@ -28,11 +27,6 @@ class Variant:
     def __post_init__(self):
         if os.path.basename(self.run) != self.run or self.run in ("", ".", ".."):
             raise ValueError(f"{self.run!r:.40} is no folder in it")
-
-    @staticmethod
-    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
-        """What version 0.2.0 wrote: also the run's members, which are all of its seeds."""
-        return {name: value for name, value in values.items() if name != "members"}
 
     def config(self) -> Experiment:
         """The experiment.
@@ -85,6 +79,4 @@ def read_study(folder: Path) -> Study:
     except UNREADABLE as error:
         reason = system_reason(error) or f"it is not what a study writes: {error}"
         raise UserError(f"can't read {path}: {reason}") from error
-    if len({variant.run for variant in variants}) < len(variants):
-        raise UserError(f"variants of {folder} share a run: tlite 0.2.0 opens this study")
     return study

@@ -1,6 +1,5 @@
 """Texts with labels, and pairs of sentences: tables of your own, lines, or a set on the hub."""
 
-import contextlib
 import dataclasses
 import sys
 from collections import Counter
@@ -57,9 +56,9 @@ class Example(NamedTuple):
 class LabelledText(TableData):
     """JSON Lines, CSV, TSV or Parquet files, lines of "label text", or a set on the hub."""
 
-    text_column: str = field(default="", metadata={"was": "text"})
+    text_column: str = ""
     """The column with the text; the one whose name is known unless given."""
-    label_column: str = field(default="", metadata={"was": "label"})
+    label_column: str = ""
     """The column with the label; the one whose name is known unless given."""
     labels: Annotated[dict[str, str], PAIRS] = field(default_factory=dict)
     """The class that each value of the label column means, "" leaves its texts out; each is a class
@@ -174,7 +173,6 @@ class Pass:
         data, number = self.data, 0
         ids = {name: index for index, name in enumerate(data.classes)}
         for number, (text, value) in enumerate(data.rows(self.part), 1):
-            value = value if value in data.labels else _as_before(value, data.labels)
             if value not in data.labels:
                 raise UserError(
                     f"row {number} of the {self.part} part has the label {value!r}, which is not "
@@ -184,15 +182,6 @@ class Pass:
             yield Example(text, value, label)
         if not number:
             raise data.nothing(self.part)
-
-
-def _as_before(value: str, labels: Iterable[str]) -> str:
-    """A value of a CSV as 0.2.0 spelled it, which took 01 for 1, 5 for 5.0 and true for True."""
-    spellings = [value.strip().capitalize()]
-    with contextlib.suppress(ValueError, OverflowError):
-        number = float(value)
-        spellings += [str(int(number)), str(number)]
-    return next((spelling for spelling in spellings if spelling in labels), value)
 
 
 def _short(names: list[str]) -> str:
@@ -218,9 +207,9 @@ class ParallelText(TableData):
     """Tables, or pairs of text files (source, target, source, ...), here or in TLITE_DATA."""
     validation_fraction: float = 0.05
     """Share of the training pairs that is kept for validation where no files are given."""
-    source_column: str = field(default="", metadata={"was": "source"})
+    source_column: str = ""
     """The column with the sentence; of two the first, unless it is known or given."""
-    target_column: str = field(default="", metadata={"was": "target"})
+    target_column: str = ""
     """The column with its translation; of two the second, unless it is known or given."""
     what: ClassVar[str] = "sentences"
     lines: ClassVar[tuple[str, ...]] = ("text", "")

@@ -57,8 +57,6 @@ class TextFile:
     text_column: str = ""
     """Of a table: the column with the text; the one whose name is known unless given."""
 
-    read_earlier = staticmethod(TableData.read_earlier)
-
     def reads(self, part: Part) -> list[str]:
         """The file that every part is read from."""
         there = is_saved(self.path) or is_there(Path(self.path))

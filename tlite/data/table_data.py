@@ -58,11 +58,6 @@ class TableData:
     all_rows: ClassVar[Callable[..., Iterator[tuple[str, ...]]]]
     """Of a kind of rows a method: those of the files, or splits, that are given for a part."""
 
-    @staticmethod
-    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
-        """The fields of a config of 0.2.0, which said how large a file may be."""
-        return {name: value for name, value in values.items() if name != "max_megabytes"}
-
     def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
         """The files, or the parts of a set on the hub, that a part is read from, and some more.
 

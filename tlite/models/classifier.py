@@ -1,7 +1,7 @@
 """Classifiers, which give a text a score for each class: the encoder, and a linear baseline."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import PARTS, BlocksConfig, earlier
+from tlite.models.config import BlocksConfig
 from tlite.models.parameters import held, hold
 from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, linear
 from tlite.models.stack import Encoder
@@ -27,7 +27,7 @@ class LogisticConfig:
     """Number of classes C; 0 takes it from the data."""
     context: int = 400
     """Tokens T that a text is cut to."""
-    bigrams: int = field(default=0, metadata={"was": "pairs"})
+    bigrams: int = 0
     """Rows of weights for bigrams (two neighbouring words), which share them by a hash; 0: none."""
 
     def __post_init__(self):
@@ -135,17 +135,6 @@ class ClassifierConfig(BlocksConfig):
     """A bias of the head; as the model's unless given."""
     wide: Wide = Wide()
     """Linear models beside the transformer."""
-
-    EARLIER: ClassVar = earlier(
-        PARTS
-        | {
-            "pool": "method=aggregation projection",
-            "pool.projection": "bias=projection_bias norm=projection_norm",
-            "wide": "bigrams bigrams=pairs word_rows=word_ngram_rows "
-            "character_rows=character_ngram_rows",
-            "embedding": f"{PARTS['embedding']} word_dropout",
-        }
-    )
 
     def __post_init__(self):
         super().__post_init__()

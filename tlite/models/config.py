@@ -1,12 +1,10 @@
-"""What the models have in common: sizes and parts; and what version 0.2.0 called them."""
+"""Sizes and parts that all models have in common."""
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-from tlite.config import check_size, is_own, name_of, to_dict
+from tlite.config import check_size, is_own, name_of
 from tlite.models.parts import (
     Attention,
     AttentionPart,
@@ -25,31 +23,6 @@ from tlite.models.parts import (
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
 ROWS_FROM_LENGTH, ROWS = 512, 64  # of causal attention (LOG, 2026-11-24)
-
-
-def earlier(parts: dict[str, str]) -> dict[str, str]:
-    """Fields of version 0.2.0 and their places today, from the `now=then` of each part."""
-    table: dict[str, str] = {}
-    for slot, fields in parts.items():
-        for field in fields.split():
-            now, _, then = field.partition("=")
-            table[then or now] = f"{table.get(then or now, '')} {slot}.{now}".strip()
-    return table
-
-
-PARTS = {
-    "block": "pre_norm=norm_first output_norms first_norm",
-    "norm": "epsilon=norm_epsilon bias=norm_bias",
-    "feed_forward": "hidden_width activation gated bias=feed_forward_bias dropout=hidden_dropout "
-    "zero_output",
-    "attention": "head_width key_heads input_bias=qkv_bias query_key_norm windows softcap "
-    "scale=attention_scale zero_output",
-    "embedding": "deviation=embedding_deviation scale=scale_embedding norm=embedding_norm segments",
-    "positions": "offset=position_offset base=rotary_base local_base=local_rotary_base "
-    "scaling=rotary_scaling buckets=relative_buckets distance=relative_distance",
-    "loop": "scan remat",
-}
-GONE = {"convolution": 0, "value_residual": False}
 
 
 @dataclass(frozen=True)
@@ -100,8 +73,6 @@ class BlocksConfig:
     loop: Loop = Loop()
     """How blocks follow each other."""
 
-    EARLIER: ClassVar[dict[str, str]] = earlier(PARTS)
-
     def __post_init__(self):
         for slot in ("positions", "attention", "feed_forward", "norm", "block"):
             object.__setattr__(self, slot, part(slot, getattr(self, slot)))
@@ -112,44 +83,6 @@ class BlocksConfig:
             raise ValueError("scan needs blocks that are alike: no different windows or norms")
         hash(self)  # a list in a part can't be compared: told here
 
-    @classmethod
-    def read_earlier(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """What version 0.2.0 wrote of a config, as it would be written now; today's as it is.
-
-        Raises:
-            ValueError: it says what is gone.
-        """
-        if not cls.EARLIER.keys() & values.keys():
-            return values
-        values, parts = dict(values), defaultdict(dict)
-        for name, nothing in GONE.items():
-            if values.pop(name, nothing) != nothing:
-                said = f"{name} is no part of a model any more: tlite 0.2.0 opens this run"
-                raise ValueError(said)
-        for name in [name for name in values if name in cls.EARLIER]:
-            value = values.pop(name)
-            for path in cls.EARLIER[name].split():
-                slot, field = path.rsplit(".", 1)
-                parts[slot][field] = value
-        for slot, field in (("attention", "function"), ("projection", "activation")):
-            if slot in values:
-                parts[slot][field] = values.pop(slot)
-        for slot in ("positions", "feed_forward", "norm"):
-            if slot in values:
-                parts[slot] = _placed(slot, values.pop(slot), parts[slot])
-        projection = parts.pop("pool.projection", {})
-        if "pool" in parts and (activation := parts["pool"].get("projection")) is not None:
-            parts["pool"]["projection"] = {"kind": "Projection", "activation": activation}
-            parts["pool"]["projection"] |= projection
-        if "embedding" in parts and parts["embedding"].get("deviation", ...) is None:
-            parts["embedding"]["deviation"] = cls.earlier_deviation(values.get("width", 32))
-        kinds = {slot: type(getattr(cls, slot, None)).__name__ for slot in parts}
-        return values | {slot: {"kind": kinds[slot]} | part for slot, part in parts.items()}
-
-    @staticmethod
-    def earlier_deviation(width: Any) -> float | None:
-        """The deviation of embeddings for which version 0.2.0 wrote null."""
-
     @property
     def width_of_heads(self) -> int:
         """Width K of a head."""
@@ -159,18 +92,6 @@ class BlocksConfig:
     def windows(self) -> list[int]:
         """How far each block sees; 0: everything."""
         return [self.attention.window(block) for block in range(self.num_blocks)]
-
-
-def _placed(slot: str, value: Any, numbers: dict[str, Any]) -> dict[str, Any]:
-    """What a field said by a word, or by a function of a user's own; with the numbers it has."""
-    if isinstance(value, str):
-        if slot == "feed_forward":
-            return numbers
-        named = part(slot, value)
-        has = {field.name for field in dataclasses.fields(named)}
-        return to_dict(named) | {name: n for name, n in numbers.items() if name in has}
-    kinds = {"positions": "PositionsFunction", "feed_forward": "FeedForwardFunction"}
-    return {"kind": kinds.get(slot, "NormFunction"), "function": value}
 
 
 def named_parts(config) -> Iterator[tuple[str, str]]:

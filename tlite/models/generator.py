@@ -1,14 +1,13 @@
 """Language models: one predicts each next token, one fills in tokens that are hidden."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import PARTS, BlocksConfig, earlier
+from tlite.models.config import BlocksConfig
 from tlite.models.parameters import held, hold
 from tlite.models.parts import OutputLayer, Projection, check
 from tlite.models.stack import Encoder, Rows
@@ -33,10 +32,6 @@ class GeneratorConfig(BlocksConfig):
 
     head: Head = Head()
     """The output layer."""
-
-    EARLIER: ClassVar = earlier(
-        PARTS | {"head": "tied=tied_head bias=head_bias softcap=head_softcap"}
-    )
 
 
 class TransformerGenerator(Encoder):
@@ -100,8 +95,6 @@ class MaskedConfig(BlocksConfig):
     """The layer before the head."""
     head_bias: bool = True
     """A bias of the output layer, which is the embedding."""
-
-    EARLIER: ClassVar = earlier(PARTS | {"projection": "bias=projection_bias norm=projection_norm"})
 
 
 class TransformerMasked(Encoder):

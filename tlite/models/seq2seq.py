@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 from flax import nnx
@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
-from tlite.models.config import MOST_BLOCKS, PARTS, BlocksConfig, earlier
+from tlite.models.config import MOST_BLOCKS, BlocksConfig
 from tlite.models.parameters import hold
 from tlite.models.parts import (
     Embedding,
@@ -81,14 +81,6 @@ class Seq2SeqConfig(BlocksConfig):
     symbols: Symbols = Symbols()
     """The tokens that are no text."""
 
-    EARLIER: ClassVar = earlier(
-        PARTS
-        | {
-            "head": "embeddings bias=head_bias scale=head_scale",
-            "symbols": "pad=pad_id start=start_id end=end_id first=first_id",
-        }
-    )
-
     def __post_init__(self):
         super().__post_init__()
         check(self, counts="source_vocabulary_size")
@@ -96,10 +88,6 @@ class Seq2SeqConfig(BlocksConfig):
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.head.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
-
-    @staticmethod
-    def earlier_deviation(width: int) -> float:
-        return width**-0.5
 
     @property
     def blocks_of_decoder(self) -> int:

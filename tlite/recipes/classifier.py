@@ -249,8 +249,6 @@ def check_classes(examples: Iterable[Example], classes: list[str]) -> None:
 def learn_tokenizer(settings: Words | Subwords, texts: Iterable[str]) -> Tokenizer:
     """The pieces or the words of the texts, with n-grams of these where they are asked for."""
     if isinstance(settings, Subwords):
-        if settings.algorithm != "bpe":
-            raise UserError("WordPiece is read, not learned: take --algorithm bpe")
         return SubwordTokenizer.train(texts, settings.pieces)
     frequency, marks = settings.min_document_frequency, settings.marks
     if settings.has_ngrams:

@@ -159,5 +159,4 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     Raises:
         UserError: the file can't be read, or has something else in it.
     """
-    # Older files, of characters only, don't say what they are.
-    return read_saved(path, lambda saved: KINDS[saved.get("kind", "characters")].from_dict(saved))
+    return read_saved(path, lambda saved: KINDS[saved["kind"]].from_dict(saved))

@@ -21,7 +21,7 @@ PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(4)
 
 
 class SubwordTokenizer(Tokenizer):
-    """Text to subwords and back. Made by `train` or `load`, which also reads WordPiece."""
+    """Text to subwords and back. Made by `train` or `load`."""
 
     kind, file_name = "subwords", "subwords.json"
 

@@ -158,7 +158,7 @@ class Tokenizer(Protocol):
         Raises:
             ValueError, LookupError, TypeError, AttributeError: the content is none of it.
         """
-        settings = {"kind": "characters"} | content  # older files, of characters only, say no kind
+        settings = dict(content)
         if (kind := settings.pop("kind")) != cls.kind:
             raise ValueError(kind)
         return cls(**settings)

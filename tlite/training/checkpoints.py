@@ -37,11 +37,11 @@ SEAL = "checkpoint.json"
 WRITTEN_LATER = {"_CHECKPOINT_METADATA", "commit_success.txt"}
 """What Orbax writes of the renaming itself, after the seal; nothing of it is read here."""
 TEMPORARY = ".orbax-checkpoint-tmp"
-UNFINISHED = re.compile(rf"\d+({re.escape(TEMPORARY)}|\.writing|\.deleting)\S*")
+UNFINISHED = re.compile(rf"\d+({re.escape(TEMPORARY)}|\.deleting)\S*")
 EACH = TrainingConfig(evaluate_every=1)
 CHUNK = 2**26  # bytes that are read at once at the most, for however small a part
 
-GONE = FileNotFoundError, NotADirectoryError
+MISSING = FileNotFoundError, NotADirectoryError
 
 Trees = dict[str, dict[str, Any]]
 
@@ -173,7 +173,7 @@ class Checkpoints:
             try:
                 seal = json.loads(path.read_bytes())
                 whole = seal.pop("sha256") == _content_digest(seal) and seal["step"] == step
-            except (*GONE, ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            except (*MISSING, ValueError, TypeError, AttributeError, KeyError, RecursionError):
                 return None  # another JSON, or none
         return seal if whole else None
 
@@ -230,11 +230,9 @@ class Checkpoints:
         try:
             for name, written in seal["files"].items():
                 with reading(path := self.folder / str(step) / name):
-                    # Of large files version 0.2.0 has written the size.
-                    by_size = isinstance(written, int)
-                    if (path.stat().st_size if by_size else sha256(path)) != written:
+                    if sha256(path) != written:
                         return False
-        except GONE:
+        except MISSING:
             return False
         return True
 
@@ -331,7 +329,7 @@ def reading(path: Path) -> Iterator[None]:
     """A file that is there and can't be read, for lack of permission say, is a `UserError`."""
     try:
         yield
-    except GONE:
+    except MISSING:
         raise
     except OSError as error:
         raise UserError(

@@ -4,11 +4,9 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tlite.config import check_size
-
-GONE = "learning_rates", "varied"  # fields of version 0.2.0
 
 
 @dataclass(frozen=True)
@@ -91,18 +89,6 @@ class TrainingConfig:
             raise ValueError(f"clip_norm must be positive and finite, not {self.clip_norm}")
         if not 0 <= self.seed < 2**31 - self.seeds:
             raise ValueError(f"seeds must be in [0, 2^31), not {self.seed}")
-
-    @staticmethod
-    def read_earlier(values: dict[str, Any]) -> dict[str, Any]:
-        """What version 0.2.0 wrote, without what is gone.
-
-        Raises:
-            ValueError: it trained several variants side by side.
-        """
-        for name in GONE:
-            if values.get(name):
-                raise ValueError(f"{name}: variants side by side are gone; tlite 0.2.0 opens it")
-        return {name: value for name, value in values.items() if name not in (*GONE, "follow")}
 
     def on_devices(self, number: int) -> "TrainingConfig":
         """The same updates with batches that fit so many devices; numbers differ by rounding."""

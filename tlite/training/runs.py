@@ -85,7 +85,7 @@ class Found(NamedTuple):
 
     folder: Path
     began: datetime.datetime
-    """In local time, as config.json says, or a study's first; of 0.2.0 when that was written."""
+    """In local time, as config.json says, or a study's first."""
     experiment: str = ""
     kind: str = "damaged"
     """generator, classifier, translator, study, pretrained; damaged."""
@@ -314,7 +314,7 @@ def open_run(folder: Path, kind: Any) -> Run:
         raise UserError(f"can't read {error.filename or path}: {system_reason(error)}") from error
     except ValueError as error:
         raise UserError(f"{path} is not a config that this tlite can read: {error}") from error
-    if changed := changed_since(content.get("made_with", {})):
+    if changed := changed_since(content["made_with"]):
         warning = f"warning: since {folder} was made {changed}: results may differ"
         print(printable(warning), file=sys.stderr)
     return run
@@ -338,7 +338,7 @@ def read_config(path: Path) -> dict:
     try:
         content = _read(path)
         texts = [content["experiment"]["kind"], *map(content["tokenizer"].get, ("file", "sha256"))]
-        texts += content.get("made_with", {}).values()  # runs from before November 2026 have none
+        texts += content["made_with"].values()
         fits = isinstance(content["data"], dict) and all(isinstance(text, str) for text in texts)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno} is not JSON") from error
@@ -356,13 +356,10 @@ def sha256(path: Path) -> str:
 
 
 def changed_since(then: dict[str, str]) -> str:
-    """What is otherwise now, as a phrase; "" where nothing is that decides numbers.
-
-    Of a room that a run does not tell of, as it was made before there was such, nothing is said.
-    """
+    """What is otherwise now, as a phrase; "" where nothing is that decides numbers."""
     now = _deciding()
-    changed = [name for name in now if then.get(name, now[name]) != now[name]]
-    phrases = [f"{n} was {then[n]} and is {now[n]}" for n in LIBRARIES[:4] if n in changed]
+    changed = [name for name in now if then.get(name) != now[name]]
+    phrases = [f"{n} was {then.get(n)} and is {now[n]}" for n in LIBRARIES[:4] if n in changed]
     if rooms := ", ".join(name for name in changed if name.startswith("tlite/")):
         commit = f" since commit {then['commit'][:12]}" if then.get("commit") else ""
         phrases = [f"the source in {rooms} has changed{commit}", *phrases]
