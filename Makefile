@@ -6,7 +6,7 @@ TLITE := .venv/bin/tlite
 # machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test test-all test-programs test-versions attack lint bench notebooks docs
+.PHONY: help setup demo test test-all test-versions attack lint bench notebooks docs
 .PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
@@ -113,10 +113,6 @@ test: .venv/test
 
 test-all: .venv/system
 	$(PYTEST)
-
-FILES ?= tests
-test-programs: .venv/system
-	$(PYTEST) --write-programs $(FILES)
 
 # The lowest versions of pyproject.toml, and each Python that is here. Hours: run by hand.
 test-versions:

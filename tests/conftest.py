@@ -10,7 +10,7 @@ import hypothesis
 import jax
 import pytest
 
-from tests.helpers import programs, suite
+from tests.helpers import suite
 
 # Few examples while one works, more where nobody waits; no deadline, as what is new is compiled.
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
@@ -70,18 +70,10 @@ def data_folder() -> Path:
     return folder
 
 
-def pytest_addoption(parser) -> None:
-    help_ = "write to tests/programs.json how many programs each file compiles"
-    parser.addoption("--write-programs", action="store_true", help=help_)
-
-
 def pytest_configure(config) -> None:
     config.pluginmanager.register(suite.Skips())
-    whole, writes = suite.asked_for_all(config, TESTS), config.option.write_programs
-    if whole:
+    if suite.asked_for_all(config, TESTS):
         config.pluginmanager.register(suite.Guarantees(config, TESTS))
-    if whole or writes:
-        config.pluginmanager.register(programs.Programs(config, writes))
 
 
 def pytest_collection_modifyitems(items) -> None:
