@@ -39,7 +39,6 @@ jax.devices()  # starts JAX with the four: a command in a test would set the num
 # Programs are long lists of small objects, few of them ever garbage: look for it more rarely.
 gc.set_threshold(50_000, 20, 50)
 
-TESTS = Path(__file__).parent
 # What takes longest comes first, so that all workers end together.
 SLOWEST = ["system", "tests", "cli", "recipes", "training", "models"]
 # Programs stay in memory, gigabytes of them by the end; one is soon read from the cache again.
@@ -72,8 +71,6 @@ def data_folder() -> Path:
 
 def pytest_configure(config) -> None:
     config.pluginmanager.register(suite.Skips())
-    if suite.asked_for_all(config, TESTS):
-        config.pluginmanager.register(suite.Guarantees(config, TESTS))
 
 
 def pytest_collection_modifyitems(items) -> None:
