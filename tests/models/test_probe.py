@@ -2,11 +2,14 @@
 
 import dataclasses
 import doctest
+import re
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from tlite import functional as F
+from tlite.decoding import generate
 from tlite.errors import UserError
 from tlite.models import (
     Attention,
@@ -14,6 +17,7 @@ from tlite.models import (
     ClassifierConfig,
     FeedForward,
     GeneratorConfig,
+    Head,
     Layer,
     Learned,
     Rotary,
@@ -51,6 +55,31 @@ def distant(query, key, value, mask=None, *, distances):
 def infinite(query, key, value, mask=None):
     output, weights = attention(query, key, value, mask)
     return output / 0, weights
+
+
+def counted(positions, width):
+    """Counts the positions from 0, however they are numbered."""
+    return jnp.ones((*positions.shape[:-1], 1, width)) * jnp.arange(positions.shape[-1])[:, None]
+
+
+def summed(params, x):
+    """Adds the vectors before each, as far as they are in the same call."""
+    return jnp.cumsum(x, axis=-2)
+
+
+def plain(params, x):
+    return F.feed_forward(params, x)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling(Layer):
+    """A layer in the place of attention that looks at nothing else."""
+
+    def init(self, rng, config):
+        return {"scale": jnp.ones(config.width)}
+
+    def __call__(self, params, x, look):
+        return params.scale * x, None
 
 
 class Mixing(Block):
@@ -103,16 +132,53 @@ def test_parts_that_do_what_a_model_needs_pass(kind):
     probe(config, make_model)
 
 
+@pytest.mark.parametrize("zero_output", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_forgotten_mask_is_told(kind):
+def test_a_forgotten_mask_is_an_error_also_behind_zeros(kind, zero_output):
     seen = "padding" if kind is ClassifierConfig else "later ones"
-    said = told(dataclasses.replace(KINDS[kind], attention=forgetful))
-    assert said == f"forgetful, as attention, lets tokens see {seen}: is its mask used?"
+    said = told(
+        dataclasses.replace(KINDS[kind], attention=Attention(forgetful, zero_output=zero_output))
+    )
+    assert said.startswith("forgetful, as attention")
+    assert seen in said
+    assert "mask" in said
 
 
 @pytest.mark.parametrize("kind", [GeneratorConfig, Seq2SeqConfig])
-def test_what_decodes_otherwise_than_it_trains_is_told(kind):
-    assert "take `distances`" in told(dataclasses.replace(KINDS[kind], attention=placed))
+@pytest.mark.parametrize(
+    ("slot", "function", "hint"),
+    [
+        ("attention", placed, "`distances`"),
+        ("positions", counted, "positions"),
+        ("feed_forward", summed, "each position"),
+    ],
+)
+def test_a_cache_that_changes_logits_is_an_error(kind, slot, function, hint):
+    said = told(dataclasses.replace(KINDS[kind], **{slot: function}))
+    assert f"as {slot}, decodes otherwise" in said
+    assert hint in said
+    (measured,) = re.findall(r"logits differ by ([0-9.e-]+)", said)
+    assert float(measured) > 1e-3
+
+
+def test_the_probe_computes_exactly_what_is_trained_in_bfloat16():
+    """Rounding of 5e-4 between a cached and a full pass is no fault of a component."""
+    sizes = {"width": 64, "num_heads": 4, "positions": "rotary", "block": "pre_norm"}
+    head = Head(tied=True, product="mixed")
+    config = GeneratorConfig(**sizes, attention="mixed", head=head, feed_forward=plain)
+    probe(config, make_model)
+
+
+def test_a_model_without_cached_rows_passes_and_generates():
+    """Attention that returns None for its cache entries, as documented."""
+    config = dataclasses.replace(KINDS[GeneratorConfig], attention=Scaling(), vocabulary_size=7)
+    probe(config, make_model)
+    model = make_model(config, rng=jax.random.key(0))
+    prompt, settings = jnp.array([[1, 2, 3]]), {"rng": jax.random.key(0), "greedy": True}
+    text = generate(model, prompt, num_tokens=5, **settings)
+    for end in range(5):
+        seen = jnp.concatenate([prompt, text[:, :end]], axis=1)
+        assert model(seen)[0, -1].argmax() == text[0, end]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +215,7 @@ def test_a_layer_is_told_what_a_layer_gets_with_its_line(slot, layer):
             "infinite, as attention, gives numbers or gradients that",
         ),
         ({"positions": Backwards()}, "Backwards, as positions, decodes otherwise than it trains"),
-        ({"positions": Unplaced()}, "Unplaced, as positions, is asked for add and of_scores"),
+        ({"positions": Unplaced()}, "Unplaced, as positions, needs the methods add and of_scores"),
         (
             {"norm": lambda params, x: x, "feed_forward": FeedForward(activation=lambda x: x)}
             | {"attention": forgetful},

@@ -202,7 +202,7 @@ def _free(model, batch: tuple[int, ...]) -> int:
         sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(tree))
         for tree in (model, empty)
     )
-    return weights // (4 * token)
+    return weights // (4 * token) if token else model.config.context
 
 
 def _size(count: int, samples: int, capacity: int) -> int:

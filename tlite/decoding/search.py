@@ -167,7 +167,7 @@ def _extend(model, memories: tuple, beams: Beams, start_id: int):
     last, start = jnp.where(index > 0, tokens[:, :, index - 1], start_id), index * beam
     new = jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
     mask = jax.lax.dynamic_update_slice(beams.mask, new, (0, 0, start))
-    capacity = room(beams.caches)
+    capacity = room(beams.caches, mask.shape[-1])
     logits, caches = model.extend(
         last,
         beams.caches,

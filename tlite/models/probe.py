@@ -1,6 +1,7 @@
-"""Whether the parts that a user brings do what a model needs, tried on a few tokens.
+"""Checks of user components on a small model before a run.
 
-An attention that forgets its mask reads the answer, and looks wonderful in every comparison.
+An attention function that forgets its mask reads the answer, and looks wonderful in every
+comparison.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models.classifier import ClassifierConfig
 from tlite.models.generator import GeneratorConfig
-from tlite.models.parts import FeedForward
+from tlite.models.parts import Attention, FeedForward
 from tlite.models.seq2seq import Seq2SeqConfig
 
 CONTRACTS = {
@@ -29,30 +30,41 @@ CONTRACTS = {
     "positions": "gets (positions (..., T), width); it must return vectors (..., T, D)",
     "block": "gets (params, x (..., T, D), look, config); it must return x and rows by layer",
 }
-"""What each function of a user's is called with, and what it must give."""
+"""Arguments and results of a user's function, by the field of the config that holds it."""
 LAYER = (
     "gets (params, x (..., T, D), look); it must return y (..., T, D) and what a cache keeps, or "
     "None"
 )
-PARTS = {
+OBJECT_CONTRACTS = {
     "attention": LAYER,
     "feed_forward": LAYER,
-    "positions": "is asked for add and of_scores, as tlite.models.Learned is",
+    "positions": "needs the methods add and of_scores, as tlite.models.Learned has them",
 }
-"""The same of dataclasses with `init`, where it is not what a function in their place gets."""
+"""Contracts of dataclasses with `init`, where they differ from a function's."""
+MASK_HINT = {"attention": "is its mask used?", "block": "is the mask of `look` used?"}
+BY_POSITION = "each position must be computed from that position alone"
+CACHE_HINT = {
+    "attention": "with a cache the queries are the last of the keys: take `distances` (..., T, S)",
+    "positions": "use the positions that it is called with, not their number",
+}
+LAYER_HINT = "with a cache x holds only the new tokens: return what later ones need as cache rows"
 
 LENGTH, TOLERANCE = 6, 1e-4
+CHUNKS = ((0, 0), 3), ((3, 2), 1), ((4, 3), 2)
+"""First positions in two sequences, and a number of tokens. The second sequence's third token is
+padding at first, as behind a short prompt, and written anew by the next chunk."""
 
 
 @lru_cache
 def probe(config, make: Callable) -> None:
-    """Try each part of a user's in a small model of this config, `make(config, rng=...)`.
+    """Try each user component in a small model of this config, `make(config, rng=...)`.
 
-    Looked at are shapes and finite gradients; that no token sees a later one (generators and what
-    decodes), nor padding; and that cached decoding gives what a whole pass does.
+    The arithmetic is exact and every parameter is perturbed, so that no layer contributes 0.
+    Checked are shapes and finite gradients; that no token sees a later one (generators and
+    decoders) or padding; and that cached decoding gives the logits of a full pass.
 
     Raises:
-        UserError: one of them fails, in one sentence that names the part.
+        UserError: a component fails; it is named, with the measured difference of logits.
     """
     if not (brought := users_parts(config)):
         return
@@ -62,18 +74,18 @@ def probe(config, make: Callable) -> None:
     if isinstance(config, Seq2SeqConfig):
         sizes |= {"source_vocabulary_size": 7, "decoder_blocks": 1}
         sizes |= {"symbols": type(config.symbols)()}
-    small = dataclasses.replace(config, **sizes)
+    small = _exact(dataclasses.replace(config, **sizes))
     for slot, part in brought.items():
         alone = _without(small, brought.keys() - {slot})
         name = f"{getattr(part, '__name__', type(part).__name__)}, as {slot},"
         try:
-            wrong = _wrong(make(alone, rng=jax.random.key(0)))
+            fault = _fault(_perturbed(make(alone, rng=jax.random.key(0))), slot, part)
         except Exception as error:  # the user's code: of any type
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            contract = (CONTRACTS | (PARTS if hasattr(part, "init") else {}))[slot]
+            contract = (CONTRACTS | (OBJECT_CONTRACTS if hasattr(part, "init") else {}))[slot]
             raise UserError(f"{name} {contract}: {_line_of(error, part)}{said}") from error
-        if wrong:
-            raise UserError(f"{name} {wrong}")
+        if fault:
+            raise UserError(f"{name} {fault}")
 
 
 def users_parts(config) -> dict[str, object]:
@@ -86,6 +98,26 @@ def users_parts(config) -> dict[str, object]:
         named = {slot: part} if is_own(part) else inside
         found |= {name: value for name, value in named.items() if is_own(value)}
     return found
+
+
+def _exact(config):
+    """The config with float32 products: rounding to bfloat16 would look like a fault."""
+    attention, head = config.attention, getattr(config, "head", None)
+    if isinstance(attention, Attention) and isinstance(attention.function, str):
+        attention = dataclasses.replace(attention, function="exact", rows=0)
+    changed = {"attention": attention}
+    if hasattr(head, "product"):
+        changed["head"] = dataclasses.replace(head, product="exact")
+    return dataclasses.replace(config, **changed)
+
+
+def _perturbed(model):
+    """The model with 10 % of noise on each number, and 0.1 * normal in place of each 0."""
+    leaves, structure = jax.tree.flatten(model)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    noise = [0.1 * jax.random.normal(key, a.shape) for key, a in zip(keys, leaves, strict=True)]
+    leaves = [jnp.where(a == 0, n, a * (1 + n)) for a, n in zip(leaves, noise, strict=True)]
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _without(config, slots):
@@ -107,8 +139,8 @@ def _line_of(error: Exception, part) -> str:
     return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}: " if code else ""
 
 
-def _wrong(model) -> str:
-    """What a small model does that it must not; nothing where all is well."""
+def _fault(model, slot: str, part) -> str:
+    """The first fault of a small model and what may cause it; empty if there is none."""
     config, tokens = model.config, jnp.arange(LENGTH) % 5 + 1
     translates = isinstance(config, Seq2SeqConfig)
     source, inputs = (tokens,) * translates, (tokens,) * (1 + translates)
@@ -117,34 +149,49 @@ def _wrong(model) -> str:
     slopes = jax.jit(jax.grad(lambda model: (model(*inputs) ** 2).sum()))(model)
     if not all(np.isfinite(a).all() for a in map(np.asarray, jax.tree.leaves((whole, slopes)))):
         return "gives numbers or gradients that are not finite"
+    mask_hint = MASK_HINT.get(slot, BY_POSITION)
     if translates or isinstance(config, GeneratorConfig):
         changed = run(model, *source, tokens.at[-1].set(6))
-        if _differ(changed[:-1], whole[:-1]):
-            return "lets tokens see later ones: is its mask used?"
-        if _differ(_extended(model, source, tokens), whole):
+        if difference := _difference(changed[:-1], whole[:-1]):
+            return f"lets tokens see later ones (logits change by {difference:.2g}): {mask_hint}"
+        if difference := _difference(*_cached_and_full(model)):
+            hint = LAYER_HINT if hasattr(part, "init") else CACHE_HINT.get(slot, BY_POSITION)
+            hint = CACHE_HINT[slot] if slot == "positions" else hint
             return (
-                "decodes otherwise than it trains: with a cache the queries are the last of the "
-                "keys' places, so take `distances` (..., T, S) where these count"
+                f"decodes otherwise than it trains (logits differ by {difference:.2g} with a "
+                f"cache): {hint}"
             )
     if not isinstance(config, GeneratorConfig):
         real, nothing = LENGTH // 2, config.symbols.pad if translates else -1
         texts = tokens.at[real:].set(nothing), tokens[:real]
         padded, short = (run(model, text, *source) for text in texts)
-        if _differ(padded[: len(short)], short):
-            return "lets tokens see padding: is its mask used?"
+        if difference := _difference(padded[: len(short)], short):
+            return f"lets tokens see padding (logits change by {difference:.2g}): {mask_hint}"
     return ""
 
 
-def _extended(model, source, tokens):
-    """The logits of tokens that come one by one."""
-    others = model.memories(*source) if source else ()
+def _cached_and_full(model):
+    """Logits of two sequences that are read in chunks from different positions, and in full."""
+    tokens = jnp.stack([jnp.arange(LENGTH) % 5 + 1, (3 * jnp.arange(LENGTH)) % 5 + 1])
+    source = (tokens[::-1],) * isinstance(model.config, Seq2SeqConfig)
 
-    def step(caches, place):
-        logits, caches = model.extend(tokens[place][None], caches, *others, place)
-        return caches, logits[0]
+    @jax.jit
+    def run(model):
+        full = model(*source, tokens)
+        others = model.memories(*source) if source else ()
+        caches, found = model.empty_caches(2, capacity=LENGTH), full
+        written = tokens.at[1, 2].set(6)
+        for starts, length in CHUNKS:
+            places = jnp.add.outer(jnp.array(starts), jnp.arange(length))
+            chunk, written = jnp.take_along_axis(written, places, axis=1), tokens
+            logits, caches = model.extend(chunk, caches, *others, jnp.array(starts))
+            found = found.at[jnp.arange(2)[:, None], places].set(logits)
+        return found, full
 
-    return jax.lax.scan(step, model.empty_caches(capacity=LENGTH), jnp.arange(LENGTH))[1]
+    return run(model)
 
 
-def _differ(a, b) -> bool:
-    return bool(jnp.abs(a - b).max() > TOLERANCE * max(1.0, float(jnp.abs(b).max())))
+def _difference(a, b) -> float:
+    """The largest difference, or 0 if it may be rounding."""
+    largest = float(jnp.abs(a - b).max())
+    return largest if largest > TOLERANCE * max(1.0, float(jnp.abs(b).max())) else 0.0

@@ -105,10 +105,10 @@ class Stack(nnx.Module):
         if positions is None:
             positions = F.positions_from(look.start if caches else jnp.array(0), length)
         if keys is None:
-            keys = jnp.arange(room(caches)) if caches else positions
+            keys = jnp.arange(room(caches, self.config.context)) if caches else positions
         causal = self.causal and mask is None
         if causal:
-            mask = F.cache_mask(positions, room(caches)) if caches else F.causal_mask(length)
+            mask = F.cache_mask(positions, keys.shape[-1]) if caches else F.causal_mask(length)
         fields = {"mask": mask, "causal": causal and not caches}
         return dataclasses.replace(look, positions=positions, key_positions=keys, **fields)
 
@@ -190,9 +190,10 @@ def by_example(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
     return jax.lax.with_sharding_constraint(x, spec)
 
 
-def room(caches: Sequence[Rows]) -> int:
-    """How many tokens caches have room for."""
-    return jax.tree.leaves(caches)[0].shape[-2]
+def room(caches: Sequence[Rows], default: int) -> int:
+    """Number of tokens that caches can hold; `default` if no layer caches anything."""
+    arrays = jax.tree.leaves(caches)
+    return arrays[0].shape[-2] if arrays else default
 
 
 @lru_cache(maxsize=64)

@@ -26,7 +26,6 @@ from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, GeneratorExperiment, Pretrained, Pretraining
 from tlite.models import Ensemble, make_model
 from tlite.models.parameters import by_name, model_maker
-from tlite.models.probe import probe
 from tlite.parallel import processes
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.classifier import ClassifierRecipe
@@ -257,11 +256,9 @@ def load_run(
     """One of a run's models, or all where there are several; and the tokenizer.
 
     Raises:
-        UserError: there is no such checkpoint or member, or a part of the user's is not what a
-            model needs.
+        UserError: there is no such checkpoint or member.
     """
     config, number = run.experiment.model, run.experiment.training.seeds
-    probe(config, make_model)
     member = 0 if number == 1 and member == "all" else member
     if member != "all":
         check_member(member, number)
