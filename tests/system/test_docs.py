@@ -5,19 +5,17 @@ import importlib
 import inspect
 import io
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import tlite
-from tests.helpers.browser import CHROMIUM, FLAGS
+from tests.helpers.browser import CHROMIUM, shown_by_browser
 from tests.helpers.python import ROOT, python
 from tlite.cli import main
 from tlite.cli.experiment_files import find_experiments
 
 pytest.importorskip("mkdocstrings")
-SHOW = ["--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +89,6 @@ def test_no_page_needs_the_network(site):
     ],
 )
 def test_a_browser_shows_it_and_complains_of_nothing(site, page, shown, tmp_path):
-    command = [CHROMIUM, *FLAGS, *SHOW, f"--user-data-dir={tmp_path}", f"{site.as_uri()}/{page}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "CONSOLE" not in done.stderr, done.stderr
-    found = done.stdout if "?" not in page else done.stdout.partition("md-search-result__list")[2]
+    content = shown_by_browser(f"{site.as_uri()}/{page}", tmp_path)
+    found = content if "?" not in page else content.partition("md-search-result__list")[2]
     assert re.search(shown, found)
