@@ -5,12 +5,8 @@ A process remembers the functions it has seen: `another` is one that has seen no
 
 import contextlib
 import io
-import os
 import shlex
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +19,6 @@ from tlite.training.metrics import read_metrics
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("one_device")
 
-ROOT = Path(__file__).parents[2]
 TEXT = "The quick brown fox jumps over the lazy dog.\n" * 40
 TRAINING = (
     "TrainingConfig(steps=4, batch_size=32, learning_rate=0.02, evaluate_every=2, keep=2, "
@@ -142,19 +137,6 @@ def test_on_the_command_line_a_function_is_replaced(train_without_report, works,
     ).run
     config._modules.clear()
     assert works(f"generate {run} --tokens 5")
-
-
-def test_the_same_in_processes_of_their_own(trained, tmp_path):
-    def call(line):
-        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "tlite", *shlex.split(line.format(run=trained.run))]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-        return done.returncode, done.stdout, done.stderr
-
-    code, out, err = call(GENERATE)
-    assert (code, out) == (2, "")
-    assert "name that file, --code mine.py" in err
-    assert call(f"{GENERATE} --code {trained.file}") == (0, trained.then, "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
 import json
-import re
 import sys
 
 import pytest
@@ -19,18 +18,6 @@ def test_every_experiment_says_how_it_is_run_names_its_runs_and_fits_into_json(n
     assert experiment.name == name
     content = json.loads(json.dumps(to_dict(experiment)))
     assert from_dict(Experiment, content) == experiment
-
-
-def test_an_experiment_inherits_over_one_file_at_most():
-    files = find_experiments()
-    inherited = {
-        name: set(re.findall(r"^from experiments\.(\w+) import", path.read_text(), flags=re.M))
-        for name, path in files.items()
-    }
-    assert inherited["record_trec"] == {"trec"}
-    for name, parents in inherited.items():
-        assert len(parents) <= 1, name
-        assert not any(inherited.get(parent) for parent in parents), name
 
 
 @pytest.mark.parametrize("name", ["reviews", "reviews_binary", "sst2", "multi30k"])

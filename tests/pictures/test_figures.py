@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from matplotlib.text import Text
 
 from tlite import pictures as P
 from tlite.pictures.marks import visible
@@ -447,13 +446,3 @@ def test_boxes_are_spread_out_until_none_overlap(number, seed):
     free = P.spread_out(centres, sizes)
     assert overlaps(free, sizes) == 0
     np.testing.assert_array_equal(P.spread_out(free, sizes), free)  # what has room stays
-
-
-def test_marks_of_near_rows_do_not_overlap_and_have_a_line_to_their_place():
-    table = np.array([[0.0, 0.0], [0.01, 0.0], [0.0, 0.01], [9.0, 0.0], [0.0, 7.0]], np.float32)
-    axes = P.plot_embedding(table, ["word", "other", "third", "far", "up"])
-    axes.figure.canvas.draw()
-    boxes = np.array([Text.get_window_extent(mark).get_points() for mark in axes.texts])
-    assert overlaps(boxes.mean(1), boxes[:, 1] - boxes[:, 0] - 1) == 0
-    np.testing.assert_allclose([mark.xy for mark in axes.texts], places_in(axes))
-    assert all(mark.arrow_patch for mark in axes.texts)  # a line from where it stands to its place

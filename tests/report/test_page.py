@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.pictures.marks import readable, symbols
-from tlite.report.page import MASKED, SCRIPT, Page, bars, coloured_by_loss, new_page, sample
+from tlite.report.page import SCRIPT, Page, bars, coloured_by_loss, new_page, sample
 
 TEXT = st.text(
     st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
@@ -45,16 +45,6 @@ def test_any_tokens_come_through_the_head_view_as_symbols(new, queries, keys):
     assert data["queries"] == [symbols(token) for token in queries]
     assert data["keys"] == [symbols(token) for token in keys]
     np.testing.assert_allclose(np.array(data["weights"]) / 1000, weights, atol=5.1e-4)
-
-
-def test_what_is_masked_is_no_weight_of_zero(new):
-    mask = np.tril(np.ones((3, 3), bool))
-    weights = [np.where(mask, 0.25, 0.0)[None], np.zeros((1, 3, 3))]
-    page = new()
-    page.add_heads("decoder", "abc", "abc", weights, [mask, None])
-    first, free = np.array(page.heads[0]["weights"])
-    np.testing.assert_array_equal(first[0], np.where(mask, 250, MASKED))
-    np.testing.assert_array_equal(free, 0)
 
 
 def test_a_picture_is_in_the_page_itself_with_a_caption_and_its_figure_is_closed(new):

@@ -29,7 +29,7 @@ from tlite.errors import UserError
 from tlite.pretrained import load_pretrained, save_pretrained
 from tlite.pretrained.configs import FROM_SCRATCH, flat
 from tlite.pretrained.folders import abstract_model
-from tlite.text import CharTokenizer, IndexTokenizer, PairTokenizer
+from tlite.text import CharTokenizer, PairTokenizer
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 SWIGLU = M.FeedForward(activation="silu", gated=True)
@@ -228,12 +228,6 @@ def test_without_counterpart(make, settings, says, tmp_path):
     with pytest.raises(UserError, match=says):
         save_pretrained(tmp_path / "folder", make(**settings))
     assert not (tmp_path / "folder").exists()
-
-
-def test_a_model_and_a_tokenizer_without_counterpart_are_refused_in_one_sentence(tmp_path):
-    words = IndexTokenizer(["a", "b"])
-    with pytest.raises(UserError, match=r"pool\.method.*; and a IndexTokenizer has no counterpart"):
-        save_pretrained(tmp_path / "folder", classifier(pool=M.Pool()), words)
 
 
 def test_family_asked_for(tmp_path):

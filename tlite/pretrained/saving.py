@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +79,12 @@ def save_pretrained(
     """
     folder, config, kind = Path(folder), model.config, _kind(model)
     original = original if original and original.kind == kind and not family else None
-    (family, theirs, target), tokenizer = _both(
-        lambda: _as_it_was(config, original) if original else described(config, kind, family),
-        lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
-    )
+    if original:
+        family, theirs, target = _as_it_was(config, original)
+    else:
+        family, theirs, target = described(config, kind, family)
+    if tokenizer is not None:
+        tokenizer = PretrainedTokenizer(*tokenizer.to_hugging_face())
     told = original or Pretrained(folder, family, kind, {}, config)
     theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
     arrays = _filled(model, target)
@@ -93,19 +94,6 @@ def save_pretrained(
         tokenizer.save(folder, model_max_length=config.context)
     write_arrays(folder / NAME, _theirs(family, kind, target, arrays, told.kept), dtype)
     return family
-
-
-def _both(*steps: Callable[[], Any]) -> list[Any]:
-    """What each step returns; what both refuse is one sentence, so that all can be mended."""
-    results, refusals = [], []
-    for step in steps:
-        try:
-            results.append(step())
-        except UserError as error:
-            refusals.append(str(error))
-    if refusals:
-        raise UserError("; and ".join(refusals))
-    return results
 
 
 def _as_it_was(
