@@ -356,16 +356,16 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "mine.py")
     path.write_text(MINE)
     kept = to_dict(load_experiment(path))["model"]["attention"]["function"]
-print("in config.json:", kept["kind"], kept["name"], "of", kept["file"], kept["sha256"][:8], "...")
+print("in config.json:", kept["kind"], kept["name"], "and the SHA-256 of", *kept["sha256"])
 assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 
 # %% [markdown]
 #     tlite train mine.py --seeds 5       both, and the comparison with sentences as above
 #     tlite generate RUN --code mine.py   so do evaluate, inspect and train --resume
 #
-# A run keeps the file's name, the function's and the file's SHA-256, and no code. A run may come
-# from anyone, so a command never runs a file because a run says so: you name it, and it is run only
-# if it is, to the letter, the one the run was made with.
+# A run records the function's name and the SHA-256 of the file and of every file that it imports
+# from its folder, and no code. A run may come from anyone, so a command never runs a file because a
+# run names it: you name it, and it runs only if none of these files has changed since.
 #
 # ## Exercise
 #

@@ -15,10 +15,11 @@ import pytest
 
 from tests.helpers import golden
 from tlite.cli.experiment_files import find_experiments, load_variants
-from tlite.config import from_dict, name_files
+from tlite.config import from_dict
 from tlite.experiment import Experiment
 from tlite.models import make_model
 from tlite.models.parameters import by_name
+from tlite.user_code import name_files
 
 EXPECTED = golden.read("expected.json")
 EXPERIMENTS = golden.read("experiments.json")

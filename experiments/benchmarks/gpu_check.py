@@ -31,7 +31,6 @@ from experiments.benchmarks.bench import ROOT, Contender, take_turns
 from experiments.benchmarks.settings import CPU_TRAINING, GPU_TRAINING, Setting
 from tlite import functional as F
 from tlite.comparison.flops import flops_of_generator
-from tlite.config import name_of
 from tlite.data import BuiltinText
 from tlite.errors import UserError
 from tlite.functional.attention import attend, merge_heads
@@ -41,6 +40,7 @@ from tlite.planning.plan import PEAK, bytes_on_a_device, planned_trainer
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.precision import choose_products
+from tlite.user_code import name_of
 
 LAST_START, END = 420, 470  # seconds: no part begins after the first, and none goes on after END
 

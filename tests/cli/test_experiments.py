@@ -15,17 +15,6 @@ experiment = dataclasses.replace(post, name={name})
 """
 
 
-@pytest.fixture(autouse=True)
-def imported(monkeypatch):
-    """What a file imports is gone afterwards."""
-    before = set(sys.modules)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("experiments", "my_helper"):
-            del sys.modules[name]
-
-
 def write(path, content):
     path.parent.mkdir(exist_ok=True)
     path.write_text(content)
@@ -37,6 +26,17 @@ def test_a_file_anywhere_imports_its_neighbours_and_the_experiments_of_tlite(wor
     write(tmp_path / "mine/my.py", "import my_helper" + EXPERIMENT.format(name="my_helper.NAME"))
     assert load_experiment(tmp_path / "mine/my.py").name == "helped"
     assert "helped" in works("train mine/my.py --help")
+
+
+def test_each_file_imports_the_neighbours_in_its_own_folder(tmp_path):
+    """Also in a folder `experiments`, and after a neighbour was edited."""
+    for folder, number in (("a", 16), ("b", 64), ("a", 3)):
+        here = tmp_path / folder / "experiments"
+        here.mkdir(parents=True, exist_ok=True)
+        (here / "size.py").write_text(f"NUMBER = {number}\n")
+        (here / "first.py").write_text("import size" + EXPERIMENT.format(name="f'{size.NUMBER}'"))
+        text = "from experiments.first import experiment\n"
+        assert load_experiment(write(here / "mine.py", text)).name == str(number)
 
 
 def test_a_neighbour_does_not_hide_a_module_of_python(tmp_path, monkeypatch):
@@ -74,6 +74,8 @@ MISTAKES = {
     "": "my.py has no `experiment`",
     "experiment = 3": "`experiment` in my.py is of type int, but must be one of GeneratorExp",
     "from tlite.experiment import GeneratorExperiment as experiment": "my.py is of type type",
+    "from tlite.experiment import GeneratorExperiment\nclass Mine(GeneratorExperiment): ...\n"
+    "experiment = Mine('mine')": "my.py is of type Mine, but must be one of GeneratorExperiment",
 }
 
 

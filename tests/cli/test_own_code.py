@@ -11,9 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tlite import config
+from tlite import user_code
 from tlite.cli import main
-from tlite.recipes import GeneratorRecipe
 from tlite.training.metrics import read_metrics
 
 pytest.importorskip("sklearn")
@@ -68,8 +67,8 @@ EXPERIMENTS = {
 @pytest.fixture(autouse=True)
 def another(monkeypatch):
     """As in another process: nothing has been named or run."""
-    monkeypatch.setattr(config, "_named", [])
-    monkeypatch.setattr(config, "_modules", {})
+    monkeypatch.setattr(user_code, "_named", [])
+    monkeypatch.setattr(user_code, "_programs", {})
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +114,14 @@ def losses(run, split="validation"):
     return [x["loss"] for x in read_metrics(run / "metrics.jsonl") if x["split"] == split]
 
 
-def test_a_run_that_was_cut_short_goes_on_with_the_file(works, trained, copied, monkeypatch):
-    monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)
+def test_a_run_resumes_and_prints_a_next_command_that_works(works, trained, copied):
     shutil.rmtree(copied / "checkpoints" / "4")
     out = works(f"train --resume {{copied}} --code {trained.file}", copied=copied)
     assert "step 4 " in out
+    printed = out.partition("python -m tlite ")[2].strip()
+    user_code._programs.clear()
+    user_code._named.clear()
+    assert works(f"{printed} --tokens 5")
     for split in ("training", "validation"):
         assert losses(copied, split) == losses(trained.run, split)
 
@@ -135,7 +137,7 @@ def test_on_the_command_line_a_function_is_replaced(train_without_report, works,
     run = train_without_report(
         f"{trained.file} --feed-forward.activation gelu --attention exact"
     ).run
-    config._modules.clear()
+    user_code._programs.clear()
     assert works(f"generate {run} --tokens 5")
 
 
@@ -151,7 +153,7 @@ def test_a_classifier_and_a_translator_need_the_file_too(make, kind, then, capsy
         pytest.importorskip("tokenizers")
         pytest.importorskip("sacrebleu")
     trained = make(kind, then)
-    config._modules.clear()
+    user_code._programs.clear()
     line = then.format(run=trained.run)
     assert main(shlex.split(line)) == 2
     out, err = capsys.readouterr()

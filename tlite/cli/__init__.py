@@ -17,10 +17,10 @@ from tyro.constructors import ConstructorRegistry
 
 from tlite.cli import experiment_files as files
 from tlite.cli import options
-from tlite.config import name_files
 from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import devices, processes
 from tlite.terminal import printable
+from tlite.user_code import name_files
 
 COMMANDS = {
     "prepare": (options.Prepare, "commands"),

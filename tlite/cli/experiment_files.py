@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlite.cli.options import Experiments, Runs
-from tlite.config import run_file, shipped_experiments, to_dict
+from tlite.config import to_dict
 from tlite.errors import UserError
 from tlite.terminal import show
 from tlite.training.runs import find_runs
+from tlite.user_code import run_file, shipped_experiments
 
 if TYPE_CHECKING:  # it imports JAX, and a name that is misspelt is told before that
     from tlite.experiment import Experiment
@@ -81,7 +82,7 @@ def load_variants(file: str | Path) -> tuple["Experiment", dict[str, "Experiment
     from tlite.experiment import Experiment
 
     experiment, variants = module.experiment, getattr(module, "variants", {})
-    if not isinstance(experiment, Experiment):
+    if type(experiment) not in Experiment.__args__:
         kinds = ", ".join(kind.__name__ for kind in Experiment.__args__)
         kind = type(experiment).__name__
         raise UserError(f"`experiment` in {path} is of type {kind}, but must be one of {kinds}")

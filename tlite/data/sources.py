@@ -15,7 +15,6 @@ from typing import ClassVar
 
 from rich.progress import wrap_file
 
-from tlite.config import run_file, shipped_experiments
 from tlite.data.reading import (
     data_folder,
     find,
@@ -29,6 +28,7 @@ from tlite.data.table_data import TableData
 from tlite.data.tables import Part, column_of, is_saved
 from tlite.errors import UserError
 from tlite.terminal import printable
+from tlite.user_code import run_file, shipped_experiments
 
 
 @dataclass(frozen=True)

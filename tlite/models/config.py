@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tlite.config import check_size, is_own, name_of
+from tlite.config import check_size
 from tlite.models.parts import (
     Attention,
     AttentionPart,
@@ -19,6 +19,7 @@ from tlite.models.parts import (
     check,
     part,
 )
+from tlite.user_code import is_own, name_of
 
 MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)

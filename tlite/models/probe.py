@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models.classifier import ClassifierConfig
 from tlite.models.generator import GeneratorConfig
 from tlite.models.parts import Attention, FeedForward
 from tlite.models.seq2seq import Seq2SeqConfig
+from tlite.user_code import is_own
 
 CONTRACTS = {
     "attention": "gets (query (..., H, T, K), key and value (..., H, S, K), mask); it must return "

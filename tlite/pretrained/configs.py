@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
-from tlite.config import is_own
 from tlite.errors import UserError
 from tlite.models import (
     BlocksConfig,
@@ -19,6 +18,7 @@ from tlite.models import (
 from tlite.pretrained.fields import FIELDS
 from tlite.pretrained.layers import LAYERS
 from tlite.pretrained.positions import read_rotary, read_windows, write_rotary
+from tlite.user_code import is_own
 
 CONFIGS = {
     "generator": GeneratorConfig,

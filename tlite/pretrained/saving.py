@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tlite.config import is_own
 from tlite.errors import UserError, disk_errors
 from tlite.models import (
     MODELS,
@@ -39,6 +38,7 @@ from tlite.pretrained.folders import GENERATION, Pretrained, abstract_model
 from tlite.pretrained.layers import LAYERS, counterparts, to_theirs
 from tlite.pretrained.tokenizers import PretrainedTokenizer
 from tlite.text import Tokenizer
+from tlite.user_code import is_own
 
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 # Fields of ours that change training only, or how the same is computed; and one that others say.

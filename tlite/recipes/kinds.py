@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tlite.config import name_files, to_dict
+from tlite.config import to_dict
 from tlite.data import every_window
 from tlite.data.corpus import NAME, Corpus
 from tlite.data.reading import decoded, locate
@@ -55,6 +55,7 @@ from tlite.training.runs import (
     replace_file,
 )
 from tlite.training.tasks import in_batches
+from tlite.user_code import name_files
 
 RECIPES = {
     kind.experiment_type: kind for kind in (GeneratorRecipe, ClassifierRecipe, TranslatorRecipe)
@@ -75,10 +76,22 @@ UNHEEDED = {
 """What a folder may ask of generation beside its model, and what asks for nothing."""
 
 
+def recipe_type(experiment: Experiment) -> type[Recipe]:
+    """The class of an experiment's runs.
+
+    Raises:
+        UserError: there is none, as for an experiment of a class of the user's.
+    """
+    if type(experiment) not in RECIPES:
+        names = ", ".join(kind.__name__ for kind in RECIPES)
+        raise UserError(f"a {type(experiment).__name__} can't be trained: make one of {names}")
+    return RECIPES[type(experiment)]
+
+
 def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
     """A new run of an experiment, in `folder` or the next of its name."""
     (experiment,) = find_data([experiment])
-    experiment, *of_data = RECIPES[type(experiment)].prepare(experiment)
+    experiment, *of_data = recipe_type(experiment).prepare(experiment)
     path = processes.of_first(lambda: str(new_folder(experiment.name, folder)))
     (experiment,) = in_one_precision([experiment])
     return begin(experiment, *of_data, Path(path), exactly=folder is not None)
@@ -92,7 +105,7 @@ def begin(experiment: Experiment, tokenizer, data, folder: Path, *, exactly: boo
     Args:
         exactly: not under the next number, if something has appeared in `folder` meanwhile.
     """
-    kind, precision = RECIPES[type(experiment)], experiment.training.precision
+    kind, precision = recipe_type(experiment), experiment.training.precision
     model = choose_products(experiment.model, precision)
     experiment = dataclasses.replace(experiment, model=model)
     fingerprint = kind.fingerprint(data)
@@ -117,7 +130,7 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
     run = open_run(folder, Experiment)
     experiment = locate_data(run.experiment if steps is None else with_steps(run, steps))
     run = dataclasses.replace(run, experiment=experiment)
-    kind = RECIPES[type(experiment)]
+    kind = recipe_type(experiment)
     tell_what_is_read(experiment)
     data = kind.load_data(experiment)
     then, now = run.data, kind.fingerprint(data)
@@ -270,7 +283,7 @@ def load_run(
     chosen = slice(None) if member == "all" else member
     arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
     model = model_maker(shapes)(arrays)
-    tokenizer = RECIPES[type(run.experiment)].load_tokenizer(run)
+    tokenizer = recipe_type(run.experiment).load_tokenizer(run)
     return Ensemble(model) if member == "all" else model, tokenizer
 
 

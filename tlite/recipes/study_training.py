@@ -16,12 +16,12 @@ from tlite.experiment import Experiment
 from tlite.models import count_parameters, make_model
 from tlite.parallel import processes
 from tlite.recipes.kinds import (
-    RECIPES,
     begin,
     find_data,
     in_one_precision,
     locate_data,
     open_recipe,
+    recipe_type,
 )
 from tlite.recipes.recipe import Recipe, same_everywhere
 from tlite.terminal import printable
@@ -39,7 +39,7 @@ class Preparing:
 
     def data(self, experiment: Experiment) -> tuple[Any, dict[str, Any]]:
         """The data of an experiment, and what there is to know it again, as JSON holds it."""
-        kind, config = RECIPES[type(experiment)], repr(experiment.data)
+        kind, config = recipe_type(experiment), repr(experiment.data)
         if config not in self._data:
             data = kind.load_data(experiment)
             self._data[config] = data, json.loads(json.dumps(kind.fingerprint(data)))
@@ -51,7 +51,7 @@ class Preparing:
         Raises:
             UserError: they don't go together, or the data can't be read.
         """
-        kind, (data, _) = RECIPES[type(experiment)], self.data(experiment)
+        kind, (data, _) = recipe_type(experiment), self.data(experiment)
         training = TrainingConfig(select=experiment.training.select)
         config = repr(dataclasses.replace(experiment, name="-", training=training))
         if config not in self._prepared:
