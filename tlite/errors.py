@@ -28,6 +28,10 @@ class UserError(Exception):
     """Something the user can put right; its message is one sentence that says how."""
 
 
+class CollectiveError(UserError):
+    """A `UserError` raised at the same point by all processes of a run, which end together."""
+
+
 class RunFailed(UserError):
     """A run can't go on because of what it is, not where: it would fail again, however often tried.
 

@@ -26,7 +26,7 @@ def train(experiment, folder: Path) -> None:
     (folder / f"joined-{number}").touch()
     if what == "pause":
         time.sleep(60)
-    assert processes.gather([number]) == [[str(i)] for i in range(processes.count())]
+    assert processes.gather("numbers", [number]) == [[str(i)] for i in range(processes.count())]
     assert processes.of_first(lambda: {"a": [number, None]}) == {"a": ["0", None]}
     print("printed once", flush=True)
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
@@ -43,7 +43,7 @@ def train(experiment, folder: Path) -> None:
             raise UserError("the disk is full")
         if what == f"bug-{number}" and k == 5:
             raise KeyError("ours")
-        if k % 20 == 0 and (agreed := max(processes.gather(signals[-1]))):
+        if k % 20 == 0 and (agreed := max(processes.gather("signals", signals[-1]))):
             (folder / f"saved-{number}").write_text(str(k))
             raise Interrupted(f"stopped at step {k}", agreed)
 

@@ -3,6 +3,7 @@
 Real ones are in `system/`.
 """
 
+import json
 import os
 import socket
 import subprocess
@@ -18,8 +19,8 @@ from tlite.parallel.processes import (
     LOST,
     Crew,
     check_place,
+    detect_cluster,
     gather,
-    in_a_job,
     join,
     local_devices,
     lost_peer,
@@ -46,12 +47,11 @@ def within(monkeypatch):
     """Sets an environment that says nothing else of clusters."""
     for name in (*SLURM, *MPI, "JOB_COMPLETION_INDEX", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(processes, "has_tpu", lambda: False)
 
     def call(names):
         for name, value in names.items():
             monkeypatch.setenv(name, value)
-        return in_a_job()
+        return detect_cluster()
 
     return call
 
@@ -82,19 +82,51 @@ def test_a_port_that_is_taken_is_told():
 
 
 JOBS = [
-    (SLURM, True),
-    (MPI, True),
-    ({"JOB_COMPLETION_INDEX": "0"}, True),
-    ({}, False),
-    ({name: SLURM[name] for name in ("SLURM_JOB_ID", "SLURM_NTASKS")}, False),  # a shell in a job
-    (SLURM | {"SLURM_NTASKS": "1"}, False),
-    (MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, False),
+    (SLURM, "slurm"),
+    (MPI, "ompi"),
+    ({"JOB_COMPLETION_INDEX": "0"}, None),  # a pod of a sweep
+    ({}, None),
+    ({name: SLURM[name] for name in ("SLURM_JOB_ID", "SLURM_NTASKS")}, None),  # a shell in a job
+    (SLURM | {"SLURM_NTASKS": "1"}, None),
+    (MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
 ]
 
 
-@pytest.mark.parametrize(("names", "several"), JOBS, ids=str)
-def test_a_process_of_a_job_is_to_be_found_by_jax(within, names, several):
-    assert within(names) == several
+@pytest.mark.parametrize(("names", "cluster"), JOBS, ids=str)
+def test_clusters_are_detected_by_jax(within, names, cluster):
+    assert within(names) == cluster
+
+
+TPU_POD = """
+import glob, sys
+real = glob.glob
+glob.glob = lambda path, **options: real(path.replace("/sys/bus/pci", sys.argv[1]), **options)
+from tlite.parallel.processes import detect_cluster
+print(detect_cluster())
+"""
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "platforms", "cluster"),
+    [
+        ("0x1ae0", "0x0042", "", None),  # Google's network card, in every virtual machine of GCE
+        ("0x1ae0", "0x0063", "", "gketpu"),  # v5e
+        ("0x1ae0", "0x0063", "tpu,cpu", "gketpu"),
+        ("0x1ae0", "0x0063", "cpu", None),
+        ("0x10de", "0x0063", "", None),
+    ],
+)
+def test_a_tpu_is_known_by_vendor_and_device(tmp_path, vendor, device, platforms, cluster):
+    card = tmp_path / "devices" / "0000:00:04.0"
+    card.mkdir(parents=True)
+    (card / "vendor").write_text(f"{vendor}\n")
+    (card / "device").write_text(f"{device}\n")
+    names = {"TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_NUM_SLICES": "1"}
+    names |= {"TPU_LIBRARY_PATH": str(card / "device")}
+    environment = os.environ | names | {"JAX_PLATFORMS": platforms}
+    command = [sys.executable, "-W", "ignore", "-c", TPU_POD, str(tmp_path)]
+    found = subprocess.check_output(command, env=environment, text=True, timeout=60)
+    assert found == f"{cluster}\n"
 
 
 def test_an_open_mpi_that_tells_no_address_is_asked_for_it(within):
@@ -122,7 +154,7 @@ def test_processes_of_one_machine_have_a_gpu_each(within, names, expected):
 def test_one_alone_needs_no_jax():
     code = (
         "import sys; from tlite.parallel import processes as p\n"
-        "p.join(); p.join('localhost:1', 1, 0)\n"
+        "p.join(detect=False); p.join('localhost:1', 1, 0)\n"
         "assert (p.count(), p.is_first()) == (1, True)\n"
         "assert p.of_first(lambda: {'a': (1,)}) == {'a': [1]}\n"
         "p.leave(); sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
@@ -154,11 +186,20 @@ def test_what_is_gathered_arrives_whole_and_does_not_stay(contents):
         service = Service()
         first, second = (Crew(service, 2, number) for number in (0, 1))
         for round, (one, other) in enumerate(contents):
-            service.values[f"tlite/{round}/1"] = str(other)
+            service.values[f"tlite/{round}/1"] = json.dumps(["tag", other])
             for crew, value in ((first, one), (second, other)):
                 patch.setattr(processes, "_crew", crew)
-                assert gather(value) == [one, other]
+                assert gather("tag", value) == [one, other]
         assert len(service.values) <= 3  # those of the last exchange
+
+
+def test_a_skipped_exchange_is_an_error_in_all_processes(monkeypatch):
+    service = Service()
+    service.values["tlite/0/1"] = json.dumps(["losses", 2.0])
+    for crew, tag in ((Crew(service, 2, 0), "signals"), (Crew(service, 2, 1), "losses")):
+        monkeypatch.setattr(processes, "_crew", crew)
+        with pytest.raises(RuntimeError, match="signals, losses"):
+            gather(tag, 0)
 
 
 def test_an_error_of_a_lost_peer_is_known_where_there_are_peers(monkeypatch):
@@ -170,6 +211,7 @@ def test_an_error_of_a_lost_peer_is_known_where_there_are_peers(monkeypatch):
     assert lost_peer(ValueError("ours")) is None
 
 
-def test_a_heartbeat_takes_time():
-    with pytest.raises(UserError, match="--heartbeat must be at least 1 second, not 0"):
-        join(heartbeat=0)
+@pytest.mark.parametrize("seconds", [0, 2**31, 10**20])
+def test_a_heartbeat_that_jax_cannot_take_is_refused(seconds):
+    with pytest.raises(UserError, match=f"not {seconds}"):
+        join(detect=False, heartbeat=seconds)

@@ -3,14 +3,23 @@
 import json
 import shutil
 import signal
+import time
 
 import jax
 import numpy as np
 import pytest
 
-from tests.helpers.launching import EXPERIMENT, assert_close, launch, launched, losses_of
+from tests.helpers.launching import (
+    EXPERIMENT,
+    Running,
+    assert_close,
+    launch,
+    launched,
+    losses_of,
+)
 from tlite.cli import main
 from tlite.comparison.study import read_study
+from tlite.parallel.launch import free_port
 from tlite.recipes import open_recipe
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_examples
@@ -95,11 +104,18 @@ def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
     assert len(losses_of(open_recipe(run), "training")) == 9
 
 
-def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path):
+@pytest.mark.parametrize("how", ["to one", "twice to all"])
+def test_signals_make_all_save_the_same_step(tmp_path, how):
+    """Under a scheduler each process gets one, and the launcher forwards its own."""
     run = tmp_path / "run"
     with launch(f"train {EXPERIMENT} --steps 100000 --run run", tmp_path) as both:
         both.wait_until((run / "checkpoints" / "3").exists)
         both.kill(1, signal.SIGTERM)
+        if how == "twice to all":
+            both.process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)
+            both.kill(0, signal.SIGTERM)
+            both.process.send_signal(signal.SIGTERM)
         code, out, err = both.end()
     step = Checkpoints(run / "checkpoints").steps()[-1]
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] == step
@@ -107,3 +123,21 @@ def test_a_signal_to_one_makes_all_save_the_same_step(tmp_path):
     assert err.startswith(f"tlite: stopped at step {step}, and saved; go on: ")
     assert err.endswith(" -m tlite launch -n 2 --devices-each 1 train --resume run\n")
     assert err.count("\n") == out.count("precision:") == out.count("run folder") == 1
+
+
+@pytest.mark.parametrize("placement", ["replicated", "sharded"])
+def test_folders_that_are_not_shared_are_refused_by_all(tmp_path, placement):
+    port, both = free_port(), []
+    for number in (0, 1):
+        folder = tmp_path / f"host{number}"
+        folder.mkdir()
+        place = f"--coordinator 127.0.0.1:{port} --processes 2 --process {number}"
+        line = f"train {EXPERIMENT} --run run --placement {placement} {place}"
+        environment = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
+        both.append(Running("tlite", *line.split(), folder=folder, **environment))
+    with both[0], both[1]:
+        ends = [one.end() for one in both]
+    assert [code for code, *_ in ends] == [2, 2]
+    assert ends[0][2] == ends[1][2]
+    assert ends[0][2].startswith("tlite: process 1 does not see the run folder run of process 0")
+    assert not list(tmp_path.glob("host*/run/checkpoints/*"))

@@ -4,8 +4,10 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import shutil
 import signal
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -158,14 +160,70 @@ def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(trained, tmp_pa
     assert validated(tmp_path / "run")[-1] == 12
 
 
-def test_a_second_signal_stops_at_once():
-    with Interrupt() as interrupt:
-        handler = signal.getsignal(signal.SIGINT)
-        handler(signal.SIGTERM, None)
-        assert interrupt.arrived == [signal.SIGTERM]
-        with pytest.raises(KeyboardInterrupt):
-            handler(signal.SIGINT, None)
-    assert interrupt.arrived == [signal.SIGTERM]
+@pytest.mark.parametrize(
+    ("numbers", "stops"),
+    [
+        ([signal.SIGTERM, signal.SIGTERM, signal.SIGTERM], False),
+        ([signal.SIGHUP, signal.SIGTERM, signal.SIGINT], False),
+        ([signal.SIGINT, signal.SIGTERM], False),
+        ([signal.SIGINT, signal.SIGINT], True),
+        ([signal.SIGTERM, signal.SIGINT, signal.SIGINT], True),
+    ],
+)
+def test_only_a_second_sigint_stops_at_once(numbers, stops):
+    with pytest.raises(KeyboardInterrupt) if stops else nullcontext(), Interrupt() as interrupt:
+        for number in numbers[:-1]:
+            signal.raise_signal(number)
+        assert interrupt.arrived == numbers[:-1]
+        signal.raise_signal(numbers[-1])
+    assert interrupt.arrived == numbers
+
+
+def test_a_signal_saves_without_a_validation(trained, tmp_path, monkeypatch):
+    """Neither one at a scheduled step nor one between, nor further metrics such as BLEU."""
+    for step in (3, 6):
+        folder = tmp_path / f"{step}"
+        with monkeypatch.context() as patch:
+            interrupted_at(patch, step, lambda: signal.raise_signal(signal.SIGTERM))
+            with pytest.raises(Interrupted):
+                trained(folder, [], **RARE)
+        with Checkpoints(folder / "checkpoints") as checkpoints:
+            last = checkpoints.steps()[-1]
+            assert checkpoints._scores() == {last: None}
+            assert step <= last <= 6
+        assert validated(folder) == []
+
+
+def test_a_signal_during_a_validation_finds_the_state_saved(trained, tmp_path):
+    class Accuracies(list):
+        def __iter__(self):
+            yield 0.1
+            signal.raise_signal(signal.SIGTERM)
+            pytest.fail("the validation went on")
+
+    with pytest.raises(Interrupted, match="stopped at step 4, and saved"):
+        trained(tmp_path / "cut", Accuracies())
+    with Checkpoints(tmp_path / "cut" / "checkpoints") as checkpoints:
+        assert checkpoints._scores() == {2: -0.1, 4: None}
+        assert checkpoints.best_step() == 2
+    accuracies = [0.1, 0.9, 0.1, 0.1, 0.1, 0.1]
+    trained(tmp_path / "cut", accuracies[1:])
+    trained(tmp_path / "whole", accuracies)
+    assert lines_of(tmp_path / "cut") == lines_of(tmp_path / "whole")
+    assert saved(tmp_path / "cut") == saved(tmp_path / "whole") == [4, 10, 12]
+
+
+def test_a_kill_before_a_score_is_recorded_validates_only_once(trained, tmp_path, monkeypatch):
+    """The line in metrics.jsonl is written before the score in the checkpoint."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "record_score", lambda *_: os.missing)
+        with pytest.raises(AttributeError):
+            trained(tmp_path / "run", [0.5])
+    assert validated(tmp_path / "run") == [2]
+    trained(tmp_path / "run", [0.1] * 5)
+    assert validated(tmp_path / "run") == [2, 4, 6, 8, 10, 12]
+    with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
+        assert checkpoints.best_step() == 2
 
 
 def test_without_its_checkpoints_a_run_is_not_begun_anew(trained, tmp_path):
@@ -257,19 +315,30 @@ def test_a_run_none_of_whose_validations_is_finite_fails(trained, tmp_path, find
             trained(tmp_path / "run", values(), steps=steps)
 
 
-def test_a_run_cut_at_a_validation_that_is_not_finite_goes_on_to_the_same(
-    trained, tmp_path, monkeypatch, finds
-):
-    trained(tmp_path / "whole", values(), **RARE)
-    with monkeypatch.context() as patch:
-        interrupted_at(patch, 1, lambda: signal.raise_signal(signal.SIGINT))
-        finds(np.nan)
-        with pytest.raises(Interrupted, match="and saved"):
-            trained(tmp_path / "cut", values(), **RARE)
-    finds(None, None)
-    trained(tmp_path / "cut", values(), **RARE)
-    lines = [line for line in lines_of(tmp_path / "cut") if line["loss"] is not None]
-    assert lines == lines_of(tmp_path / "whole")
+def test_a_diverged_seed_ends_alone_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+    """Its validations and its share of every mean are left out."""
+    config = dataclasses.replace(TRAINING, steps=6, seeds=3, select="loss")
+    trainer = Trainer(generator_task(MODEL), config, jnp.asarray(TOKENS), jax.local_devices()[:1])
+    batches, compute = validation_batches(TOKENS, MODEL.context, 4, 1), Trainer.train
+
+    def train(trainer, members, first, num_steps):
+        members, losses = compute(trainer, members, first, num_steps)
+        poisoned = first + num_steps >= 3  # seed 1
+        spoil = lambda a: jnp.where(jnp.arange(3).reshape(3, *[1] * (a.ndim - 1)) == 1, jnp.nan, a)  # noqa: E731
+        parameters = jax.tree.map(spoil, members.parameters) if poisoned else members.parameters
+        return members._replace(parameters=parameters), losses
+
+    monkeypatch.setattr(Trainer, "train", train)
+    tmp_path.joinpath("run").mkdir()
+    fit(trainer, tmp_path / "run", batches, MODEL.context)
+    fit(trainer, tmp_path / "run", batches, MODEL.context)  # the end is read back
+    assert capsys.readouterr().err.count("warning: the training loss of seed 1 ") == 1
+    last = lines_of(tmp_path / "run")[-1]
+    losses = last["loss_members"]
+    assert [loss is None for loss in losses] == [False, True, False]
+    assert last["loss"] == pytest.approx((losses[0] + losses[2]) / 2)
+    with Checkpoints(tmp_path / "run" / "checkpoints") as checkpoints:
+        assert math.isfinite(checkpoints._scores()[6])
 
 
 def test_compiling_is_not_timed(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from tyro.constructors import ConstructorRegistry
 
 from tlite.cli import experiment_files as files
 from tlite.cli import options
-from tlite.errors import Interrupted, UserError, lack_of_memory, system_reason
+from tlite.errors import CollectiveError, Interrupted, UserError, lack_of_memory, system_reason
 from tlite.parallel import devices, processes
 from tlite.terminal import printable
 from tlite.user_code import name_files
@@ -91,6 +91,9 @@ def _told(action: Callable, *given: Any) -> int:
         if processes.is_first():
             _say(stop, stop.exit_code)
         return stop.exit_code
+    except CollectiveError as error:
+        _say(error, 2)
+        return 2
     except SystemExit as stop:  # after --help, or launch
         code = stop.code or 0
     except KeyboardInterrupt:
@@ -173,7 +176,8 @@ def _train(arguments: list[str]) -> None:
     file = None if name is None else files.find_experiment(name)
     if HELP.isdisjoint(words):  # meet the run's others before a file may touch a device
         place = asked.coordinator, asked.processes, asked.process
-        processes.join(*place, heartbeat=asked.heartbeat)
+        detect = asked.distributed == "auto"
+        processes.join(*place, detect=detect, heartbeat=asked.heartbeat)
     if file is None:
         from tlite.cli import commands
 

@@ -17,7 +17,7 @@ from tlite.pretrained.tokenizers import open_tokenizer
 from tlite.recipes import ClassifierRecipe, TranslatorRecipe, kinds, open_recipe
 from tlite.recipes.recipe import check_member
 from tlite.text import ByteTokenizer, CharTokenizer
-from tlite.training.runs import STUDY
+from tlite.training.runs import STUDY, check_shared
 
 LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
 
@@ -57,6 +57,7 @@ def make_tokenizer(name: str, pieces: int, texts: Texts) -> Any:
 
 def resume(options: Resume) -> None:
     """Go on with a study or a run that was cut short."""
+    check_shared(options.resume)
     if (options.resume / STUDY).is_file():
         if options.steps is not None or options.profile:
             raise UserError("--steps and --profile are for a run: name one in the study")

@@ -90,7 +90,7 @@ class Evaluate(OfMembers, Search):
 
 @dataclass(frozen=True)
 class Trains:
-    """What is told of any training; Slurm, Open MPI and TPUs tell the processes by themselves."""
+    """Options of any training."""
 
     coordinator: str | None = None
     """HOST:PORT where process 0 listens; the same for all."""
@@ -98,8 +98,11 @@ class Trains:
     """How many processes there are."""
     process: int | None = None
     """Which one this is, from 0."""
+    distributed: Literal["auto", "off"] = "auto"
+    """auto: join the processes of a Slurm step, of Open MPI or of a TPU pod; off: train in this
+    process alone, unless the three options above say otherwise."""
     heartbeat: int = 100
-    """Seconds without a sign of a process after which the others give up."""
+    """Seconds without a sign of life after which a process counts as lost."""
     profile: int = 0
     """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
 

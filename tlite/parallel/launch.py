@@ -108,7 +108,10 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
     while alive:
         time.sleep(0.1)
         while signals.arrived:
-            forwarded.add(sent := signals.arrived.pop(0))
+            sent = signals.arrived.pop(0)
+            if sent != signal.SIGINT and sent in forwarded:
+                continue  # a second SIGINT stops at once, the others mean no more than one
+            forwarded.add(sent)
             for child in alive.values():
                 child.send_signal(sent)
         for number in [number for number, child in alive.items() if child.poll() is not None]:

@@ -18,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from tlite.errors import UserError
@@ -29,8 +28,11 @@ T = TypeVar("T")
 LOST = "another process of this run has ended or can't be reached"
 # What gloo, NCCL and the coordination service write of a peer that is gone.
 BROKEN = ("gloo", "nccl", "coordination", "unavailable:", "heartbeat", "socket closed")
-TPU_VENDOR = "0x1ae0"
+CLUSTERS = "slurm", "ompi", "gketpu", "gcetpu"
+"""JAX's names of the environments that are joined. An indexed job of Kubernetes is not among them:
+most are sweeps of independent pods."""
 MPI = "OMPI_COMM_WORLD_"
+MAX_HEARTBEAT = 2**31 - 1  # seconds; JAX takes an int of 32 bits
 PATIENCE = 300  # seconds to wait for all to come
 POLL_SECONDS = 1  # between two looks at Python's signals while others are waited for
 
@@ -76,37 +78,41 @@ def join(
     processes: int | None = None,
     process: int | None = None,
     *,
+    detect: bool = True,
     heartbeat: int = 100,
 ) -> None:
     """Become one of several processes, before anything touches JAX's devices.
 
-    Without arguments JAX asks Slurm, Open MPI, Kubernetes or the TPUs; where there are none this
-    process is alone. Joined, only process 0 prints to standard output.
+    Once joined, only process 0 prints to standard output.
 
     Args:
         coordinator: host and port where process 0 listens, HOST:PORT.
-        processes: how many there are.
-        process: which one this is, from 0.
-        heartbeat: seconds without a sign of a process after which it counts as lost.
+        processes: number of processes.
+        process: index of this process, from 0.
+        detect: without the arguments above, join the processes of a Slurm step, of Open MPI or of
+            a TPU pod, if JAX detects one.
+        heartbeat: seconds without a sign of life after which a process counts as lost.
 
     Raises:
         UserError: the arguments don't fit together, or the coordinator's port is taken.
     """
     global _crew
-    if heartbeat < 1:
-        raise UserError(f"--heartbeat must be at least 1 second, not {heartbeat}")
-    place = coordinator, processes, process
-    told = place != (None, None, None)
-    if told:
+    if not 1 <= heartbeat <= MAX_HEARTBEAT:
+        raise UserError(
+            f"--heartbeat must be between 1 and {MAX_HEARTBEAT} seconds, not {heartbeat}"
+        )
+    place, cluster = (coordinator, processes, process), None
+    if place != (None, None, None):
         check_place(*place)
-    if processes == 1 if told else not in_a_job():
+        if processes == 1:
+            return
+    elif not detect or (cluster := detect_cluster()) is None:
         return
     # Of a lost process XLA writes pages. 1 is what JAX sets where a user has not.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    _crew = _connected(place, heartbeat)
-    if _crew:
-        sys.excepthook = _failed
+    _crew = _connected(place, cluster, heartbeat)
+    sys.excepthook = _failed
 
 
 def count() -> int:
@@ -119,30 +125,41 @@ def is_first() -> bool:
     return _crew is None or _crew.process == 0
 
 
-def gather(value: Any) -> list:
-    """What each process has given to the same call, of what JSON can hold, in their order.
+def gather(tag: str, value: Any) -> list:
+    """All-gather a JSON value: the list of all processes' values, in their order.
 
-    To be called by the main thread, as often in each of the processes; all wait for all.
+    To be called by the main thread of all processes, which wait for each other.
+
+    Args:
+        tag: name of this exchange, the same in all processes.
+
+    Raises:
+        RuntimeError: the processes have come to different exchanges; raised in all.
     """
     if (crew := _crew) is None:
         return [json.loads(json.dumps(value))]
     name, crew.exchanges = f"tlite/{crew.exchanges}", crew.exchanges + 1
-    crew.client.key_value_set(f"{name}/{crew.process}", json.dumps(value))
+    crew.client.key_value_set(f"{name}/{crew.process}", json.dumps([tag, value]))
     if crew.process:
-        return json.loads(_wait_for(f"{name}/all"))
-    found = [json.loads(_wait_for(f"{name}/{i}")) for i in range(crew.processes)]
-    crew.client.key_value_set(f"{name}/all", json.dumps(found))
-    if crew.exchanges > 1:  # all have read the last one when all have come to this
-        crew.client.key_value_delete(f"tlite/{crew.exchanges - 2}")
-    return found
+        pairs = json.loads(_wait_for(f"{name}/all"))
+    else:
+        pairs = [json.loads(_wait_for(f"{name}/{i}")) for i in range(crew.processes)]
+        crew.client.key_value_set(f"{name}/all", json.dumps(pairs))
+        if crew.exchanges > 1:  # all processes have read the previous exchange
+            crew.client.key_value_delete(f"tlite/{crew.exchanges - 2}")
+    tags = [tag for tag, _ in pairs]
+    if len(set(tags)) > 1:
+        raise RuntimeError(f"the processes are at different exchanges: {', '.join(tags)}")
+    return [value for _, value in pairs]
 
 
 def of_first(function: Callable[[], T]) -> T:
-    """What a function gives in process 0, of what JSON can hold, in all; only there it is called.
+    """Call a function in process 0 only and broadcast its result, a JSON value, to all.
 
     All processes go on when it has returned.
     """
-    return gather(function() if is_first() else None)[0]
+    tag = getattr(function, "func", function).__qualname__  # of a partial, too
+    return gather(tag, function() if is_first() else None)[0]
 
 
 def _wait_for(key: str) -> str:
@@ -160,7 +177,7 @@ def leave() -> None:
     global _crew
     if _crew is None:
         return
-    gather(None)
+    gather("leave", None)
     import jax
 
     jax.distributed.shutdown()
@@ -211,44 +228,40 @@ def check_place(coordinator: str | None, processes: int | None, process: int | N
         raise UserError(f"can't use the coordinator's address {coordinator}: {reason}") from error
 
 
-def in_a_job() -> bool:
-    """Whether `jax.distributed.initialize` is to find this process's place by itself.
-
-    It does in a job of Slurm, Open MPI or Kubernetes, and on a TPU; alone, JAX is not imported.
+def detect_cluster() -> str | None:
+    """Return JAX's name of the environment that has started several processes, or None.
 
     Raises:
-        UserError: a job has several processes, but does not say where they can meet.
+        UserError: Open MPI has started several processes, but JAX can't detect where they meet.
     """
-    mpi = int(os.environ.get(f"{MPI}SIZE", 1)) > 1
-    if mpi and "OMPI_MCA_orte_hnp_uri" not in os.environ:  # Open MPI 5 tells no address
+    if int(os.environ.get(f"{MPI}SIZE", 1)) > 1 and "OMPI_MCA_orte_hnp_uri" not in os.environ:
         raise UserError(
             "this Open MPI does not say where its processes can meet: give each --coordinator "
-            f"HOST:PORT, --processes ${MPI}SIZE and --process ${MPI}RANK"
+            f"HOST:PORT, --processes ${MPI}SIZE and --process ${MPI}RANK, or --distributed off"
         )
-    # A shell in a job of Slurm, which is no step of it, is alone.
-    slurm = "SLURM_STEP_NODELIST" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
-    return mpi or slurm or "JOB_COMPLETION_INDEX" in os.environ or has_tpu()
+    from jax._src.clusters import ClusterEnv
 
-
-def has_tpu() -> bool:
-    """Whether this machine has a TPU, from what Linux knows of its buses."""
-    vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
-    return f"{TPU_VENDOR}\n" in map(Path.read_text, vendors)
+    platforms = os.environ.get("JAX_PLATFORMS", "").split(",")
+    names = [n for n in CLUSTERS if {"", "tpu"} & {*platforms} or not n.endswith("tpu")]
+    for cluster in ClusterEnv._cluster_types:
+        if cluster.name in names and cluster.is_env_present() and cluster.get_process_count() > 1:
+            return cluster.name
+    return None
 
 
 def local_devices() -> list[int] | None:
-    """For JAX, in a job: [] is all that this process sees, None one GPU by its number.
+    """Return `local_device_ids` for `jax.distributed.initialize` in a cluster.
 
-    That number would be wrong where each process sees its own GPU alone, and leave the others of a
-    machine idle where one process has it for itself.
+    []: all visible GPUs, if the scheduler gives each process its own GPUs or a whole machine; else
+    None: one GPU, by the process's number on its machine.
     """
     here = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(f"{MPI}LOCAL_SIZE", "")
     sees_one = os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal()
     return [] if sees_one or here == "1" or here.startswith("1(") else None
 
 
-def _connected(place: tuple, heartbeat: int) -> Crew | None:
-    """Start JAX's runtime in a thread of its own, so that Ctrl-C ends the wait; None: alone."""
+def _connected(place: tuple, cluster: str | None, heartbeat: int) -> Crew:
+    """Start JAX's runtime in a thread, so that Ctrl-C ends the wait."""
     import jax
     from jax._src.distributed import global_state  # Orbax takes its client from there too
 
@@ -265,7 +278,7 @@ def _connected(place: tuple, heartbeat: int) -> Crew | None:
             jax.distributed.initialize(
                 *place,
                 None if coordinator else local_devices(),
-                cluster_detection_method="deactivate" if coordinator else None,
+                cluster_detection_method=cluster or "deactivate",
                 initialization_timeout=PATIENCE,
                 heartbeat_timeout_seconds=heartbeat,
             )
@@ -279,10 +292,10 @@ def _connected(place: tuple, heartbeat: int) -> Crew | None:
     while thread.is_alive():
         thread.join(0.05)
     if failed:
-        raise UserError(f"can't join the run: {' '.join(str(failed[0]).split())[:200]}")
-    state = global_state
-    alone = state.num_processes == 1
-    return None if alone else Crew(state.client, state.num_processes, state.process_id)
+        reason = " ".join(str(failed[0]).split())[:200]
+        alone = " (--distributed off trains in this process alone)" if cluster else ""
+        raise UserError(f"can't join the run: {reason}{alone}")
+    return Crew(global_state.client, global_state.num_processes, global_state.process_id)
 
 
 def _quiet(first: bool) -> None:

@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -30,7 +29,7 @@ import orbax.checkpoint as ocp
 from tlite.errors import UserError, disk_errors, system_reason
 from tlite.parallel.processes import is_first, of_first
 from tlite.training.config import TrainingConfig
-from tlite.training.runs import next_free, numbered_folders, sha256
+from tlite.training.runs import next_free, numbered_folders, replace_file, sha256
 from tlite.training.step import TrainState
 
 SEAL = "checkpoint.json"
@@ -62,7 +61,7 @@ class Checkpoints:
     def __init__(self, folder: Path, config: TrainingConfig = EACH, *, writing: bool = False):
         self.folder, self._config, self._writing = folder.absolute(), config, writing
         self._writer: ocp.AsyncCheckpointer | None = None
-        self._saving: tuple[int, float] | None = None
+        self._saving: tuple[int, float | None] | None = None
         if writing and is_first():
             with disk_errors(folder):
                 folder.mkdir(exist_ok=True)
@@ -73,10 +72,12 @@ class Checkpoints:
             if UNFINISHED.fullmatch(path.name) and path.is_dir():
                 shutil.rmtree(path)
 
-    def save(self, step: int, trees: Trees, score: float) -> None:
-        """Write in the background; waits first for the one before. The best has the least score.
+    def save(self, step: int, trees: Trees, score: float | None = None) -> None:
+        """Write in the background, after the previous checkpoint is complete.
 
-        The arrays may be used up afterwards: they have been copied to the host.
+        Args:
+            trees: arrays by name; they are copied to the host and may be donated afterwards.
+            score: lower is better; None if not known yet (`record_score`): never the best.
         """
         self.wait()
         with self._told():
@@ -85,7 +86,7 @@ class Checkpoints:
                 sealing = ocp.AsyncOptions(post_finalization_callback=self._seal)
                 handler = ocp.CompositeCheckpointHandler()
                 self._writer = ocp.AsyncCheckpointer(handler, async_options=sealing)
-            self._saving = step, float(score)
+            self._saving = step, score if score is None else float(score)
             self._writer.save(self.folder / str(step), args=save_arguments(trees))
 
     def _seal(self) -> None:
@@ -96,12 +97,13 @@ class Checkpoints:
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         files = {str(path.relative_to(folder)): path for path in paths}
         files = {n: sha256(path) for n, path in files.items() if n not in WRITTEN_LATER}
-        content = {"step": step, "score": score, "files": files}
-        content["sha256"] = _content_digest(content)
-        with (folder / SEAL).open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())  # as TensorStore does with the arrays
+        _write_seal(folder, {"step": step, "score": score, "files": files})
+
+    def record_score(self, step: int, score: float) -> None:
+        """Record the score of a checkpoint that was saved without one."""
+        self.wait()
+        if is_first() and (seal := self._read_seal(step)) and seal["score"] is None:
+            _write_seal(self.folder / str(step), seal | {"score": score})
 
     def wait(self) -> None:
         """Until everything is written, and what is no longer wanted removed."""
@@ -163,8 +165,8 @@ class Checkpoints:
         """The steps that count, oldest first; all where none does."""
         return self._config.regular(self._scores()) or self._steps()
 
-    def _scores(self) -> dict[int, float]:
-        """What the seals say, oldest first; damaged ones are passed over."""
+    def _scores(self) -> dict[int, float | None]:
+        """The scores of all intact checkpoints by step, oldest first."""
         return {step: seal["score"] for step in self._steps() if (seal := self._read_seal(step))}
 
     def _read_seal(self, step: int) -> dict[str, Any] | None:
@@ -251,7 +253,7 @@ class Checkpoints:
                     print(f"moved to {(self.folder / str(other)).rename(aside)}", file=sys.stderr)
             self._remove_unwanted(whole)
 
-    def _remove_unwanted(self, scores: dict[int, float]) -> None:
+    def _remove_unwanted(self, scores: dict[int, float | None]) -> None:
         """All but the newest, and the last few and the best of those that count."""
         counted = [step for step in scores if step % self._config.evaluate_every == 0]
         best = {least(scores, counted)} if counted else set()
@@ -260,9 +262,14 @@ class Checkpoints:
             shutil.rmtree(path.rename(path.with_name(f"{step}.deleting")))
 
 
-def least(scores: dict[int, float], steps: Iterable[int]) -> int:
-    """The first of the steps with the least score; NaN is more than any."""
-    return min(steps, key=lambda s: (math.inf if math.isnan(scores[s]) else scores[s], s))
+def least(scores: dict[int, float | None], steps: Iterable[int]) -> int:
+    """Return the first of the steps with the lowest score; NaN and None are the highest."""
+
+    def key(step: int) -> tuple[float, int]:
+        score = scores[step]
+        return (math.inf if score is None or math.isnan(score) else score, step)
+
+    return min(steps, key=key)
 
 
 def save_arguments(trees: Trees) -> ocp.args.Composite:
@@ -335,6 +342,10 @@ def reading(path: Path) -> Iterator[None]:
         raise UserError(
             f"can't read {path}: {system_reason(error)}; nothing was changed, put that right first"
         ) from error
+
+
+def _write_seal(folder: Path, content: dict) -> None:
+    replace_file(folder / SEAL, content | {"sha256": _content_digest(content)})
 
 
 def _content_digest(content: dict) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,8 @@ from tlite.parallel import processes
 from tlite.terminal import printable
 from tlite.training.checkpoints import Checkpoints, from_named, to_named
 from tlite.training.config import TrainingConfig
-from tlite.training.metrics import MetricsFile, iterate_metrics, summarise
+from tlite.training.metrics import MetricsFile, iterate_metrics, last_training_line, summarise
+from tlite.training.runs import check_shared
 from tlite.training.step import TrainState
 from tlite.training.trainer import Trainer
 
@@ -49,25 +51,30 @@ def fit(
 ) -> TrainState:
     """Train from the folder's last checkpoint, or from the start, to the config's last step.
 
-    The start is `trainer.init()`, or what `start` returns: pre-trained parameters, say. `measure`
-    adds to what a validation finds, by member (M,); it is given the parameters and that. Of one
-    call of the program `profile` steps are profiled, or as many as are between two validations,
-    into the folder's `profile`.
+    Every step is logged in metrics.jsonl. Every `evaluate_every` steps, and at the end, the state
+    is saved and then validated; training ends after `patience` validations without a better one.
+    SIGINT (Ctrl-C), SIGTERM and SIGHUP save the state without a validation and stop; the resumed
+    run makes up for it, and its numbers do not depend on where it was stopped. With several
+    processes, process 0 writes and decides, and a signal to any of them stops all at the same step.
 
-    Every step goes to metrics.jsonl; every `evaluate_every` steps, and at the end, the model is
-    validated and saved; after `patience` validations without a better one it ends. Ctrl-C, SIGTERM
-    and SIGHUP save and stop. Nothing depends on where a run was cut. Of several processes the first
-    writes and decides, and a signal to any stops all at the same step.
+    Args:
+        folder: run folder; all processes must see the same one.
+        validation: batches of `trainer.evaluate`.
+        tokens_per_example: positions per example, for the logged tokens per second.
+        start: returns the initial state; `trainer.init` unless given.
+        measure: (parameters, means) -> further validation metrics, one value per seed (M,).
+        profile: number of steps of one call to profile into the folder's `profile`.
 
     Returns:
-        The trained members.
+        The trained state, with a leading axis of seeds.
 
     Raises:
-        RunFailed: a training loss is not finite, or no validation's has been.
-        UserError: the disk is full, or the folder is not as it was left.
-        Interrupted: by one of these signals; all is saved.
+        RunFailed: all seeds have diverged, or no validation loss was finite.
+        UserError: the disk is full, or the folder has changed since it was written.
+        Interrupted: a signal stopped the run, and its state is saved.
     """
     check_resumable(folder)
+    check_shared(folder)
     with (
         Interrupt() as interrupt,
         MetricsFile(folder / "metrics.jsonl", writing=processes.is_first()) as metrics,
@@ -98,49 +105,82 @@ class Loop:
     """Steps to be profiled, if they have not been."""
     members: TrainState | None = None
     step: int = 0
-    scores: list[float] = field(default_factory=list)
-    """Of the validations that count."""
+    scores: dict[int, float] = field(default_factory=dict)
+    """Scores of the scheduled validations by step."""
+    diverged: set[int] = field(default_factory=set)
+    """Indices of the seeds with a loss that was not finite."""
     steps_per_call: int = 1
     warm: bool = False
     """Whether there has been a call."""
 
     def resume(self, start: Callable[[], TrainState] | None) -> None:
-        """Go to where the run stands, with all put right that a kill has left."""
+        """Restore the last intact checkpoint and remove everything that is later."""
         self.members, self.step = restore(self.trainer, self.checkpoints, start=start)
         if self.step:
             self.checkpoints.put_right(self.step)
         self.metrics.cut_after(self.step)
-        before = iterate_metrics(self.metrics.path, "validation")
-        self.scores = processes.of_first(lambda: regular_scores(self.trainer.config, before))
+        self.scores, self.diverged = self.read_history()
+
+    def read_history(self) -> tuple[dict[int, float], set[int]]:
+        """Return the scores by step and the diverged seeds from the metrics of process 0."""
+        path, config = self.metrics.path, self.trainer.config
+
+        def read():
+            lines = (n for n in iterate_metrics(path, "validation") if config.is_regular(n["step"]))
+            scores = [(line["step"], score_of(config, line)) for line in lines]
+            losses = last_training_line(path).get("loss_members", [])
+            return scores, [i for i, loss in enumerate(losses) if loss is None]
+
+        scores, diverged = processes.of_first(read)
+        return dict(scores), set(diverged)
 
     def train(self) -> int:
-        """To the last step, out of patience, or to a signal; returns that, or 0."""
+        """Train to the last step, out of patience, or to a signal; return the signal or 0."""
         config, signal = self.trainer.config, self.agreed()
         with TrainingProgress(self.step, config.steps) as progress:
-            while not (signal or self.step == config.steps or out_of(config.patience, self.scores)):
-                progress.trained(*self.call())
+            if not signal and self.lacks_score():
+                progress.validated(self.validate())
                 signal = self.agreed()
-                if config.is_regular(self.step) or signal:
-                    progress.validated(self.validate_and_save())
+            while not (signal or self.step == config.steps or self.is_out_of_patience()):
+                progress.trained(*self.call())
+                signal, scheduled = self.agreed(), config.is_regular(self.step)
+                if signal or scheduled:
+                    self.checkpoints.save(self.step, to_named(self.members))
+                if scheduled and not signal:
+                    progress.validated(self.validate())
                     signal = self.agreed()
         return signal
 
-    def agreed(self) -> int:
-        """The signal that any of the processes has got; and the first one's steps of a call.
+    def lacks_score(self) -> bool:
+        """True if a signal or a kill came between the last checkpoint and its validation."""
+        if not self.step or not self.trainer.config.is_regular(self.step):
+            return False
+        if self.step in self.scores:  # logged, but perhaps not recorded in the checkpoint
+            self.checkpoints.record_score(self.step, self.scores[self.step])
+            return False
+        return True
 
-        With another number in one of them all would go on to a wrong result, and then wait for each
-        other for ever.
+    def is_out_of_patience(self) -> bool:
+        return out_of(self.trainer.config.patience, [*self.scores.values()])
+
+    def agreed(self) -> int:
+        """All-gather pending signals and adopt process 0's `steps_per_call`.
+
+        Processes with different numbers of steps would run different programs and deadlock.
         """
         arrived = self.interrupt.arrived
-        found = processes.gather((arrived[0] if arrived else 0, self.steps_per_call))
+        found = processes.gather("signals", (arrived[0] if arrived else 0, self.steps_per_call))
         self.steps_per_call = found[0][1]
         return max(signal for signal, _ in found)
 
     def call(self) -> tuple[int, float, float]:
-        """To the next validation at most: the step, its mean loss, and tokens a second.
+        """Run one compiled call of several steps, not past the next validation.
+
+        Returns:
+            The step reached, its mean loss, and tokens per second.
 
         Raises:
-            RunFailed: a loss is not finite.
+            RunFailed: all seeds have diverged.
         """
         config, trainer, first = self.trainer.config, self.trainer, self.step
         left = min(config.evaluate_every - first % config.evaluate_every, config.steps - first)
@@ -155,61 +195,81 @@ class Loop:
         self.step, self.warm, self.profile = first + num_steps, True, 0 if profile else self.profile
         examples = config.accumulate * config.batch_size * config.seeds
         rate = examples * self.tokens_per_example / seconds
+        finite = np.isfinite(losses["loss"])
         lines = [
             {"step": first + i + 1, "split": "training"}
-            | summarise({n: v[i] for n, v in losses.items()}, trainer.task.perplexity)
+            | summarise({n: v[i] for n, v in losses.items()}, trainer.task.perplexity, finite[i])
             | {"tokens_per_second": round(rate)}
             for i in range(num_steps)
         ]
         self.metrics.write(lines)
-        self.check_finite(losses["loss"], first)
+        self.note_diverged(losses["loss"], first)
         # Calls are fitted to the time that a step takes.
         wanted = min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.steps_per_call + 8)
         self.steps_per_call = int(min(wanted, trainer.feed.most_steps))
-        return self.step, float(losses["loss"][-1].mean()), rate
+        return self.step, float(losses["loss"][-1][finite[-1]].mean()), rate
 
-    def validate_and_save(self) -> float:
-        """The mean loss that is found; infinite where it is not finite."""
-        means = validate(self.trainer, self.members.parameters, self.validation)
-        means |= self.measure(self.members.parameters, means) if self.measure else {}
-        line = summarise(means, self.trainer.task.perplexity)
+    def validate(self) -> float | None:
+        """Validate the state just saved, log the result, and score its checkpoint.
+
+        Returns:
+            The mean loss, infinite if it is not finite; None if a signal came first.
+        """
+        try:
+            with self.interrupt.breaking():
+                means = validate(self.trainer, self.members.parameters, self.validation)
+                means |= self.measure(self.members.parameters, means) if self.measure else {}
+        except KeyboardInterrupt:
+            if self.interrupt.is_urgent():
+                raise
+            return None
+        alive = [i not in self.diverged for i in range(self.trainer.config.seeds)]
+        line = summarise(means, self.trainer.task.perplexity, np.array(alive))
         line = processes.of_first(lambda: {"step": self.step, "split": "validation"} | line)
         self.metrics.write([line])
         score = score_of(self.trainer.config, line)
-        self.checkpoints.save(self.step, to_named(self.members), score)
-        if self.trainer.config.is_regular(self.step):
-            self.scores.append(score)
+        self.checkpoints.record_score(self.step, score)
+        self.scores[self.step] = score
         return math.inf if line["loss"] is None else line["loss"]
 
-    def check_finite(self, losses: Float[np.ndarray, "N M"], step: int) -> None:
-        """Raises a `RunFailed` where a training loss after `step` is not finite."""
-        if np.isfinite(losses).all():
-            return
-        (row, member), config = np.argwhere(~np.isfinite(losses))[0], self.trainer.config
-        self.checkpoints.wait()
-        best = self.checkpoints.best_step()
-        saved = f"the best checkpoint is step {best}, in {self.checkpoints.folder}"
-        raise RunFailed(
-            f"the training loss of seed {config.members[member]} with learning rate "
-            f"{config.learning_rate:g} is {losses[row, member]} at step {step + row + 1}; "
-            f"{saved if best else 'no checkpoint had been saved'}"
-        )
-
-    def tell_end(self, signal: int) -> None:
-        """Say what has ended the run.
+    def note_diverged(self, losses: Float[np.ndarray, "N M"], step: int) -> None:
+        """Warn of seeds with a training loss after `step` that is not finite; the others go on.
 
         Raises:
-            Interrupted: it was a signal.
-            RunFailed: no validation has had a score.
+            RunFailed: no other seed is left.
+        """
+        config, finite, messages = self.trainer.config, np.isfinite(losses), []
+        for i in {*np.flatnonzero(~finite.all(0)).tolist()} - self.diverged:
+            row = int(np.argmin(finite[:, i]))
+            messages.append(
+                f"the training loss of seed {config.members[i]} with learning rate "
+                f"{config.learning_rate:g} is {losses[row, i]} at step {step + row + 1}"
+            )
+            self.diverged.add(i)
+        if len(self.diverged) == config.seeds:
+            self.checkpoints.wait()
+            best = self.checkpoints.best_step()
+            saved = f"the best checkpoint is step {best}, in {self.checkpoints.folder}"
+            raise RunFailed(f"{messages[0]}; {saved if best else 'no checkpoint had been saved'}")
+        for message in messages if processes.is_first() else ():
+            print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
+
+    def tell_end(self, signal: int) -> None:
+        """Print why the run ended.
+
+        Raises:
+            Interrupted: a signal stopped it.
+            RunFailed: no validation loss was finite.
         """
         if self.profile:
             print("nothing was profiled: the run had no second call of its program to make")
         if signal:
             saved = ", and saved" if self.step else ": there is nothing to save yet"
             raise Interrupted(f"stopped at step {self.step}{saved}", signal)
-        if self.scores and not np.isfinite(min(self.scores)):
+        if self.scores and not np.isfinite(min(self.scores.values())):
             raise RunFailed(f"no validation loss was finite, the last one at step {self.step}")
-        if out_of(patience := self.trainer.config.patience, self.scores):
+        if self.is_out_of_patience():
+            patience = self.trainer.config.patience
             print(f"no better validation in the last {patience}: ended at step {self.step}")
 
 
@@ -279,12 +339,34 @@ def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class Interrupt(processes.Signals):
-    """The first of the signals is noted; a second one stops at once."""
+    """Notes signals for the loop; a second SIGINT raises `KeyboardInterrupt` at once.
+
+    SIGTERM and SIGHUP are often sent twice, by a scheduler to every process and by a launcher.
+    """
+
+    _breaks = False
+
+    def is_urgent(self) -> bool:
+        return self.arrived.count(signal.SIGINT) > 1
+
+    @contextlib.contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Raise `KeyboardInterrupt` at any signal: what is computed can be computed again.
+
+        Several processes would wait for each other: there a signal waits for the end of the block.
+        """
+        self._breaks = processes.count() == 1
+        try:
+            if self._breaks and self.arrived:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._breaks = False
 
     def _note(self, number, frame):
-        if self.arrived:
-            raise KeyboardInterrupt
         super()._note(number, frame)
+        if self._breaks or (number == signal.SIGINT and self.is_urgent()):
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -301,9 +383,10 @@ def profiled(run: Path, num_steps: int) -> Iterator[None]:
     ):
         yield
     files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
-    newest = max(files, key=lambda path: path.parent.name)
-    said = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir), or {newest}"
-    print(printable(f"{said} in https://ui.perfetto.dev"))
+    newest = max(files, key=lambda path: path.parent.name, default=None)  # none if JAX wrote none
+    perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
+    said = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
+    print(printable(said))
 
 
 class TrainingProgress(Progress):
@@ -324,15 +407,18 @@ class TrainingProgress(Progress):
             disable=not sys.stdout.isatty(),
         )
         fields = dict.fromkeys(("loss", "validation", "rate"), "-")
-        self._row, self._last = self.add_task("", completed=step, total=steps, **fields), ""
+        self._row = self.add_task("", completed=step, total=steps, **fields)
+        self._last = f"step {step}"
 
     def trained(self, step: int, loss: float, rate: float) -> None:
         """Training has come to a step, with this loss and so many tokens a second."""
         self.update(self._row, completed=step, loss=f"{loss:.3f}", rate=f"{rate:,.0f}")
         self._last = f"step {step}  training loss {loss:.4f}  {rate:,.0f} tokens/s"
 
-    def validated(self, loss: float) -> None:
-        """A validation has found this loss."""
+    def validated(self, loss: float | None) -> None:
+        """Show the loss of a validation; None: a signal came before its end."""
+        if loss is None:
+            return
         self.update(self._row, validation=f"{loss:.3f}")
         if self.disable:
             left = self.tasks[0].time_remaining or 0.0

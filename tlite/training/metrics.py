@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import io
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,21 +24,26 @@ from tlite.training.runs import replace_file
 EXAMPLES = "examples.npz"
 
 
-@np.errstate(invalid="ignore", over="ignore")  # what is not finite is told by the loop
-def summarise(losses: dict[str, np.ndarray], perplexity: bool = True) -> dict:
-    """Mean over members (M,) of each loss and, for several, the spread and the members' own.
+@np.errstate(invalid="ignore", over="ignore")  # the loop warns of what is not finite
+def summarise(
+    losses: dict[str, np.ndarray], perplexity: bool = True, alive: np.ndarray | None = None
+) -> dict:
+    """Mean over seeds (M,) of each loss and, for several, the spread and each seed's value.
 
-    With `perplexity` exp(loss) is added: for a loss that is the mean over tokens. What is not
-    finite is null.
+    Args:
+        losses: values of each loss by seed (M,); what is not finite becomes null.
+        perplexity: add exp(loss), for a loss that is the mean over tokens.
+        alive: (M,), False for the diverged seeds, which mean and spread leave out.
     """
     line = {}
     if perplexity and "loss" in losses:
         losses = {**losses, "perplexity": np.exp(np.minimum(losses["loss"], 700.0))}
     for name, values in losses.items():
         values = np.asarray(values, np.float64)
-        line[name] = _short(values.mean())
+        chosen = values if alive is None or not alive.any() else values[alive]
+        line[name] = _short(chosen.mean())
         if len(values) > 1:
-            line[f"{name}_spread"] = _short(values.std(ddof=1))
+            line[f"{name}_spread"] = _short(chosen.std(ddof=1)) if len(chosen) > 1 else None
             line[f"{name}_members"] = list(map(_short, values))
     return line
 
@@ -105,15 +111,32 @@ class MetricsFile:
                 self._file.close()
 
 
+def lines_backwards(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file from the last to the first, each with the offset of its end."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        end = len(content)
+        while end:
+            start = content.rfind(b"\n", 0, end - 1) + 1
+            yield end, content[start:end]
+            end = start
+
+
 def end_of_step(path: Path, step: int) -> int:
-    """Where the last whole line of `step` or an earlier one ends, in bytes."""
-    end = place = 0
-    with path.open("rb") as file:
-        for text in file:
-            place += len(text)
-            if text.endswith(b"\n") and (line := parse(text)) and line["step"] <= step:
-                end = place
-    return end if step else 0
+    """Return the offset in bytes after the last complete line of `step` or an earlier one."""
+    if not step:
+        return 0
+    for end, text in lines_backwards(path):
+        if text.endswith(b"\n") and (line := parse(text)) and line["step"] <= step:
+            return end
+    return 0
+
+
+def last_training_line(path: Path) -> dict:
+    """Return the last complete training line; {} if there is none."""
+    lines = (parse(text) for _, text in lines_backwards(path))
+    return next((line for line in lines if line and line["split"] == "training"), {})
 
 
 def parse(text: bytes) -> dict | None:

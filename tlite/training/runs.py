@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -31,7 +32,8 @@ from typing import Any, NamedTuple
 
 import tlite
 from tlite.config import from_dict, to_dict
-from tlite.errors import UserError, command, disk_errors, system_reason
+from tlite.errors import CollectiveError, UserError, command, disk_errors, system_reason
+from tlite.parallel import processes
 from tlite.terminal import printable
 from tlite.training.config import TrainingConfig
 
@@ -215,6 +217,41 @@ def new_folder(name: str, folder: Path | None = None, root: Path = ROOT) -> Path
     return folder
 
 
+def check_shared(folder: Path) -> None:
+    """Check that all processes of a run see the run folder of process 0.
+
+    Raises:
+        CollectiveError: one of them does not; raised in all.
+    """
+    if processes.count() == 1:
+        return
+    path = folder / ".shared"
+
+    def write() -> str | None:
+        with contextlib.suppress(OSError, UserError):  # the next who writes says why
+            replace_file(path, token := secrets.token_hex())
+            return token
+        return None
+
+    def read() -> bool:
+        for _ in range(10):  # a directory of NFS may be cached
+            with contextlib.suppress(OSError):
+                if path.read_text() == token:
+                    return True
+            time.sleep(0.5)
+        return False
+
+    token = processes.of_first(write)
+    sees = processes.gather("shared folder", token is None or read())
+    blind = [i for i, sees_it in enumerate(sees) if not sees_it]
+    processes.of_first(lambda: path.unlink(missing_ok=True))
+    if blind:
+        raise CollectiveError(
+            f"process {blind[0]} does not see the run folder {folder} of process 0: all processes "
+            "need the same working directory on a file system that they share"
+        )
+
+
 def next_free(path: Path, taken: Callable[[Path], bool] = os.path.lexists) -> Path:
     """The first of path, path-2, path-3, ... that is not taken: where nothing is."""
     others = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
@@ -263,11 +300,12 @@ def kept(experiment) -> dict[str, Any]:
     return content
 
 
-def replace_file(path: Path, content: bytes | dict) -> None:
+def replace_file(path: Path, content: bytes | str | dict) -> None:
     """Let a file hold this, a dict as JSON, whenever a kill comes: what was there, or all of it."""
     temporary = path.with_name(f".{path.name}.new")
     if isinstance(content, dict):
-        content = json.dumps(content, indent=2).encode()
+        content = json.dumps(content, indent=2)
+    content = content.encode() if isinstance(content, str) else content
     with disk_errors(path), temporary.open("wb") as file:
         file.write(content)
         file.flush()
