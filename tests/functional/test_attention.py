@@ -1,5 +1,6 @@
 """Attention, its blocks and masks: equal to their formulas, blind to what is hidden, causal."""
 
+import dataclasses
 import functools
 
 import jax
@@ -43,7 +44,7 @@ def drawn(batch=()):
 scaled_dot_product_attention = jax.jit(
     F.scaled_dot_product_attention, static_argnames=("scale", "softcap")
 )
-multi_head_attention = jax.jit(F.multi_head_attention, static_argnames="num_heads")
+multi_head_attention = jax.jit(F.multi_head_attention, static_argnames=("num_heads", "norm"))
 write = jax.jit(F.write)
 SCORES = {
     "plain": {},
@@ -135,7 +136,8 @@ def test_shared_keys_and_norms_of_heads_are_their_formula(name, batch, masked):
     formula = functools.partial(reference.multi_head_attention, num_heads=H, angles=angles)
     expected = over_batch(batch, formula, *inputs, params=params)
     angles = None if angles is None else angles.astype(np.float32)
-    assert_close(multi_head_attention(params, *inputs, num_heads=H, angles=angles), expected)
+    settings = {"num_heads": H, "angles": angles, "norm": F.rms_norm}
+    assert_close(multi_head_attention(params, *inputs, **settings), expected)
 
 
 def test_a_width_that_heads_do_not_divide_is_named():
@@ -188,6 +190,23 @@ def test_an_attention_of_ones_own_sees_every_head_and_can_be_seen_but_not_change
     assert_close(seen, both[1])
     with pytest.raises(ValueError, match="takes no `observe`"):
         attend(params, x, lambda name, v: 2 * v if name == "weights" else v)
+
+
+def test_attention_is_one_function_of_its_parameters_and_settings():
+    """Both entries norm queries and keys alike, and no keyword is lost."""
+    params, x = heads(normed=True), normal(T, D)
+    look = F.Look(H)
+    layer = functools.partial(F.attention_layer, params, x, look)
+    assert_close(F.multi_head_attention(params, x, x, x, num_heads=H)[0], layer()[0])
+    for name, value in (("scale", 100.0), ("softcap", 1.0)):
+        assert np.abs(layer()[0] - layer(**{name: value})[0]).max() > 1e-3
+        with pytest.raises(ValueError, match=name):
+            layer(attention=F.mixed_attention, **{name: value})
+    biased = dataclasses.replace(look, bias=jnp.ones((T, T)))
+    with pytest.raises(ValueError, match="bias"):
+        F.attention_layer(params, x, biased, attention=F.mixed_attention)
+    with pytest.raises(TypeError, match="scal"):
+        layer(scal=100.0)
 
 
 # Blocks of an encoder and of a decoder

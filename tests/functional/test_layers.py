@@ -82,12 +82,16 @@ def test_layers_are_their_formulas(layer_of, params):
         assert_close(layer(params, x), expected)
 
 
-def test_taking_gives_a_function_what_it_takes_and_nothing_else():
+def test_keywords_that_change_a_result_are_bound_or_an_error():
     def some(x, *, a, b=2):
         return x, a, b
 
-    assert F.taking(some, a=1, b=5, c=3)(0) == (0, 1, 5)
-    assert F.taking(functools.partial(some, a=7), c=5)(0) == (0, 7, 2)
+    bind = F.bind_supported_kwargs
+    assert bind(some, {"b": 5, "c": None}, a=1, d=3)(0) == (0, 1, 5)
+    assert bind(functools.partial(some, a=7), c=5)(0) == (0, 7, 2)
+    assert bind(lambda x, **settings: settings, {"a": 1}, b=2)(0) == {"a": 1, "b": 2}
+    with pytest.raises(ValueError, match="'c'"):
+        bind(some, {"a": 1, "c": 3})
 
 
 @pytest.mark.parametrize("name", NORMS)

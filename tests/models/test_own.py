@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,6 @@ from tests.helpers.models import (
     Shifted,
     assert_pieces_give,
     assert_slopes_reach,
-    begun,
     call,
     difference,
     drawn,
@@ -31,12 +29,13 @@ from tlite.models import (
     ClassifierConfig,
     FeedForward,
     GeneratorConfig,
+    NoPositions,
     Pool,
     Seq2SeqConfig,
     make_model,
 )
 from tlite.models.parameters import parameter_names
-from tlite.training.precision import with_precision
+from tlite.training.precision import choose_products, with_precision
 
 SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}
 SIZES |= {"dropout": 0.0, "feed_forward": FeedForward(6)}
@@ -185,18 +184,6 @@ def test_parameters_are_in_every_block_under_the_place_of_the_function():
     assert {n for n in names if n.split(".")[-1] not in ("kernel", "bias", "table")} == expected
 
 
-def test_parameters_of_ones_own_are_drawn_with_another_key_at_each_place():
-    """Norms and feed-forward layers, of each block and beside each other, and the last norm."""
-    functions = {"norm": powered, "feed_forward": small_feed_forward, "embedding.norm": True}
-    model = begun(make_model, replaced(GENERATOR, functions))
-    arrays = dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
-    for field, number in ((".power", 2 * 2 + 2), (".into", 2)):
-        rows = [np.asarray(a).ravel() for name, a in arrays.items() if name.endswith(field)]
-        assert len(rows) == number
-        for i, j in itertools.combinations(range(number), 2):
-            assert difference(rows[i], rows[j]) > 1e-2
-
-
 @all_together
 def test_cached_generation_uses_the_functions_too(functions):
     model = drawn(make_model, replaced(GENERATOR, functions))
@@ -239,6 +226,42 @@ def test_what_a_function_takes_is_what_it_gets():
     jax.eval_shape(call, model, TOKENS, rng=jax.random.split(jax.random.key(0), 2))
     expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "observe": True}
     assert given == expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Tilted(NoPositions):
+    """A bias of scores by the distance, of a user's own."""
+
+    def of_scores(self, params, look, config, *, causal):
+        return {"bias": 1.0 * (look.key_positions - look.positions[:, None])}
+
+
+def test_a_bias_of_custom_positions_reaches_every_attention_or_is_an_error():
+    config = replaced(GENERATOR, {"positions": Tilted(), "context": 1024})
+    for word in ("mixed", "fused", squared_attention):
+        with pytest.raises(ValueError, match="bias"):
+            replaced(config, {"attention": word})
+    decided = choose_products(config, "mixed")
+    assert decided.attention == Attention("exact", rows=64)
+    tokens = jnp.arange(200) % 7
+    plain, by_rows = (drawn(make_model, c) for c in (config, decided))
+    assert_close(call(by_rows, tokens), call(plain, tokens), 3e-5)
+    bare = drawn(make_model, replaced(config, {"positions": "none"}))
+    assert difference(call(bare, tokens), call(plain, tokens)) > 1e-2
+
+
+def test_components_need_the_base_class_whose_methods_a_model_calls():
+    @dataclasses.dataclass(frozen=True)
+    class Plain:
+        def init(self, rng, config):
+            return {}
+
+        def __call__(self, params, x, look):
+            return x, None
+
+    for slot, base in (("attention", "Layer"), ("positions", "Positions")):
+        with pytest.raises(ValueError, match=f"{slot}.*{base}.*Plain"):
+            replaced(GENERATOR, {slot: Plain()})
 
 
 # A changed attention is the line that runs

@@ -1,13 +1,16 @@
 """Parameters of parts and models: counted by hand, and drawn as documented."""
 
 import dataclasses
+import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.helpers.arrays import assert_close, assert_same
 from tests.helpers.models import replaced
+from tlite import functional
 from tlite.models import (
     Attention,
     Block,
@@ -19,13 +22,15 @@ from tlite.models import (
     LogisticConfig,
     MaskedConfig,
     Pool,
+    Projection,
     Seq2SeqConfig,
     TranslatorHead,
     Wide,
     count_parameters,
     make_model,
 )
-from tlite.models.parts import linear
+from tlite.models.parameters import by_name
+from tlite.models.parts import WORDS, linear
 
 KEY = jax.random.key(0)
 V, T, S, D, F, C = 7, 6, 5, 8, 32, 3
@@ -117,13 +122,92 @@ def test_parameters_are_drawn_as_documented():
     )
 
 
+def drawn_params(config, rng, width=16):
+    return {"drawn": jax.random.uniform(rng, (2, width))}
+
+
+def custom(function):
+    """The function, with parameters of its own."""
+    function.parameters = drawn_params
+    return function
+
+
+@custom
+def scaled_attention(params, query, key, value, mask=None):
+    return functional.scaled_dot_product_attention(query * params.drawn[0], key, value, mask)
+
+
+@custom
+def scaled_norm(params, x):
+    return x * params.drawn[0]
+
+
+@custom
+def scaled_tanh(params, x):
+    return jnp.tanh(x) * params.drawn[0, 0]
+
+
+@custom
+def scaled_layer(params, x):
+    return x * params.drawn[0]
+
+
+@custom
+def vectors(params, positions, width):
+    return positions[..., None] * params.drawn[0]
+
+
+CUSTOM = {"attention": Attention(scaled_attention, query_key_norm=True), "norm": scaled_norm}
+DRAWN = {
+    "gated, output norms": {
+        "feed_forward": FeedForward(gated=True),
+        "block": Block(True, output_norms=True),
+    },
+    "embedding": {"embedding": Embedding(norm=True, segments=2), **CUSTOM},
+    "custom": {**CUSTOM, "feed_forward": scaled_layer, "positions": vectors, "block": "pre_norm"},
+    "custom activation": {**CUSTOM, "feed_forward": FeedForward(activation=scaled_tanh)},
+}
+CHOICES = {slot: [*WORDS[slot]] for slot in ("norm", "positions", "block")}
+OTHERS = {
+    GeneratorConfig: {},
+    MaskedConfig: {"projection": Projection(scaled_tanh)},
+    ClassifierConfig: {"num_classes": 3, "pool": Pool("attention", Projection(scaled_tanh))},
+    Seq2SeqConfig: {"source_vocabulary_size": 32, "head": TranslatorHead("separate")},
+}
+
+
+PRESETS = [
+    (GeneratorConfig, {slot: words[i % len(words)] for slot, words in CHOICES.items()})
+    for i in range(max(map(len, CHOICES.values())))
+]
+
+
+@pytest.mark.parametrize(("kind", "fields"), [*PRESETS, *itertools.product(OTHERS, DRAWN.values())])
+def test_no_two_drawn_arrays_are_correlated(kind, fields):
+    sizes = {"vocabulary_size": 32, "context": 16, "width": 16, "num_heads": 1, "num_blocks": 2}
+    config = kind(**sizes, **OTHERS[kind], **fields)
+    arrays = jax.jit(lambda: by_name(make_model(config, rng=KEY)))()
+    arrays = {n: np.ravel(a) for n, a in arrays.items() if np.ptp(a) > 0 and np.size(a) >= 16}
+    assert len(arrays) > 12
+    for (one, x), (other, y) in itertools.combinations(arrays.items(), 2):
+        size = min(len(x), len(y))
+        assert abs(np.corrcoef(x[:size], y[:size])[0, 1]) < 0.9, (one, other)
+
+
 def test_a_gate_leaves_the_other_layers_as_they_are_drawn_without():
     gated, plain = (FeedForward(6, gated=gated).init(KEY, CONFIG) for gated in (True, False))
     assert_same((gated.hidden, gated.output), (plain.hidden, plain.output))
-    assert np.abs(gated.gate.kernel - gated.hidden.kernel).max() > 1e-2
 
 
-def test_the_layers_of_a_block_are_drawn_independently():
-    leaves = jax.tree.leaves(Block().init(KEY, CONFIG, 0, across=True))
-    kernels = [leaf for leaf in leaves if leaf.ndim == 2]
-    assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels) == 10
+def test_a_norm_of_heads_has_as_many_parameters_as_they_have_columns():
+    def powers(params, x):
+        return x * params.power
+
+    powers.parameters = lambda config, rng, *, width: {"power": jnp.ones(width)}
+    config = GeneratorConfig(**SIZES, norm=powers, attention=Attention(query_key_norm=True))
+    block = shapes(config).blocks[0]
+    assert block.attention.query_norm.power.shape == (4,)
+    assert block.attention_norm.power.shape == (D,)
+    powers.parameters = lambda config, rng: {"power": jnp.ones(config.width)}
+    with pytest.raises(ValueError, match="'width'"):
+        shapes(config)

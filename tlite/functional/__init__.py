@@ -41,6 +41,7 @@ from tlite.functional.layers import (
     NormParameters,
     Observe,
     attention_pool,
+    bind_supported_kwargs,
     check_tokens,
     dense_pool,
     dropout,
@@ -53,9 +54,9 @@ from tlite.functional.layers import (
     rms_norm,
     soft_cap,
     squared_relu,
-    taking,
     unembed,
     unobserved,
+    unsupported_kwargs,
     within,
 )
 from tlite.functional.logistic import (

@@ -20,11 +20,10 @@ from tlite.functional.layers import (
     LinearParameters,
     NormParameters,
     Observe,
+    bind_supported_kwargs,
     layer_norm,
     linear,
-    rms_norm,
     soft_cap,
-    taking,
     unobserved,
     within,
 )
@@ -202,22 +201,33 @@ def attend(
     keys: KeyValues,
     look: Look,
     attention: Callable = scaled_dot_product_attention,
-    **of_scores,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O of queries x W_Q on keys and values (section 3.2.2).
 
     `params` are `AttentionParameters`. Returns the output and the weights. Observed are `query`,
     `weights`, `heads` (each head's output), `output`.
 
-    `attention` maps (query, key, value, mask) to (output, weights), and is handed what it takes of
-    `of_scores` (`scale`, `softcap`) and of the look's `bias`, `distances`, `causal`, `window` and
-    `observe`. If it takes no `observe` its weights can be seen, but not changed.
+    `attention` maps (query, key, value, mask) to (output, weights). It must accept `scale`,
+    `softcap` and the look's `bias` as keyword arguments where these are not None; the look's
+    `distances`, `causal`, `window` and `observe` are passed if it accepts them. Without `observe`
+    its weights can be seen, but not changed.
+
+    Raises:
+        ValueError: `attention` does not accept what it must.
     """
-    of_scores |= {"bias": look.bias, "distances": look.distances}
-    of_scores |= {"causal": look.causal, "window": look.window}
     query_BxHxTxK = split_heads(linear(params.query, x), look.num_heads)
     query_BxHxTxK = look.observe("query", look.turned(query_BxHxTxK, params.query_norm))
-    call = taking(attention, observe=look.observe, **of_scores)
+    call = bind_supported_kwargs(
+        attention,
+        {"bias": look.bias, "scale": scale, "softcap": softcap},
+        distances=look.distances,
+        causal=look.causal,
+        window=look.window,
+        observe=look.observe,
+    )
     output_BxHxTxK, weights = call(query_BxHxTxK, keys.key, keys.value, look.mask)
     if "observe" not in call.keywords and look.observe("weights", weights) is not weights:
         raise ValueError("this attention takes no `observe`: its weights can't be changed")
@@ -234,18 +244,19 @@ def multi_head_attention(
     *,
     num_heads: int,
     angles: Float[Array, "... L half_K"] | None = None,
+    norm: Callable = layer_norm,
     observe: Observe = unobserved,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O with head_h = attention(q W_Q, k W_K, v W_V) (section 3.2.2).
 
     `params` are `AttentionParameters`; the head width K is theirs to choose. `mask` broadcasts to
-    (..., H, T, S). `angles` from `rotary_angles` turns queries and keys by their positions.
-    Returns the output and the weights.
+    (..., H, T, S). `angles` from `rotary_angles` turns queries and keys by their positions. `norm`
+    is that of queries and keys whose norms are among `params`. Returns the output and the weights.
 
     Raises:
         ValueError: the layers' width is not divisible by `num_heads`.
     """
-    look = Look(num_heads, mask, angles=angles, norm=rms_norm, observe=observe)
+    look = Look(num_heads, mask, angles=angles, norm=norm, observe=observe)
     return attend(params, query, key_values(params, key, look, value), look)
 
 

@@ -96,15 +96,16 @@ def attention_layer(
     look: Look,
     *,
     attention: Callable = scaled_dot_product_attention,
-    **of_scores,
+    scale: float | None = None,
+    softcap: float | None = None,
 ) -> tuple[Float[Array, "*batch T D"], KeyValues | None]:
     """Attention of x on itself and what came before it, or on a memory; and its keys and values.
 
-    `params` are `AttentionParameters`; `of_scores` go to `attention`, as the look's own do.
+    `params` are `AttentionParameters`; `attention`, `scale` and `softcap` are those of `attend`.
     """
     memory = look.memory
     keys = look.remember(key_values(params, x, look)) if memory is None else memory
-    y, _ = attend(params, x, keys, look, attention, **of_scores)
+    y, _ = attend(params, x, keys, look, attention, scale=scale, softcap=softcap)
     return y, keys if memory is None else None
 
 

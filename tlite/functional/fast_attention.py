@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from tlite.functional.attention import repeated, scaled_dot_product_attention
-from tlite.functional.layers import Observe, soft_cap, taking, unobserved
+from tlite.functional.layers import Observe, bind_supported_kwargs, soft_cap, unobserved
 from tlite.functional.mixed import product, transposed
 
 SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 remain
@@ -146,7 +146,7 @@ def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -
 
     Operands of products are rounded to `operands` (bfloat16), where given; softmax and sums are
     not. `causal` and `window` say so if the mask is just theirs; where it is another, or somebody
-    observes, this is `attention` itself. A `bias` is of all scores, (..., T, S).
+    observes, this is `attention` itself.
     """
 
     def call(
@@ -162,12 +162,15 @@ def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -
         window: int = 0,
         observe: Observe = unobserved,
     ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
-        whole = taking(attention, scale=scale, softcap=softcap, bias=bias, observe=observe)
-        output, weights = whole(query, key, value, mask)
+        changes = {"scale": scale, "softcap": softcap, "bias": bias}
+        definition = bind_supported_kwargs(attention, changes, observe=observe)
+        output, weights = definition(query, key, value, mask)
         if not causal or observe is not unobserved:
             return output, weights
         *batch, length, width = query.shape
         query = query * (1 / math.sqrt(width) if scale is None else scale)
+        if bias is not None:  # a part of the queries has a part of it
+            bias = jnp.broadcast_to(bias, (*bias.shape[:-2], length, key.shape[-2]))
         form = _Form(min(rows, length), window, softcap, tuple(batch), operands)
         return _by_rows(form, *_flat(query, key, value), bias).reshape(*batch, length, -1), weights
 

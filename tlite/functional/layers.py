@@ -8,9 +8,9 @@ values inside a model can be taken out or changed. `unobserved` compiles to noth
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,10 +61,32 @@ def within(observe: Observe, place: str) -> Observe:
     return lambda name, value: observe(f"{place}.{name}", value)
 
 
-def taking(function: Callable, **settings) -> partial:
-    """The function with those of the settings that it takes."""
-    taken = inspect.signature(function).parameters
-    return partial(function, **{name: v for name, v in settings.items() if name in taken})
+def bind_supported_kwargs(
+    function: Callable, required: Mapping[str, Any] | None = None, **optional
+) -> partial:
+    """Bind the keyword arguments that `function` accepts; the optional others are left out.
+
+    Args:
+        required: arguments that change the result: one that is not None must be accepted.
+
+    Raises:
+        ValueError: one is not; it is named.
+    """
+    required = dict(required or {})
+    if lost := [n for n in unsupported_kwargs(function, required) if required[n] is not None]:
+        name = getattr(function, "__name__", repr(function))
+        raise ValueError(f"{name} does not accept the keyword argument {lost[0]!r}")
+    kwargs = required | optional
+    dropped = unsupported_kwargs(function, kwargs)
+    return partial(function, **{n: v for n, v in kwargs.items() if n not in dropped})
+
+
+def unsupported_kwargs(function: Callable, names: Iterable[str]) -> list[str]:
+    """Those of the names that `function` does not accept as keyword arguments."""
+    parameters = inspect.signature(function).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return []
+    return [name for name in names if name not in parameters]
 
 
 def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out"]:

@@ -28,6 +28,7 @@ from tlite.models.parts import (
     Learned,
     NoPositions,
     Norm,
+    Positions,
     Projection,
     Relative,
     Rotary,

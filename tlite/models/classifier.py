@@ -71,13 +71,12 @@ class Pool:
         if self.projection and self.method == "dense":
             raise ValueError("a projection needs a vector: not the dense pool")
 
-    def init(self, rng: Key[Array, ""], config) -> dict:
+    def init(self, pool_key: Key[Array, ""], projection_key: Key[Array, ""], config) -> dict:
         """The linear layer `pool` of a dense pool or of attention, and those of the projection."""
-        pool_key, head_key = jax.random.split(rng)
         has_layer = self.method in ("dense", "attention")
         layers = {"pool": linear(pool_key, config.width, 1, bias=config.bias)} if has_layer else {}
         if self.projection:
-            layers |= self.projection.init(jax.random.fold_in(head_key, 1), config)
+            layers |= self.projection.init(projection_key, config)
         return layers
 
     def __call__(
@@ -149,13 +148,11 @@ class TransformerClassifier(Encoder):
     model alone, `feature_logits`.
     """
 
-    def __init__(self, config: ClassifierConfig, *, rng: Key[Array, ""]):
-        super().__init__(config, rng=rng)
-        rng = jax.random.split(rng, 4)[2]
-        hold(self, config.pool.init(rng, config))
+    def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
+        pool_key, head_key, projection_key = jax.random.split(rng, 3)
+        hold(self, config.pool.init(pool_key, projection_key, config))
         inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
-        head_key = jax.random.split(rng)[1]
         self.head = held(linear(head_key, inputs, config.num_classes, bias=bias))
         wide, words = config.wide, config.vocabulary_size
 

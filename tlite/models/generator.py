@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
@@ -39,9 +38,8 @@ class TransformerGenerator(Encoder):
 
     causal = True
 
-    def __init__(self, config: GeneratorConfig, *, rng: Key[Array, ""]):
-        super().__init__(config, rng=rng)
-        hold(self, config.head.init(jax.random.split(rng, 4)[2], config))
+    def init_head(self, rng: Key[Array, ""], config: GeneratorConfig) -> None:
+        hold(self, config.head.init(rng, config))
 
     def __call__(
         self,
@@ -104,9 +102,8 @@ class TransformerMasked(Encoder):
     caller's to say.
     """
 
-    def __init__(self, config: MaskedConfig, *, rng: Key[Array, ""]):
-        super().__init__(config, rng=rng)
-        hold(self, config.projection.init(jax.random.split(rng, 4)[2], config))
+    def init_head(self, rng: Key[Array, ""], config: MaskedConfig) -> None:
+        hold(self, config.projection.init(rng, config))
         if config.head_bias:
             self.head_bias = held(jnp.zeros(config.vocabulary_size))
 

@@ -17,7 +17,6 @@ part: `FeedForwardParameters`, `NormParameters`. A function with an attribute `p
 maps (config, rng) to a dictionary of arrays, gets these instead, as its first argument's fields.
 """
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from jaxtyping import Array, Float, Int, Key
 from tlite import functional as F
 from tlite.config import check_size
 from tlite.errors import UserError
+from tlite.models.parameters import held
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -101,14 +101,16 @@ def table(rng: Key[Array, ""], size: int, width: int, deviation: float = 0.02) -
     return {"table": deviation * jax.random.normal(rng, (size, width))}
 
 
-def made_by(function: Callable | str, rng: Key[Array, ""], config) -> dict[str, Array] | None:
-    """What a user's function learns, if anything: its `parameters(config, rng)`."""
+def init_custom_params(
+    function: Callable | str, rng: Key[Array, ""], config
+) -> dict[str, Array] | None:
+    """The parameters of a user's function, `parameters(config, rng)`; None if it has none."""
     make = getattr(function, "parameters", None)
-    return None if make is None else make(config, jax.random.fold_in(rng, 1))
+    return None if make is None else make(config, rng)
 
 
-def handed(function: Callable | str, params) -> Callable:
-    """A function, or an activation by its name, with what it learns as its first argument."""
+def bind_params(function: Callable | str, params) -> Callable:
+    """A function, or an activation by its name, with its parameters as first argument."""
     function = ACTIVATIONS[function] if isinstance(function, str) else function
     return function if params is None else partial(function, params)
 
@@ -120,9 +122,9 @@ class FunctionPart:
     part: ClassVar[Any]
     function: Callable
 
-    def init(self, rng: Key[Array, ""], config, *width: int):
-        learned = made_by(self.function, rng, config)
-        return self.part.init(rng, config, *width) if learned is None else learned
+    def init(self, rng: Key[Array, ""], config):
+        learned = init_custom_params(self.function, rng, config)
+        return self.part.init(rng, config) if learned is None else learned
 
 
 # Norms
@@ -133,7 +135,8 @@ class Norm:
     """Layer norm (Ba et al. 2016), or RMS norm (Zhang and Sennrich 2019).
 
     A function of your own gets (params, x (..., D)) and returns x. Its `params` are those of layer
-    norm, `scale` and `bias` (D,), or what its `parameters(config, rng)` gives.
+    norm, `scale` and `bias` (D,), or what its `parameters(config, rng)` gives. To norm queries and
+    keys, `parameters` takes their number of columns K as the keyword `width`.
 
     >>> def unit_length(params, x):
     ...     return params.scale * x / jnp.linalg.norm(x, axis=-1, keepdims=True)
@@ -171,6 +174,14 @@ class NormFunction(FunctionPart):
 
     part = Norm()
 
+    def init(self, rng: Key[Array, ""], config, width: int | None = None):
+        make = getattr(self.function, "parameters", None)
+        if make is None:
+            return self.part.init(rng, config, width)
+        columns = {"width": width or config.width}
+        required = columns if columns["width"] != config.width else {}
+        return F.bind_supported_kwargs(make, required, **columns)(config, rng)
+
     def __call__(self, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         return self.function(params, x)
 
@@ -202,9 +213,10 @@ class Attention(Layer):
 
     A function of your own gets (query (..., H, T, K), key and value (..., H, S, K), mask), the mask
     None or broadcastable to (..., H, T, S), and returns its output (..., H, T, K) and its weights
-    (..., H, T, S). Of `distances` (..., T, S), how far each key is ahead of each query, `bias`,
-    `scale`, `softcap`, `causal`, `window` and `observe` it is handed those that it takes. What its
-    `parameters(config, rng)` gives comes first.
+    (..., H, T, S). It gets those of the keyword arguments `distances` (..., T, S), how far each key
+    is ahead of each query, `causal`, `window` and `observe` that it accepts. It must accept `bias`,
+    `scale` and `softcap` where a model has them. What its `parameters(config, rng)` gives comes
+    first.
 
     >>> def near(query, key, value, mask=None, *, distances):
     ...     scores = query @ key.swapaxes(-1, -2) / query.shape[-1] ** 0.5 - jnp.abs(distances)
@@ -258,16 +270,16 @@ class Attention(Layer):
             raise ValueError(f"{config.num_heads} heads can't share {self.key_heads} heads of keys")
         if isinstance(config.positions, Rotary) and width % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
-        taken = inspect.signature(ATTENTIONS.get(self.function, self.function)).parameters
-        if missing := [name for name in self.asked(config) if name not in taken]:
+        if missing := self.unsupported(ATTENTIONS.get(self.function, self.function), config):
             name = getattr(self.function, "__name__", f"{self.function} attention")
             raise ValueError(f'{name} takes no {missing[0]} of scores: "exact" attention does')
 
-    def asked(self, config) -> list[str]:
-        """What the function must take beside queries, keys, values and a mask."""
-        biased = isinstance(config.positions, Relative | ALiBi)
-        asked = {"bias": biased, "scale": self.scale, "softcap": self.softcap}
-        return [name for name, value in asked.items() if value]
+    def unsupported(self, function: Callable, config) -> list[str]:
+        """Names of the keyword arguments that a model needs and `function` does not accept."""
+        names = F.unsupported_kwargs(function, ("scale", "softcap", "bias"))
+        is_set = {"scale": self.scale is not None, "softcap": self.softcap is not None}
+        needs = lambda name: adds_bias(config) if name == "bias" else is_set[name]  # noqa: E731
+        return [name for name in names if needs(name)]
 
     def width_of_heads(self, config) -> int:
         return self.head_width or config.width // config.num_heads
@@ -278,20 +290,21 @@ class Attention(Layer):
     def init(self, rng: Key[Array, ""], config) -> F.AttentionParameters:
         width, heads = self.width_of_heads(config), config.num_heads
         inner, of_keys = heads * width, (self.key_heads or heads) * width
-        keys = jax.random.split(rng, 4)
-        norms = [config.norm.init(k, config, width) for k in keys[:2] if self.query_key_norm]
+        *in_keys, out_key, custom_key, query_key, key_key = jax.random.split(rng, 7)
+        norm_keys = (query_key, key_key) if self.query_key_norm else ()
+        norms = [config.norm.init(k, config, width) for k in norm_keys] or (None, None)
         query, key, value = (
             linear(k, config.width, size, bias=self.input_bias)
-            for k, size in zip(keys[:3], (inner, of_keys, of_keys), strict=True)
+            for k, size in zip(in_keys, (inner, of_keys, of_keys), strict=True)
         )
         settings = {"bias": has_bias(self, config), "zeros": self.zero_output}
-        output = linear(keys[3], inner, config.width, **settings)
-        own = made_by(self.function, rng, config)
-        return F.AttentionParameters(query, key, value, output, *(norms or (None, None)), own)
+        output = linear(out_key, inner, config.width, **settings)
+        custom = init_custom_params(self.function, custom_key, config)
+        return F.AttentionParameters(query, key, value, output, *norms, custom)
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
         if callable(self.function):
-            function = F.repeating(handed(self.function, params.own))
+            function = F.repeating(bind_params(self.function, params.own))
         else:
             function = ATTENTIONS[self.function]
         if self.rows:
@@ -339,17 +352,16 @@ class FeedForward:
     def init(self, rng: Key[Array, ""], config) -> F.FeedForwardParameters:
         bias = has_bias(self, config)
         width, hidden = config.width, self.hidden_width or 4 * config.width
-        keys = jax.random.split(rng)
-        gate = linear(jax.random.fold_in(rng, 2), width, hidden, bias=bias) if self.gated else None
+        hidden_key, output_key, gate_key, custom_key = jax.random.split(rng, 4)
         return F.FeedForwardParameters(
-            linear(keys[0], width, hidden, bias=bias),
-            linear(keys[1], hidden, width, bias=bias, zeros=self.zero_output),
-            gate,
-            made_by(self.activation, rng, config),
+            linear(hidden_key, width, hidden, bias=bias),
+            linear(output_key, hidden, width, bias=bias, zeros=self.zero_output),
+            linear(gate_key, width, hidden, bias=bias) if self.gated else None,
+            init_custom_params(self.activation, custom_key, config),
         )
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
-        function = handed(self.activation, params.own)
+        function = bind_params(self.activation, params.own)
         return F.feed_forward_layer(params, x, look, activation=function, dropout_rate=self.dropout)
 
 
@@ -360,7 +372,8 @@ class FeedForwardFunction(FunctionPart):
     part = FeedForward()
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
-        call = F.taking(self.function, rng=F.fold_in(look.rng, F.HIDDEN), observe=look.observe)
+        noise = F.fold_in(look.rng, F.HIDDEN)
+        call = F.bind_supported_kwargs(self.function, rng=noise, observe=look.observe)
         return call(params, x), None
 
 
@@ -400,12 +413,28 @@ class Positions:
         return x
 
     def of_scores(self, params, look: F.Look, config, *, causal: bool) -> dict[str, Any]:
-        """What attention is told, as fields of its `look`, whose positions and window are known.
+        """Fields of the `look` of attention, from its positions, key positions and window.
 
         `angles` (..., T, K / 2) and a `magnitude`, by which queries and keys are turned and
-        multiplied; or a `bias` of scores (..., H, T, S), of a model that is `causal` or not.
+        multiplied; or a `bias` of scores (..., H, T, S), of a model that is `causal` or not, which
+        the attention function must accept.
         """
         return {}
+
+
+def adds_bias(config) -> bool:
+    """True if the positions of a model give a bias of attention scores in one of its blocks."""
+    if type(config.positions).of_scores is Positions.of_scores:
+        return False
+
+    def scores(window: int):
+        at = jnp.arange(1)
+        look = F.Look(config.num_heads, positions=at, key_positions=at, window=window)
+        params = held(config.positions.init(jax.random.key(0), config))
+        return config.positions.of_scores(params, look, config, causal=True)
+
+    found = (jax.eval_shape(partial(scores, window)) for window in {*config.windows})
+    return any(score.get("bias") is not None for score in found)
 
 
 @dataclass(frozen=True)
@@ -563,7 +592,7 @@ class PositionsFunction(FunctionPart, Positions):
     def add(self, params, x, positions, config):
         x = super().add(params, x, positions, config)
         at = jnp.arange(x.shape[-2]) if positions is None else positions
-        return x + handed(self.function, params)(at, config.width)
+        return x + bind_params(self.function, params)(at, config.width)
 
 
 # Embeddings, what follows the last block, and blocks
@@ -640,13 +669,14 @@ class Projection:
 
     def init(self, rng: Key[Array, ""], config) -> dict:
         """The layer, `projection`, and its norm, `projection_norm`."""
-        layer = linear(rng, config.width, config.width, bias=has_bias(self, config))._asdict()
-        layer["own"] = made_by(self.activation, rng, config)
-        norm = {"projection_norm": config.norm.init(rng, config)} if self.norm else {}
+        key, custom_key, norm_key = jax.random.split(rng, 3)
+        layer = linear(key, config.width, config.width, bias=has_bias(self, config))._asdict()
+        layer["own"] = init_custom_params(self.activation, custom_key, config)
+        norm = {"projection_norm": config.norm.init(norm_key, config)} if self.norm else {}
         return {"projection": layer} | norm
 
     def __call__(self, model, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-        function = handed(self.activation, model.projection.own)
+        function = bind_params(self.activation, model.projection.own)
         x = function(F.linear(model.projection, x))
         return model.config.norm(model.projection_norm, x) if self.norm else x
 
@@ -675,18 +705,18 @@ class Block:
 
     def init(self, rng: Key[Array, ""], config, index: int, *, across: bool):
         """The parameters of block `index`; `across` with attention on an encoder's output."""
-        block_key, cross_key = jax.random.split(rng) if across else (rng, None)
-        attention_key, feed_forward_key = jax.random.split(block_key)
-        layers = {"attention": config.attention.init(attention_key, config)}
+        first_key, second_key, norm_key = jax.random.split(rng, 3)
+        layers, keys = {}, (first_key, second_key)
         if across:
-            layers["cross_attention"] = config.attention.init(cross_key, config)
-        layers["feed_forward"] = config.feed_forward.init(feed_forward_key, config)
-        norms = {}
-        for number, name in enumerate(layers):
-            keys = jax.random.split(jax.random.fold_in(rng, number), 2)
-            norms[f"{name}_norm"] = config.norm.init(keys[0], config)
-            if self.output_norms:
-                norms[f"{name}_output_norm"] = config.norm.init(keys[1], config)
+            layers["cross_attention"] = config.attention.init(second_key, config)
+            keys = jax.random.split(first_key)
+        layers["attention"] = config.attention.init(keys[0], config)
+        layers["feed_forward"] = config.feed_forward.init(keys[1], config)
+        names = [f"{name}_norm" for name in layers]
+        if self.output_norms:
+            names += [f"{name}_output_norm" for name in layers]
+        norm_keys = jax.random.split(norm_key, len(names))
+        norms = {n: config.norm.init(k, config) for n, k in zip(names, norm_keys, strict=True)}
         if index == 0 and not self.first_norm:
             norms["attention_norm"] = None
         return F.BlockParameters(**layers, **norms)
@@ -727,12 +757,15 @@ OWN = {
     "positions": PositionsFunction,
 }
 
+BASES = {"attention": Layer, "positions": Positions}
+"""Classes whose methods a model calls beside `init` and call."""
+
 
 def part(slot: str, value):
     """The part that a word names, or that calls a user's function; a part as it is.
 
     Raises:
-        ValueError: there is no such word.
+        ValueError: there is no such word, or the component has no such base class.
     """
     if isinstance(value, str):
         if value not in WORDS[slot]:
@@ -740,4 +773,7 @@ def part(slot: str, value):
         return WORDS[slot][value]
     if slot in OWN and callable(value) and not hasattr(value, "init"):
         return OWN[slot](value)
+    if slot in BASES and not isinstance(value, BASES[slot]):
+        name = BASES[slot].__name__
+        raise ValueError(f"{slot} must be a word, a function or a tlite.models.{name}: {value!r}")
     return value

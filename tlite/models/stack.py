@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,18 @@ Rows = dict[str, Any]
 """What a cache holds of a block: rows (..., C, N) by layer, `KeyValues` of its attention."""
 
 
+class StackKeys(NamedTuple):
+    """One key for each component: none is used twice, or both split and folded."""
+
+    embedding: Key[Array, ""]
+    positions: Key[Array, ""]
+    head: Key[Array, ""]
+    blocks: Key[Array, ""]
+    segments: Key[Array, ""]
+    embedding_norm: Key[Array, ""]
+    final_norm: Key[Array, ""]
+
+
 class Stack(nnx.Module):
     """Embedding, positions, dropout, blocks and, after pre-norm blocks, a norm.
 
@@ -31,25 +43,26 @@ class Stack(nnx.Module):
     causal: ClassVar[bool] = False  # whether relative positions have buckets for what comes later
 
     def __init__(self, config: BlocksConfig, *, embedding: bool = True, rng: Key[Array, ""]):
-        # The third is for a head.
-        embedding_key, position_key, _, blocks_key = jax.random.split(rng, 4)
-        parts = {}
+        keys, parts = StackKeys(*jax.random.split(rng, len(StackKeys._fields))), {}
         if embedding:
-            parts["embedding"] = config.embedding.init(embedding_key, config)
-        parts[config.positions.name] = config.positions.init(position_key, config)
+            parts["embedding"] = config.embedding.init(keys.embedding, config)
+        parts[config.positions.name] = config.positions.init(keys.positions, config)
         if config.embedding.segments:
-            segment_key = jax.random.fold_in(position_key, 1)
-            parts["segments"] = drawn_table(segment_key, config.embedding.segments, config.width)
+            parts["segments"] = drawn_table(keys.segments, config.embedding.segments, config.width)
         if config.embedding.norm:
-            parts["embedding_norm"] = config.norm.init(embedding_key, config)
+            parts["embedding_norm"] = config.norm.init(keys.embedding_norm, config)
         hold(self, parts)
         self.blocks = nnx.List(
             held(config.block.init(k, config, index, across=self.across))
-            for index, k in enumerate(jax.random.split(blocks_key, config.num_blocks))
+            for index, k in enumerate(jax.random.split(keys.blocks, config.num_blocks))
         )
         if config.block.pre_norm:
-            self.norm = held(config.norm.init(blocks_key, config))
+            self.norm = held(config.norm.init(keys.final_norm, config))
+        self.init_head(keys.head, config)
         self.config = config
+
+    def init_head(self, rng: Key[Array, ""], config) -> None:
+        """Draw the layers after the blocks, where a subclass has any."""
 
     def embed(
         self,

@@ -68,7 +68,7 @@ def choose_products(model, precision: Precision):
     if not isinstance(part, Attention) or part.function != "auto":
         return model
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
-    fast = fast and not part.asked(model)
+    fast = fast and not part.unsupported(mixed_attention, model)
     name = "exact" if not fast else "fused" if _has_fused(model) else "mixed"
     long = isinstance(model, GeneratorConfig) and model.context >= ROWS_FROM_LENGTH
     # The one kernel leaves out what is hidden by itself.
