@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, reject
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tlite.config import from_dict, to_dict
 from tlite.data import LabelledText, TextFile
 from tlite.experiment import ClassifierExperiment, Experiment, GeneratorExperiment
-from tlite.models import GeneratorConfig, Rotary
+from tlite.models import GeneratorConfig, MaskedConfig, Rotary
 from tlite.training import TrainingConfig
 
 PLAIN = {
@@ -52,6 +52,33 @@ def configs(draw, kind: type):
         return kind(**draw(st.fixed_dictionaries(needed, optional=held)))
     except ValueError:
         reject()
+
+
+def literals(kind):
+    """(class, field, words) of each `Literal` in a type and in the dataclasses of its fields."""
+    if dataclasses.is_dataclass(kind):
+        for name, hint in get_type_hints(kind).items():
+            if get_origin(hint) is not ClassVar:
+                found = [k for k in (hint, *get_args(hint)) if get_origin(k) is Literal]
+                yield from [(kind, name, get_args(found[0]))] if found else literals(hint)
+    for each in get_args(kind):
+        yield from literals(each)
+
+
+WORDS = dict.fromkeys(literals(Experiment | MaskedConfig))
+
+
+@pytest.mark.parametrize(("kind", "field", "words"), WORDS, ids=str)
+def test_a_word_that_a_field_does_not_know_is_an_error_in_python(kind, field, words):
+    """Not under the hook that checks types, which Python itself has not."""
+    config = kind(
+        **{f.name: "x" for f in dataclasses.fields(kind) if f.default is f.default_factory}
+    )
+    for wrong in ("layer_norm", None, 3):
+        object.__setattr__(config, field, wrong)
+        with pytest.raises(ValueError, match=f"^{field}: ") as caught:
+            config.__post_init__()
+        assert all(word in str(caught.value) for word in (*words, repr(wrong)))
 
 
 def through_json(config, change=lambda values: None, kind=None):

@@ -17,6 +17,24 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
         raise ValueError(f"{name} must be at most {most:,}, not {value}")
 
 
+def check_words(config) -> None:
+    """Check each field of a dataclass whose type is a `Literal`, or a union with one.
+
+    Raises:
+        ValueError: a value is none of its words; field, value and words are named.
+    """
+    for field in dataclasses.fields(config):
+        kind, value = field.type, getattr(config, field.name)
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        if not any(get_origin(each) is Literal for each in kinds):
+            continue
+        if not (callable(value) and Callable in kinds):
+            try:
+                from_dict(kind, value)
+            except ValueError as error:
+                raise ValueError(f"{field.name}: {error}") from error
+
+
 def to_dict(config) -> dict[str, Any]:
     """A dataclass as a dictionary that JSON can hold, with its class's name under "kind".
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from tlite.config import check_words
 from tlite.data.reading import find, is_table, kind_of, locate
 from tlite.data.tables import (
     Part,
@@ -57,6 +58,9 @@ class TableData:
     """The kinds of its files without columns."""
     all_rows: ClassVar[Callable[..., Iterator[tuple[str, ...]]]]
     """Of a kind of rows a method: those of the files, or splits, that are given for a part."""
+
+    def __post_init__(self):
+        check_words(self)
 
     def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
         """The files, or the parts of a set on the hub, that a part is read from, and some more.

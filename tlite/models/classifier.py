@@ -68,6 +68,7 @@ class Pool:
     """A layer of the text's vector before the head."""
 
     def __post_init__(self):
+        check(self)
         if self.projection and self.method == "dense":
             raise ValueError("a projection needs a vector: not the dense pool")
 

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.config import check_size
+from tlite.config import check_size, check_words
 from tlite.errors import UserError
 from tlite.models.parameters import held
 
@@ -51,7 +51,7 @@ Activation = Literal["relu", "gelu", "gelu_exact", "silu", "squared_relu", "tanh
 
 
 def check(part, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = "") -> None:
-    """Raises a ValueError if one of these fields of a part, named in a line, is wrong.
+    """Raises a ValueError if a word of a part, or one of these fields, named in a line, is wrong.
 
     Args:
         sizes: at least 1, if given.
@@ -59,6 +59,7 @@ def check(part, *, sizes: str = "", counts: str = "", positive: str = "", rates:
         positive: numbers above 0, if given.
         rates: of dropout, in [0, 1).
     """
+    check_words(part)
     value = partial(getattr, part)
     for name in sizes.split():
         if value(name) is not None:
@@ -666,6 +667,9 @@ class Projection:
     """A bias of it; as the model's unless given."""
     norm: bool = True
     """A norm after it."""
+
+    def __post_init__(self):
+        check(self)
 
     def init(self, rng: Key[Array, ""], config) -> dict:
         """The layer, `projection`, and its norm, `projection_norm`."""
