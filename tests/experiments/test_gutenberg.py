@@ -13,32 +13,6 @@ from experiments.gutenberg import plays, prepare
 SMALL = "ACT I\n\nSCENE I. A room.\n\nROWAN.\nGood day.\n\nHAZEL.\n{}\n"
 
 
-def said(text: str) -> str:
-    """What becomes of a text that is the second speech of a small play."""
-    return prepare(SMALL.format(text)).split("HAZEL.\n")[1].rstrip("\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("A crazèd, wingéd façade", "A crazed, winged facade"),
-        ("Æacides and ÆNEAS, Phœbe, PERSONÆ, æon", "Aeacides and AENEAS, Phoebe, PERSONAE, aeon"),
-        ("‘Tush,’ “so,” `no", "'Tush,' \"so,\" 'no"),
-        (
-            "sole son- a widow, and — so -- go.--Well!-Please",
-            "sole son—a widow, and—so—go.—Well!—Please",
-        ),
-        ("a step-dame", "a step-dame"),
-        ("one\ttwo\u00a0three   four", "one two three four"),
-        ("_Bonum_ [_aside_]", "Bonum [aside]"),
-        ("These 3. or 4. days of 1634", "These three or four days of"),
-        ("a|b {c} \u2603", "ab c"),
-    ],
-)
-def test_characters_become_plain(text, expected):
-    assert said(text) == expected
-
-
 @pytest.mark.parametrize("text", ["", "Contents\n", "ACT I\n\nSCENE I. A room\n", "ROWAN.\nAy.\n"])
 def test_a_text_without_a_play_is_refused(text):
     with pytest.raises(ValueError, match="no play found"):
