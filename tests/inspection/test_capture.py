@@ -244,16 +244,17 @@ def test_the_program_is_the_models_own_unless_a_value_changes(name):
 
 
 @each_model
-def test_an_edit_is_seen_in_the_capture_and_downstream_only(name):
+def test_all_edits_of_a_value_are_seen_in_the_capture_and_downstream_only(name):
     model, inputs = model_and_inputs(name)
     before = captured_all(name)[1]
     known = list(before)
     place = "decoder.blocks.0.cross_attention.heads" if "seq2seq" in name else known[5]
 
-    logits, after = compiled(model, *inputs, capture="*", edit={place: lambda x: x + 1})
+    edit = {place: lambda x: x + 1, f"*{place}": lambda x: 2 * x}
+    logits, after = compiled(model, *inputs, capture="*", edit=edit)
     at = known.index(place)
     assert_close({n: after[n] for n in known[:at]}, {n: before[n] for n in known[:at]}, 1e-5)
-    assert_close(after[place], before[place] + 1, 1e-5)
+    assert_close(after[place], 2 * (before[place] + 1), 1e-5)
     for later in (known[at + 1], known[-1]):
         assert np.abs(after[later] - before[later]).max() > 1e-3
     assert np.abs(logits - captured_all(name)[0]).max() > 1e-3
@@ -263,6 +264,14 @@ def test_an_edit_that_changes_a_shape_is_an_error():
     model, inputs = model_and_inputs("generator")
     with pytest.raises(ValueError, match=r"edit of final makes \(8,\) of .* shape \(6, 8\)"):
         jax.eval_shape(lambda: run(model, *inputs, edit={"final": lambda x: x[0]}))
+
+
+@pytest.mark.parametrize("name", ["embedding", "blocks.1.attention.weights"])
+def test_an_observe_that_returns_nothing_is_an_error_with_the_name(name):
+    model, inputs = model_and_inputs("generator")
+    observe = lambda at, value: None if at == name else value  # noqa: E731
+    with pytest.raises(TypeError, match=re.escape(name)):
+        jax.eval_shape(lambda: model(*map(jnp.asarray, inputs), observe=observe))
 
 
 # Mixed precision: what its attention shows

@@ -1,6 +1,7 @@
 """The tools: each equals what loops over heads, positions and layers find one by one."""
 
 import functools
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +63,23 @@ def test_a_row_of_the_lens_is_what_a_model_without_the_later_blocks_predicts(blo
         return logit_lens(model, TOKENS), jnp.stack(shorter)
 
     assert_close(*rows(generator(block=block)))
+
+
+@dataclass(frozen=True)
+class Attending(M.Block):
+    """The example of `Block`: it observes nothing itself."""
+
+    def __call__(self, params, x, look, config):
+        y, rows = config.attention(params.attention, x, look.at("attention"))
+        return x + y, {"attention": rows, "feed_forward": None}
+
+
+def test_the_lens_reads_a_user_s_block_and_refuses_a_classifier():
+    model = generator(block=Attending())
+    assert_close(logit_lens(model, TOKENS)[-1], jax.nn.softmax(model(TOKENS)))
+    classifier = drawn(M.make_model, M.ClassifierConfig(**SIZES, num_classes=2))
+    with pytest.raises(TypeError, match="TransformerClassifier"):
+        logit_lens(classifier, TOKENS)
 
 
 TOP = {

@@ -31,7 +31,7 @@ def run(
         inputs: tokens; of an encoder-decoder those of the source and of the target.
         capture: names or patterns.
         edit: for names or patterns a function of the value, whose result the model goes on with.
-            A captured value is the one after its edit.
+            All that match a name are applied, in their order; what is captured is the result.
 
     Raises:
         ValueError: there is no such name (the nearest are listed), or an edit changes a shape.
@@ -43,11 +43,12 @@ def run(
 
     def observe(name: str, value: Array) -> Array:
         met.append(name)
-        if asked := [pattern for pattern in edit if fnmatchcase(name, pattern)]:
-            before, value = value.shape, jnp.asarray(edit[asked[-1]](value))
-            if value.shape != before:
-                said = f"the edit of {name} makes {value.shape} of a value of shape {before}"
-                raise ValueError(said)
+        for pattern, change in edit.items():
+            if fnmatchcase(name, pattern):
+                before, value = value.shape, jnp.asarray(change(value))
+                if value.shape != before:
+                    message = f"the edit of {name} makes {value.shape} of a value of shape {before}"
+                    raise ValueError(message)
         if any(fnmatchcase(name, pattern) for pattern in capture):
             captured[name] = value
         return value

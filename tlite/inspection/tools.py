@@ -20,6 +20,9 @@ def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
 
     softmax(head(norm(x_l))) for the residual stream x_l at each depth (nostalgebraist 2020), of an
     encoder-decoder the decoder's; the last row is the model's own prediction.
+
+    Raises:
+        TypeError: the model has no logits at every position, as a classifier.
     """
     return _at_each_depth(model, inputs, lambda logits: jax.nn.softmax(logits, axis=-1))
 
@@ -42,6 +45,8 @@ def top_of_lens(
 def _at_each_depth(model, inputs, function: Callable):
     """The function of what is read out of each depth's residual stream, one after another."""
     place, stack = "", model
+    if not hasattr(model, "logits"):
+        raise TypeError(f"a {type(model).__name__} has no logits at every position")
     if isinstance(model, TransformerSeq2Seq):
         place, stack = "decoder.", model.decoder
     _, captured = run(model, *inputs, capture=[f"{place}embedding", f"{place}blocks.*.residual"])
