@@ -196,8 +196,7 @@ class Parallel(Block):
         y = config.norm(params.attention_norm, x)
         attended, kept = config.attention(params.attention, y, look.at("attention"))
         fed, _ = config.feed_forward(params.feed_forward, y, look.at("feed_forward"))
-        x = look.observe("residual", x + attended + fed)
-        return x, {"attention": kept, "feed_forward": None}
+        return x + attended + fed, {"attention": kept, "feed_forward": None}
 
 
 side_by_side = dataclasses.replace(mine, block=Parallel())

@@ -190,6 +190,12 @@ def test_an_attention_of_ones_own_sees_every_head_and_can_be_seen_but_not_change
     assert_close(seen, both[1])
     with pytest.raises(ValueError, match="takes no `observe`"):
         attend(params, x, lambda name, v: 2 * v if name == "weights" else v)
+    assert_close(attend(params, x, lambda name, v: jnp.array(v)), both)  # copies
+
+
+def test_cross_attention_has_nothing_of_the_decoder_s_positions():
+    look = F.Look(H, window=3, magnitude=2.0, causal=True, bias=jnp.ones(()))
+    assert look.at("cross_attention") == F.Look(H)
 
 
 def test_attention_is_one_function_of_its_parameters_and_settings():

@@ -1,10 +1,12 @@
 """Layers and pools: equal to their formulas; dropout drops what it says, padding is nothing."""
 
 import functools
+import itertools
 
 import hypothesis
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from tests.helpers.arrays import (
     assert_all_finite,
     assert_close,
     assert_same,
+    block_parameters,
     exact,
     feed_forward_parameters,
     linear_parameters,
@@ -109,10 +112,61 @@ def test_norms_of_equal_numbers_are_finite(name):
 N = 20_000
 
 
-@pytest.mark.parametrize(("key", "rate"), [(None, 0.5), (jax.random.key(0), 0.0), (None, 0.0)])
-def test_dropout_without_key_or_rate_is_the_identity(key, rate):
+@pytest.mark.parametrize("key", [jax.random.key(0), None])
+def test_dropout_with_rate_0_is_the_identity(key):
     x = normal(T, D)
-    assert F.dropout(key, x, rate) is x
+    assert F.dropout(key, x, 0.0) is x
+
+
+DROPPING = {
+    "dropout": lambda rng: F.dropout(rng, normal(2, D), 0.5),
+    "feed-forward": lambda rng: F.feed_forward(
+        feed_forward_parameters(D, 6), normal(T, D), dropout_rate=0.5, rng=rng
+    ),
+    "block": lambda rng: F.encoder_block(
+        block_parameters(D, 6), normal(T, D), num_heads=2, dropout_rate=0.5, rng=rng
+    ),
+}
+
+
+@pytest.fixture
+def as_users_call_it():
+    """Without the type checks that only tests have."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("as_users_call_it")
+@pytest.mark.parametrize("drop", DROPPING.values(), ids=DROPPING)
+def test_dropout_needs_a_key_and_a_typed_one(drop):
+    with pytest.raises(ValueError, match=r"0\.5"):
+        drop(None)
+    with pytest.raises(TypeError, match="uint32"):
+        drop(jax.random.PRNGKey(0))
+    drop(jax.random.key(0))
+
+
+@pytest.mark.parametrize("names", [("macaron", "feed_forward"), ("feed_forward", "feed_forward")])
+def test_two_residuals_of_a_block_have_masks_of_their_own(names):
+    """Of what the layer returns, and of what is inside: both give 1 where nothing is dropped."""
+
+    class Params(dict):
+        __getattr__ = dict.get
+
+    x, look = jnp.zeros((T, 50)), F.Look(1, rng=jax.random.key(0))
+    ones = F.FeedForwardParameters(
+        F.LinearParameters(np.zeros((50, 50), np.float32), np.ones(50, np.float32)),
+        F.LinearParameters(np.eye(50, dtype=np.float32)),
+    )
+    params, uses = Params(macaron=ones, feed_forward=ones), []
+    inside = functools.partial(F.feed_forward_layer, dropout_rate=0.5)
+    for layer, rate in ((F.feed_forward_layer, 0.5), (inside, 0.0)):
+        for number, name in enumerate(names):
+            repeat = names[:number].count(name)
+            uses += [np.asarray(F.residual(name, layer, params, x, look, True, rate, repeat)[0])]
+    for first, second in itertools.combinations(uses, 2):
+        assert 0.2 < ((first == 0) ^ (second == 0)).mean() < 0.8
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
@@ -150,6 +204,41 @@ def test_dropout_in_a_feed_forward_falls_on_what_its_hidden_layer_gives():
 def test_a_dropout_rate_outside_0_to_1_is_named(rate):
     with pytest.raises(ValueError, match=f"not {rate}"):
         F.dropout(None, normal(T, D), rate)
+
+
+# 16 bits
+
+WIDE = 4_097  # bfloat16 has no such number
+REDUCING = {
+    "layer norm": lambda x: F.layer_norm(norm_parameters(WIDE), x),
+    "rms norm": lambda x: F.rms_norm(norm_parameters(WIDE, bias=False), x),
+    "mean pool": lambda x: F.mean_pool(x.T, jnp.ones(WIDE, bool)),
+    "attention pool": lambda x: F.attention_pool(
+        linear_parameters(T, 1), x.T, jnp.ones(WIDE, bool)
+    ),
+    "parabolic average": lambda x: F.parabolic_average(
+        jax.nn.sigmoid(x), jnp.ones((T, WIDE), bool)
+    ),
+    "attention": lambda x: F.scaled_dot_product_attention(x[:1, :T], x.T, x.T)[0],
+    "mixed attention": lambda x: F.mixed_attention(x[:1, :T], x.T, x.T)[0],
+    "attention by rows": lambda x: F.by_rows(F.scaled_dot_product_attention, 2)(
+        x[:, :T], x[:, :T], x[:, :T], F.causal_mask(T), causal=True
+    )[0],
+}
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", REDUCING)
+def test_16_bit_inputs_are_reduced_in_float32(name, dtype):
+    size = 1 if "average" in name else 30 if "attention" in name else 300
+    reduce, x = REDUCING[name], (size * normal(T, WIDE)).astype(dtype)
+    result, expected = reduce(x), np.asarray(reduce(x.astype(jnp.float32)))
+    assert result.dtype == dtype
+    rounding = float(jnp.finfo(dtype).eps) * (4 if "attention" in name else 1)
+    assert_close(result.astype(jnp.float32), expected, rounding * max(1, abs(expected).max()))
+    gradient = jax.grad(lambda x: reduce(x).astype(jnp.float32).sum())(x)
+    assert gradient.dtype == dtype
+    assert_all_finite(gradient.astype(jnp.float32))
 
 
 # Pools

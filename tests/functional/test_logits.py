@@ -3,6 +3,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -48,6 +49,35 @@ def test_parts_of_a_batch_add_up_to_the_whole(loss, cut):
     whole = loss(LOGITS, TARGETS, WEIGHTS)
     parts = [loss(LOGITS[part], TARGETS[part], WEIGHTS[part]) for part in np.s_[:cut, cut:]]
     assert_close(tuple(map(sum, zip(*parts, strict=True))), whole)
+
+
+@losses
+@weighted
+def test_targets_below_0_are_ignored(loss, weights):
+    ignored = np.arange(N) % 3 == 1
+    targets = np.where(ignored, -1 - np.arange(N), TARGETS)
+    others = [x if x is None else x[~ignored] for x in (LOGITS, TARGETS, weights)]
+    assert_close(loss(LOGITS, targets, weights), loss(*others))
+    gradient = loss_and_gradient(LOGITS, targets)[1]
+    assert_same(np.asarray(gradient).any(-1), ~ignored)
+
+
+def test_targets_beyond_the_vocabulary_are_errors_or_nan_under_jit():
+    targets = np.array([*TARGETS[1:], V])
+    for loss in (F.token_cross_entropy, F.cross_entropy, F.accuracy):
+        with pytest.raises(ValueError, match=f"token {V}"):
+            loss(jnp.asarray(LOGITS), jnp.asarray(targets))
+    assert np.isnan(cross_entropy(LOGITS, targets)[0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_losses_of_16_bit_logits_are_summed_in_float32(dtype):
+    size = 4_097  # of which bfloat16 counts 4,096
+    logits, targets = normal(size, V).astype(dtype), integers(V, size)
+    for loss in (cross_entropy, accuracy):
+        total, count = loss(logits, targets)
+        assert count == size
+        assert_close(total, loss(logits.astype(jnp.float32), targets)[0], 1e-6)
 
 
 @pytest.mark.parametrize("size", [1e4, -1e4, 1e30])
@@ -144,7 +174,11 @@ def test_draws_repeat_with_their_key_and_one_kept_token_is_the_greedy_one():
 
 @pytest.mark.parametrize(
     ("option", "values"),
-    [("temperature", [0.0, -1.0]), ("top_k", [0, -1]), ("top_p", [0.0, -0.1, 1.1])],
+    [
+        ("temperature", [0.0, -1.0, np.float32(0), np.float32(-1), jnp.array(-2.0)]),
+        ("top_k", [0, -1]),
+        ("top_p", [0.0, -0.1, 1.1]),
+    ],
 )
 def test_bad_options_are_named(option, values):
     for value in values:

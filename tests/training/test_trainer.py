@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import host_copy
-from tlite.models import GeneratorConfig, Loop
+from tlite.models import FeedForward, GeneratorConfig, Loop
 from tlite.planning.plan import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
 from tlite.training.loop import validate
@@ -199,6 +199,15 @@ def length(arrays):
     """Of each member's arrays (M, ...)."""
     squares = [(np.asarray(a, np.float64) ** 2).reshape(len(a), -1).sum(1) for a in arrays]
     return np.sqrt(sum(squares))
+
+
+def test_dropout_of_hidden_units_alone_is_on_in_training():
+    config = dataclasses.replace(MODEL, dropout=0.0, feed_forward=FeedForward(dropout=0.5))
+    task, windows = generator_task(config), jnp.asarray(TOKENS[:18].reshape(2, 9))
+    model, batch = task.init(jax.random.key(0)), (windows[:, :-1], windows[:, 1:])
+    keys = [jax.random.split(jax.random.key(seed), 2) for seed in range(2)]
+    first, second = (float(task.loss(model, batch, k)["loss"][0]) for k in keys)
+    assert first != second
 
 
 def test_norms_are_of_the_gradient_before_clipping_and_of_what_is_moved():

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -27,6 +29,7 @@ from tlite.functional.layers import (
     unobserved,
     within,
 )
+from tlite.functional.mixed import product
 from tlite.functional.positions import rotate
 
 
@@ -68,25 +71,26 @@ def scaled_dot_product_attention(
     Where `mask` (broadcastable to (..., T, S)) is False the weight is 0. A query that may attend
     to nothing gets weights and output 0, with finite gradients. `scale` takes the place of
     1 / sqrt(K); the scores are then bounded by `softcap`, and `bias` (..., T, S) is added. Keys
-    and values may have fewer heads than queries (..., H, T, K): see `shared`.
+    and values may have fewer heads than queries (..., H, T, K): see `shared`. With 16-bit inputs
+    scores and weights are float32, and the output has the value's type.
     """
     divisor = math.sqrt(query.shape[-1]) if scale is None else 1 / scale
     scores = shared("...tk,...sk->...ts", query, key) / divisor
     scores = scores if softcap is None else soft_cap(scores, softcap)
     scores = scores if bias is None else scores + bias
     weights = observe("weights", jax.nn.softmax(scores, axis=-1, where=mask))
-    return shared("...ts,...sv->...tv", weights, value), weights
+    return shared("...ts,...sv->...tv", weights, value).astype(value.dtype), weights
 
 
 def shared(
-    product: str, x: Float[Array, "*batch T N"], y: Float[Array, "*keys S M"]
+    form: str, x: Float[Array, "*batch T N"], y: Float[Array, "*keys S M"]
 ) -> Float[Array, "*batch T J"]:
     """The einsum of x and y, each of whose heads is for H / G of x's (Ainslie et al. 2023)."""
     if x.shape[:-2] == y.shape[:-2]:
-        return jnp.einsum(product, x, y)
+        return product(form, x, y)
     *batch, heads, rows, columns = x.shape
     x = x.reshape(*batch, y.shape[-3], -1, rows, columns)
-    return jnp.einsum(product, x, y[..., None, :, :]).reshape(*batch, heads, rows, -1)
+    return product(form, x, y[..., None, :, :]).reshape(*batch, heads, rows, -1)
 
 
 def repeated(query, key, value) -> tuple[Array, Array]:
@@ -134,7 +138,9 @@ class Look:
     """Rows (..., C, N) of a longer sequence, by layer, if x is what comes at `start` of it."""
     start: Int[Array, "*#batch"] | None = None
     rng: Key[Array, "..."] | None = None
-    """With a key dropout is on."""
+    """Key of dropout; None is an error where a rate is above 0, unless `deterministic`."""
+    deterministic: bool = field(default=False, metadata=STATIC)
+    """Evaluation: every dropout rate counts as 0."""
     magnitude: float = field(default=1.0, metadata=STATIC)
     """What rotated queries and keys are multiplied by."""
     causal: bool = field(default=False, metadata=STATIC)
@@ -149,8 +155,9 @@ class Look:
         """For one layer of the block: across to the memory there are no positions."""
         look = dataclasses.replace(self, observe=within(self.observe, layer))
         if layer == "cross_attention":
-            nothing = dict.fromkeys(("bias", "angles", "positions", "key_positions", "cache"))
-            return dataclasses.replace(look, mask=self.memory_mask, causal=False, **nothing)
+            nothing: dict[str, Any] = {"causal": False, "window": 0, "magnitude": 1.0}
+            nothing |= dict.fromkeys(("bias", "angles", "positions", "key_positions", "cache"))
+            return dataclasses.replace(look, mask=self.memory_mask, **nothing)
         cache = None if self.cache is None else self.cache[layer]
         return dataclasses.replace(look, memory=None, cache=cache)
 
@@ -174,6 +181,11 @@ class Look:
             return None
         distances = self.key_positions[..., None, :] - self.positions[..., :, None]
         return distances[..., None, :, :]
+
+
+def equal(x: Array, y: Array) -> bool:
+    """True if both have values, which they have not under `jit`, and the same ones."""
+    return not any(isinstance(a, Tracer) for a in (x, y)) and np.array_equal(x, y)
 
 
 def key_values(
@@ -229,8 +241,10 @@ def attend(
         observe=look.observe,
     )
     output_BxHxTxK, weights = call(query_BxHxTxK, keys.key, keys.value, look.mask)
-    if "observe" not in call.keywords and look.observe("weights", weights) is not weights:
-        raise ValueError("this attention takes no `observe`: its weights can't be changed")
+    if "observe" not in call.keywords:
+        observed = look.observe("weights", weights)
+        if observed is not weights and not equal(observed, weights):
+            raise ValueError("this attention takes no `observe`: its weights can't be changed")
     output_BxHxTxK = look.observe("heads", output_BxHxTxK)
     return look.observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
 

@@ -1,5 +1,7 @@
 """The transformer block: attention and feed-forward, each with a residual and a norm."""
 
+import dataclasses
+import zlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -64,11 +66,18 @@ def block(
     if look.memory is not None:
         x, _ = residual("cross_attention", attention, params, x, look, pre_norm, dropout_rate)
     x, fed = residual("feed_forward", feed_forward, params, x, look, pre_norm, dropout_rate)
-    return look.observe("residual", x), {"attention": own, "feed_forward": fed}
+    return x, {"attention": own, "feed_forward": fed}
 
 
 def residual(
-    name: str, layer: Callable, params, x: Array, look: Look, pre_norm: bool, dropout_rate: float
+    name: str,
+    layer: Callable,
+    params,
+    x: Array,
+    look: Look,
+    pre_norm: bool,
+    dropout_rate: float,
+    repeat: int = 0,
 ) -> tuple[Float[Array, "*batch T D"], Any]:
     """A layer with dropout, its residual connection and norm; and what a cache keeps of it.
 
@@ -76,16 +85,22 @@ def residual(
         pre-norm:  x + layer(norm(x))  (Xiong et al. 2020, figure 1b)
 
     `params` are the block's; a norm that is None is x. The layer's output can have a norm too
-    (Gemma 2, 2024, section 2). Observed is `attention_residual`, `cross_attention_residual`; what
-    the last gives is `residual`.
+    (Gemma 2, 2024, section 2). Observed is `attention_residual`, `cross_attention_residual`.
+
+    Every name has dropout masks of its own. A block that uses one name several times counts these
+    uses, 0, 1, ..., in `repeat`, so that each has its own masks too.
     """
+    if name not in PLACES or repeat:
+        number = zlib.crc32(f"{name} {repeat}".encode()) % 2**31
+        look = dataclasses.replace(look, rng=fold_in(look.rng, number))
 
     def norm(kind: str, x):
         of_norm = getattr(params, f"{name}_{kind}")
         return x if of_norm is None else look.norm(of_norm, x)
 
     y, rows = layer(getattr(params, name), norm("norm", x) if pre_norm else x, look.at(name))
-    y = norm("output_norm", dropout(fold_in(look.rng, PLACES[name]), y, dropout_rate))
+    rate = 0.0 if look.deterministic else dropout_rate
+    y = norm("output_norm", dropout(fold_in(look.rng, PLACES.get(name, 0)), y, rate))
     x = x + y if pre_norm else norm("norm", x + y)
     return x if name == "feed_forward" else look.observe(f"{name}_residual", x), rows
 
@@ -110,14 +125,20 @@ def attention_layer(
 
 
 def feed_forward_layer(
-    params, x: Float[Array, "*batch T D"], look: Look, **settings
+    params,
+    x: Float[Array, "*batch T D"],
+    look: Look,
+    *,
+    activation: Callable = jax.nn.relu,
+    dropout_rate: float = 0.0,
 ) -> tuple[Float[Array, "*batch T D"], None]:
     """`feed_forward` with the block's noise; there is nothing to cache.
 
     `params` are `FeedForwardParameters`.
     """
-    settings |= {"rng": fold_in(look.rng, HIDDEN), "observe": look.observe}
-    return feed_forward(params, x, **settings), None
+    rate, rng = 0.0 if look.deterministic else dropout_rate, fold_in(look.rng, HIDDEN)
+    settings = {"dropout_rate": rate, "rng": rng, "observe": look.observe}
+    return feed_forward(params, x, activation, **settings), None
 
 
 def encoder_block(
@@ -134,8 +155,8 @@ def encoder_block(
 ) -> Float[Array, "*batch T D"]:
     """The `block` of the library's own layers. With a causal mask it is that of a generator.
 
-    `params` are `BlockParameters`; `look` are more fields of `Look`: `rng`, with which
-    dropout is on, `observe`, `angles`, `bias`.
+    `params` are `BlockParameters`; `look` are more fields of `Look`: `rng`, the key of
+    dropout, `observe`, `angles`, `bias`.
     """
     feed = partial(feed_forward_layer, activation=activation)
     looked = Look(num_heads, mask, norm=norm, **look)

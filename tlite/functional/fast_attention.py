@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from tlite.functional.attention import repeated, scaled_dot_product_attention
-from tlite.functional.layers import Observe, bind_supported_kwargs, soft_cap, unobserved
+from tlite.functional.layers import Observe, bind_supported_kwargs, soft_cap, unobserved, widen
 from tlite.functional.mixed import product, transposed
 
 SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 remain
@@ -53,7 +53,8 @@ def mixed_attention(
     mask = jnp.ones((1, 1), bool) if mask is None else mask
     if mask.ndim > 2:
         mask = jnp.broadcast_to(mask, (*batch, *mask.shape[-2:])).reshape(-1, *mask.shape[-2:])
-    output = _mixed(*_flat(query / math.sqrt(width), key, value), mask)
+    wide = map(widen, (query / math.sqrt(width), key, value))
+    output = _mixed(*_flat(*wide), mask).astype(value.dtype)
     return output.reshape(*batch, length, value.shape[-1]), weights
 
 
@@ -168,11 +169,12 @@ def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -
         if not causal or observe is not unobserved:
             return output, weights
         *batch, length, width = query.shape
-        query = query * (1 / math.sqrt(width) if scale is None else scale)
+        query = widen(query) * (1 / math.sqrt(width) if scale is None else scale)
         if bias is not None:  # a part of the queries has a part of it
             bias = jnp.broadcast_to(bias, (*bias.shape[:-2], length, key.shape[-2]))
         form = _Form(min(rows, length), window, softcap, tuple(batch), operands)
-        return _by_rows(form, *_flat(query, key, value), bias).reshape(*batch, length, -1), weights
+        computed = _by_rows(form, *_flat(query, widen(key), widen(value)), bias)
+        return computed.astype(value.dtype).reshape(*batch, length, -1), weights
 
     return call
 

@@ -55,10 +55,21 @@ def unobserved(name: str, value: Array) -> Array:
 
 
 def within(observe: Observe, place: str) -> Observe:
-    """`observe` for a part of a model: "weights" in "attention" is "attention.weights"."""
+    """`observe` for a part of a model: "weights" in "attention" is "attention.weights".
+
+    Raises:
+        TypeError: what is called returns None.
+    """
     if observe is unobserved:
         return unobserved
-    return lambda name, value: observe(f"{place}.{name}", value)
+
+    def observe_inside(name: str, value: Array) -> Array:
+        name = f"{place}.{name}" if place else name
+        if (observed := observe(name, value)) is None:
+            raise TypeError(f"observe returned None for {name}: return the value, changed or not")
+        return observed
+
+    return observe_inside
 
 
 def bind_supported_kwargs(
@@ -134,15 +145,21 @@ def unembed(
     return logits if bias is None else logits + bias
 
 
+def widen(x: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+    """Cast 16-bit x to float32, in which sums neither overflow nor lose digits."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def layer_norm(params, x: Float[Array, "*batch D"], eps: float = 1e-5) -> Float[Array, "*batch D"]:
     """(x - mean) / sqrt(variance + eps) * scale + bias over the last axis (Ba et al. 2016).
 
-    With `params.scale` (D,) and `params.bias` (D,) or None.
+    With `params.scale` (D,) and `params.bias` (D,) or None. 16-bit x is normed in float32.
     """
-    centred = x - x.mean(-1, keepdims=True)
+    wide = widen(x)
+    centred = wide - wide.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
     y = centred * jax.lax.rsqrt(variance + eps) * params.scale
-    return y if params.bias is None else y + params.bias
+    return (y if params.bias is None else y + params.bias).astype(x.dtype)
 
 
 def rms_norm(
@@ -151,9 +168,11 @@ def rms_norm(
     """x / sqrt(mean(x^2) + eps) * (offset + params.scale), scale (D,), over the last axis.
 
     (Zhang and Sennrich 2019, eq. 4.) With an offset of 1 weight decay pulls to no scaling (Gemma).
+    16-bit x is normed in float32.
     """
-    scale = offset + params.scale if offset else params.scale
-    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + eps) * scale
+    scale, wide = offset + params.scale if offset else params.scale, widen(x)
+    y = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + eps) * scale
+    return y.astype(x.dtype)
 
 
 def squared_relu(x: Float[Array, "*batch F"]) -> Float[Array, "*batch F"]:
@@ -173,15 +192,18 @@ def dropout(
 
     `rng` may be one key, or an array of keys whose shape begins x's shape: one for each sample,
     so that a sample meets the same noise in whatever batch, or on whatever device, it is.
-    Without a key (evaluation) or with rate 0 it is the identity.
+    With rate 0 (evaluation) it is the identity and needs no key.
 
     Raises:
-        ValueError: the rate is not in [0, 1).
+        ValueError: the rate is not in [0, 1), or is above 0 without a key.
+        TypeError: the key is not typed (`jax.random.key`).
     """
     if not 0 <= rate < 1:
         raise ValueError(f"the dropout rate must be in [0, 1), not {rate}")
-    if rng is None or rate == 0:
+    if rate == 0:
         return x
+    if rng is None:
+        raise ValueError(f"dropout with rate {rate} needs a key `rng`; pass rate 0 to evaluate")
     return jnp.where(kept(rng, x.shape, rate), x / (1 - rate), 0)
 
 
@@ -196,9 +218,9 @@ def feed_forward(
 ) -> Float[Array, "*batch D"]:
     """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
 
-    `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D); dropout, with
-    a key, is between them. With `params.gate` (D, F) it is (activation(x Wg) * x W1) W2: SwiGLU,
-    GeGLU (Shazeer 2020, eq. 6). Observed are `hidden`, what goes into W2, and `output`.
+    `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D); dropout is
+    between them, and needs a key. With `params.gate` (D, F) it is (activation(x Wg) * x W1) W2:
+    SwiGLU, GeGLU (Shazeer 2020, eq. 6). Observed are `hidden`, what goes into W2, and `output`.
     """
     hidden = linear(params.hidden, x)
     if params.gate is None:
@@ -224,7 +246,7 @@ def mean_pool(
 ) -> Float[Array, "*batch D"]:
     """The mean of the words' vectors; 0 where there is no word."""
     count = jnp.maximum(mask.sum(-1, keepdims=True), 1)
-    return jnp.where(mask[..., None], x, 0).sum(-2) / count
+    return (jnp.where(mask[..., None], widen(x), 0).sum(-2) / count).astype(x.dtype)
 
 
 def attention_pool(
@@ -234,8 +256,8 @@ def attention_pool(
 
     `params` is a linear layer (D, 1). Padding has weight 0; without a word the result is 0.
     """
-    weights = jax.nn.softmax(linear(params, x)[..., 0], axis=-1, where=mask)
-    return jnp.einsum("...t,...td->...d", weights, x)
+    weights = jax.nn.softmax(widen(linear(params, x)[..., 0]), axis=-1, where=mask)
+    return jnp.einsum("...t,...td->...d", weights, x).astype(x.dtype)
 
 
 def parabolic_average(
@@ -245,7 +267,8 @@ def parabolic_average(
 
     1/2 where no sentence leans to either side, or there is none.
     """
-    weights = jnp.where(mask, jnp.square(probabilities - 0.5), 0)
+    leaning = widen(probabilities) - 0.5
+    weights = jnp.where(mask, jnp.square(leaning), 0)
     total = weights.sum(-1)
-    lean = (weights * (probabilities - 0.5)).sum(-1)
-    return 0.5 + lean / jnp.where(total > 0, total, 1)
+    lean = (weights * leaning).sum(-1)
+    return (0.5 + lean / jnp.where(total > 0, total, 1)).astype(probabilities.dtype)

@@ -3,27 +3,40 @@
 Losses and scores are (sum, count): divided once, at the end, whatever was added up before. So
 padding, partial batches, gradient accumulation and several devices all give the same number. A
 filter returns logits, -inf for what is out.
+
+A target below 0 is ignored: its loss, and its count, are 0. One that is V or more is an error;
+under `jit`, where it has no value yet, its loss is NaN. 16-bit logits are summed in float32.
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key
 
+from tlite.functional.layers import check_tokens, widen
+
 Smoothing = float | Float[Array, ""]
+Number = float | int | np.number | Float[Array, ""]
 
 
 def token_cross_entropy(
     logits: Float[Array, "*batch V"], targets: Int[Array, "*batch"], smoothing: Smoothing = 0.0
 ) -> Float[Array, "*batch"]:
-    """-log softmax(logits)[target] for each target, in nats.
+    """-log softmax(logits)[target] for each target, in nats; 0 for a target below 0.
 
     With label smoothing (Szegedy et al. 2016, section 7) the target is worth 1 - smoothing, and
     `smoothing` is spread evenly over all V.
+
+    Raises:
+        ValueError: a target is V or more; under `jit` its loss is NaN.
     """
-    chosen = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    check_tokens(targets, logits.shape[-1], padding=True)
+    logits = widen(logits)
+    chosen = jnp.take_along_axis(logits, jnp.maximum(targets, 0)[..., None], axis=-1)[..., 0]
     if isinstance(smoothing, Array) or smoothing:
         chosen = (1 - smoothing) * chosen + smoothing * logits.mean(-1)
-    return jax.nn.logsumexp(logits, axis=-1) - chosen
+    return jnp.where(targets < 0, 0, jax.nn.logsumexp(logits, axis=-1) - chosen)
 
 
 def cross_entropy(
@@ -32,8 +45,14 @@ def cross_entropy(
     weights: Float[Array, "*batch"] | None = None,
     smoothing: Smoothing = 0.0,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 by default."""
-    return weighted_sum(token_cross_entropy(logits, targets, smoothing), weights)
+    """(sum of weight * -log softmax(logits)[target], sum of weights); weights are 1 by default.
+
+    A target below 0 has weight 0.
+
+    Raises:
+        ValueError: a target is V or more; under `jit` the sum is NaN.
+    """
+    return weighted_sum(token_cross_entropy(logits, targets, smoothing), targets, weights)
 
 
 def accuracy(
@@ -41,16 +60,23 @@ def accuracy(
     targets: Int[Array, "*batch"],
     weights: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * [argmax(logits) = target], sum of weights)."""
-    return weighted_sum((logits.argmax(-1) == targets).astype(logits.dtype), weights)
+    """(sum of weight * [argmax(logits) = target], sum of weights); 0 for a target below 0.
+
+    Raises:
+        ValueError: a target is V or more; under `jit` it counts as wrong.
+    """
+    check_tokens(targets, logits.shape[-1], padding=True)
+    right = (logits.argmax(-1) == targets).astype(jnp.promote_types(logits.dtype, jnp.float32))
+    return weighted_sum(right, targets, weights)
 
 
 def weighted_sum(
-    values: Float[Array, "*batch"], weights: Float[Array, "*batch"] | None = None
+    values: Float[Array, "*batch"],
+    targets: Int[Array, "*batch"],
+    weights: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * value, sum of weights)."""
-    if weights is None:
-        return values.sum(), jnp.array(values.size, values.dtype)
+    """(sum of weight * value, sum of weights); the weight of a target below 0 is 0."""
+    weights = jnp.where(targets < 0, 0, jnp.ones_like(values) if weights is None else weights)
     return (weights * values).sum(), weights.sum()
 
 
@@ -63,10 +89,10 @@ def greedy(logits: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
 
 
 def apply_temperature(
-    logits: Float[Array, "*batch V"], temperature: float | int | Float[Array, ""]
+    logits: Float[Array, "*batch V"], temperature: Number
 ) -> Float[Array, "*batch V"]:
     """logits / temperature: below 1 sharper, above 1 flatter."""
-    if isinstance(temperature, float | int) and not temperature > 0:
+    if not isinstance(temperature, Tracer) and not np.all(np.asarray(temperature) > 0):
         raise ValueError(f"the temperature must be positive, not {temperature}; or decode greedily")
     return logits / temperature
 
@@ -80,7 +106,9 @@ def keep_top_k(logits: Float[Array, "*batch V"], k: int) -> Float[Array, "*batch
     return jnp.where(logits < smallest_kept, -jnp.inf, logits)
 
 
-def keep_top_p(logits: Float[Array, "*batch V"], p: float | int) -> Float[Array, "*batch V"]:
+def keep_top_p(
+    logits: Float[Array, "*batch V"], p: float | np.number | int
+) -> Float[Array, "*batch V"]:
     """Keep the fewest most probable tokens whose probabilities sum to at least p.
 
     Nucleus sampling (Holtzman et al. 2020, eq. 2-3). The most probable token always stays.
@@ -88,7 +116,7 @@ def keep_top_p(logits: Float[Array, "*batch V"], p: float | int) -> Float[Array,
     if not 0 < p <= 1:
         raise ValueError(f"top-p must be in (0, 1], not {p}")
     order = jnp.argsort(logits, axis=-1, descending=True)
-    probabilities = jnp.take_along_axis(jax.nn.softmax(logits, axis=-1), order, axis=-1)
+    probabilities = jnp.take_along_axis(jax.nn.softmax(widen(logits), axis=-1), order, axis=-1)
     before = jnp.cumsum(probabilities, axis=-1) - probabilities
     # With p = 1 rounding must drop nothing; the first token has nothing before it.
     keep_sorted = (before < p) | (p == 1) | (before == 0)
@@ -99,9 +127,9 @@ def keep_top_p(logits: Float[Array, "*batch V"], p: float | int) -> Float[Array,
 def sample(
     rng: Key[Array, ""],
     logits: Float[Array, "*batch V"],
-    temperature: float | int | Float[Array, ""] = 1.0,
+    temperature: Number = 1.0,
     top_k: int | None = None,
-    top_p: float | int | None = None,
+    top_p: float | np.number | int | None = None,
 ) -> Int[Array, "*batch"]:
     """Draw from softmax(logits / temperature) after the filters, top-k before top-p."""
     logits = apply_temperature(logits, temperature)

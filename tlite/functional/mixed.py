@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 def product(form: str, x: Array, y: Array) -> Array:
     """The einsum of x and y, summed in float32 at least."""
-    sums = jnp.promote_types(x.dtype, jnp.float32)
+    sums = jnp.promote_types(jnp.result_type(x, y), jnp.float32)
     return jnp.einsum(form, x, y, preferred_element_type=sums)
 
 

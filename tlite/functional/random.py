@@ -5,12 +5,23 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, UInt32
 
 
+def check_typed(rng: Key[Array, "*batch"]) -> None:
+    """Raise a TypeError for a key of `jax.random.PRNGKey`, whose two words would be two keys."""
+    if not jnp.issubdtype(rng.dtype, jax.dtypes.prng_key):
+        raise TypeError(f"rng has dtype {rng.dtype}: make typed keys by jax.random.key(seed)")
+
+
 def fold_in(
     rng: Key[Array, "*batch"] | None, data: int | Int[Array, ""]
 ) -> Key[Array, "*batch"] | None:
-    """`jax.random.fold_in` for one key or an array of keys, each on its own; None without one."""
+    """`jax.random.fold_in` for one key or an array of keys, each on its own; None without one.
+
+    Raises:
+        TypeError: the keys are not typed (`jax.random.key`).
+    """
     if rng is None:
         return None
+    check_typed(rng)
     fold = jax.random.fold_in
     for _ in range(rng.ndim):
         fold = jax.vmap(fold, in_axes=(0, None))
@@ -24,7 +35,11 @@ def random_bits(rng: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     the two words of the key. XLA fuses it into whatever uses the words, so on a CPU it
     is far cheaper than `jax.random.bits` (experiments/LOG.md, 2026-11-21); good enough for
     dropout, not for sampling a model.
+
+    Raises:
+        TypeError: the keys are not typed (`jax.random.key`).
     """
+    check_typed(rng)
     words = jax.random.key_data(rng)
     first, last = (words[(..., w) + (None,) * len(shape)] for w in (0, -1))
     size = 1

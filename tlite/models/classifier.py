@@ -191,7 +191,9 @@ class TransformerClassifier(Encoder):
         """Logits without those of n-grams, as in training: the linear model of these was fitted to
         the very texts, and would leave the transformer nothing to learn.
 
-        A key, or one a sample, turns dropout on.
+        Args:
+            rng: the key of dropout, or one a sample. None evaluates the model: every dropout rate
+                counts as 0.
         """
         config = self.config
         mask = tokens >= 0
@@ -201,7 +203,8 @@ class TransformerClassifier(Encoder):
         x, sees = self.embed(jnp.maximum(tokens, 0)), mask[..., None, None, :]
         x, _ = self.run_blocks(x, sees, rng=rng, observe=observe)
         pooled = observe("pooled", config.pool(self, x, mask))
-        pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, config.dropout)
+        rate = 0.0 if rng is None else config.dropout
+        pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, rate)
         logits = F.linear(self.head, pooled)
         return logits + WIDE_SCALE * self.wide(tokens) if config.wide.bigrams else logits
 

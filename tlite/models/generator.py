@@ -49,9 +49,11 @@ class TransformerGenerator(Encoder):
         rng: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T V"]:
-        """Logits of the next token at every position. A key, or one a sample, turns dropout on.
+        """Logits of the next token at every position.
 
         Args:
+            rng: the key of dropout, or one a sample. None evaluates the model: every dropout rate
+                counts as 0.
             documents: the number of each token's document; it sees no token of another. Positions
                 are those in the whole sequence.
 

@@ -116,7 +116,11 @@ class TransformerSeq2Seq(nnx.Module):
         rng: Key[Array, "..."] | None = None,
         observe: F.Observe = F.unobserved,
     ) -> Float[Array, "*batch T V"]:
-        """Logits of the token after each of the target's. A key, or one a sample: dropout is on.
+        """Logits of the token after each of the target's.
+
+        Args:
+            rng: the key of dropout, or one a sample. None evaluates the model: every dropout rate
+                counts as 0.
 
         Raises:
             ValueError: more tokens than the model's context.

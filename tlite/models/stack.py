@@ -103,7 +103,8 @@ class Stack(nnx.Module):
         """
         look = self.look(x.shape[-2], caches, mask=mask, **given)
         x = look.observe("embedding", by_example(x))
-        x = F.dropout(F.fold_in(look.rng, len(self.blocks)), x, self.config.dropout)
+        rate = 0.0 if look.deterministic else self.config.dropout
+        x = F.dropout(F.fold_in(look.rng, len(self.blocks)), x, rate)
         watched = look.observe is not F.unobserved  # what is inside of a scan can't be
         if self.config.loop.scan and not (caches or watched):
             x, rows = self.scanned(x, look, memories)
@@ -113,6 +114,8 @@ class Stack(nnx.Module):
 
     def look(self, length: int, caches: Sequence[Rows] | None = None, **given) -> F.Look:
         """What all blocks look at: the places of so many tokens and of their keys, and a mask."""
+        given["deterministic"] = given.get("rng") is None
+        given["observe"] = F.within(given.get("observe", F.unobserved), "")
         look = F.Look(self.config.num_heads, norm=self.config.norm, **given)
         positions, keys, mask = look.positions, look.key_positions, look.mask
         if positions is None:
@@ -171,7 +174,7 @@ class Stack(nnx.Module):
         remat = config.loop.remat and look.observe is F.unobserved
         block = jax.checkpoint(config.block, static_argnums=3) if remat else config.block
         x, rows = block(params, x, look, config)
-        return by_example(x), rows
+        return look.observe("residual", by_example(x)), rows
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
         """For each block a cache of zeros with room for `capacity` tokens, or a context."""
@@ -227,8 +230,8 @@ class Encoder(Stack):
     def __call__(self, tokens: Int[Array, "*batch T"], **look) -> Float[Array, "*batch T D"]:
         """The last block's vectors, after the final norm, of tokens that see each other.
 
-        One below 0 is padding, seen by none. `rng`, a key, or one a sample, turns dropout on; it
-        and `observe` are fields of `functional.Look`.
+        One below 0 is padding, seen by none. `rng` is the key of dropout, or one a sample; without
+        it every dropout rate counts as 0. It and `observe` are fields of `functional.Look`.
 
         Raises:
             ValueError: more tokens than the model's context.

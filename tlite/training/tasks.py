@@ -74,7 +74,7 @@ def generator_task(
 
     def loss(model, batch, keys):
         inputs, targets = batch
-        logits = run(model, inputs, rng=keys if config.dropout else None)
+        logits = run(model, inputs, rng=keys)
         return {
             "loss": F.cross_entropy(logits, targets, smoothing=label_smoothing),
             "accuracy": F.accuracy(logits, targets),
