@@ -1,219 +1,267 @@
-"""Golden cases: what version 0.2.0 (3bb2909) wrote, and how today's code is asked for the same.
+"""The numbers that tests/golden/expected.json pins: how each case computes them.
 
-The files were made once, through the functions here (by `tests/golden/make.py`, until 70061da in
-the history). A later design adapts the functions, never the files.
+`tests/golden/make.py` writes them, `tests/test_golden.py` compares them. Each case names the commit
+that made it, and can be made anew by its name.
+
+A loss course starts from parameters that depend on their names and shapes alone (`fill`), not from
+those that a run draws: a change of the initialisation shows in the fields "initial" and "initial
+logits" and nowhere else. Three cases have dropout, so a change of its keys leaves the others alone.
 """
 
 import contextlib
 import dataclasses
-import hashlib
-import io
 import json
 import re
-import shlex
-import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.helpers.corpora import write_corpus
 from tlite import functional as F
-from tlite.cli import main
-from tlite.data import draw_windows, places
-from tlite.experiment import Pretrained
-from tlite.recipes import open_recipe, start
+from tlite.cli.experiment_files import find_experiments, load_variants
+from tlite.data import LabelledText, ParallelText, SyntheticReviews, TextFile, draw_windows, places
+from tlite.data.corpus import Corpus
+from tlite.decoding import generate
+from tlite.experiment import (
+    BPE,
+    ClassifierExperiment,
+    GeneratorExperiment,
+    PairSubwords,
+    Pretraining,
+    Subwords,
+    TranslatorExperiment,
+    Words,
+)
+from tlite.models import (
+    Attention,
+    ClassifierConfig,
+    Embedding,
+    FeedForward,
+    GeneratorConfig,
+    Head,
+    LogisticConfig,
+    Pool,
+    Seq2SeqConfig,
+    make_model,
+)
+from tlite.models.parameters import by_name, model_maker
+from tlite.recipes import start
+from tlite.training import Trainer, TrainingConfig
 from tlite.training.feed import Streamed
-from tlite.training.loop import validate
 from tlite.training.metrics import read_metrics
-from tlite.training.precision import choose_products
-from tlite.training.step import BATCH, fold_in
+from tlite.training.step import BATCH, TrainState, fold_in
 
 FOLDER = Path(__file__).parents[1] / "golden"
-DATA = FOLDER / "data"
-DATA_MARK = "@data@"
-"""What stands in kept JSON for the folder of the data, wherever the checkout is."""
+STEPS = 30  # of a loss course
+TRAINED, WRITTEN = 300, 60  # more steps before the greedy text, and its tokens
 
-STEPS, MORE = 20, 40  # of a kept run, and after it has gone on
-COURSE = 30  # steps of a new run
-SIZES = "--width 8 --num-heads 2 --num-blocks 2 --context 16 --dropout 0.1"
-TRAINING = (
-    "--batch-size 4 --learning-rate 0.01 --schedule constant --precision float32 --seed 3 "
-    "--evaluate-every 10 --select loss --warmup-steps 0"
+ORIGINAL_NAMES: dict[str, str] = {}
+"""Regular expressions of today's parameter names -> the names of eac086c, which the file has."""
+
+SIZES = {"width": 8, "num_heads": 2, "context": 16, "num_blocks": 1, "dropout": 0.0}
+TRAINING = TrainingConfig(
+    steps=STEPS,
+    batch_size=4,
+    learning_rate=3e-3,
+    adam_epsilon=1e-5,  # some gradients are 0 up to rounding, which Adam would magnify
+    clip_norm=1.0,
+    precision="float32",
+    seed=3,
 )
-TEXT = f"text --path {{data}}/text.txt --prompt The {SIZES} {TRAINING} --validation-fraction 0.1"
-TABLE = f"classify --path {{data}}/table.csv --word-dropout 0.1 {SIZES} {TRAINING}"
-PAIRS = "translate --path {data}/pairs.tsv --source-column english --target-column german "
-PAIRS += "--pieces 80 --buckets 2 --validation-fraction 0.25 --bleu-sentences 4 "
-PAIRS += f"{SIZES} {TRAINING} --num-blocks 1 --batch-size 64"
-SPAWNED = "launch -n 2 --devices-each 1"
-
-
-class Case(NamedTuple):
-    """A kept run: how it was trained, and what it is asked."""
-
-    train: str
-    ask: tuple[str, ...]
-    """The commands whose output is kept."""
-    how: str = "to its end"
-    """Otherwise "by a signal", "killed" or "by two processes"."""
-    devices: tuple[int, ...] = (1, 2)
-    """On how many a new run with its config is trained."""
-
-
-WRITE = (
-    "generate {run} --greedy --tokens 60 --prompt The",
-    "generate {run} --seed 5 --temperature 0.9 --top-k 20 --tokens 60 --prompt The",
+GENERATOR = GeneratorExperiment(
+    "golden",
+    TextFile(str(FOLDER / "text.txt"), validation_fraction=0.1),
+    GeneratorConfig(**SIZES, block="pre_norm", positions="rotary"),
+    TRAINING,
+    prompt="The",
 )
-CLASSIFY = ("classify {run} 'The red lamp is good.' 'It was a bad radio, not a good one.'",)
-CASES = {
-    "characters": Case(f"train {TEXT}", WRITE),
-    "subwords": Case(f"train {TEXT} --tokenizer bpe:300", WRITE, devices=(1,)),
-    "corpus": Case(
-        f"train gpt2 --folder {{data}}/corpus --vocabulary-size 260 --examples-per-device 0 "
-        f"{SIZES} {TRAINING} --prompt The --accumulate 2",
-        WRITE,
+CLASSIFIER = ClassifierExperiment(
+    "golden",
+    SyntheticReviews(reviews=60),
+    Words(min_document_frequency=1),
+    ClassifierConfig(**SIZES),
+    TRAINING,
+)
+TRANSLATOR = TranslatorExperiment(
+    "golden",
+    ParallelText(
+        str(FOLDER / "pairs.tsv"),
+        source_column="english",
+        target_column="german",
+        validation_fraction=0.25,
     ),
-    "logistic": Case(f"train {{data}}/logistic.py --reviews 60 --context 16 {TRAINING}", CLASSIFY),
-    "pretraining": Case(
-        f"train {{data}}/pretraining.py --reviews 60 {SIZES} {TRAINING}", CLASSIFY, devices=(1,)
+    PairSubwords(pieces=80),
+    Seq2SeqConfig(**SIZES, feed_forward=FeedForward(dropout=0.0)),
+    dataclasses.replace(TRAINING, batch_size=64),
+    buckets=2,
+    bleu_sentences=4,
+)
+
+
+def table(column: str) -> LabelledText:
+    path = str(FOLDER / "table.csv")
+    return LabelledText(path, text_column="review", label_column=column)
+
+
+def varied(experiment, **fields):
+    """The experiment with other fields of its own, its model or its training."""
+    for name in ("model", "training"):
+        config = getattr(experiment, name)
+        names = [field for field in fields if hasattr(config, field)]
+        changes = {field: fields.pop(field) for field in names}
+        fields[name] = dataclasses.replace(config, **changes)
+    return dataclasses.replace(experiment, **fields)
+
+
+def corpus_experiment(folder: Path) -> GeneratorExperiment:
+    data = Corpus(str(write_corpus(folder / "corpus")))
+    return varied(GENERATOR, data=data, vocabulary_size=260, batch_size=2, accumulate=2)
+
+
+COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]] = {
+    "generator": lambda _: GENERATOR,
+    "generator, dropout": lambda _: varied(
+        GENERATOR, dropout=0.2, feed_forward=FeedForward(dropout=0.1)
     ),
-    "words": Case(
-        f"train reviews_demo --reviews 60 --word-dropout 0.1 {SIZES} {TRAINING}", CLASSIFY
+    "generator, Muon": lambda _: varied(
+        GENERATOR,
+        optimizer="muon",
+        weight_decay=0.1,
+        norm="rms",
+        attention=Attention(key_heads=1, query_key_norm=True),
+        feed_forward=FeedForward(activation="silu", gated=True),
+        head=Head(tied=True),
     ),
-    "n-grams": Case(f"train {TABLE} --label-column stars", CLASSIFY),
-    "binary": Case(
-        f"train {TABLE} --label-column good --word-ngrams 0 --sentences 2 --label-smoothing 0.1",
-        CLASSIFY,
+    "generator, two seeds": lambda _: varied(
+        GENERATOR, seeds=2, tokenizer=BPE(300), positions="relative", schedule="cosine"
     ),
-    "translator": Case(
-        f"train {PAIRS}",
-        (
-            "translate {run} 'two red birds' 'four small lamps' --beam 1",
-            "translate {run} 'two red birds' --beam 3 --n-best 3",
-        ),
+    "corpus": corpus_experiment,
+    "words": lambda _: varied(CLASSIFIER, label_smoothing=0.1),
+    "words, dropout": lambda _: varied(
+        CLASSIFIER, dropout=0.2, embedding=Embedding(word_dropout=0.1), pool=Pool("mean")
     ),
-    "two seeds": Case(f"train {TEXT} --seeds 2", (*WRITE, WRITE[0] + " --member 1")),
-    "study": Case(
-        f"train {TEXT} --vary norm layer rms --steps {MORE}", ("compare {run}",), "killed", ()
+    "subwords": lambda _: varied(
+        CLASSIFIER, tokenizer=Subwords(pieces=100), pool=Pool("attention")
     ),
-    "own function": Case(
-        f"train {{data}}/own.py --path {{data}}/text.txt {TRAINING}", WRITE, devices=(1,)
+    "n-grams": lambda _: varied(
+        CLASSIFIER, data=table("stars"), tokenizer=Words(1, word_ngrams=2, character_ngrams=3)
     ),
-    "signal": Case(f"train {TEXT} --steps {MORE}", WRITE, "by a signal", ()),
-    "two processes": Case(f"{SPAWNED} train {TEXT}", WRITE, "by two processes", ()),
+    "binary": lambda _: varied(CLASSIFIER, data=table("good"), sentences=2, learning_rate=1e-3),
+    "logistic": lambda _: varied(
+        CLASSIFIER, model=LogisticConfig(context=16, bigrams=50), clip_norm=None
+    ),
+    "pre-training": lambda _: varied(
+        CLASSIFIER,
+        block="pre_norm",
+        positions="learned",
+        pretraining=Pretraining(STEPS, pretraining_batch_size=4, pretraining_dropout=0.0),
+    ),
+    "translator": lambda _: TRANSLATOR,
+    "translator, dropout": lambda _: varied(
+        TRANSLATOR,
+        buckets=1,
+        dropout=0.2,
+        feed_forward=FeedForward(dropout=0.1),
+        schedule="inverse_sqrt",
+        label_smoothing=0.1,
+    ),
 }
 
 
-def command(line: str, **names: Path) -> list[str]:
-    """The words of a line, with the places of data and run filled in."""
-    return [word.format(data=DATA, **names) for word in shlex.split(line)]
+def original_name(name: str) -> str:
+    """The name that a parameter had in eac086c."""
+    for today, before in ORIGINAL_NAMES.items():
+        name = re.sub(today, before, name)
+    return name
 
 
-def unpack(name: str, folder: Path) -> Path:
-    """A copy of a kept run or study, whose data is where it is here."""
-    with tarfile.open(FOLDER / "runs" / f"{file_name(name)}.tar.gz") as archive:
-        archive.extractall(folder, filter="data")
-    run = folder / file_name(name)
-    for path in run.rglob("*.json"):
-        content = path.read_text(encoding="utf-8").replace(DATA_MARK, str(DATA))
-        before, now = (hashlib.sha256(own.encode()).hexdigest() for own in own_texts())
-        path.write_text(content.replace(before, now), encoding="utf-8")
-    return run
+def fill(shapes: dict) -> dict[str, np.ndarray]:
+    """Parameters of these names and shapes: noise, around 1 for the scales of norms."""
+    return {name: values_for(original_name(name), leaf.shape) for name, leaf in shapes.items()}
 
 
-def own_texts() -> tuple[str, str]:
-    """The file with functions of the user's: as it was kept, and with today's parts around them.
+def values_for(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    noise = np.random.default_rng(zlib.crc32(name.encode())).normal(size=shape)
+    scale = 0.1 if len(shape) < 2 else min(shape) ** -0.5
+    return np.float32(scale * noise + name.endswith("scale"))
 
-    A file must be run for its functions, and this one has a config too.
-    """
-    kept = (DATA / "own.py").read_text(encoding="utf-8")
-    parts = {
-        "    activation=softened,": "    feed_forward=FeedForward(activation=softened),",
-        "\nfrom experiments.text": "\nfrom tlite.models import FeedForward\nfrom experiments.text",
+
+def moments(parameters: dict) -> dict[str, list]:
+    """Shape, mean and root mean square of each array, by its name in eac086c."""
+    arrays = {original_name(n): np.asarray(a, np.float64) for n, a in parameters.items()}
+    return {
+        name: [list(a.shape), *rounded([a.mean(), np.sqrt(np.square(a).mean())])]
+        for name, a in arrays.items()
     }
-    now = kept
-    for before, after in parts.items():
-        assert now.count(before) == 1
-        now = now.replace(before, after)
-    return kept, now
 
 
-def own_file(folder: Path) -> Path:
-    """The file that the user would name."""
-    path = folder / "own.py"
-    path.write_text(own_texts()[1], encoding="utf-8")
-    return path
-
-
-def file_name(name: str) -> str:
-    return name.replace(" ", "-")
-
-
-def said(line: str, **names: Path) -> str:
-    """What a command prints that ends well, without the places it reads from."""
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert main(command(line, **names)) == 0
-    lines = printed.getvalue().splitlines()
-    if line.startswith("compare"):  # not the table, which has times
-        return "\n".join(line for line in lines if "better" in line)
-    return "\n".join(line for line in lines if str(DATA) not in line)
-
-
-def run_of(folder: Path, how: str = "") -> Path:
-    """The run that is asked for numbers: of a study the one that was killed."""
-    return folder / "rms" if how == "killed" else folder
+def rounded(numbers) -> list:
+    """Lists of floats with the nine digits that tell any two of float32 apart."""
+    return [float(f"{x:.9g}") if np.ndim(x) == 0 else rounded(x) for x in numbers]
 
 
 @contextlib.contextmanager
-def devices(number: int):
-    """Training is on so many of the devices."""
-    these = jax.devices()[:number]
+def devices(number: int) -> Iterator[None]:
+    """Train on the first `number` devices."""
+    first = jax.devices()[:number]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jax, "devices", lambda *_: these)
+        patch.setattr(jax, "devices", lambda *_: first)
         yield
 
 
-def gone_on(run: Path) -> tuple[dict[str, list[float]], list[list[float]]]:
-    """The means over the validation part at the best checkpoint, of each member; and the losses of
-    the run, by step and member, once it has gone on to step `MORE`."""
-    with devices(1):
-        recipe = open_recipe(run, MORE)
-        parameters, _ = recipe.parameters("best")
-        means = validate(recipe.trainer, parameters, recipe.validation())
-        recipe.train(report=False)
-    return {name: values.tolist() for name, values in means.items()}, losses_of(run)
+def course(name: str, folder: Path, number: int) -> dict:
+    """Losses of a case on `number` devices; on one also its first batch, and a text."""
+    numbers: dict[str, list | dict | str] = {}
+    with devices(number), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "init", filled_state)
+        run = start(COURSES[name](folder), folder / "run")
+        state, losses = run.start_members(), []
+        while len(losses) < STEPS:
+            steps = min(STEPS - len(losses), run.trainer.feed.most_steps)
+            state, means = run.trainer.train(state, len(losses), steps)
+            losses += means["loss"].tolist()
+    numbers["losses"] = rounded(losses)
+    if (before := folder / "run/pretraining/metrics.jsonl").is_file():
+        lines = [line["loss"] for line in read_metrics(before) if line["split"] == "training"]
+        numbers["pretraining losses"] = rounded(lines)
+    if number == 1:
+        numbers["first batch"] = first_batch(run.trainer)
+    if number == 1 and name == "generator":
+        numbers["initial"] = moments(run.trainer.init().parameters)
+        numbers["greedy text"] = greedy_text(run, state)
+    return numbers
 
 
-def course(run: Path, folder: Path, number: int, **changes) -> tuple[list, list[list[float]]]:
-    """The first batch and the losses of a new run with another's config, on so many devices."""
-    with devices(number):
-        experiment = open_recipe(run).experiment
-        training = dataclasses.replace(experiment.training, steps=COURSE, **changes)
-        recipe = start(dataclasses.replace(experiment, training=training), folder)
-        first = first_batch(recipe)
-        recipe.train(report=False)
-    return first, losses_of(folder)
+def filled_state(trainer: Trainer) -> TrainState:
+    """The state before the first step, with `fill` in the place of parameters that are drawn."""
+    state, seeds = trainer.member_shapes, trainer.config.seeds
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.optimizer)
+    arrays = {n: np.stack([a] * seeds) for n, a in fill(trainer.shapes).items()}
+    return trainer.place(state._replace(parameters=arrays, optimizer=zeros))
 
 
-def losses_of(run: Path) -> list[list[float]]:
-    """Training losses in order; of each step those of all members."""
-    lines = [line for line in read_metrics(run / "metrics.jsonl") if line["split"] == "training"]
-    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
-    return [line.get("loss_members", [line["loss"]]) for line in lines]
+def greedy_text(run, members) -> str:
+    """Greedy text after `TRAINED` more steps."""
+    members, _ = run.trainer.train(members, STEPS, TRAINED)
+    model = run.trainer.models(members.parameters)[0]
+    prompt = jnp.asarray(run.tokenizer.encode("The"))
+    settings = {"num_tokens": WRITTEN, "greedy": True, "slide": 8}
+    return run.tokenizer.decode(generate(model, prompt, rng=jax.random.key(0), **settings))
 
 
-def first_batch(recipe) -> list:
-    """The integers of the first member's first batch: tokens, and labels or targets."""
-    trainer = recipe.trainer
+def first_batch(trainer) -> list:
+    """The integers of the first seed's first batch: tokens, and labels or targets."""
     config, task, data = trainer.config, trainer.task, trainer.feed.at(0, 1)
-    key = fold_in(jax.random.key(config.seed), BATCH)
+    key, number = fold_in(jax.random.key(config.seed), BATCH), jnp.int32(0)
     if isinstance(data, Streamed):
         batch = data.batches[0, 0, 0]
     elif task.buckets:
-        number = jnp.int32(0)
         bucket = int(task.buckets.choose(data, key, number))
         batch = task.buckets.draws[bucket](data, key, number)
     else:
@@ -221,64 +269,77 @@ def first_batch(recipe) -> list:
     return [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(batch)]
 
 
-def read(name: str):
-    return json.loads((FOLDER / name).read_text(encoding="utf-8"))
+SMALL = {
+    "vocabulary_size": 11, "source_vocabulary_size": 11, "num_classes": 3, "context": 8,
+    "width": 8, "num_heads": 2, "num_blocks": 2, "bigrams": 20,
+}  # fmt: skip
 
 
-SAID_OF_GONE = r"^model: convolution is no part of a model any more: tlite 0\.2\.0 opens this run$"
+def shrink(config):
+    """The config with small sizes, wherever they are, and the exact attention."""
+    changes = {}
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), field.name
+        if name in SMALL and (value or name != "bigrams"):
+            changes[name] = SMALL[name]
+        elif name == "function" and value in ("mixed", "auto"):
+            changes[name] = "exact"  # a bfloat16 may round another way on another machine
+        elif dataclasses.is_dataclass(value):
+            changes[name] = shrink(value)
+    return dataclasses.replace(config, **changes)
 
 
-def has_gone(model: dict) -> bool:
-    """Whether a kept config has parts that models have no more."""
-    return bool(model.get("convolution") or model.get("value_residual"))
+def experiment_names() -> list[str]:
+    return list(find_experiments())
 
 
-def settled(experiment):
-    """An experiment whose embedding says what version 0.2.0 said, its scale and its deviation, and
-    whose attention is what mixed precision makes of it ("auto" was not the default).
-
-    Of one that starts from a folder the embedding's are the folder's.
-    """
-    model = experiment.model
-    if not hasattr(model, "embedding"):
-        return experiment
-    embedding, factor = model.embedding, model.embedding.factor(model)
-    deviation = embedding.deviation or (0.02 if factor == 1 else 1 / factor)
-    deviation = float(np.float32(deviation))
-    embedding = dataclasses.replace(embedding, scale=factor != 1, deviation=deviation)
-    if isinstance(getattr(experiment, "pretraining", None), Pretrained):
-        embedding = dataclasses.replace(embedding, scale=None, deviation=None)
-    attention = choose_products(model, "mixed").attention
-    model = dataclasses.replace(model, embedding=embedding, attention=attention)
-    return dataclasses.replace(experiment, model=model)
+@lru_cache
+def logits_of(config) -> dict:
+    """Initial parameters of a model, and its logits with these and with those of `fill`."""
+    tokens = np.random.default_rng(0).integers(0, SMALL["vocabulary_size"], (2, 6))
+    inputs = (tokens, tokens[:, 1:]) if isinstance(config, Seq2SeqConfig) else (tokens,)
+    if isinstance(config, ClassifierConfig):
+        tokens[1, 4:] = -1  # padding
+    model = make_model(config, rng=jax.random.key(1))
+    parameters, inputs = by_name(model), jax.tree.map(jnp.asarray, inputs)
+    logits = jax.jit(lambda arrays: model_maker(model)(arrays)(*inputs))
+    return {
+        "initial": moments(parameters),
+        "initial logits": rounded(np.asarray(logits(parameters))),
+        "logits": rounded(np.asarray(logits(fill(parameters)))),
+    }
 
 
-def convolved(parameters: dict[str, list[int]]) -> dict[str, list[int]]:
-    """The kept parameters of a model with convolutions, by their names in the layer around."""
-    found = {}
-    for name, shape in parameters.items():
-        if not name.endswith("value_mix"):
-            name = re.sub(r"\.(attention|feed_forward)_convolution$", r".\1.taps", name)
-            inside = re.sub(r"\.(attention|feed_forward)\.(?!taps)", r".\1.layer.", name)
-            found[inside] = shape
-    return found
+def model_of(name: str) -> dict:
+    """The same of a shipped experiment's model, made small."""
+    return logits_of(shrink(load_variants(name)[0].model))
 
 
-def randomness() -> dict[str, list]:
-    """Of the functions that every run's noise and order come from."""
+def random_numbers() -> dict[str, list]:
+    """Numbers of the functions that the noise and the order of every run come from."""
     key = jax.random.key(7)
     keys = jax.random.split(key, 2)
-    ones = jnp.ones((2, 3, 8))
-    tokens = jnp.arange(1000)
-    found = {
+    numbers = {
         "random_bits": F.random_bits(key, (3, 4)),
         "random_bits of keys": F.random_bits(keys, (2,)),
         "shuffled 1": F.shuffled(key, jnp.arange(1), 1),
         "shuffled 100": F.shuffled(key, jnp.arange(100), 100),
         "shuffled 2,000,000": F.shuffled(key, jnp.arange(20), 2_000_000),
         "fold_in": jax.random.key_data(F.fold_in(keys, 5)),
-        "dropout": F.dropout(keys, ones, 0.3),
-        "windows of a text": draw_windows(key, tokens, 8, 4)[0],
-        "places in a corpus": places(7, 3, 10, 10**12, stream=1, first=5),
+        "dropout": F.dropout(keys, jnp.ones((2, 3, 8)), 0.3),
+        "windows of a text": draw_windows(key, jnp.arange(1000), 8, 4)[0],
+        "positions in a corpus": places(7, 3, 10, 10**12, stream=1, first=5),
     }
-    return {name: np.asarray(numbers).tolist() for name, numbers in found.items()}
+    return {name: np.asarray(values).tolist() for name, values in numbers.items()}
+
+
+def read() -> dict[str, dict]:
+    """The pinned numbers by case."""
+    return json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
+
+
+def cases() -> list[str]:
+    """The names of all cases."""
+    courses = [f"course: {name}" for name in COURSES]
+    models = [f"model: {name}" for name in experiment_names()]
+    return [*courses, *models, "random numbers"]
