@@ -21,6 +21,7 @@ from tlite.text import (
     load_tokenizer,
     pad,
 )
+from tlite.text.tokenizer import Stream
 
 TEXT = "2 10 3"
 
@@ -64,6 +65,33 @@ def test_all_are_tokenizers(tokenizer, tmp_path):
     assert tokenizer.unknown_in(TEXT) == []
     tokenizer.save(tmp_path / tokenizer.file_name)
     assert list(tmp_path.iterdir())
+
+
+@each
+def test_padding_is_no_text(tokenizer):
+    ids = tokenizer.encode(TEXT)
+    assert tokenizer.decode([*ids, PADDING, PADDING]) == tokenizer.decode(ids)
+    assert tokenizer.decode([PADDING]) == tokenizer.piece_of(PADDING) == ""
+
+
+@each
+def test_encode_takes_a_text_and_gives_its_ids(tokenizer):
+    ids = tokenizer.encode(TEXT)
+    assert ids.dtype == np.int32
+    assert tokenizer.encode_texts([TEXT]).tolist() == [ids.tolist()]
+
+
+def test_a_stream_decodes_few_ids_at_a_time():
+    sizes = []
+
+    def decode(ids):
+        sizes.append(len(ids))
+        return "".join(f" {index}" for index in ids)
+
+    stream = Stream(decode)
+    text = "".join(stream.push([index]) for index in range(500))
+    assert text == decode(range(500))
+    assert max(sizes[:-1]) < 10
 
 
 @pytest.mark.parametrize("kind", ["words", "n-grams", "subwords", "pairs", "pretrained"])

@@ -169,6 +169,8 @@ class PretrainedTokenizer(Tokenizer):
         Pieces of bytes are written with letters of their own, which decoding takes back. Where it
         would take away a space (\u2581) or a join (##) as well, the piece is clearer.
         """
+        if index < 0:
+            return ""
         piece, text = self._tokenizer.id_to_token(int(index)) or "", self.decode([index])
         hidden = not text.replace("\n", "").replace("\t", "").isprintable()  # control characters
         broken = "\N{REPLACEMENT CHARACTER}" in text  # part of a character

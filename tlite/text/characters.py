@@ -39,11 +39,11 @@ class CharTokenizer(Tokenizer):
         return np.where(known & (at < self.unknown_id), at, self.unknown_id).astype(np.int32)
 
     def decode(self, tokens) -> str:
-        """The characters of the ids (T,)."""
-        return "".join(self.characters[t] for t in np.asarray(tokens).tolist())
+        """The characters of the ids (T,), without padding."""
+        return "".join(self.characters[t] for t in np.asarray(tokens).tolist() if t >= 0)
 
     def piece_of(self, index: int | np.integer) -> str:
-        return self.characters[index]
+        return self.characters[index] if index >= 0 else ""
 
     def words(self, text: str) -> list[str]:
         return list(text)
@@ -92,7 +92,7 @@ class ByteTokenizer(Tokenizer):
 
     def piece_of(self, index: int | np.integer) -> str:
         """A byte as it is shown to a reader: the character that it alone is, or its number."""
-        if index >= 256:
+        if not 0 <= index < 256:
             return END if index == self.eos_id else ""
         seen = index < 128 and (chr(index).isprintable() or chr(index) in "\t\n")
         return chr(index) if seen else f"<0x{int(index):02X}>"
@@ -140,11 +140,11 @@ class NumberTokenizer(Tokenizer):
         return np.array([int(word) for word in text.split()], np.int32)
 
     def decode(self, tokens) -> str:
-        """The numbers of the ids (T,)."""
-        return " ".join(map(str, np.asarray(tokens).reshape(-1).tolist()))
+        """The numbers of the ids (T,), without padding."""
+        return " ".join(str(t) for t in np.asarray(tokens).reshape(-1).tolist() if t >= 0)
 
     def piece_of(self, index: int | np.integer) -> str:
-        return str(int(index))
+        return str(int(index)) if index >= 0 else ""
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "size": self.size}

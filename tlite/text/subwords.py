@@ -72,7 +72,7 @@ class SubwordTokenizer(Tokenizer):
         return self._tokenizer.get_vocab()[piece]
 
     def piece_of(self, index: int | np.integer) -> str:
-        return self._tokenizer.id_to_token(int(index))
+        return (self._tokenizer.id_to_token(int(index)) if index >= 0 else None) or ""
 
     def encode(self, text: str) -> np.ndarray:
         """Ids (T,) of the pieces of a text."""

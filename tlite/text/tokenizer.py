@@ -60,10 +60,7 @@ class Stream:
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to ids and back. Where a tokenizer says nothing else, the defaults here hold.
-
-    `encode` and `decode` of an `IndexTokenizer` are of words.
-    """
+    """Text to ids and back. Where a tokenizer says nothing else, the defaults here hold."""
 
     kind: ClassVar[str]
     """What saved files call it."""

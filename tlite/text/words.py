@@ -1,7 +1,9 @@
 """Words: cleaning a text, choosing a vocabulary, a token for each word; and n-grams as features."""
 
+import functools
 import itertools
 import re
+import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +13,16 @@ import numpy as np
 
 from tlite.text.tokenizer import PADDING, Tokenizer, pad, read_text
 
-WORD = re.compile(r"\w\w+\b")
-WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+ASCII_WORD = re.compile(r"\w\w+")
+ASCII_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+ACCENTED = "LATIN", "GREEK", "COPTIC", "CYRILLIC"  # scripts whose marks are accents
+# Scripts that put no space between words: each letter is a word. Thai, Lao, Burmese, Khmer, kana
+# and Han. Digits and signs in between are left out.
+UNSPACED = (
+    "\u0e01-\u0e3a\u0e40-\u0e46\u0e81-\u0ec6\u1000-\u103f\u104c-\u108f\u1780-\u17d3"
+    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
 # A capital may follow at once: reviews often lack the space.
 SENTENCE_END = re.compile(r"(?<=[.!?])(?:\s+|(?=[A-Z]))|[\n\r\u2028\u2029]+")
 BETWEEN_WORDS = "\t"  # n-grams of characters have none
@@ -24,21 +34,49 @@ def simplify(text: str) -> str:
     """Lower case; no accents, apostrophes, zero-width joiners or line ends.
 
     Canonical decomposition (NFD) splits letters from their marks, which are dropped: "Café" is
-    "cafe" and "Don’t" is "dont". A line end becomes a space.
+    "cafe" and "Don’t" is "dont". A line end becomes a space. Marks of letters that are neither
+    Latin, Greek nor Cyrillic stay: there they are vowels and tones.
     """
     text = text.lower().translate(_REPLACED)
     if text.isascii():
         return text
-    letters = (c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
-    return unicodedata.normalize("NFC", "".join(letters)).translate(_REPLACED)  # Hangul again
+    kept, letter = [], ""
+    for character in unicodedata.normalize("NFD", text):
+        category = unicodedata.category(character)
+        if category != "Mn" or _keeps_marks(letter):
+            kept.append(character)
+        if category not in ("Mn", "Mc"):
+            letter = character
+    return unicodedata.normalize("NFC", "".join(kept)).translate(_REPLACED)  # Hangul again
+
+
+@functools.cache
+def _keeps_marks(character: str) -> bool:
+    """True for a letter whose marks are no accents."""
+    name = unicodedata.name(character, "") if character.isalpha() else ""
+    return bool(name) and not name.startswith(ACCENTED)
+
+
+@functools.cache
+def _word_patterns() -> tuple[re.Pattern, re.Pattern]:
+    """The expressions of `words` without and with `marks`: `re` does not count vowel signs to
+    letters."""
+    every = map(chr, range(sys.maxunicode))
+    signs = f"[{''.join(c for c in every if unicodedata.category(c) in ('Mn', 'Mc'))}]*"
+    letter, alone = rf"(?:(?![{UNSPACED}])\w{signs})", f"[{UNSPACED}]{signs}"
+    return re.compile(f"{alone}|{letter}{{2,}}"), re.compile(rf"{alone}|{letter}+|[^\w\s]")
 
 
 def words(text: str, marks: bool = False) -> list[str]:
-    r"""The words of the simplified text: `\w\w+\b`, two or more letters, digits or underscores.
+    r"""The words of the simplified text: two or more letters, digits or underscores, `\w\w+\b`.
 
-    With `marks`, words of one letter and each punctuation mark too: `\w+|[^\w\s]`.
+    With `marks`, words of one letter and each punctuation mark too: `\w+|[^\w\s]`. Vowel signs
+    belong to their letter. Where a script has no spaces between words, each letter is a word.
     """
-    return (WORD_OR_MARK if marks else WORD).findall(simplify(text))
+    text = simplify(text)
+    if text.isascii():
+        return (ASCII_WORD_OR_MARK if marks else ASCII_WORD).findall(text)
+    return _word_patterns()[marks].findall(text)
 
 
 def sentences(text: str) -> list[str]:
@@ -97,43 +135,18 @@ class IndexTokenizer(Tokenizer):
     def __len__(self) -> int:
         return len(self.vocabulary)
 
-    def encode(
-        self,
-        tokens: str | Sequence[str] | Sequence[Sequence[str]],
-        max_length: int | None = None,
-        pad_id: int | None = None,
-    ) -> int | np.ndarray:
-        """The id of one word; the ids (T,) of a sequence of words; those (B, T) of a batch.
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (T,) of a text's words, int32."""
+        ids = [self._ids.get(word, self.unknown_id) for word in self.words(text)]
+        return np.array(ids, np.int32)
 
-        Sequences are cut to `max_length`. A batch is filled up with `pad_id`, by default that of
-        the unknown word, to `max_length` or its longest sequence.
-        """
-        if isinstance(tokens, str):
-            return self._ids.get(tokens, self.unknown_id)
-        if not len(tokens) or isinstance(tokens[0], str):
-            get, unknown = self._ids.get, self.unknown_id
-            return np.array([get(word, unknown) for word in tokens[:max_length]], np.int32)
-        rows = [self.encode(row, max_length) for row in tokens]
-        return pad(rows, max_length, self.unknown_id if pad_id is None else pad_id)
-
-    def encode_ids(self, texts: Iterable[str]) -> list[np.ndarray]:
-        """The ids of each text's words, as many as there are."""
-        return [self.encode(self.words(text)) for text in texts]
-
-    def decode(self, tokens):
-        """The inverse of `encode`: a word, a list of words, or a list of lists.
-
-        Padding (ids below 0) is left out.
-        """
-        tokens = np.asarray(tokens)
-        if tokens.ndim == 0:
-            return self.vocabulary[int(tokens)] if tokens >= 0 else ""
-        if tokens.ndim == 1:
-            return [self.vocabulary[t] for t in tokens.tolist() if t >= 0]
-        return [self.decode(row) for row in tokens]
+    def decode(self, tokens) -> str:
+        """The words of the ids (T,), with spaces between; padding (ids below 0) is left out."""
+        ids = np.asarray(tokens).reshape(-1).tolist()
+        return " ".join(self.vocabulary[t] for t in ids if t >= 0)
 
     def piece_of(self, index: int | np.integer) -> str:
-        return self.vocabulary[int(index)]
+        return self.vocabulary[int(index)] if index >= 0 else ""
 
     def words(self, text: str) -> list[str]:
         return words(text, self.marks)
