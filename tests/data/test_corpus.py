@@ -81,6 +81,23 @@ def test_files_are_one_sequence_wherever_they_are_cut(tmp_path_factory, sizes, d
         assert windows.dtype == np.dtype(dtype)
 
 
+def test_more_shards_than_open_files_are_read(tmp_path):
+    resource = pytest.importorskip("resource")
+    for number in range(150):
+        np.arange(2 * number, 2 * number + 2, dtype="<u2").tofile(
+            tmp_path / f"train-{number:05d}.bin"
+        )
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 100
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 100, limits[1]))
+    try:
+        tokens = Corpus(str(tmp_path), corpus_vocabulary=300).open("training")
+        for _ in range(2):
+            np.testing.assert_array_equal(tokens.read(0, 300), np.arange(300))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_places_outside_are_mistakes(folder):
     tokens = Corpus(str(folder)).open("training")
     for start, stop in ((-1, 2), (0, 9), (3, 2)):
@@ -139,6 +156,17 @@ def test_the_record_knows_the_data_again(folder):
     assert record["parts"]["training"]["tokens"] == 8
     (folder / "b.bin").write_bytes(bytes(6))
     assert corpus.fingerprint() != record
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_fingerprint_sees_both_ends_of_a_large_file(tmp_path, place):
+    tokens = np.arange(2 * 10**6, dtype=np.uint16)
+    tokens.tofile(tmp_path / "train.bin")
+    corpus = Corpus(str(tmp_path), corpus_vocabulary=60_000)
+    before = corpus.fingerprint()
+    tokens[place] += 1
+    tokens.tofile(tmp_path / "train.bin")
+    assert corpus.fingerprint() != before
 
 
 # nanoGPT's own files

@@ -18,6 +18,7 @@ import operator
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ FORMAT = "tlite corpus 1"
 BEGINNINGS = {"training": "train", "validation": "val"}
 TYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 LLM_C = (20240520, 20240801)  # the first number of the header that llm.c writes, and modded-nanogpt
+MAX_OPEN = 64  # token files at a time
 SAMPLE = 2**20  # bytes at the beginning and the end of a file, to know it again by
 
 
@@ -105,10 +107,11 @@ class Corpus:
         check_size("corpus_vocabulary", self.corpus_vocabulary or 1)
         check_size("validation_tokens", self.validation_tokens)
 
-    def located(self) -> "Corpus":
-        """The same, from whatever folder it is read."""
+    def located(self, moved: bool = False) -> "Corpus":
+        """The same, from whatever folder it is read. `moved` is `locate`'s."""
         tokenizer = locate(self.corpus_tokenizer, in_data=False)  # or one of the hub
-        return dataclasses.replace(self, folder=locate(self.folder), corpus_tokenizer=tokenizer)
+        folder = locate(self.folder, moved=moved)
+        return dataclasses.replace(self, folder=folder, corpus_tokenizer=tokenizer)
 
     def manifest(self) -> Manifest:
         """What is said of the files; their sizes are checked, their content is not.
@@ -183,6 +186,25 @@ class Corpus:
         return fingerprint
 
 
+class OpenFile:
+    """A file descriptor, closed with its last reference: another thread may be reading from it.
+
+    Raises:
+        UserError: the file can't be opened.
+    """
+
+    def __init__(self, path: Path):
+        self.number = -1
+        try:
+            self.number = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise UserError(f"can't read {path}: {error.strerror}") from error
+
+    def __del__(self):
+        if self.number >= 0:
+            os.close(self.number)
+
+
 class Tokens:
     """Files of tokens as one sequence, from which windows are read.
 
@@ -200,8 +222,8 @@ class Tokens:
         self._dtype, self._limit = TYPES[dtype], vocabulary_size or 2**32
         sizes = (file.tokens * self._dtype.itemsize for file in files)
         self._starts = list(itertools.accumulate(sizes, initial=0))  # of each file, in bytes
-        paths = [Path(folder, file.name) for file in files]
-        self._files = [path.open("rb", buffering=0) for path in paths]
+        self._paths = [Path(folder, file.name) for file in files]
+        self._open = lru_cache(MAX_OPEN)(OpenFile)
 
     def __len__(self) -> int:
         return self._starts[-1] // self._dtype.itemsize
@@ -223,7 +245,7 @@ class Tokens:
         # Of an id past the embedding's table the vector would be NaN.
         if windows.size and (largest := int(windows.max())) >= self._limit:
             raise UserError(
-                f"{Path(self._files[0].name).parent} has the token {largest:,}, but the vocabulary "
+                f"{self._paths[0].parent} has the token {largest:,}, but the vocabulary "
                 f"has {self._limit:,} only: it is of another tokenizer"
             )
         return windows
@@ -233,10 +255,11 @@ class Tokens:
         room, at = tokens.view(np.uint8), start * self._dtype.itemsize
         index = bisect.bisect_right(self._starts, at) - 1
         while len(room):
-            file, begin, end = self._files[index], *self._starts[index : index + 2]
-            got = os.preadv(file.fileno(), [room[: end - at]], at - begin)
+            path, begin, end = self._paths[index], *self._starts[index : index + 2]
+            file = self._open(path)
+            got = os.preadv(file.number, [room[: end - at]], at - begin)
             if not got and at < end:
-                raise UserError(f"{file.name} has become shorter since it was opened")
+                raise UserError(f"{path} has become shorter since it was opened")
             room, at = room[got:], at + got
             index += at == end  # the next file follows without a seam
 
