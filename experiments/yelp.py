@@ -23,6 +23,7 @@ experiment = dataclasses.replace(
         training=("train",),
         test=("test",),
         validation_fraction=0.01,
+        split_by="row",
         text_column="text",
         label_column="label",
         labels={str(index): name for index, name in enumerate(STARS)},

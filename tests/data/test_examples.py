@@ -114,7 +114,8 @@ def test_a_set_in_a_folder_is_read_by_its_splits(kind, stream):
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fraction", "number"), [(0.1, 1), (0.25, 2), (1 / 3, 3), (0.5, 5)])
 def test_the_held_out_part_and_the_rest_are_disjoint_and_complete(fraction, number, stream):
-    settings = {"training": (write("a.jsonl"),), "validation_fraction": fraction, "stream": stream}
+    settings = {"training": (write("a.jsonl"),), "split_by": "row"}
+    settings |= {"validation_fraction": fraction, "stream": stream}
     training, held_out = (read(part, **settings) for part in ("training", "validation"))
     assert len(held_out) == number
     assert not set(training) & set(held_out)

@@ -1,12 +1,15 @@
 """Tables of one's own: rows, columns, parts and classes are found, told, and read from anywhere."""
 
+import dataclasses
+import gzip
 import itertools
 import json
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.helpers.complaints import complaint
@@ -66,6 +69,10 @@ def test_of_two_columns_the_text_is_the_one_that_is_not_the_class():
         (["tgt", "SRC", "n"], ("SRC", "tgt")),
         (["n", "en", "de_at", "note"], ("en", "de_at")),
         (["id", "en", "de"], ("en", "de")),
+        (["url", "eng", "german"], None),
+        (["idx", "en", "german"], None),
+        (["no", "en", "translation"], None),
+        (["key", "eng", "zh_hant"], ("eng", "zh_hant")),
         (["mine", "yours"], ("mine", "yours")),
         (["en", "de", "fr"], None),
         (["mine", "yours", "n"], None),
@@ -83,6 +90,11 @@ def test_the_two_sides_are_found_or_asked_for(names, found):
 def test_classes_that_are_numbers_are_in_their_order():
     assert in_order(["10", "9", "-1"]) == ["-1", "9", "10"]
     assert in_order(["10", "9", "b"]) == ["10", "9", "b"]
+
+
+@pytest.mark.parametrize("values", [["2", "nan", "1"], ["1", "1.0", "01", "2"], ["b", "1", "a"]])
+def test_class_order_does_not_depend_on_row_order(values):
+    assert len({tuple(in_order(order)) for order in itertools.permutations(values)}) == 1
 
 
 # Rows
@@ -109,6 +121,7 @@ def rows_of(content: str, name: str) -> list[dict]:
         ("a.csv", "a,b\r1,2\r", "a.csv is not a table: from line 1 on, new-line character"),
         ("a.json", '[{"a": 1},\n 2]', "a.json is not a list of JSON objects"),
         ("a.json", "[1", "a.json, a list, is not JSON"),
+        ("a.csv", "text,label,text\n1,2,3\n", "a.csv has two columns named 'text'"),
     ],
 )
 def test_the_first_line_that_does_not_fit_is_told(name, content, reason):
@@ -123,6 +136,7 @@ def test_values_are_read_as_they_stand():
     assert rows_of('a\tb\n"x\t"\n', "a.tsv") == [{"a": '"x', "b": '"'}]
     assert rows_of('a,b\n5" thick,4"\n', "a.csv") == [{"a": '5" thick', "b": '4"'}]
     assert rows_of(",a\n0,1\n", "a.csv") == [{"": "0", "a": "1"}]
+    assert rows_of("a,,\n1,2,3\n", "a.csv")[0]["a"] == "1"  # columns without a name
     for content in ('{"a": 1}\n{"b": "x"}\n', '[{"a": 1},\n{"b": "x"}]\n'):
         assert rows_of(content, "a.json") == [{"a": 1}, {"b": "x"}]
 
@@ -131,6 +145,7 @@ def test_values_are_read_as_they_stand():
 
 
 @given(st.integers(0, 300), st.integers(1, 99).map(lambda percent: percent / 100))
+@example(100, 0.29)  # in floating point 100 * 0.29 is below 29
 def test_the_rows_held_out_and_the_others_are_all_rows_in_their_order(number, fraction):
     held, others = (list(held_out(range(number), fraction, held=h)) for h in (True, False))
     assert sorted(held + others) == list(range(number))
@@ -139,6 +154,42 @@ def test_the_rows_held_out_and_the_others_are_all_rows_in_their_order(number, fr
     assert len(held) == int(number * Fraction(str(fraction)))
     distances = {b - a for a, b in itertools.pairwise(held)}
     assert all(abs(distance - 1 / fraction) < 1 for distance in distances)
+
+
+LABELS = st.lists(st.sampled_from("aaaabbc"), max_size=200) | st.just(["a", "b"] * 100)
+
+
+@given(LABELS, st.integers(1, 50).map(lambda percent: percent / 100))
+def test_each_label_has_its_share_in_validation(labels, fraction):
+    path = table("labels.csv", [(f"text {i}", label) for i, label in enumerate(labels)])
+    data = LabelledText(training=(path,), text_column="review", label_column="stars")
+    data = dataclasses.replace(data, validation_fraction=fraction)
+    parts = {part: [*data.rows(part)] for part in ("training", "validation")}
+    assert sorted(parts["training"] + parts["validation"]) == sorted(data.all_rows("training"))
+    for label, number in Counter(labels).items():
+        held = sum(value == label for _, value in parts["validation"])
+        assert abs(held - number * fraction) < 1
+
+
+def test_small_classes_share_the_validation_rows():
+    path = table("labels.csv", [(f"text {i}", i % 50) for i in range(200)])  # four of each
+    data = LabelledText(training=(path,), text_column="review", label_column="stars")
+    assert 15 <= len([*data.rows("validation")]) <= 25
+    assert len({label for _, label in data.rows("training")}) == 50
+
+
+def test_one_label_is_held_out_as_rows_without_label_are():
+    rows = [(f"text {i}", "a") for i in range(60)]
+    names = {"text_column": "review", "label_column": "stars"}
+    data = LabelledText(training=(table("labels.csv", rows),), **names)
+    by_row = dataclasses.replace(data, split_by="row")
+    assert [*data.rows("validation")] == [*by_row.rows("validation")] == rows[9::10]
+
+
+def test_labels_that_differ_by_spaces_are_one_class():
+    rows = [(f"text {i}", " pos" if i % 2 else "pos") for i in range(20)] + TEXTS
+    data = LabelledText(path=table("a.csv", rows)).found()
+    assert data.classes == ["neg", "pos"]
 
 
 def test_rows_are_held_out_as_they_come():
@@ -201,6 +252,32 @@ def test_a_run_of_before_has_its_columns():
     assert (data.source_column, data.target_column) == ("en", "de")
 
 
+@pytest.mark.parametrize("second", ["train.jsonl", "training.csv", "train-00000-of-00001.csv"])
+def test_two_tables_for_one_split_are_refused(second):
+    table("data/train.csv")
+    (Path("data") / second).write_text("text,label\na,1\n")
+    told = complaint(LabelledText(path="data").found)
+    assert "train.csv" in told
+    assert second in told
+
+
+def test_all_shards_of_a_split_are_read():
+    for number in range(2):
+        table(f"data/train-0000{number}-of-00002.csv", TEXTS[number::2])
+    table("data/TEST.CSV", TEXTS[:5])
+    data = LabelledText(path="data").found()
+    rows = [*classes(data), *classes(data, "validation")]
+    assert sorted(rows) == sorted(TEXTS)
+    assert classes(data, "test") == TEXTS[:5]
+
+
+@pytest.mark.parametrize("name", ["A.CSV", "A.Csv.GZ"])
+def test_the_ending_of_a_table_may_be_upper_case(name):
+    content = Path(table("a.csv")).read_bytes()
+    Path(name).write_bytes(gzip.compress(content) if name.endswith("GZ") else content)
+    assert TextFile(name).found().load() == "\n".join(text for text, _ in TEXTS)
+
+
 @pytest.mark.parametrize("kind", ["parquet", "saved", "splits", "files"])
 def test_names_of_classes_and_splits_are_those_of_the_set(kind):
     one, other = as_set(TEXTS[:40]), as_set(TEXTS[40:])
@@ -255,8 +332,8 @@ def test_rows_without_a_text_or_a_known_class_are_left_out_and_told(capsys):
 @pytest.mark.parametrize(
     ("rows", "settings", "message"),
     [
-        ([(f"text {i}", i) for i in range(40)], {}, "'stars' has 36 different values"),
-        ([], {}, "the training part has no rows"),
+        ([(f"text {i}", i) for i in range(40)], {}, "'stars' has 40 different values"),
+        ([], {}, "a.csv has no rows"),
         (TEXTS, {"text_column": "body"}, "a.csv has no column 'body': it has review, stars"),
         (TEXTS, {"training": ("b.csv",)}, "not both"),
         (TEXTS, {"path": "empty"}, "empty has no table to train on (train.csv, say)"),
@@ -306,18 +383,25 @@ def test_the_texts_of_a_table_are_one_text(kind):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "data/a.csv"])
-def test_what_was_found_here_is_found_from_elsewhere(name, tmp_path, monkeypatch):
+def test_located_data_is_read_from_any_folder(name, tmp_path, monkeypatch):
     table(name)
     here = LabelledText(path="a.csv").located().found()
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert here.located() == here
-    assert len(here.examples("training")) == 54
+    assert len([*here.examples("training"), *here.examples("validation")]) == len(TEXTS)
     (tmp_path / name).rename(tmp_path / "other" / "a.csv")
     told = complaint(here.located().examples, "training")
     assert told.startswith(f"there is no file {tmp_path / name}: if it has moved, ")
-    monkeypatch.setenv("TLITE_DATA", str(tmp_path / "other"))
-    assert here.located().training == (str(tmp_path / "other" / "a.csv"),)
+
+
+@pytest.mark.parametrize("kind", [LabelledText, ParallelText, TextFile])
+def test_an_absolute_path_is_never_replaced_by_a_namesake(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("TLITE_DATA", str(tmp_path))
+    table("train.csv")
+    assert kind(path="/home/me/my_reviews/train.csv").located().path == (
+        "/home/me/my_reviews/train.csv"
+    )
 
 
 @pytest.mark.parametrize("labels", [{}, {"pos": "good", "neg": "bad"}], ids=["found", "given"])
@@ -336,6 +420,5 @@ def test_a_test_file_that_is_gone_is_not_another_of_its_name(tmp_path, monkeypat
     data = LabelledText(path="train.csv", test=("elsewhere/test.csv",)).located().found()
     Path("elsewhere/test.csv").unlink()
     monkeypatch.setenv("TLITE_DATA", str(tmp_path))
-    assert "no file" in complaint(lambda: list(data.located().examples("test")))
-    again = LabelledText(training=data.training, test=("test.csv",)).located()
-    assert again.test == (str(tmp_path / "test.csv"),)
+    for moved in (False, True):
+        assert "no file" in complaint(lambda m=moved: list(data.located(m).examples("test")))

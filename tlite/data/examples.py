@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import tyro
 
@@ -63,6 +63,7 @@ class LabelledText(TableData):
     labels: Annotated[dict[str, str], PAIRS] = field(default_factory=dict)
     """The class that each value of the label column means, "" leaves its texts out; each is a class
     of its own unless given."""
+    split_by: Literal["label", "row", "text"] = "label"
     stream: bool = False
     """Read the set anew whenever it is needed: only its tokens have to fit into memory."""
 
@@ -148,7 +149,8 @@ class LabelledText(TableData):
     def all_rows(self, part: Part) -> Iterator[tuple[str, ...]]:
         columns = self.text_column or "text", self.label_column or "label"
         for source in getattr(self, part):
-            yield from self._rows_of(source, *columns)
+            for text, value in self._rows_of(source, *columns):
+                yield text, value.strip()  # " pos" is no class beside "pos"
 
     def texts(self, source: str) -> Iterator[str]:
         """The texts of a file or split, which needs no labels."""
@@ -205,6 +207,7 @@ class ParallelText(TableData):
 
     training: tuple[str, ...] = ()
     """Tables, or pairs of text files (source, target, source, ...), here or in TLITE_DATA."""
+    split_by: Literal["row", "text"] = "row"
     validation_fraction: float = 0.05
     """Share of the training pairs that is kept for validation where no files are given."""
     source_column: str = ""

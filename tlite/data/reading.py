@@ -26,9 +26,19 @@ KINDS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parq
 KINDS |= {".txt": "text"}
 
 
+def is_packed(path: Path) -> bool:
+    """True if the name ends in .gz, in upper or lower case."""
+    return path.suffix.lower() == ".gz"
+
+
+def ending(path: Path) -> str:
+    """The suffix before .gz in lower case: ".csv" for A.CSV.gz."""
+    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
+
+
 def kind_of(path: Path) -> str:
     """What a file holds, by its ending (before .gz); "" where no kind of file has it."""
-    return KINDS.get((path.with_suffix("") if path.suffix == ".gz" else path).suffix, "")
+    return KINDS.get(ending(path), "")
 
 
 def is_table(path: Path) -> bool:
@@ -74,13 +84,15 @@ def find(name: str) -> Path:
     )
 
 
-def locate(name: str, *, in_data: bool = True) -> str:
+def locate(name: str, *, in_data: bool = True, moved: bool = False) -> str:
     """The absolute path of a file or folder of that name; the name itself where there is none.
 
-    It is looked for here and, unless `in_data` is False, in the data folder; there also what has
-    moved, which was found by its absolute path.
+    Args:
+        in_data: search the data folder for a relative name, too.
+        moved: search the data folder also for the base name of an absolute path that is gone. The
+            caller must check the content, as another file may have the same name.
     """
-    inside = os.path.basename(name) if os.path.isabs(name) else name
+    inside = os.path.basename(name) if moved and os.path.isabs(name) else name
     places = [Path(name), data_folder() / inside] if in_data else [Path(name)]
     return next((os.path.abspath(p) for p in places if name and os.path.lexists(p)), name)
 
@@ -94,7 +106,7 @@ def open_file(path: Path) -> Iterator[io.BufferedIOBase]:
     """
     try:
         is_there(path)  # what is no file may never end
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if is_packed(path) else path.open("rb") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file") from error

@@ -62,9 +62,9 @@ class TextFile:
         there = is_saved(self.path) or is_there(Path(self.path))
         return [os.path.realpath(self.path)] if there else []
 
-    def located(self) -> "TextFile":
-        """The same, from whatever folder it is read."""
-        return dataclasses.replace(self, path=locate(self.path))
+    def located(self, moved: bool = False) -> "TextFile":
+        """The same, from whatever folder it is read. `moved` is `locate`'s."""
+        return dataclasses.replace(self, path=locate(self.path, moved=moved))
 
     def found(self) -> "TextFile":
         """The same with the column of the texts, if it is a table; it is printed.
@@ -99,8 +99,8 @@ class Download:
         """The file that every part is read from, or the address that it comes from."""
         return [str(self._there() or self.url)]
 
-    def located(self) -> "Download":
-        """The same, from whatever folder it is read."""
+    def located(self, moved: bool = False) -> "Download":
+        """The same, from whatever folder it is read: its SHA-256 tells whether it is the text."""
         folder = self.folder if self.folder and self._there() else os.path.abspath(data_folder())
         return dataclasses.replace(self, folder=folder)
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -28,6 +30,10 @@ NAMES = {  # of the splits of a set
 }
 
 
+SHARD = re.compile(r"-\d+-of-\d+\.|\.")  # what follows the name of a split
+SHARD_NUMBER = re.compile(r"-\d+(?=-of-\d+\.)")
+
+
 @dataclass(frozen=True)
 class TableData:
     """Tables (CSV, TSV, JSON Lines, Parquet), or a set on the hub, in parts."""
@@ -48,9 +54,10 @@ class TableData:
     """How the text files are encoded."""
     validation_fraction: float = 0.1
     """Share of the training part that is kept for validation where no files are given."""
-    split_by: Literal["row", "text"] = "row"
-    """Rows at even distances are kept, or those whose text's hash says so: then what stands there
-    twice is on one side, and rows that are added move no others."""
+    split_by: Literal["label", "row", "text"] = "row"
+    """Which rows are held out for validation. label: rows at even distances among those with the
+    same label; row: rows at even distances; text: by the hash of the text, so that copies of a text
+    are on one side, and rows that are added move no others."""
     stream: ClassVar[bool] = False
     what: ClassVar[str] = "texts"
     """What it has, for messages."""
@@ -74,24 +81,30 @@ class TableData:
         place = os.path.realpath(hub) if os.path.isdir(hub) else f"the set {hub}"
         return [f"{place} ({name})" for name in (*names, *more)]
 
-    def located(self) -> "TableData":
-        """The same, from whatever folder it is read: with the absolute paths of what is there."""
+    def located(self, moved: bool = False) -> "TableData":
+        """Return the same data with absolute paths, so that any folder can read it.
+
+        Args:
+            moved: search the data folder for files that have moved since a run began. The test part
+                is never searched for: no fingerprint of the run says what was in it.
+        """
         if self.hub:  # a name on the hub may be that of something else in the data folder
             return dataclasses.replace(self, hub=locate(self.hub, in_data=False))
-        path = locate(self.path)
+        path = locate(self.path, moved=moved)
         if path and os.path.isdir(path):  # the parts are its splits
             return dataclasses.replace(self, path=path)
-        parts = {name: tuple(map(locate, getattr(self, name))) for name in NAMES}
-        # A run knows its other parts again, but not the test part: no other file of that name.
-        if self.training and os.path.isabs(self.training[0]) and parts["training"] == self.training:
-            parts["test"] = tuple(n if os.path.isabs(n) else locate(n) for n in self.test)
+        parts = {
+            name: tuple(locate(n, moved=moved and name != "test") for n in getattr(self, name))
+            for name in NAMES
+        }
         return dataclasses.replace(self, path=path, **parts)
 
     def with_path(self) -> "TableData":
         """The same, with parts instead of a path to all of it.
 
         Raises:
-            UserError: there are other parts, or it is a folder without one to train on.
+            UserError: there are other parts, it is a folder without one to train on, or several
+                files may be the same part.
         """
         if not self.path:
             return self
@@ -99,28 +112,35 @@ class TableData:
             raise UserError("give --path, or --training and --hub: not both")
         if not os.path.isdir(self.path):
             return dataclasses.replace(self, path="", training=(str(find(self.path)),))
+        given = {part: names for part in NAMES if (names := getattr(self, part))}
         if saved := is_saved(self.path):
             sets = import_datasets().load_from_disk(self.path)
-            there = {name: name for name in (sets if isinstance(sets, dict) else ["train"])}
+            files = [*sets] if isinstance(sets, dict) else ["train"]
         else:  # tables that are named by their parts
-            there = {
-                name.partition(".")[0]: os.path.join(self.path, name)
-                for name in sorted(os.listdir(self.path))
-                if is_table(Path(name))
-            }
-        found = {
-            part: next(((there[name],) for name in names if name in there), ())
-            for part, names in NAMES.items()
-        }
-        if not found["training"]:
+            files = sorted(name for name in os.listdir(self.path) if is_table(Path(name)))
+            given = {part: tuple(map(locate, names)) for part, names in given.items()}
+        found = {part: self._split_files(part, files) for part in NAMES if part not in given}
+        if not saved:
+            found = {p: tuple(os.path.join(self.path, n) for n in found[p]) for p in found}
+        if not (found | given)["training"]:
             raise UserError(
                 f"{self.path} has no table to train on (train.csv, say) and is no folder of "
                 f"save_to_disk that has one: say --hub {self.path} --training SPLIT"
             )
-        given = {part: names for part in NAMES if (names := getattr(self, part))}
-        if not saved:
-            given = {part: tuple(map(locate, names)) for part, names in given.items()}
         return dataclasses.replace(self, path="", hub=self.path * saved, **(found | given))
+
+    def _split_files(self, part: Part, files: Iterable[str]) -> tuple[str, ...]:
+        """The split of this part, or its file, or all its shards (train-00000-of-00002.parquet).
+
+        Raises:
+            UserError: there are several, of which one would be ignored.
+        """
+        named = [name for name in files if SHARD.split(name.lower())[0] in NAMES[part]]
+        if len({SHARD_NUMBER.sub("", name) for name in named}) > 1:
+            raise UserError(
+                f"{self.path} has several {part} parts, {', '.join(named)}: name one with --{part}"
+            )
+        return tuple(named)
 
     def has_columns(self, source: str) -> bool:
         """Whether it is a table or a split, and no file of lines."""
@@ -133,7 +153,7 @@ class TableData:
             UserError: there is none.
         """
         if (row := next(self.table_rows(source := self.training[0]), None)) is None:
-            raise UserError("the training part has no rows")
+            raise UserError(f"{self.place(source)} has no rows")
         return row, self.place(source)
 
     def place(self, source: str) -> str:
@@ -182,7 +202,8 @@ class TableData:
             return rows
         if self.split_by == "text":
             return (row for row in rows if side_of(row[0], fraction) == part)
-        return held_out(rows, fraction, held=part == "validation")
+        by_label = {"stratum": itemgetter(1)} if self.split_by == "label" else {}
+        return held_out(rows, fraction, held=part == "validation", **by_label)
 
     def nothing(self, part: Part) -> UserError:
         """What is wrong where a part has nothing, and what to do if it was to be drawn."""

@@ -4,14 +4,16 @@ import contextlib
 import csv
 import hashlib
 import itertools
+import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from tlite.data.reading import KINDS, is_table, is_there, json_object, kind_of, text_lines
+from tlite.data.reading import KINDS, ending, is_table, is_there, json_object, kind_of, text_lines
 from tlite.errors import UserError, needs_extra
 from tlite.terminal import printable
 
@@ -28,7 +30,18 @@ LABEL = (
     "sentiment", "polarity", "topic", "intent", "emotion", "target",
 )  # fmt: skip
 SIDES = ("source", "target"), ("src", "tgt"), ("src", "trg")
-LANGUAGE = re.compile(r"(?!id$)[a-z]{2,3}([_-][a-z]{2,4})?")  # its code: en, de_at; id is a number
+# ISO 639-1, and ISO 639-2 for some; without id and no, which name a column of numbers.
+LANGUAGES = (
+    " aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
+    "hy hz ia ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg "
+    "li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn nr nv ny oc oj om or os "
+    "pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te "
+    "tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ces chi "
+    "cze dan deu dut ell eng fin fra fre ger gre heb hin hun ita jpn kor nld nor pol por ron rum "
+    "rus spa swe tur ukr vie zho "
+)
+REGION = re.compile(r"_([a-z]{2}|arab|cyrl|hans|hant|latn)$")  # of de_at, zh_hant
 
 
 def file_rows(
@@ -60,11 +73,13 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
     csv.field_size_limit(2**31 - 1)  # for all of the process: a longer text is no fault anywhere
     of_tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     # Strict: a quotation mark that is open at the end is told, and takes in nothing.
-    rows, line = csv.reader(lines, strict=True, **(of_tabs if ".tsv" in path.suffixes else {})), 1
+    rows, line = csv.reader(lines, strict=True, **(of_tabs if ending(path) == ".tsv" else {})), 1
+    _need_distinct(names, path)
     try:
         for cells in rows:
             if not names:
                 names = cells if any(map(str.strip, cells)) else ()
+                _need_distinct(names, path)
             elif len(cells) > len(names):
                 told = f"line {line} has {len(cells)} columns, not {len(names)}"
                 raise UserError(f"{path} is not a table: {told}")
@@ -75,6 +90,12 @@ def _csv_rows(lines: Iterator[str], path: Path, names: Sequence[str]) -> Iterato
         raise UserError(f"{path} is not a table: from line {line} on, {error}") from error
     if not names:
         raise UserError(f"{path} is empty")
+
+
+def _need_distinct(names: Sequence[str], path: Path) -> None:
+    """Raise a `UserError` for two columns of one name: one would overwrite the other."""
+    if repeated := [name for name, count in Counter(filter(None, names)).items() if count > 1]:
+        raise UserError(f"{path} has two columns named {repeated[0]!r}: rename one")
 
 
 def _json_rows(lines: Iterator[str], path: Path) -> Iterator[dict[str, Any]]:
@@ -139,6 +160,14 @@ def hub_rows(name: str, split: str, stream: bool = False) -> Iterator[dict[str, 
         yield from rows
 
 
+def hub_commit(name: str, split: str) -> str:
+    """The commit that a set on the hub is at now."""
+    with needs_extra("text"):
+        from huggingface_hub import dataset_info
+    with reading_set(name, split):
+        return dataset_info(name).sha
+
+
 def is_saved(folder: str | Path) -> bool:
     """Whether it is a folder of `save_to_disk`, of one set or of several splits."""
     return any(os.path.isfile(os.path.join(folder, name)) for name in SAVED)
@@ -192,7 +221,8 @@ def pair_columns(names: Iterable[str], where: str) -> tuple[str, str]:
     for sides in SIDES:
         if plain.keys() >= {*sides}:
             return plain[sides[0]], plain[sides[1]]
-    for pair in ([name for code, name in plain.items() if LANGUAGE.fullmatch(code)], [*names]):
+    coded = [n for code, n in plain.items() if f" {REGION.sub('', code)} " in LANGUAGES]
+    for pair in (coded, [*names]):
         if len(pair) == 2:
             return pair[0], pair[1]
     columns = ", ".join(map(repr, names))
@@ -201,12 +231,12 @@ def pair_columns(names: Iterable[str], where: str) -> tuple[str, str]:
 
 
 def in_order(values: Iterable[str]) -> list[str]:
-    """Numbers by their size, words by the alphabet."""
-    values = list(values)
-    try:
-        return sorted(values, key=float)
-    except ValueError:
-        return sorted(values)
+    """Sort numbers by size and words by the alphabet, whatever order they come in."""
+    values = sorted(values)
+    with contextlib.suppress(ValueError):
+        if not any(map(math.isnan, map(float, values))):
+            return sorted(values, key=float)
+    return values
 
 
 def _plain(name: str) -> str:
@@ -216,12 +246,29 @@ def _plain(name: str) -> str:
 # Which rows are held out
 
 
-def held_out(rows: Iterable[Row], fraction: float, *, held: bool) -> Iterator[Row]:
-    """The share of the rows that is kept for validation, at even distances; or all others."""
-    share = Fraction(str(fraction))
-    for index, row in enumerate(rows):
-        # A row is held out where its number times the share gets a new whole part.
-        if (int((index + 1) * share) > int(index * share)) == held:
+def held_out(
+    rows: Iterable[Row],
+    fraction: float,
+    *,
+    held: bool,
+    stratum: Callable[[Row], Hashable] = lambda row: None,
+) -> Iterator[Row]:
+    """The share of the rows that is kept for validation, at even distances; or all others.
+
+    Rows of each stratum are counted apart: of n rows floor(n * fraction) or one more are held out.
+
+    Args:
+        stratum: the stratum of a row: its label, say.
+    """
+    share, due = Fraction(str(fraction)), {}
+    for row in rows:
+        # The first stratum begins with nothing due. The others begin at multiples of the golden
+        # ratio, so that of many small strata the right share has a row held out: never the first.
+        key, begin = stratum(row), Fraction(618 * len(due) % 1000, 1000)
+        due[key] = due.get(key, begin * (1 - share)) + share
+        is_held = due[key] >= 1
+        due[key] -= is_held
+        if is_held == held:
             yield row
 
 
