@@ -37,7 +37,7 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
 def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
     pytest.importorskip("tokenizers")
     line = f"prepare {source} {{out}} --validation-fraction 0.1 --processes 1 --tokenizer"
-    told = works(f"{line} bpe --pieces 300", out="out")
+    told = works(f"{line} bpe:300", out="out")
     assert "out: 300 different tokens" in told
     for name in ("out", "out/tokenizer.json"):
         other = name.replace("/", "-") + "-again"
@@ -56,7 +56,7 @@ def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
 )
 def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(works, source, capsys, line, rows, told):
     pytest.importorskip("tokenizers")
-    works(f"prepare {source} out --tokenizer bpe --pieces 300 --validation-fraction 0.1")
+    works(f"prepare {source} out --tokenizer bpe:300 --validation-fraction 0.1")
     words = ["--folder", "out", *line.split()]
     experiment = read_line("gpt2", words, load_experiment("gpt2"))[0][""]
     assert experiment.model.vocabulary_size == rows
@@ -77,7 +77,7 @@ def test_the_column_is_named(works, fails, tmp_path):
     [
         ("prepare {source} out --tokenizer no/such", "no/such"),
         ("prepare {source} out --tokenizer missing.json", "there is no tokenizer 'missing.json'"),
-        ("prepare {source} out --tokenizer bpe --pieces 5", "--pieces must be between 257"),
+        ("prepare {source} out --tokenizer bpe:5", "--tokenizer bpe:5: pieces of bytes must be at"),
         ("prepare {source} . --tokenizer bytes", ". exists already"),
         ("prepare {source} /dev/null/out --tokenizer bytes", "Not a directory"),
     ],

@@ -6,8 +6,10 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ from tests.helpers.preparing import (
 )
 from tests.helpers.tokenizers import beginning_with_a_space, byte_level
 from tlite.data.documents import Source, fragments, plan, read_piece
-from tlite.data.prepare import encode_piece, load_encoder, prepare, texts_of
+from tlite.data.prepare import encode_piece, prepare, texts_of
 from tlite.data.tables import side_of
 from tlite.errors import Interrupted
 from tlite.text import CharTokenizer
@@ -45,6 +47,7 @@ TEXTS = [
     "<|endoftext|>",
     *(f"document {number} of many\n" * (number % 7 + 1) for number in range(60)),
 ]
+PARTS = "training", "validation"
 LETTERS = st.characters(exclude_categories=["Cs"])
 WORDS = st.lists(st.sampled_from(["a", "word", "ä", " ", "  ", "\n", "\n\n", "\r\n", "\t", "."]))
 
@@ -150,11 +153,11 @@ def as_packed(path: Path) -> Path:
     return packed
 
 
-def as_parquet(path: Path) -> Path:
+def as_parquet(path: Path, rows: int = 7) -> Path:
     import pyarrow.parquet
 
     table = pyarrow.table({"n": list(range(len(TEXTS))), "text": TEXTS})
-    pyarrow.parquet.write_table(table, path / "a.parquet", row_group_size=7)
+    pyarrow.parquet.write_table(table, path / "a.parquet", row_group_size=rows)
     return path / "a.parquet"
 
 
@@ -202,11 +205,19 @@ def test_a_set_of_the_hub_is_streamed_by_its_shards(tmp_path, monkeypatch):
         return load(theirs, **settings)
 
     monkeypatch.setattr(datasets, "load_dataset", by_name)
+    now = SimpleNamespace(sha="a")
+    monkeypatch.setattr("huggingface_hub.dataset_info", lambda _: now)
     source = Source("some/set", subset="small", validation_fraction=0.2)
     assert len(plan(source)) == 3
     corpus = made("some/set", "out", subset="small")
     assert sorted(both(corpus)) == sorted(TEXTS)
     assert "['body']" in complaint(made, "some/set", "new", subset="small", field="body")
+    with monkeypatch.context() as patch:
+        patch.setattr("tlite.data.prepare._join", lambda *_: sys.exit())
+        with pytest.raises(SystemExit):
+            made("some/set", "again", subset="small")
+    now.sha = "b"
+    assert "source has changed" in complaint(made, "some/set", "again", subset="small")
 
 
 def test_text_files_of_a_folder_are_documents_by_name(tmp_path):
@@ -217,6 +228,22 @@ def test_text_files_of_a_folder_are_documents_by_name(tmp_path):
     (folder / "d.txt.gz").write_bytes(gzip.compress(b"vier\n" * 10, mtime=0))
     corpus = made(folder, "out", validation_fraction=0.0, piece_size=7)
     assert both(corpus) == ["eins\nund", "zwei\n" * 20, "drei\n" * 5, "vier\n" * 10]
+
+
+@pytest.mark.parametrize("lines", [20, 1])
+def test_validation_has_the_end_of_each_text_of_a_folder(tmp_path, lines):
+    for name in "abcdefgh":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n" * lines)
+    corpus = made(tmp_path, "out", validation_fraction=0.25)
+    training, validation = (bytes(t for t in ids(corpus, p).tolist() if t != END) for p in PARTS)
+    assert sorted(training + validation) == sorted(("abcdefgh" * lines + "\n" * 8 * lines).encode())
+    assert len(validation) == 0.25 * 2 * 8 * lines
+    assert len({*validation.split()}) == min(8, 2 * lines)
+
+
+def test_files_that_are_skipped_are_named(tmp_path, capsys):
+    made(as_folder(tmp_path), "out")
+    assert "README.md" in capsys.readouterr().err
 
 
 def test_of_texts_the_last_part_is_for_validation(tmp_path):
@@ -256,19 +283,55 @@ def test_a_learned_tokenizer_sees_the_training_part_alone(tmp_path):
     assert list(texts_of(source, pieces, None)) == TEXTS
 
 
+@pytest.mark.parametrize("rows", [1, 3, 7])  # of a piece: 66 pieces, 22, 10
+def test_a_tokenizer_is_learned_from_at_most_16_pieces(tmp_path, rows):
+    source = Source(str(as_parquet(tmp_path, rows)), validation_fraction=0.0)
+    pieces = plan(source)
+    assert len(list(texts_of(source, pieces, 16))) == min(len(pieces), 16)
+
+
 def test_subwords_are_those_of_the_whole_text(tmp_path):
     pytest.importorskip("tokenizers")
-    from tlite.pretrained import learn_bpe
+    from tlite.pretrained import PretrainedTokenizer, learn_bpe
 
-    texts = [text for text in TEXTS if text.strip()]
+    texts = [text for text in TEXTS if text.strip() and text[:2] != "<|"]
     tokenizing = ("bpe", lambda read: learn_bpe(read(10**6), 400))
     path = write_lines(tmp_path / "a.jsonl", texts)
     corpus = made(path, "out", tokenizing=tokenizing, validation_fraction=0.0, piece_size=500)
     manifest = corpus.manifest()
-    rows = load_encoder("pretrained", manifest.tokenizer.path)([*fragments(texts, 0.0)])
-    expected = [[*row.tolist(), manifest.end_id] for row in rows]
+    tokenizer = PretrainedTokenizer.load(manifest.tokenizer.path)
+    expected = [[*tokenizer.encode(text, marks=False), manifest.end_id] for text in texts]
     assert ids(corpus).tolist() == list(itertools.chain(*expected))
-    assert ids(corpus).tolist().count(manifest.end_id) == len(texts)  # none that was typed
+
+
+def test_an_end_mark_that_is_typed_in_a_text_is_text(tmp_path):
+    pytest.importorskip("tokenizers")
+    from tlite.pretrained import learn_bpe
+
+    path = write_lines(tmp_path / "a.jsonl", TEXTS)
+    tokenizing = ("bpe", lambda read: learn_bpe(read(10**6), 400))
+    corpus = made(path, "out", tokenizing=tokenizing, validation_fraction=0.0)
+    assert ids(corpus).tolist().count(corpus.manifest().end_id) == len(TEXTS)
+
+
+def test_a_second_corpus_in_the_same_folder_has_its_own_tokens(tmp_path):
+    pytest.importorskip("tokenizers")
+    from tlite.pretrained import learn_bpe
+
+    path, tokens = write_lines(tmp_path / "a.jsonl", TEXTS), {}
+    for folder, pieces in (("out", 258), ("out", 300), ("other", 300)):
+        shutil.rmtree(folder, ignore_errors=True)
+        tokenizing = (f"bpe:{pieces}", lambda read, n=pieces: learn_bpe(read(10**6), n))
+        tokens[folder] = ids(made(path, folder, tokenizing=tokenizing))
+    np.testing.assert_array_equal(tokens["out"], tokens["other"])
+
+
+def test_a_saved_set_that_has_changed_is_read_anew(tmp_path):
+    path = as_saved(tmp_path)
+    assert both(made(path, "out", validation_fraction=0.0)) == TEXTS
+    shutil.rmtree(path)
+    datasets.Dataset.from_dict({"text": ["new", "texts"]}).save_to_disk(path)
+    assert both(made(path, "new", validation_fraction=0.0)) == ["new", "texts"]
 
 
 def test_more_than_65535_tokens_are_written_as_four_bytes(tmp_path):

@@ -61,7 +61,7 @@ APPENDED = {
     DEMO: f"{GENERATOR} --run runs/demo",
     MINE: f"{GENERATOR} --run runs/mine --seeds 2",
     STUDY: f"{GENERATOR} --run runs/study --seeds 2",
-    PREPARE: "--pieces 300 --processes 1",
+    PREPARE: "--tokenizer bpe:300 --processes 1",
     LAUNCH: f"{GENERATOR} --run runs/gpt2",
     CLASSIFY: f"{SMALL} --num-heads 2 --batch-size 4 --run runs/classifier",
     TRANSLATE: f"{SMALL} --num-heads 2 --pieces 100 --run runs/translator",

@@ -5,13 +5,21 @@ from typing import Any
 
 import jax
 
-from tlite.cli.options import Compare, Evaluate, Export, Inspect, Prepare, Resume, Search, limit
+from tlite.cli.options import Compare, Evaluate, Export, Inspect, Prepare, Resume, Search
 from tlite.data.corpus import BEGINNINGS
 from tlite.data.documents import Source
 from tlite.data.prepare import Texts
 from tlite.data.prepare import prepare as write_corpus
 from tlite.data.reading import MEGABYTE
 from tlite.errors import UserError
+from tlite.experiment import (
+    BPE,
+    Bytes,
+    Characters,
+    TextTokenizer,
+    TokenizerFile,
+    tokenizer_named,
+)
 from tlite.pretrained import is_pretrained, learn_bpe
 from tlite.pretrained.tokenizers import open_tokenizer
 from tlite.recipes import ClassifierRecipe, TranslatorRecipe, kinds, open_recipe
@@ -24,16 +32,17 @@ LEARNED_FROM = 50 * MEGABYTE  # bytes of the training part
 
 def prepare(options: Prepare) -> None:
     """Make a corpus of texts, a folder of token files, and say what it has come to."""
-    name, pieces = options.tokenizer, options.pieces
-    if name == "bpe":
-        limit(options, pieces=(257, 1_000_000))
-        name = f"bpe of {pieces} pieces"
-    elif name not in ("bytes", "characters"):
-        open_tokenizer(name)  # so that one that is not there is told before anything is read
+    try:
+        tokenizer = tokenizer_named(options.tokenizer)
+    except ValueError as error:
+        raise UserError(f"--tokenizer {options.tokenizer}: {error}") from error
+    name = f"bpe:{tokenizer.pieces}" if isinstance(tokenizer, BPE) else options.tokenizer
+    if isinstance(tokenizer, TokenizerFile):
+        open_tokenizer(tokenizer.path)  # a missing one fails before anything is read
     names = "source", "field", "split", "subset", "validation_fraction"
     source = Source(*(getattr(options, name) for name in names))
     sizes = {"shard_tokens": options.shard_tokens, "processes": options.processes}
-    make = partial(make_tokenizer, options.tokenizer, pieces)
+    make = partial(make_tokenizer, tokenizer)
     manifest = write_corpus(source, options.folder, name, make, **sizes)
     for part in BEGINNINGS:
         if found := manifest.parts.get(part):
@@ -44,15 +53,15 @@ def prepare(options: Prepare) -> None:
     print(f"{options.folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
 
 
-def make_tokenizer(name: str, pieces: int, texts: Texts) -> Any:
-    """The tokenizer of that name; what has to be learned is learned from the texts."""
-    if name == "bytes":
+def make_tokenizer(settings: TextTokenizer, texts: Texts) -> Any:
+    """The tokenizer of these settings; what has to be learned is learned from the texts."""
+    if isinstance(settings, Bytes):
         return ByteTokenizer()
-    if name == "characters":
+    if isinstance(settings, Characters):
         return CharTokenizer("".join(set().union(*texts(None))))
-    if name == "bpe":
-        return learn_bpe(texts(LEARNED_FROM), pieces)
-    return open_tokenizer(name)[0]
+    if isinstance(settings, BPE):
+        return learn_bpe(texts(LEARNED_FROM), settings.pieces)
+    return open_tokenizer(settings.path)[0]
 
 
 def resume(options: Resume) -> None:

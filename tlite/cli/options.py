@@ -173,10 +173,8 @@ class Prepare:
     folder: Positional[Path]
     """The folder to make."""
     tokenizer: str = "gpt2"
-    """bytes, characters, bpe (learned from 50 megabytes of the training part); or a tokenizer.json,
-    a folder with one, or a name on the hub."""
-    pieces: int = 8000
-    """Of bpe: how many."""
+    """bytes, characters, bpe (learned from 50 megabytes of the training part; bpe:4000 for so many
+    pieces); or a tokenizer.json, a folder with one, or a name on the hub."""
     field: str = "text"
     """The column with the text."""
     split: str = "train"
@@ -184,7 +182,7 @@ class Prepare:
     subset: str = ""
     """Of a set on the hub: its configuration, sample-10BT say."""
     validation_fraction: float = 0.005
-    """For validation: the last part of text files; else documents, by the hash of their text."""
+    """For validation: the last part of each text file; else documents, by their text's hash."""
     shard_tokens: int = 0
     """Tokens of a file, before the next one begins; 0: train.bin and val.bin."""
     processes: int = 0

@@ -13,14 +13,24 @@ import functools
 import io
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tlite.data.reading import MARK, find, json_object, kind_of, open_file, pieces
+from tlite.data.reading import (
+    MARK,
+    find,
+    is_packed,
+    json_object,
+    kind_of,
+    open_file,
+    pieces,
+)
 from tlite.data.tables import (
     Side,
+    hub_commit,
     is_saved,
     need_columns,
     open_set,
@@ -29,6 +39,7 @@ from tlite.data.tables import (
     side_of,
 )
 from tlite.errors import UserError
+from tlite.terminal import printable
 
 SIZE = 2**23  # bytes of a piece
 BLOCK = 2**18  # bytes of a text that are read at a time, and characters that are encoded at once
@@ -37,6 +48,7 @@ ROWS = 10_000  # of a piece of a saved set
 AT_ONCE = 64  # rows that are read at a time
 END = 2**62  # of a file whose size is not known
 READABLE = "text", "json", "parquet"
+SHOWN = 5  # skipped files whose names a warning has
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ class Source:
     subset: str = ""
     """Of a set on the hub: its configuration."""
     validation_fraction: float = 0.005
-    """The share for validation. Of text files it is the last part of the text, from a new line on;
+    """The share for validation. Of each text file it is the last part, from a new line on;
     elsewhere the documents whose hash falls below it, so that copies stay on one side."""
 
 
@@ -95,6 +107,7 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
             f"{source.validation_fraction}"
         )
     path = Path(source.name)
+    _set.cache_clear()  # it may have changed since this process read it last
     if is_saved(path):
         found = _pieces("saved", source.name, len(_set(source)), ROWS)
     elif os.path.lexists(path) or kind_of(path) in READABLE:
@@ -106,8 +119,11 @@ def plan(source: Source, size: int = SIZE) -> list[Piece]:
     return found
 
 
-def source_files(found: Iterable[Piece]) -> list[list[Any]]:
-    """Name, size and time of change of each file of some pieces, to see that they stay the same."""
+def source_files(source: Source, found: Sequence[Piece]) -> list[list[Any]]:
+    """Name, size and time of change of each file of some pieces, to see that they stay the same; of
+    a set on the hub its commit."""
+    if found[0].kind == "hub":
+        return [[source.name, hub_commit(source.name, source.split)]]
     paths = [Path(name) for name in dict.fromkeys(piece.name for piece in found)]
     inside = (sorted(path.rglob("*")) if path.is_dir() else [path] for path in paths)
     files = [path for some in inside for path in some if path.is_file()]
@@ -150,7 +166,13 @@ def fragments(texts: Iterable[str], fraction: float, longest: int = BLOCK) -> It
 def _files(path: Path) -> list[Path]:
     """The file, or the files of a folder that can be read, by name."""
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and kind_of(p) in READABLE)
+        files = sorted(p for p in path.rglob("*") if p.is_file())
+        found = [file for file in files if kind_of(file) in READABLE]
+        others = (file for file in files if kind_of(file) not in READABLE)
+        if skipped := [str(file.relative_to(path)) for file in others]:
+            shown = ", ".join(skipped[:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
+            warning = f"warning: {len(skipped):,} files of {path} are not read: {shown}"
+            print(printable(warning), file=sys.stderr)
     else:
         found = [path] if kind_of(path := find(str(path))) in READABLE else []
     if not found:
@@ -160,18 +182,19 @@ def _files(path: Path) -> list[Path]:
 
 def _file_pieces(source: Source, files: list[Path], size: int) -> list[Piece]:
     lengths = {file: file.stat().st_size for file in files if kind_of(file) == "text"}
-    packed = [file for file in lengths if file.suffix == ".gz"]  # it is read through
+    packed = [file for file in lengths if is_packed(file)]  # it is read through
     lengths |= {file: sum(map(len, pieces(file, any_size=True))) for file in packed}
-    total = sum(lengths.values())
-    cut, found = total - round(total * source.validation_fraction), []
+    held, found = 0.0, []  # bytes that validation still needs of the files so far
     for file in files:
         if (kind := kind_of(file)) == "text":
-            found += _text_pieces(file, lengths[file], cut, size)
-            cut -= lengths[file]
+            held += lengths[file] * source.validation_fraction
+            cut = lengths[file] - min(round(held), lengths[file])
+            found += (texts := _text_pieces(file, lengths[file], cut, size))
+            held -= sum(text.stop - text.start for text in texts if text.side == "validation")
         elif kind == "parquet":
             with parquet_file(file, (source.field,)) as opened:
                 found += _pieces("parquet", str(file), opened.num_row_groups, 1)
-        elif file.suffix == ".gz":
+        elif is_packed(file):
             found.append(Piece("json", str(file), 0, END))
         else:
             found += _pieces("json", str(file), file.stat().st_size, size)
@@ -195,7 +218,7 @@ def _text_pieces(path: Path, length: int, cut: int, size: int) -> list[Piece]:
             part = _next_line(file, cut)
             borders.add(part)
         last = 0
-        for place in range(size, 0 if path.suffix == ".gz" else length, size):
+        for place in range(size, 0 if is_packed(path) else length, size):
             if place > last and (last := _next_line(file, place)) != part:
                 borders.add(_before_space(file, last))
     return [

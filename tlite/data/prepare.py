@@ -87,7 +87,11 @@ def prepare(
     work = folder.parent / f"{folder.name}.preparing"
     _check_free(folder, work)
     pieces = plan(source, piece_size)
-    asked = {"tokenizer": tokenizer, "piece_size": piece_size, "files": source_files(pieces)}
+    asked = {
+        "tokenizer": tokenizer,
+        "piece_size": piece_size,
+        "files": source_files(source, pieces),
+    }
     with disk_errors(work), _work_folder(work, {"source": asdict(source)} | asked):
         manifest = _begun(work / "corpus", source, pieces, tokenizer, make)
         _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
@@ -173,8 +177,9 @@ def texts_of(source: Source, pieces: list[Piece], size: int | None) -> Iterator[
         for piece in pieces:
             yield from (fragment.text for fragment in read_piece(source, piece))
         return
-    chosen = [piece for piece in pieces if piece.side != "validation"]
-    chosen = chosen[:: max(len(chosen) // SAMPLED_PIECES, 1)]
+    pieces = [piece for piece in pieces if piece.side != "validation"]
+    number = min(len(pieces), SAMPLED_PIECES)
+    chosen = [pieces[index * len(pieces) // number] for index in range(number)]
     for piece in chosen:
         left = size // len(chosen)
         for fragment in read_piece(source, piece):
@@ -260,7 +265,7 @@ def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int
     """
     number, piece = task
     new, dtype = folder / f"{number}.new", TYPES[corpus.dtype]
-    encode = load_encoder(corpus.tokenizer.kind, corpus.tokenizer.path)
+    encode = load_encoder(corpus.tokenizer)
     end = np.array([] if corpus.end_id is None else [corpus.end_id], dtype)
     shutil.rmtree(new, ignore_errors=True)  # of a try that was killed
     new.mkdir()
@@ -281,18 +286,20 @@ def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int
 
 
 @functools.lru_cache(1)
-def load_encoder(kind: str, path: str) -> Callable[[list[Fragment]], Iterable[np.ndarray]]:
+def load_encoder(of: CorpusTokenizer) -> Callable[[list[Fragment]], Iterable[np.ndarray]]:
     """The function from fragments to their ids that a tokenizer's file describes.
+
+    The cache distinguishes two tokenizers at one path by their SHA-256.
 
     No text has marks in it: "<|endoftext|>" typed in a document is encoded as it is spelled. Some
     tokenizers begin each text with a mark of their own, Llama's with the "▁" of a word: so a
     fragment that goes on with a document is encoded behind a letter, as the text before it has one,
     and the letter's tokens are left out.
     """
-    if kind != "pretrained":
-        own = load_tokenizer(path)
+    if of.kind != "pretrained":
+        own = load_tokenizer(of.path)
         return lambda group: [own.encode(fragment.text) for fragment in group]
-    tokenizer = read_by_library(path)
+    tokenizer = read_by_library(of.path)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
