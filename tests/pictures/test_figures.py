@@ -8,7 +8,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -353,6 +353,14 @@ def test_predictions_are_stacked_shares_of_each_true_label():
     assert [bars.get_label() for bars in axes.containers] == CLASSES
 
 
+def test_labels_that_are_numbers_are_drawn_by_size():
+    values = ["10", "9", "2"]
+    axes = P.plot_predictions_by_value(np.arange(3), values, CLASSES)
+    assert ticks(axes.xaxis) == ["2", "9", "10"]
+    axes = P.plot_probability_by_value(np.ones(3), values, "good")
+    assert [label.split("\n")[0] for label in ticks(axes.xaxis)] == ["2", "9", "10"]
+
+
 def test_frequencies_are_shares_in_falling_order():
     axes = P.plot_frequencies(COUNTED, "character")
     assert [bar.get_height() for bar in axes.patches] == [50, 30, 20]
@@ -363,6 +371,7 @@ def test_frequencies_are_shares_in_falling_order():
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=30))
+@example([*range(1, 1001)])
 def test_all_lengths_but_the_longest_hundredth_are_counted_with_their_median(lengths):
     axes = P.plot_lengths(lengths, "text", "word")
     bars = {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in axes.patches}
@@ -372,6 +381,7 @@ def test_all_lengths_but_the_longest_hundredth_are_counted_with_their_median(len
     longest = max(int(np.quantile(lengths, 0.99)), 1)
     kept = Counter(n for n in lengths if n <= longest)
     assert sum(bars.values()) == kept.total()
+    assert 0 <= len(lengths) - sum(bars.values()) <= 0.01 * len(lengths) + 1
     assert longest > 60 or {int(x): n for x, n in bars.items() if n} == kept
     assert (median, label) == (np.median(lengths), f"median {median:g}")
 

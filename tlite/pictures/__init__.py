@@ -15,6 +15,7 @@ from matplotlib.colors import TABLEAU_COLORS
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
+from tlite.data.tables import in_order
 from tlite.errors import needs_extra
 from tlite.pictures.marks import plain, symbols, visible
 
@@ -391,7 +392,7 @@ def plot_probability_by_value(
     Labels that the model was not trained on may be among them: the 3 stars, say, of a model that
     only knows negative and positive.
     """
-    groups = {group: probabilities[np.equal(values, group)] for group in sorted({*values})}
+    groups = {group: probabilities[np.equal(values, group)] for group in in_order({*values})}
     axes = _new_axes(1.6 + 0.9 * len(groups), 4)
     labels = [f"{plain(group)}\n({len(rows):,} texts)" for group, rows in groups.items()]
     style = {"widths": 0.6, "flierprops": {"ms": 2, "alpha": 0.4}}
@@ -406,7 +407,7 @@ def plot_predictions_by_value(
     classes: Sequence[str],
 ) -> Axes:
     """Which classes the texts of each true label were given: shares, stacked."""
-    groups = {group: predicted[np.equal(values, group)] for group in sorted({*values})}
+    groups = {group: predicted[np.equal(values, group)] for group in in_order({*values})}
     shares = [np.bincount(rows, minlength=len(classes)) / len(rows) for rows in groups.values()]
     axes = _new_axes(3.2 + 0.7 * len(groups), 4)
     below, labels = np.zeros(len(groups)), [plain(group) for group in groups]
