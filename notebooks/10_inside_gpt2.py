@@ -127,7 +127,7 @@ def trained_here():
 # %% [markdown]
 # What was trained here is written as others would write it (safetensors, config.json,
 # tokenizer.json), opened again, and must say the same. (That transformers' own GPT-2 says the same
-# of such a folder is checked in tests/pretrained.)
+# of such a folder is checked in tests/system.)
 
 # %%
 if opened := from_the_hub():

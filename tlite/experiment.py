@@ -170,7 +170,8 @@ class GeneratorExperiment(Named):
     """Train a `TransformerGenerator` to predict the next token of a text."""
 
     data: TextSource | Corpus = field(default_factory=BuiltinText)
-    """Where the text comes from."""
+    """Where the text comes from: a class of `tlite.data`, or a frozen dataclass of your own with
+    `load() -> str` and `validation_fraction`, the last part of the text that is held out."""
     model: GeneratorConfig = field(default_factory=GeneratorConfig)
     """The sizes and parts of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -189,7 +190,8 @@ class ClassifierExperiment(Named):
     """Train a classifier to predict the labels of texts."""
 
     data: LabelledText | SyntheticReviews = field(default_factory=LabelledText)
-    """Where the texts and their labels come from."""
+    """Where the texts and their labels come from: a class of `tlite.data`, or a frozen dataclass of
+    your own with `classes`, their names, and `examples(part)`, a list of `tlite.data.Example`s."""
     tokenizer: Words | Subwords = field(default_factory=Words)
     """What a token is."""
     model: ClassifierConfig | LogisticConfig = field(default_factory=ClassifierConfig)
@@ -230,7 +232,8 @@ class TranslatorExperiment(Named):
     """Train a `TransformerSeq2Seq` to translate sentences."""
 
     data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
-    """Where the pairs of sentences come from."""
+    """Where the pairs of sentences come from: a class of `tlite.data`, or a frozen dataclass of
+    your own with `pairs(part)`, a list of `tlite.data.Pair`s."""
     tokenizer: PairSubwords = field(default_factory=PairSubwords)
     """What a token is."""
     model: Seq2SeqConfig = field(default_factory=Seq2SeqConfig)

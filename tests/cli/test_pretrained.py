@@ -89,6 +89,15 @@ def bert(tmp_path_factory):
 # Out, and in again
 
 
+def test_unknown_characters_of_a_text_are_counted(tlite, exported, tmp_path):
+    path = tmp_path / "text.txt"
+    for text, number in (("def ☃(x):☃\n" * 3, 6), ("def f(x):\n" * 3, 0)):
+        path.write_text(text)
+        code, _, err = tlite(f"evaluate {exported} --path {path}")
+        assert code == 0
+        assert err.count(f"{number} of {len(text)}") == (number > 0)
+
+
 def test_an_exported_generator_has_the_same_logits_and_writes_the_same(works, trained, tmp_path):
     folder = tmp_path / "new" / "gpt2"
     assert works(f"export {{run}} {folder}").startswith(f"saved in {folder} as a gpt2 model")

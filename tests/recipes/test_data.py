@@ -1,7 +1,9 @@
 """The data of a run is found from any folder: of an experiment, a study, and where it has moved."""
 
+import copy
 import dataclasses
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,22 @@ import pytest
 from tests.helpers.corpora import write_corpus
 from tlite.data import Corpus, LabelledText, Shakespeare, TextFile
 from tlite.errors import UserError
-from tlite.experiment import ClassifierExperiment, GeneratorExperiment, Pretrained, Pretraining
+from tlite.experiment import (
+    ClassifierExperiment,
+    GeneratorExperiment,
+    Pretrained,
+    Pretraining,
+    TranslatorExperiment,
+)
 from tlite.models import GeneratorConfig
-from tlite.recipes import open_recipe, start
-from tlite.recipes.kinds import find_data, locate_data
+from tlite.recipes import (
+    ClassifierRecipe,
+    GeneratorRecipe,
+    TranslatorRecipe,
+    open_recipe,
+    start,
+)
+from tlite.recipes.kinds import check_data, find_data, locate_data
 from tlite.training import Trainer, TrainingConfig
 
 TINY = GeneratorExperiment(
@@ -52,7 +66,7 @@ def test_a_run_is_opened_from_another_folder(kind, here, monkeypatch):
     assert again.experiment == begun.experiment
 
 
-def test_where_the_data_of_a_run_has_moved_its_new_place_is_named(here, monkeypatch):
+def test_moved_data_is_read_by_a_run_if_it_is_the_same(here, monkeypatch):
     start(TINY, Path("run"))
     monkeypatch.chdir("../other")
     moved = here.rename(here.with_name("moved"))
@@ -61,6 +75,82 @@ def test_where_the_data_of_a_run_has_moved_its_new_place_is_named(here, monkeypa
         open_recipe(moved / "run")
     monkeypatch.setenv("TLITE_DATA", str(moved))
     assert open_recipe(moved / "run").experiment.data.path == str(moved / "my.txt")
+    (moved / "my.txt").write_text("a text of another's\n" * 20)
+    with pytest.raises(UserError, match="has changed"):
+        open_recipe(moved / "run")
+
+
+@pytest.mark.parametrize("kind", ["text", "corpus"])
+def test_a_new_run_takes_no_namesake_of_its_data(kind, here, monkeypatch):
+    write_corpus(here / "data" / "mine")
+    (here / "data" / "my.txt").write_text("a text of another's\n" * 20)
+    monkeypatch.setenv("TLITE_DATA", str(here / "data"))
+    data = TextFile("/home/me/my.txt") if kind == "text" else Corpus("/home/me/mine")
+    with pytest.raises(UserError, match="/home/me"):
+        start(dataclasses.replace(TINY, data=data), Path("run"))
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnText:
+    """Data of the user's, of no use to any kind of run yet."""
+
+    content: object = "a text of my own\n" * 20
+
+    def load(self):
+        return self.content
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnSplit(OwnText):
+    validation_fraction: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnRows(OwnText):
+    classes = "a", "b"
+
+    def examples(self, part):
+        return [("a text", 0), ("another", 1)]
+
+    pairs = examples
+
+
+def of(experiment, data):
+    """The experiment on data whose type the checked annotations of these tests don't know."""
+    object.__setattr__(experiment := copy.copy(experiment), "data", data)
+    return experiment
+
+
+CLASSIFIER, TRANSLATOR = ClassifierExperiment("x"), TranslatorExperiment("x")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "data", "missing"),
+    [
+        (TINY, OwnText(), "OwnText has no validation_fraction"),
+        (CLASSIFIER, OwnText(), "OwnText has no classes and no examples"),
+        (TRANSLATOR, OwnText(), "OwnText has no pairs"),
+        (TINY, OwnSplit(), ""),
+        (CLASSIFIER, OwnRows(), ""),
+        (TRANSLATOR, OwnRows(), ""),
+    ],
+)
+def test_own_data_has_what_its_kind_of_run_needs(experiment, data, missing):
+    with pytest.raises(UserError, match=missing) if missing else nullcontext():
+        check_data(of(experiment, data))
+
+
+@pytest.mark.parametrize(
+    ("kind", "experiment", "data"),
+    [
+        (GeneratorRecipe, TINY, OwnSplit(3)),
+        (ClassifierRecipe, CLASSIFIER, OwnRows()),
+        (TranslatorRecipe, TRANSLATOR, OwnRows()),
+    ],
+)
+def test_own_data_of_another_type_is_a_user_error(kind, experiment, data):
+    with pytest.raises(UserError, match=r"int|tuple"):
+        kind.load_data(of(experiment, data))
 
 
 def test_all_that_an_experiment_reads_is_named_by_its_whole_path(here):

@@ -28,7 +28,7 @@ from tlite.data.corpus import Corpus
 from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.models import GeneratorConfig
-from tlite.pretrained import learn_bpe
+from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.recipes import GeneratorRecipe, open_recipe
 from tlite.recipes.generator import (
     TextPart,
@@ -168,6 +168,12 @@ def test_an_embedding_may_have_more_rows_than_there_are_subwords():
     for size, tokenizer in ((279, LEARNED), (999, EACH["characters"]), (256, EACH["bytes"])):
         with pytest.raises(UserError, match=f"vocabulary size is {size}, but"):
             fit_vocabulary(size, tokenizer)
+
+
+def test_unknown_characters_of_a_pretrained_model_are_counted(capsys):
+    tokenizer = PretrainedTokenizer(*CharTokenizer("ab ").to_hugging_face())
+    text_parts("a☃ b☃ " * 10, tokenizer, 4, 0.2, whole=True)
+    assert "20 of 60" in capsys.readouterr().err
 
 
 @each

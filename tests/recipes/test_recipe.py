@@ -195,7 +195,7 @@ def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     asked = []
     found = lambda name: asked.append(name) or ("mixed", "it was measured")  # noqa: E731
     monkeypatch.setattr("tlite.recipes.kinds.choose_precision", found)
-    changes = {"attention": "auto", "context": 128, "precision": "auto"}
+    changes = {"attention": "auto", "context": 128, "precision": "auto", "label_smoothing": 0.125}
     run = start(varied(TRANSFORMER, **changes), tmp_path / "run")
 
     def stop(*_, **__):
@@ -206,6 +206,7 @@ def test_auto_is_decided_once_and_kept(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "precision: it was measured" in printed
     assert "in mixed precision, attention mixed on" in printed
+    assert "label smoothing of 0.125" in printed  # the two losses are not the same
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["experiment"]
     assert saved["training"]["precision"] == "mixed"
     assert saved["model"]["attention"]["function"] == "mixed"

@@ -27,6 +27,7 @@ from tlite.recipes.recipe import (
     EVALUATION_BATCH,
     Parts,
     Recipe,
+    check_examples,
     check_member,
     interval,
     spread,
@@ -60,12 +61,13 @@ class ClassifierRecipe(Recipe):
     kind = "classifier"
     experiment_type = ClassifierExperiment
     model_type = TransformerClassifier
+    data_needs = ("classes", "examples")
     unit = "texts"
     packages = ("sklearn",)  # of the baseline
 
     @classmethod
     def read(cls, experiment: ClassifierExperiment, part: Part) -> Iterable[Example]:
-        return experiment.data.examples(part)
+        return check_examples(experiment.data.examples(part), Example)
 
     @classmethod
     def fit_to_data(cls, experiment: ClassifierExperiment, data: Parts):

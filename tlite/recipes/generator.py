@@ -43,6 +43,7 @@ class GeneratorRecipe(Recipe):
     kind = "generator"
     experiment_type = GeneratorExperiment
     model_type = TransformerGenerator
+    data_needs = ("load", "validation_fraction")
 
     @classmethod
     def load_data(cls, experiment: GeneratorExperiment) -> str | Corpus:
@@ -51,7 +52,9 @@ class GeneratorRecipe(Recipe):
             return source
         if not 0 < (fraction := source.validation_fraction) < 1:
             raise UserError(f"the validation fraction must be between 0 and 1, not {fraction}")
-        return source.load()
+        if not isinstance(text := source.load(), str):
+            raise UserError(f"{type(source).__name__}.load gives {type(text).__name__}, not str")
+        return text
 
     @classmethod
     def fit_to_data(cls, experiment: GeneratorExperiment, data: str | Corpus):
@@ -304,6 +307,18 @@ def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> np.ndarray:
     return tokens
 
 
+def warn_of_unknown(tokenizer: Tokenizer, tokens: np.ndarray) -> None:
+    """Warn if the unknown token stands for some of a text."""
+    known = (None, tokenizer.eos_id)  # GPT-2's mark between documents has both roles
+    unknown = 0 if tokenizer.unknown_id in known else int((tokens == tokenizer.unknown_id).sum())
+    if unknown:
+        print(
+            f"warning: {unknown:,} of {len(tokens):,} tokens of the text are unknown to the model: "
+            "the scores don't compare with those of a model that knows them",
+            file=sys.stderr,
+        )
+
+
 def end_of_documents(corpus: Corpus, tokenizer: Tokenizer) -> int | None:
     """The token that ends each document, if they are to be kept apart.
 
@@ -415,7 +430,8 @@ def text_parts(
             text, so that a part's bytes are known exactly.
     """
     if whole:
-        tokens = split_tokens(tokenizer.encode_long(text), fraction)
+        tokens = split_tokens(ids := tokenizer.encode_long(text), fraction)
+        warn_of_unknown(tokenizer, ids)
         texts = [tokenizer.decode(part) for part in tokens]
     else:
         texts = split_tokens(text, fraction)

@@ -29,7 +29,7 @@ from tlite.models.parameters import by_name, model_maker
 from tlite.parallel import processes
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.classifier import ClassifierRecipe
-from tlite.recipes.generator import GeneratorRecipe, scores_line
+from tlite.recipes.generator import GeneratorRecipe, scores_line, warn_of_unknown
 from tlite.recipes.recipe import (
     Recipe,
     check_member,
@@ -128,7 +128,8 @@ def open_recipe(folder: Path, steps: int | None = None) -> Recipe:
         UserError: the data can't be read, or has changed; or the steps can't be.
     """
     run = open_run(folder, Experiment)
-    experiment = locate_data(run.experiment if steps is None else with_steps(run, steps))
+    experiment = run.experiment if steps is None else with_steps(run, steps)
+    experiment = locate_data(experiment, moved=True)  # the fingerprint below decides
     run = dataclasses.replace(run, experiment=experiment)
     kind = recipe_type(experiment)
     tell_what_is_read(experiment)
@@ -178,15 +179,28 @@ def find_data(experiments: Iterable[Experiment]) -> list[Experiment]:
     found once; what is found is printed.
 
     Raises:
-        UserError: a file is not there, or it can't be told which column is what.
+        UserError: a file is not there, it can't be told which column is what, or a class of the
+            user's lacks something.
     """
     changed, known = [], {}
     for experiment in map(locate_data, experiments):
+        check_data(experiment)
         data, name = experiment.data, repr(experiment.data)
         if name not in known:
             known[name] = data.found() if hasattr(data, "found") else data
         changed.append(dataclasses.replace(experiment, data=known[name]))
     return changed
+
+
+def check_data(experiment: Experiment) -> None:
+    """Raise a `UserError` if the data, which may be of a class of the user's, lacks something."""
+    data, kind = experiment.data, RECIPES[type(experiment)]
+    needs = () if isinstance(data, Corpus) else kind.data_needs
+    if missing := [need for need in needs if not hasattr(data, need)]:
+        raise UserError(
+            f"{type(data).__name__} has no {' and no '.join(missing)}: the data of a {kind.kind} "
+            f"needs {' and '.join(needs)}"
+        )
 
 
 def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
@@ -204,11 +218,16 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
     return changed
 
 
-def locate_data(experiment: Experiment) -> Experiment:
-    """The experiment with absolute paths of what it reads."""
+def locate_data(experiment: Experiment, moved: bool = False) -> Experiment:
+    """The experiment with absolute paths of what it reads.
+
+    Args:
+        moved: search the data folder for what has moved since a run began; the caller must compare
+            fingerprints.
+    """
     changed: dict[str, Any] = {}
     if hasattr(experiment.data, "located"):
-        changed["data"] = experiment.data.located()
+        changed["data"] = experiment.data.located(moved)
     before = getattr(experiment, "pretraining", None)
     if isinstance(before, Pretraining) and not getattr(experiment.data, "hub", ""):
         unlabelled = tuple(map(locate, before.unlabelled))
@@ -330,6 +349,7 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     begun = bos is not None and tokenizer.encode(text)[:1].tolist() == [bos]
     if len(tokens) < 2:
         raise UserError(f"{path} is too short: it has {len(tokens)} tokens")
+    warn_of_unknown(tokenizer, tokens)
     length = min(config.context, LONGEST, len(tokens) - 1)
     inputs, *others = every_window(np.r_[bos, tokens] if begun else tokens, length)
     if begun:  # each of the windows is

@@ -74,6 +74,8 @@ class Recipe:
     """What examples are called: texts."""
     measured: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     """What a validation finds: the best checkpoint can be chosen by it."""
+    data_needs: ClassVar[tuple[str, ...]]
+    """Attributes and methods that `data` of any class, also the user's, must have."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Those of the extra `text` that a run needs at last, and so from its beginning."""
 
@@ -188,6 +190,9 @@ class Recipe:
             f"{parts} on {trainer.mesh.size} {jax.default_backend()} device(s), "
             f"run folder {run.folder}"
         )
+        if config.label_smoothing:
+            smoothed = f"label smoothing of {config.label_smoothing}"
+            print(f"the training loss includes {smoothed}, the validation loss does not")
         settings = getattr(self.experiment, "pretraining", None)
         if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
             print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
@@ -319,6 +324,21 @@ def with_sizes(experiment: Any, sizes: dict[str, int], whose: str) -> Any:
         if given[path] not in (0, size):
             raise UserError(f"{path} is {given[path]}, but the {whose} has {size}: leave it out")
     return dataclasses.replace(experiment, model=with_fields(experiment.model, sizes))
+
+
+def check_examples(examples: Any, kind: type) -> Any:
+    """The examples that a data class, perhaps the user's, has returned.
+
+    Raises:
+        UserError: in a list of them is something of another type.
+    """
+    for example in examples if isinstance(examples, list) else []:
+        if not isinstance(example, kind):
+            found = type(example).__name__
+            raise UserError(
+                f"the data must have examples of tlite.data.{kind.__name__}: not {found}"
+            )
+    return examples
 
 
 def same_everywhere(what: dict) -> None:

@@ -187,7 +187,7 @@ def _open(folder: Path, variant: Variant, preparing: Preparing) -> Recipe:
     run = folder / variant.run
     if _has_begun(run):
         return open_recipe(run)
-    experiment = locate_data(variant.config())
+    experiment = locate_data(variant.config(), moved=True)
     if preparing.data(experiment)[1] != variant.data:
         raise UserError(f"the data of {variant.name} has changed since {folder} was made")
     prepared = preparing(experiment)

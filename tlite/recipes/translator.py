@@ -13,7 +13,14 @@ from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
 from tlite.models import TransformerSeq2Seq
-from tlite.recipes.recipe import EVALUATION_BATCH, Parts, Recipe, spread, with_sizes
+from tlite.recipes.recipe import (
+    EVALUATION_BATCH,
+    Parts,
+    Recipe,
+    check_examples,
+    spread,
+    with_sizes,
+)
 from tlite.terminal import show
 from tlite.text import PairTokenizer, Tokenizer
 from tlite.text.subwords import PAD_ID, START_ID, bleu, exact_match, pad_tokens
@@ -29,6 +36,7 @@ class TranslatorRecipe(Recipe):
     kind = "translator"
     experiment_type = TranslatorExperiment
     model_type = TransformerSeq2Seq
+    data_needs = ("pairs",)
     unit = "pairs"
     measured = ("loss", "accuracy", "bleu", "exact_match")
     packages = ("sacrebleu",)
@@ -36,7 +44,7 @@ class TranslatorRecipe(Recipe):
 
     @classmethod
     def read(cls, experiment: TranslatorExperiment, part: Part) -> list[Pair]:
-        return experiment.data.pairs(part)
+        return check_examples(experiment.data.pairs(part), Pair)
 
     @classmethod
     def fit_to_data(cls, experiment: TranslatorExperiment, data: Parts):
