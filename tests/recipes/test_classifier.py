@@ -106,7 +106,7 @@ def encode(run, texts, **changes):
 @pytest.mark.parametrize("padding", ["mask", "unknown"])
 def test_texts_are_cut_to_the_context_and_filled_up(run, padding):
     tokens = encode(run, ["good bad", "", "good " * 50], padding=padding)
-    good, bad = run.tokenizer.encode("good"), run.tokenizer.encode("bad")
+    good, bad = run.tokenizer.encode("good bad")
     fill = PADDING if padding == "mask" else run.tokenizer.unknown_id
     np.testing.assert_array_equal(tokens, [[good, bad, *10 * [fill]], 12 * [fill], 12 * [good]])
 
