@@ -244,14 +244,6 @@ def test_where_so_few_texts_differ_that_none_is_held_out_it_is_said_what_to_do()
     assert "--validation-fraction, or a file" in complaint(data.examples, "validation")
 
 
-def test_a_run_of_before_has_its_columns():
-    old = {"kind": "LabelledText", "training": ["a"], "text": "body", "label": "stars"}
-    data = from_dict(LabelledText, old)
-    assert (data.text_column, data.label_column) == ("body", "stars")
-    data = from_dict(ParallelText, {"kind": "ParallelText", "source": "en", "target": "de"})
-    assert (data.source_column, data.target_column) == ("en", "de")
-
-
 @pytest.mark.parametrize("second", ["train.jsonl", "training.csv", "train-00000-of-00001.csv"])
 def test_two_tables_for_one_split_are_refused(second):
     table("data/train.csv")

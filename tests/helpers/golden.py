@@ -106,7 +106,8 @@ TRANSLATOR = TranslatorExperiment(
 
 def table(column: str) -> LabelledText:
     path = str(FOLDER / "table.csv")
-    return LabelledText(path, text_column="review", label_column=column)
+    columns = {"text_column": "review", "label_column": column}
+    return LabelledText(path, split_by="row", **columns)  # the default of eac086c
 
 
 def varied(experiment, **fields):

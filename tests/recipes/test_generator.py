@@ -131,12 +131,6 @@ def test_a_saved_tokenizer_is_known_by_its_file(tokenizer, tmp_path):
     assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
 
 
-def test_a_tokenizer_of_an_older_run_is_one_of_characters(tmp_path):
-    saved = json.dumps({"characters": "ab", "unknown": "?"})
-    (tmp_path / "tokenizer.json").write_text(saved)
-    assert saved_tokenizer(tmp_path).characters == "ab?"
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"model": 1}', '{"kind": []}', "[" * 10**5])
 def test_a_damaged_file_is_told(content, tmp_path):
     (tmp_path / "tokenizer.json").write_text(content)
