@@ -1,7 +1,6 @@
 """Runs of generators: tokens, what is fed and scored of them, training on texts and corpora."""
 
 import dataclasses
-import json
 import math
 import re
 from pathlib import Path
