@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -16,6 +17,13 @@ from tests.helpers import suite
 hypothesis.settings.register_profile("here", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=200)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+# A run in the background or under nohup ignores some signals, and so would the processes it starts.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 jax.config.update("jax_num_cpu_devices", 4)

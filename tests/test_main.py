@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,20 +59,6 @@ def test_a_command_begins_soon():
     assert not {"tyro", "jax", "numpy"} & imported("import tlite.__main__")
     code = "import tlite.cli.commands, tlite.cli.texts, tlite.recipes.kinds"
     assert not HEAVY & imported(code)
-
-
-@pytest.mark.parametrize("delay", [0.3, 0.8, 1.5])
-def test_ctrl_c_while_it_starts_says_one_word(tmp_path, delay):
-    process = subprocess.Popen(
-        [*TLITE, "evaluate", "nowhere"], stdout=-1, stderr=-1, text=True, cwd=tmp_path
-    )
-    time.sleep(delay)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert out == ""
-    told = "tlite: nowhere does not exist\n"  # a fast machine has come so far
-    ends = {(130, INTERRUPTED), (130, told + INTERRUPTED), (2, told), (-signal.SIGINT, told)}
-    assert (process.returncode, err) in ends
 
 
 SAYS = "import os\nprint(os.environ.get('GLIBC_TUNABLES'), os.getpid(), os.getppid())\n"

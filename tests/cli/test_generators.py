@@ -41,17 +41,17 @@ def test_subwords_are_trained_measured_and_asked_for_text(works, trained):
     told = r"validation loss \S+ nats per token, perplexity \S+, [\d.]+ bits per byte"
     assert re.search(told, trained.printed)
     assert re.search(told, works("evaluate {run}"))
-    out = works("generate {run} --prompt 'Öl <|endoftext|> 漢' --tokens 8")
-    assert out.startswith("Öl <|endoftext|> 漢")
-    assert works("generate {run} --tokens 5 --greedy").startswith("The ")
+    line = "generate {run} --tokens 8 --greedy --prompt "
+    assert works(line + "'Öl <|endoftext|> 漢'") != "Öl <|endoftext|> 漢\n"
+    assert works("generate {run} --tokens 8 --greedy") == works(line + "'The '")
 
 
 def test_bytes_are_trained_and_asked_for_text(works, train_without_report, text):
     made = train_without_report(f"text --path {text} --tokenizer bytes {TINY}")
     told = works("evaluate {made}", made=made.run)
     assert re.search(r"nats per byte, perplexity \S+, [\d.]+ bits per byte", told)
-    out = works("generate {made} --prompt 'Öl <|endoftext|> 漢' --tokens 8", made=made.run)
-    assert out.startswith("Öl <|endoftext|> 漢")
+    text = works("generate {made} --prompt 'Öl <|endoftext|> 漢' --tokens 8", made=made.run)
+    assert text.removeprefix("Öl <|endoftext|> 漢").strip("\n")
 
 
 def test_subwords_are_looked_into_and_exported(works, trained, tmp_path, monkeypatch):
@@ -90,4 +90,4 @@ def test_a_corpus_is_trained_and_measured(train_without_report, works, corpus):
     run = made.run
     line = f"evaluate {run} --split training"
     assert re.search(r"nats per byte, .* bits per byte, .* [\d,]+ bytes", works(line))
-    assert works(f"generate {run} --tokens 3 --prompt 12").startswith("12")
+    assert works(f"generate {run} --tokens 3 --prompt 12") != "12\n"

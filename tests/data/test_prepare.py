@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.complaints import complaint
+from tests.helpers.killed_preparing import PIECES
 from tests.helpers.preparing import (
     BYTES,
     END,
@@ -28,6 +29,7 @@ from tests.helpers.preparing import (
     process,
     write_lines,
 )
+from tests.helpers.python import python
 from tests.helpers.tokenizers import beginning_with_a_space, byte_level
 from tlite.data.documents import Source, fragments, plan, read_piece
 from tlite.data.prepare import encode_piece, prepare, texts_of
@@ -365,36 +367,12 @@ def finished_pieces(folder: str) -> int:
         return 0
 
 
-def test_after_kills_at_any_moment_the_bytes_are_the_same(long_source, tmp_path):
-    """Killed after some more pieces, at random moments between and within them."""
-    made(long_source, "whole", piece_size=2000, shard_tokens=30_000)
-    make = {"piece_size": 2000, "shard_tokens": 30_000}
-    numbers, kills = random.Random(1), 0
-    while True:
-        pid = os.fork()
-        if not pid:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            code = 1
-            try:
-                made(long_source, "killed", **make)
-                code = 0
-            finally:
-                os._exit(code)
-        goal = finished_pieces("killed") + numbers.randrange(12)
-        last = time.monotonic() + 60
-        while finished_pieces("killed") < goal and time.monotonic() < last:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                pid = 0
-                break
-        time.sleep(numbers.random() * 0.004)
-        if not pid:
-            break
-        os.kill(pid, signal.SIGKILL)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0:
-            break
-        kills += 1
-    assert kills > 5
+def test_after_kills_at_any_moment_the_bytes_are_the_same(long_source):
+    folder = os.path.abspath("killed")
+    code, out, err = python("-m", "tests.helpers.killed_preparing", long_source, folder)
+    assert (code, err) == (0, "")
+    assert int(out.splitlines()[-1]) > 5
+    made(long_source, "whole", **PIECES)
     assert content("killed") == content("whole")
     assert not Path("killed.preparing").exists()
 

@@ -1,0 +1,43 @@
+"""Prepare a corpus in processes that are killed, one after the other: SOURCE FOLDER.
+
+Each is killed before its next few renamings of a finished file, until one comes to the end; the
+number of kills is printed.
+"""
+
+import itertools
+import os
+import random
+import signal
+import sys
+
+from tests.helpers.preparing import made
+
+PIECES = {"piece_size": 2000, "shard_tokens": 30_000}
+
+
+def prepare_until_killed(source: str, folder: str, limit: int) -> None:
+    count = itertools.count(1)
+
+    def killing(function):
+        def counted(*arguments, **settings):
+            if next(count) == limit:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **settings)
+
+        return counted
+
+    os.rename, os.replace = killing(os.rename), killing(os.replace)
+    made(source, folder, **PIECES)
+
+
+if __name__ == "__main__":
+    numbers, ends = random.Random(1), []
+    while not ends or ends[-1] == -signal.SIGKILL:
+        limit = numbers.randrange(2, 15)
+        if not (child := os.fork()):  # this process has no thread of JAX
+            prepare_until_killed(*sys.argv[1:], limit)
+            sys.stdout.flush()
+            os._exit(0)
+        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(f"\n{len(ends) - 1}")
+    sys.exit(ends[-1])
