@@ -6,7 +6,7 @@ TLITE := .venv/bin/tlite
 # machine a page is dear.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-.PHONY: help setup demo test test-all test-versions attack lint bench notebooks docs
+.PHONY: help setup demo test test-all test-newest test-versions attack lint bench notebooks docs
 .PHONY: gpu-check pictures readme
 .PHONY: shakespeare shakespeare-post tiny-shakespeare copy numbers multi30k
 .PHONY: record-shakespeare record-tiny-shakespeare record-tiny-shakespeare-long scaling
@@ -17,6 +17,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 help:
 	@echo "make demo               train a small generator for a minute, then print what it writes"
 	@echo "make test               the tests that a change needs; make test-all: every one"
+	@echo "make test-newest        the numerical ones on the newest Python that is installed"
 	@echo "make test-versions      them with other versions of Python and of packages"
 	@echo "make attack             kill, fill, damage and mistype for MINUTES=15, from SEED=0"
 	@echo "make shakespeare        train on all of Shakespeare's plays"
@@ -113,6 +114,19 @@ test: .venv/test
 
 test-all: .venv/system
 	$(PYTEST)
+
+# The newest Python that is installed gets the newest release of JAX. Without one there is no test.
+NUMERICAL = tests/functional tests/models tests/training tests/comparison
+test-newest:
+	@python=$$(.ci/newest-python $(PYTHON)) || \
+		{ echo "test-newest: skipped, no Python newer than $(PYTHON) is installed"; exit 0; }; \
+		$(MAKE) --no-print-directory .venv-newest/test NEWEST="$$python" && \
+		.venv-newest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(NUMERICAL)
+
+.venv-newest/test: pyproject.toml
+	$(NEWEST) -m venv .venv-newest
+	.venv-newest/bin/pip install -qq -e ".[test,text]"
+	@touch $@
 
 # The lowest versions of pyproject.toml, and each Python that is here. Hours: run by hand.
 test-versions:
