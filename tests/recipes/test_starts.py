@@ -33,7 +33,6 @@ from tlite.recipes import classifier, open_recipe, start
 from tlite.recipes.classifier import (
     encode_texts,
     generator_config,
-    pretrained_members,
     pretraining_config,
     token_stream,
 )
@@ -71,7 +70,7 @@ def test_all_members_start_with_the_embedding_and_blocks_of_the_generator(uninte
     members, step = restore(trainer, Checkpoints(folder / "checkpoints"))
     assert step == SETTINGS.pretraining_steps
     learned, before = parameters(members), parameters(run.trainer.init())
-    given = parameters(pretrained_members(run))
+    given = parameters(run.start_members())
     for name, arrays in given.items():
         taken = name.startswith(("blocks.", "embedding"))
         assert taken == (name in learned)

@@ -134,7 +134,10 @@ def test_the_page_opens_with_what_the_run_is(kind):
 def test_the_sample_is_the_one_that_training_has_printed(drawn, capsys, monkeypatch):
     run = trained("learned")
     monkeypatch.setattr(run, "save_plots", lambda _: None)
-    GeneratorRecipe.report(run, run.validation(), *run.parameters())
+    parameters, step = run.parameters()
+    GeneratorRecipe.report(
+        run, validate(run.trainer, parameters, run.validation()), parameters, step
+    )
     (path,) = run.run.samples.iterdir()
     written = path.read_text(encoding="utf-8")
     assert f"\n{written}\n" in capsys.readouterr().out

@@ -7,12 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.helpers.reference import parabolic_average
 from tlite.models import LogisticConfig, LogisticRegression
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.loop import validate
-from tlite.training.tasks import class_logits, classifier_task, in_batches, join_sentences
+from tlite.training.tasks import (
+    class_logits,
+    classifier_task,
+    epoch_and_index,
+    in_batches,
+    join_sentences,
+)
 
 CONTEXT, WORDS = 6, 9
 TRAINING = TrainingConfig(batch_size=8, learning_rate=3e-3, precision="float32")
@@ -79,6 +87,21 @@ def test_every_example_comes_once_an_epoch(number, size):
     orders = drawn[: epochs * number].reshape(epochs, number)
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(number))
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 2**20), st.integers(1, 2**30))
+def test_epoch_and_index_do_not_overflow(step, size, num_examples):
+    epoch, index = divmod(step * size, num_examples)
+    computed = epoch_and_index(jnp.int32(step), size, num_examples)
+    assert tuple(map(int, computed)) == (epoch % 2**32, index)
+
+
+def test_an_epoch_beyond_2_to_31_examples_has_every_example():
+    data, step, size = (np.arange(7)[:, None], np.arange(7)), 2**30 + 3, 7
+    assert step * size % 7 == 0
+    draw = jax.jit(task_of().draw, static_argnums=3)
+    _, labels = draw(data, jax.random.key(1), jnp.int32(step), size)
+    np.testing.assert_array_equal(np.sort(labels), np.arange(7))
 
 
 def test_the_order_differs_by_epoch_and_by_key():

@@ -12,7 +12,7 @@ from tests.helpers.arrays import host_copy
 from tlite.errors import UserError
 from tlite.models import GeneratorConfig
 from tlite.training import Trainer, TrainingConfig, generator_task
-from tlite.training.feed import StreamedFeed
+from tlite.training.feed import Resident, StreamedFeed
 
 MODEL = GeneratorConfig(vocabulary_size=11, context=8, width=8, num_heads=2, num_blocks=1)
 TRAINING = TrainingConfig(steps=12, batch_size=8, learning_rate=1e-3)
@@ -137,3 +137,24 @@ def test_the_next_batches_are_read_while_a_call_runs_and_an_error_is_told_in_its
     feed.close()
     assert max(asked) > 1
     assert len(asked) == len(set(asked)) + 1  # the first is looked at for its shape
+
+
+def test_a_closed_feed_can_be_read_again():
+    feed = streamed().feed
+    (before,) = feed.at(3, 2)
+    feed.close()
+    (after,) = feed.at(3, 2)
+    feed.close()
+    np.testing.assert_array_equal(before, after)
+
+
+def test_resident_data_of_a_cpu_is_one_copy():
+    data = np.arange(2**20, dtype=np.int32)[1:], np.arange(7)
+    devices = np.array(jax.local_devices()).reshape(1, 4, 1)
+    mesh = jax.sharding.Mesh(devices, resident().mesh.axis_names)
+    for array, expected in zip(Resident(data, mesh).at(0, 1), data, strict=True):
+        shards = [shard.data for shard in array.addressable_shards]
+        assert len(shards) == 4
+        assert len({shard.unsafe_buffer_pointer() for shard in shards}) == 1
+        for shard in shards:
+            np.testing.assert_array_equal(shard, expected)

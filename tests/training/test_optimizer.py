@@ -98,9 +98,12 @@ def test_adamw_is_that_of_optax(clip_norm):
     assert_same_updates(config, optax.chain(clip, adamw))
 
 
-def test_lion_is_that_of_optax():
-    config = dataclasses.replace(CONFIG, optimizer="lion", weight_decay=0.1)
-    assert_same_updates(config, optax.lion(0.1, 0.9, 0.99, weight_decay=0.1, mask=is_decayed))
+@pytest.mark.parametrize("beta2", [None, 0.98])
+def test_lion_is_that_of_optax(beta2):
+    config = dataclasses.replace(CONFIG, optimizer="lion", weight_decay=0.1, beta2=beta2)
+    assert_same_updates(
+        config, optax.lion(0.1, 0.9, beta2 or 0.99, weight_decay=0.1, mask=is_decayed)
+    )
 
 
 def first_update(config):

@@ -98,6 +98,33 @@ def test_what_cannot_fit_is_told_with_what_it_would_need(model, training, words)
         trainer.compile()
 
 
+def test_the_check_of_memory_counts_the_data(monkeypatch):
+    trainer = Trainer(generator_task(MODEL), TRAINING, np.zeros(2**20, np.int32), jax.devices()[:1])
+    monkeypatch.setattr(placement, "free_memory", lambda: 2**22 - 1)
+    with pytest.raises(UserError, match="would need"):
+        trainer.check_fits()
+    monkeypatch.setattr(placement, "free_memory", lambda: 2**22 + 2**20)
+    trainer.check_fits()
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "warning"),
+    [
+        ({"batch_size": 8}, 4, None),
+        ({"batch_size": 6}, 2, "2 of 4 devices stay idle"),
+        ({"batch_size": 5}, 1, "3 of 4 devices stay idle"),
+        ({"seeds": 2, "batch_size": 3}, 2, "not divisible by 2 devices: 2 of 4"),
+        ({"placement": "sharded", "model_devices": 3}, 4, "model_devices 3 does not divide"),
+    ],
+)
+def test_devices_and_settings_that_are_not_used_give_a_warning(settings, used, warning):
+    training = dataclasses.replace(TRAINING, **settings)
+    trainer = Trainer(generator_task(MODEL), training, TOKENS, jax.local_devices()[:4])
+    assert trainer.mesh.size == used
+    assert len(trainer.mesh_warnings) == (warning is not None)
+    assert all(warning in line for line in trainer.mesh_warnings)
+
+
 def test_a_run_that_cannot_fit_leaves_no_folder(tmp_path):
     model = dataclasses.replace(MODEL, vocabulary_size=0)
     training = dataclasses.replace(TRAINING, batch_size=10**9)

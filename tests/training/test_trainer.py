@@ -91,6 +91,28 @@ def test_of_a_sharded_model_each_device_has_a_part():
     assert min(parts) == 1 / 4
 
 
+def test_models_of_a_sharded_run_stay_divided():
+    trainer = make_trainer(4, **SHARDED)
+    (model,) = trainer.models(trainer.init().parameters)
+    kernel = model.blocks[0].feed_forward.hidden.kernel[...]
+    assert kernel.addressable_shards[0].data.size < kernel.size
+    (alone,) = make_trainer().models(make_trainer().init().parameters)
+    tokens = TOKENS[:8]
+    np.testing.assert_allclose(jax.jit(model)(tokens), jax.jit(alone)(tokens), atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"seeds": 2}, SHARDED])
+def test_initial_parameters_replace_drawn_ones(changes):
+    trainer = make_trainer(4, **changes)
+    drawn, table = trainer.init(), np.arange(256.0).reshape(16, 16)
+    start = trainer.init({"embedding.table": table})
+    tables = np.broadcast_to(table, drawn.parameters["embedding.table"].shape)
+    expected = {**drawn.parameters, "embedding.table": tables}
+    jax.tree.map(np.testing.assert_array_equal, start.parameters, expected)
+    assert jax.tree.structure(start) == jax.tree.structure(drawn)
+    assert jax.tree.map(lambda a: a.sharding, start) == jax.tree.map(lambda a: a.sharding, drawn)
+
+
 @pytest.mark.parametrize(("num_devices", "at_a_time"), [(1, 3), (2, 2), (2, 100)])
 def test_batches_are_cut_to_fit_the_devices(num_devices, at_a_time):
     config = make_trainer(num_devices, examples_per_device=at_a_time).config

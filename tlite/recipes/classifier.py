@@ -5,6 +5,7 @@ import itertools
 import sys
 import textwrap
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,6 @@ from tlite.recipes.recipe import (
     check_member,
     interval,
     spread,
-    start_from,
     taken_from,
     with_sizes,
 )
@@ -46,8 +46,8 @@ from tlite.text import (
     sentences,
 )
 from tlite.text.words import is_of_words
-from tlite.training import Trainer, TrainingConfig, TrainState, generator_task, validation_batches
-from tlite.training.loop import fit, validate
+from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
+from tlite.training.loop import fit
 from tlite.training.runs import Run
 from tlite.training.tasks import class_logits, classifier_task, in_batches
 
@@ -123,10 +123,11 @@ class ClassifierRecipe(Recipe):
     def tokens_per_example(self) -> int:
         return self.experiment.model.context * max(self.experiment.sentences, 1)
 
-    def start_members(self) -> TrainState:
+    def start_parameters(self) -> dict[str, Any]:
         first = getattr(self.experiment.pretraining, "pretraining_steps", 0)
-        members = pretrained_members(self) if first else super().start_members()
-        return with_ngrams(self, members) if isinstance(self.tokenizer, NgramTokenizer) else members
+        start = pretrained_parameters(self) if first else super().start_parameters()
+        has_ngrams = isinstance(self.tokenizer, NgramTokenizer)
+        return start | ngram_parameters(self) if has_ngrams else start
 
     def predict(self, examples: list[Example], checkpoint: str = "best") -> tuple[np.ndarray, int]:
         """Probabilities of the classes (M, N, C) by every member, and the checkpoint's step."""
@@ -135,9 +136,8 @@ class ClassifierRecipe(Recipe):
         models = self.trainer.models(parameters)
         return np.stack([probabilities(model, tokens) for model in models]), step
 
-    def report(self, batches, parameters, step) -> None:
-        """Accuracy beside the baseline's, and the curves, at the end of training."""
-        means = validate(self.trainer, parameters, batches)
+    def report(self, means, parameters, step) -> None:
+        """Print the accuracy and the baseline's, and draw the curves, at the end of training."""
         accuracy = spread(100 * means["accuracy"], ".1f")
         print(f"validation accuracy {accuracy} %, loss {means['loss'].mean():.4f}")
         self.print_baseline("validation", list(self.data.validation))
@@ -360,8 +360,8 @@ def print_certain(which: str, classes: list[str], examples, labels, probabilitie
 # A generator of the same texts that is trained first
 
 
-def pretrained_members(recipe: ClassifierRecipe) -> TrainState:
-    """A classifier run's members, all with the embedding and blocks of one generator.
+def pretrained_parameters(recipe: ClassifierRecipe) -> dict[str, np.ndarray]:
+    """Train a generator on the run's texts and return its parameters by name.
 
     "Improving language understanding by generative pre-training" (Radford et al. 2018), in small:
     it learns from the same texts, without their labels. It is trained (or, in a run that is
@@ -388,7 +388,7 @@ def pretrained_members(recipe: ClassifierRecipe) -> TrainState:
     print(f"pre-training a generator on {len(learned):,} tokens, {training.steps:,} steps")
     members = fit(trainer, folder, batches, config.context)
     print("pre-training has ended; now the classifier")
-    return start_from(recipe.trainer, trainer.on_host(members.parameters))
+    return trainer.on_host(members.parameters)
 
 
 def generator_config(config: BlocksConfig, dropout: float) -> GeneratorConfig:
@@ -444,8 +444,8 @@ def rows_of_ngrams(experiment: ClassifierExperiment, tokenizer) -> dict[str, int
     return dict(zip(ROWS, (of_words, len(tokenizer.ngrams) - of_words), strict=True))
 
 
-def with_ngrams(recipe: ClassifierRecipe, members: TrainState) -> TrainState:
-    """A classifier run's members, all with the linear model that fits the training texts."""
+def ngram_parameters(recipe: ClassifierRecipe) -> dict[str, np.ndarray]:
+    """Fit a linear model of n-grams to the training texts and return its parameters by name."""
     from tlite.baselines.convex import fit_bags_of_words  # SciPy is slow to import
 
     experiment, model = recipe.experiment, recipe.experiment.model
@@ -454,7 +454,7 @@ def with_ngrams(recipe: ClassifierRecipe, members: TrainState) -> TrainState:
     sizes = [size for size in (first, model.wide.character_rows) if size]
     read = tokens[:, model.context :], labels, sizes, model.num_classes
     weights, bias = fit_bags_of_words(*read, experiment.ngram_l2)
-    found = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
-    found |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
+    parameters = {"word_ngrams.weights": weights[:first], "word_ngrams.bias": bias}
+    parameters |= {"character_ngrams.weights": weights[first:]} if len(sizes) > 1 else {}
     print(f"a linear model of {sum(sizes):,} words and n-grams stands beside the transformer")
-    return start_from(recipe.trainer, found, members)
+    return parameters

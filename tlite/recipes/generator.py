@@ -17,7 +17,7 @@ import numpy as np
 from tlite.data import Corpus, Tokens, every_window, places, split_tokens
 from tlite.data.tables import Part
 from tlite.decoding import stream
-from tlite.errors import UserError, command
+from tlite.errors import OutOfMemory, UserError, command
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.models import TransformerGenerator
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
@@ -30,6 +30,7 @@ from tlite.training import Trainer, generator_task
 from tlite.training.feed import StreamedFeed
 from tlite.training.loop import validate
 from tlite.training.metrics import read_examples
+from tlite.training.placement import out_of_memory
 from tlite.training.runs import Run, sha256
 from tlite.training.tasks import in_batches
 
@@ -155,13 +156,18 @@ class GeneratorRecipe(Recipe):
         size = (sizes * weights).sum(-1).ravel()
         return sums | {"bytes": np.broadcast_to(size, sums["count"].shape)}
 
-    def report(self, batches, parameters, step) -> None:
-        """Validation loss, perplexity, a sample, and the curves, at the end of training."""
-        print(self.line("validation", validate(self.trainer, parameters, batches)))
-        model, prompt = self.trainer.models(parameters)[0], self.experiment.prompt
+    def report(self, means, parameters, step) -> None:
+        """Print the validation loss and a sample, and draw the curves, at the end of training."""
+        print(self.line("validation", means))
+        prompt = self.experiment.prompt
         tokens = prompt_tokens(self.tokenizer, prompt)
-        text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **self.sampling())
-        self.save_sample(step, prompt + text)
+        try:
+            with out_of_memory("a sample"):
+                model = self.trainer.models(parameters)[0]
+                text = write_sample(model, self.tokenizer, tokens, "\n" + prompt, **self.sampling())
+            self.save_sample(step, prompt + text)
+        except OutOfMemory as error:  # one device of several processes may not hold the model
+            print(f"no sample: {error}")
         self.save_curves("loss", "accuracy")
         folder = self.run.folder
         print(f"\nsaved in {folder}; more text: {command('generate', folder)}")

@@ -295,7 +295,7 @@ def load_run(
     if member != "all":
         check_member(member, number)
     shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
-    host = jax.sharding.SingleDeviceSharding(jax.local_devices(backend="cpu")[0])
+    host = jax.sharding.SingleDeviceSharding(host_device())
     on_host = partial(jax.ShapeDtypeStruct, sharding=host)
     wanted = {name: on_host((number, *a.shape), a.dtype) for name, a in by_name(shapes).items()}
     parameters, _ = read_parameters(run, checkpoint, wanted)
@@ -304,6 +304,14 @@ def load_run(
     model = model_maker(shapes)(arrays)
     tokenizer = recipe_type(run.experiment).load_tokenizer(run)
     return Ensemble(model) if member == "all" else model, tokenizer
+
+
+def host_device() -> jax.Device:
+    """Return a CPU device, or with JAX_PLATFORMS=cuda, where JAX has none, the first device."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return jax.local_devices()[0]
 
 
 def open_model(

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -26,7 +27,7 @@ from tlite.parallel import processes
 from tlite.pretrained import load_pretrained
 from tlite.pretrained.configs import filled_in, flat, with_fields
 from tlite.terminal import printable
-from tlite.training import Trainer, TrainState
+from tlite.training import TrainState
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.loop import fit, means_of
 from tlite.training.metrics import read_metrics, save_examples
@@ -57,8 +58,8 @@ class Recipe:
       tokenizer; `load_tokenizer(run)`: the one that was saved with a run;
     - `make_trainer()`: the compiled core for this model and its training data;
     - `tokens_per_example`: positions of one example, padding among them;
-    - `report(batches, parameters, step)`: prints and draws at the end of training, of the best
-      checkpoint;
+    - `report(means, parameters, step)`: prints and draws the validation of the best checkpoint at
+      the end of training; `means` (M,) are those of `validate`;
     - `evaluate(split, checkpoint, member)`: prints how the models do on a part of the data, one by
       one; with `member` "all" also how the mean of their probabilities does;
     and, unless it overrides what uses them, `read(experiment, part)`, the examples of a part, their
@@ -111,12 +112,17 @@ class Recipe:
         return self.batches(self.data.validation)
 
     def start_members(self) -> TrainState:
-        """The members before their first step."""
+        """Return the state before the first step."""
+        names = self.trainer.shapes.keys()
+        start = self.start_parameters()
+        return self.trainer.init({name: a for name, a in start.items() if name in names})
+
+    def start_parameters(self) -> dict[str, Any]:
+        """Return the arrays by name that every seed starts from; the others are drawn."""
         source, config = getattr(self.experiment, "pretraining", None), self.experiment.model
         if not isinstance(source, Pretrained):
-            return self.trainer.init()
-        classes = getattr(config, "num_classes", None)
-        return start_from(self.trainer, taken_from(source, config, classes)[1])
+            return {}
+        return taken_from(source, config, getattr(config, "num_classes", None))[1]
 
     def measure(self, parameters: dict, means: dict) -> dict[str, np.ndarray]:
         """What a validation finds beside the `means` of the task's own sums, by member (M,)."""
@@ -171,7 +177,7 @@ class Recipe:
             raise
         if report:
             print(f"best checkpoint: step {step:,}")
-            self.report(batches, parameters, step)
+            self.report(means_of(sums), parameters, step)
 
     def tell_what_is_trained(self) -> None:
         """Print the sizes of model, data and training, and where the run lies."""
@@ -193,6 +199,8 @@ class Recipe:
         if config.label_smoothing:
             smoothed = f"label smoothing of {config.label_smoothing}"
             print(f"the training loss includes {smoothed}, the validation loss does not")
+        for warning in trainer.mesh_warnings if processes.is_first() else ():
+            print(f"warning: {warning}", file=sys.stderr)
         settings = getattr(self.experiment, "pretraining", None)
         if config.seeds > 1 and getattr(settings, "pretraining_steps", settings):
             print(f"one pre-trained model is under all {config.seeds} seeds: it is a single draw")
@@ -423,19 +431,6 @@ def set_in(part, prefix: str = "") -> Iterator[str]:
             yield path
             if dataclasses.is_dataclass(value):
                 yield from set_in(value, f"{path}.")
-
-
-def start_from(
-    trainer: Trainer, arrays: dict[str, Any], members: TrainState | None = None
-) -> TrainState:
-    """Members that all have these parameters, by name; what is not among them they have of their
-    own, as `members` or as they are drawn."""
-    start = trainer.init() if members is None else members
-    parameters = {
-        name: np.broadcast_to(arrays[name], a.shape).astype(a.dtype) if name in arrays else a
-        for name, a in start.parameters.items()
-    }
-    return trainer.place(start._replace(parameters=parameters))
 
 
 # A run's parameters. Only what goes on training reads an optimizer too (`training.loop.restore`).

@@ -120,10 +120,11 @@ class TranslatorRecipe(Recipe):
         lowercase = self.experiment.tokenizer.lowercase
         return [pair.target.lower() if lowercase else pair.target for pair in pairs]
 
-    def report(self, batches, parameters, step) -> None:
-        """Loss and BLEU on the validation part, a few translations, and the curves."""
+    def report(self, means, parameters, step) -> None:
+        """Print loss, BLEU and a few translations of the validation part, and draw the curves."""
         pairs = self.data.validation
-        found = self.print_scores("validation", pairs, batches, parameters)
+        print(f"validation loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
+        found = self.print_scores(pairs, parameters)
         rows = zip([p.source for p in pairs], found, self.references(pairs), strict=True)
         text = "\n".join(f"{source}\n{written}\n({right})\n" for source, written, right in rows)
         self.save_sample(step, text)
@@ -143,7 +144,13 @@ class TranslatorRecipe(Recipe):
         pairs, ensemble = self.examples(split), self.ensemble(member)
         parameters, step = self.parameters(checkpoint)
         print(f"{checkpoint} checkpoint: step {step:,}")
-        self.print_scores(split, pairs, self.batches(pairs), parameters, ensemble)
+        batches = self.batches(pairs)
+        loss = validate(self.trainer, parameters, batches)["loss"].mean()
+        print(f"{split} loss {loss:.4f}, {len(pairs):,} sentences")
+        if ensemble:
+            (loss,) = self.ensemble_means(parameters, batches)["loss"]
+            print(f"{ensemble}: loss {loss:.4f}")
+        self.print_scores(pairs, parameters, ensemble)
 
     def best_target(self, model, source: np.ndarray) -> np.ndarray:
         """[START] and the tokens of the best translation, as far as the model can read them."""
@@ -152,25 +159,19 @@ class TranslatorRecipe(Recipe):
         config = self.experiment.model
         return np.r_[START_ID, target[target != config.symbols.pad]][: config.context]
 
-    def print_scores(
-        self, part: str, pairs: list[Pair], batches, parameters: dict, ensemble: str = ""
-    ) -> list[str]:
-        """Loss, and for greedy and beam search BLEU and exact matches.
+    def print_scores(self, pairs: list[Pair], parameters: dict, ensemble: str = "") -> list[str]:
+        """Print BLEU and exact matches of greedy and beam search.
 
         BLEU is lower-cased, and also cased where the subwords have capitals. With the name of an
         `ensemble` also of that. Returns the last search's translations by the first member, or by
         the ensemble.
         """
-        means = validate(self.trainer, parameters, batches)
-        print(f"{part} loss {means['loss'].mean():.4f}, {len(pairs):,} sentences")
         texts, references = [pair.source for pair in pairs], self.references(pairs)
         cases = (True,) if self.experiment.tokenizer.lowercase else (True, False)
         if all(len(reference.split()) < 4 for reference in references):
             cases = ()  # BLEU counts four words in a row
         groups = {"": self.trainer.models(parameters)}
         if ensemble:
-            (loss,) = self.ensemble_means(parameters, batches)["loss"]
-            print(f"{ensemble}: loss {loss:.4f}")
             groups[f"{ensemble}, "] = [self.ensemble_of(parameters)]
         settings = self.experiment.beam, self.experiment.length_penalty
         searches = dict.fromkeys([(1, 0.0), settings])

@@ -36,8 +36,8 @@ class TrainingConfig:
     which wants a third of the learning rate."""
     beta1: float = 0.9
     """Adam's decay of the mean gradient."""
-    beta2: float = 0.999
-    """Adam's decay of the mean squared gradient."""
+    beta2: float | None = None
+    """Decay of Adam's mean squared gradient, 0.999 unless given; or of Lion's momentum, 0.99."""
     adam_epsilon: float = 1e-8
     """Added to Adam's root mean square: what has a smaller gradient moves less than the rest."""
     muon_momentum: float = 0.95
@@ -66,7 +66,8 @@ class TrainingConfig:
     """Parameters whole on every device, or each large array divided over them; "auto" divides
     models of 268 million parameters or more."""
     model_devices: int = 1
-    """Of a model that is divided: devices that share the work on one example."""
+    """Size of the second axis that a sharded model lies over: its parameters are divided over
+    data x model devices. Each device still computes complete examples."""
     evaluate_every: int = 500
     """Steps between validations; each is followed by a checkpoint."""
     norms: bool = False
@@ -82,8 +83,9 @@ class TrainingConfig:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must not be negative or infinite")
         for name in ("beta1", "beta2", "muon_momentum", "label_smoothing"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name} must be in [0, 1), not {value}")
         if not 0 <= self.final_learning_rate <= 1:
             raise ValueError("final_learning_rate is a fraction of the peak, from 0 to 1")
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:

@@ -9,14 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Integer, PyTree
 
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
-from tlite.training.placement import device_bytes, put
+from tlite.training.placement import device_bytes, replicate
 
 BUFFER_BYTES = 2**24  # of the batches of one call, on a device and beside it
 MAX_STEPS = 1000  # of one call
@@ -40,7 +39,7 @@ class Resident:
     most_steps, specs = MAX_STEPS, PartitionSpec()
 
     def __init__(self, data: Any, mesh: Mesh):
-        self.shapes = self._data = put(jax.tree.map(jnp.asarray, data), mesh, self.specs)
+        self.shapes = self._data = replicate(data, mesh)
         self.nbytes = device_bytes(self._data)
 
     def at(self, step: int, num_steps: int) -> Any:
@@ -78,7 +77,7 @@ class StreamedFeed:
         self.shapes = Streamed(jax.ShapeDtypeStruct(shape, one.dtype, sharding=lies))
         parts = lies.addressable_devices_indices_map(shape).values()
         self._parts = {self._part(index) for index in parts}
-        self._thread = ThreadPoolExecutor(1)
+        self._thread: ThreadPoolExecutor | None = None  # from the first call until `close`
         self._ready: dict[int, Future] = {}
 
     def at(self, step: int, num_steps: int) -> Streamed:
@@ -87,6 +86,7 @@ class StreamedFeed:
         Raises:
             UserError: the file can't be read.
         """
+        self._thread = self._thread or ThreadPoolExecutor(1)
         end = min(step + num_steps + self.most_steps, self._config.steps)
         for other in self._ready.keys() - range(step, end):
             self._ready.pop(other).cancel()
@@ -124,5 +124,7 @@ class StreamedFeed:
         return {part: read(*part) for part in self._parts}
 
     def close(self) -> None:
-        """End the thread."""
-        self._thread.shutdown(cancel_futures=True)
+        """End the thread; another call of `at` starts a new one."""
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+        self._thread, self._ready = None, {}

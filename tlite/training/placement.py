@@ -28,16 +28,17 @@ WHOLE_BELOW = 2**16  # elements of an array: what is smaller is not worth an exc
 
 
 def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, examples: int) -> Mesh:
-    """("member", "data", "model"): as many of the devices as divide the members, then the batch.
+    """Return the mesh ("member", "data", "model") over as many devices as seeds and batch divide.
 
-    A model that is divided lies over "data" and "model", and so does its batch. Each process has as
-    many of them as the others.
+    Seeds are spread over the devices first, then the examples of a batch over "data" and "model";
+    the parameters of a sharded model lie over these two as well. Each process contributes equally
+    many devices.
 
     Args:
-        examples: those of a batch, or what they are a multiple of.
+        examples: batch size, or a divisor of all batch sizes.
 
     Raises:
-        UserError: some process would have none.
+        UserError: a process would have no device.
     """
     places = sorted({device.process_index for device in devices})
     own = [[d for d in devices if d.process_index == place] for place in places]
@@ -55,6 +56,22 @@ def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, exampl
         )
     taken = [device for here in own for device in here[: number // len(places)]]
     return Mesh(np.array(taken).reshape(shape), AXES)
+
+
+def mesh_warnings(num_devices: int, mesh: Mesh, config: TrainingConfig) -> list[str]:
+    """Return what the mesh does not use of the devices and settings, a line each."""
+    warnings, (seeds, data, model) = [], mesh.devices.shape
+    if idle := num_devices - mesh.size:
+        warnings.append(
+            f"batch_size {config.batch_size} is not divisible by {num_devices // seeds} devices: "
+            f"{idle} of {num_devices} devices stay idle"
+        )
+    if config.model_devices != model and config.placement == "sharded":
+        warnings.append(
+            f"model_devices {config.model_devices} does not divide the {data * model} devices "
+            f"that share a batch: {model} is used"
+        )
+    return warnings
 
 
 def is_sharded(config: TrainingConfig, num_parameters: int) -> bool:
@@ -188,20 +205,41 @@ def put(tree: PyTree, mesh: Mesh, spec: PartitionSpec) -> PyTree:
     return jax.tree.map(one, tree)
 
 
+def replicate(tree: PyTree, mesh: Mesh) -> PyTree:
+    """Arrays on every device of the mesh. The devices of a CPU share one copy in its memory."""
+    if mesh.local_devices[0].platform != "cpu":
+        return put(tree, mesh, PartitionSpec())
+    sharding = NamedSharding(mesh, PartitionSpec())
+
+    def one(a):
+        # XLA uses a host's buffer as it is where its alignment is XLA's own.
+        host = np.asarray(jax.device_put(a, mesh.local_devices[0]))
+        shards = [jax.device_put(host, device, may_alias=True) for device in mesh.local_devices]
+        return jax.make_array_from_single_device_arrays(host.shape, sharding, shards)
+
+    return jax.tree.map(one, tree)
+
+
 def device_bytes(tree: PyTree) -> int:
     """Of arrays, or of shapes, of which all devices have as much."""
     leaves = jax.tree.leaves(tree)
     return sum(math.prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in leaves)
 
 
-def check_fits(what: str, needed: int, devices: Sequence) -> None:
-    """Raises an `OutOfMemory` if `what` needs more bytes, on each of the devices, than are free.
+def check_fits(what: str, needed: int, devices: Sequence, *, replicated: int = 0) -> None:
+    """Raise if `what` needs more memory than is free; nothing is checked where that is unknown.
 
-    The devices of a CPU share its memory. Where nothing is known of the memory, nothing is said.
+    Args:
+        needed: bytes on each of the devices. The devices of a CPU share its memory.
+        replicated: bytes of arrays from `replicate`, which a CPU holds once for all its devices.
+
+    Raises:
+        OutOfMemory: with what is needed and what is free, in GiB.
     """
     if devices[0].platform == "cpu":
-        needed, free = needed * len(devices), free_memory()
+        needed, free = needed * len(devices) + replicated, free_memory()
     else:
+        needed += replicated
         stats = devices[0].memory_stats() or {}
         free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0) or None
     if free is not None and needed > free:

@@ -203,9 +203,11 @@ def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
     parts = []
     if config.clip_norm is not None:
         parts.append(optax.clip_by_global_norm(config.clip_norm))
-    adam = optax.scale_by_adam(config.beta1, config.beta2, config.adam_epsilon)
+    default = 0.99 if config.optimizer == "lion" else 0.999
+    beta2 = default if config.beta2 is None else config.beta2
+    adam = optax.scale_by_adam(config.beta1, beta2, config.adam_epsilon)
     if config.optimizer == "lion":
-        parts.append(optax.scale_by_lion(config.beta1, config.beta2))
+        parts.append(optax.scale_by_lion(config.beta1, beta2))
     elif config.optimizer == "muon":
         rules = {"matrices": muon(config.muon_momentum), "rest": adam}
         parts.append(optax.partition(rules, lambda arrays: {n: _rule(n) for n in arrays}))

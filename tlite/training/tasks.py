@@ -112,11 +112,10 @@ def classifier_task(
     def draw(data, rng, step, size):
         """The next `size` texts; every text comes once an epoch, in an order of that epoch's."""
         num_texts = data[1].shape[0]
-        number = step * size + jnp.arange(size)
-        place = jax.vmap(
-            lambda n: F.shuffled(F.fold_in(rng, n // num_texts), n % num_texts, num_texts)
-        )
-        chosen = place(number)
+        epoch, first = epoch_and_index(step, size, num_texts)
+        index = (first + jnp.arange(size, dtype=jnp.uint32)).astype(jnp.int32)
+        shuffled = lambda epoch, index: F.shuffled(F.fold_in(rng, epoch), index, num_texts)  # noqa: E731
+        chosen = jax.vmap(shuffled)(epoch + jnp.uint32(index // num_texts), index % num_texts)
         return jax.tree.map(lambda a: a[chosen], data)
 
     def loss(model, batch, keys):
@@ -141,6 +140,22 @@ def classifier_task(
         return scores(class_logits(model, tokens), labels, weights)
 
     return Task(lambda rng: make_model(config, rng=rng), draw, loss, evaluate)
+
+
+def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple[Array, Array]:
+    """Return quotient and remainder of step * size by num_examples, in 32 bits without overflow.
+
+    The product is built from the bits of `size`, and reduced after each (Horner's scheme). There
+    may be 2^30 examples at most.
+    """
+    step = jnp.uint32(step)
+    epoch, index = jnp.uint32(0), jnp.uint32(0)
+    for bit in f"{size:b}":
+        epoch, index = 2 * epoch, 2 * index
+        if bit == "1":
+            epoch, index = epoch + step // num_examples, index + step % num_examples
+        epoch, index = epoch + index // num_examples, index % num_examples
+    return epoch, index
 
 
 def score(model, tokens, keys):

@@ -6,7 +6,7 @@ first, then each batch, then, of a large model, each array (`placement`).
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.models.parameters import by_name, model_maker
@@ -27,6 +28,7 @@ from tlite.training.placement import (
     device_bytes,
     is_sharded,
     make_mesh,
+    mesh_warnings,
     out_of_memory,
     partition,
     put,
@@ -58,7 +60,9 @@ class Trainer:
         self.shapes = by_name(self.model)
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
-        self.mesh = make_mesh(devices or jax.devices(), config, self.num_parameters, examples)
+        devices = devices or jax.devices()
+        self.mesh = make_mesh(devices, config, self.num_parameters, examples)
+        self.mesh_warnings = mesh_warnings(len(devices), self.mesh, config)
         self.num_shards = self.mesh.size // self.mesh.shape["member"]  # parts of a batch
         self.config = config = config.on_devices(self.num_shards)
         self.sharded = is_sharded(config, self.num_parameters)
@@ -77,20 +81,47 @@ class Trainer:
             out_shardings=self._of_results,
         )
 
+    @property
+    def _resident_bytes(self) -> int:
+        """Bytes of the data that lies on the devices and is not allocated yet."""
+        if callable(self._data) or "feed" in self.__dict__:
+            return 0
+        return sum(np.asarray(a).nbytes for a in jax.tree.leaves(self._data))
+
     @cached_property
     def feed(self) -> Any:
         """What training reads: data lies on the devices from here on."""
         config, data = self.config, self._data
         return data(config, self.mesh) if callable(data) else Resident(data, self.mesh)
 
-    def init(self) -> TrainState:
-        """The members before their first step.
+    def init(self, parameters: Mapping[str, ArrayLike] | None = None) -> TrainState:
+        """Return the state before the first step, with a leading axis of seeds.
+
+        Args:
+            parameters: arrays by name that every seed starts from, without that axis or with it;
+                the others are drawn.
 
         Raises:
-            UserError: they would need more memory than there is.
+            UserError: not enough memory.
         """
         self.check_fits()
-        return jax.jit(self._init, out_shardings=self._shardings())()
+        given, shardings = dict(parameters or {}), self._shardings()
+        drawn_names = [name for name in self.shapes if name not in given]
+
+        def drawn(by_name):
+            return {name: by_name[name] for name in drawn_names}
+
+        def draw():  # what is not returned is not computed
+            state = self._init()
+            return state._replace(parameters=drawn(state.parameters))
+
+        out = shardings._replace(parameters=drawn(shardings.parameters))
+        state = jax.jit(draw, out_shardings=out)()
+        for name, array in given.items():
+            shape, to = self.member_shapes.parameters[name], shardings.parameters[name]
+            array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
+            state.parameters[name] = put(array, to.mesh, to.spec)
+        return state._replace(parameters={name: state.parameters[name] for name in self.shapes})
 
     @cached_property
     def member_shapes(self) -> TrainState:
@@ -197,7 +228,16 @@ class Trainer:
         return jax.tree.map(lambda a: a.reshape(len(a), -1), by_example) if each else sums
 
     def models(self, parameters: dict[str, Float[Array, "M ..."]]) -> list:
-        """The members as models, whole in each process."""
+        """Return a model for each seed.
+
+        A sharded model stays divided over the devices of its only process; of several processes
+        each gets all of its arrays.
+        """
+        if self.sharded and jax.process_count() == 1:
+            shardings = {name: NamedSharding(self.mesh, spec) for name, spec in self.specs.items()}
+            take = lambda arrays, index: {name: a[index] for name, a in arrays.items()}  # noqa: E731
+            take = jax.jit(take, out_shardings=shardings)
+            return [self._to_model(take(parameters, i)) for i in range(self.config.seeds)]
         host = self.on_host(parameters)
         members = range(self.config.seeds)
         each = [{name: np.array(a[member]) for name, a in host.items()} for member in members]
@@ -215,15 +255,15 @@ class Trainer:
         return {name: whole(array) for name, array in parameters.items()}
 
     def check_fits(self) -> None:
-        """Raises a `UserError` where there is no memory for the state of training alone.
+        """Raise a `UserError` if the state, its gradients and the data need more than is free.
 
-        Nothing is compiled for that, and nothing allocated.
+        Nothing is compiled or allocated.
         """
         number = f"{self.config.seeds:,} x " if self.config.seeds > 1 else ""
         what = f"training {number}{self.num_parameters:,} parameters"
         members = self.member_shapes
-        gradients = device_bytes(members.parameters)
-        check_fits(what, device_bytes(members) + gradients, self.mesh.local_devices)
+        needed = device_bytes(members) + device_bytes(members.parameters)  # the gradients
+        check_fits(what, needed, self.mesh.local_devices, replicated=self._resident_bytes)
 
     def _over_mesh(self, function: Callable, *in_specs: PyTree) -> Callable:
         """`function` of members and more, over the mesh: each device has members of its own.
