@@ -28,7 +28,7 @@ from tlite.errors import UserError
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TokenizerFile
 from tlite.models import GeneratorConfig
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.recipes import GeneratorRecipe, open_recipe
+from tlite.recipes import GeneratorRecipe, open_recipe, start
 from tlite.recipes.generator import (
     TextPart,
     end_ids,
@@ -42,7 +42,7 @@ from tlite.recipes.generator import (
 )
 from tlite.recipes.kinds import load
 from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer
-from tlite.training import TrainingConfig
+from tlite.training import Trainer, TrainingConfig
 from tlite.training.metrics import read_metrics
 from tlite.training.placement import make_mesh
 from tlite.training.runs import Run
@@ -319,6 +319,41 @@ def test_a_tokenizer_of_others_is_kept_with_the_run(text, tmp_path):
     model, tokenizer = load(run.run.folder)
     assert model.config.vocabulary_size == len(tokenizer) == 280
     assert "bits_per_byte" in read_metrics(run.run.metrics)[-1]
+
+
+def test_a_model_is_loaded_where_jax_has_no_cpu(trained, monkeypatch):
+    run, devices = trained("bytes"), jax.local_devices
+
+    def without_cpu(*_, backend=None):
+        if backend == "cpu":
+            raise RuntimeError("Unknown backend cpu")
+        return devices()
+
+    monkeypatch.setattr(jax, "local_devices", without_cpu)
+    model, _ = load(run.run.folder)
+    assert np.isfinite(model.embedding.table[...]).all()
+
+
+def test_a_report_neither_validates_nor_needs_memory(text, tmp_path, monkeypatch, capsys):
+    run, evaluate, steps = start(experiment(text), tmp_path / "run"), Trainer.evaluate, []
+
+    def counted(trainer, parameters, batches, **settings):
+        steps.append(len(steps))
+        return evaluate(trainer, parameters, batches, **settings)
+
+    def without_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Trainer, "evaluate", counted)
+    monkeypatch.setattr(Trainer, "models", without_memory)
+    run.train()
+    scheduled = TRAINING.steps // TRAINING.evaluate_every
+    assert len(steps) == scheduled + 1  # and one by example, for `compare`
+    out = capsys.readouterr().out
+    loss = read_metrics(run.run.metrics)[-1]["loss"]
+    assert re.search(rf"validation loss {loss:.4f} nats", out)
+    assert "no sample: " in out
+    assert (run.run.folder / "plots").is_dir()
 
 
 # Corpora

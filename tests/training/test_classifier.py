@@ -93,7 +93,7 @@ def test_every_example_comes_once_an_epoch(number, size):
 def test_epoch_and_index_do_not_overflow(step, size, num_examples):
     epoch, index = divmod(step * size, num_examples)
     computed = epoch_and_index(jnp.int32(step), size, num_examples)
-    assert tuple(map(int, computed)) == (epoch % 2**32, index)
+    assert (int(computed[0]) % 2**32, int(computed[1])) == (epoch % 2**32, index)
 
 
 def test_an_epoch_beyond_2_to_31_examples_has_every_example():

@@ -113,9 +113,9 @@ def classifier_task(
         """The next `size` texts; every text comes once an epoch, in an order of that epoch's."""
         num_texts = data[1].shape[0]
         epoch, first = epoch_and_index(step, size, num_texts)
-        index = (first + jnp.arange(size, dtype=jnp.uint32)).astype(jnp.int32)
+        index = first + jnp.arange(size)
         shuffled = lambda epoch, index: F.shuffled(F.fold_in(rng, epoch), index, num_texts)  # noqa: E731
-        chosen = jax.vmap(shuffled)(epoch + jnp.uint32(index // num_texts), index % num_texts)
+        chosen = jax.vmap(shuffled)(epoch + index // num_texts, index % num_texts)
         return jax.tree.map(lambda a: a[chosen], data)
 
     def loss(model, batch, keys):
@@ -155,7 +155,7 @@ def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple
         if bit == "1":
             epoch, index = epoch + step // num_examples, index + step % num_examples
         epoch, index = epoch + index // num_examples, index % num_examples
-    return epoch, index
+    return epoch.astype(jnp.int32), index.astype(jnp.int32)
 
 
 def score(model, tokens, keys):
