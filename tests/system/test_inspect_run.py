@@ -35,6 +35,7 @@ from tlite.report import inspect_run
 from tlite.report import runs as module
 from tlite.report.page import Page, sample
 from tlite.report.runs import word_weights
+from tlite.training.loop import validate
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
