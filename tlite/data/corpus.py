@@ -12,6 +12,7 @@ the process.
 import bisect
 import dataclasses
 import hashlib
+import io
 import itertools
 import json
 import operator
@@ -186,23 +187,12 @@ class Corpus:
         return fingerprint
 
 
-class OpenFile:
-    """A file descriptor, closed with its last reference: another thread may be reading from it.
-
-    Raises:
-        UserError: the file can't be opened.
-    """
-
-    def __init__(self, path: Path):
-        self.number = -1
-        try:
-            self.number = os.open(path, os.O_RDONLY)
-        except OSError as error:
-            raise UserError(f"can't read {path}: {error.strerror}") from error
-
-    def __del__(self):
-        if self.number >= 0:
-            os.close(self.number)
+def open_tokens(path: Path) -> io.FileIO:
+    """A token file without a buffer; raises a `UserError` if it can't be opened."""
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise UserError(f"can't read {path}: {error.strerror}") from error
 
 
 class Tokens:
@@ -223,7 +213,7 @@ class Tokens:
         sizes = (file.tokens * self._dtype.itemsize for file in files)
         self._starts = list(itertools.accumulate(sizes, initial=0))  # of each file, in bytes
         self._paths = [Path(folder, file.name) for file in files]
-        self._open = lru_cache(MAX_OPEN)(OpenFile)
+        self._open = lru_cache(MAX_OPEN)(open_tokens)  # one that falls out is closed after its use
 
     def __len__(self) -> int:
         return self._starts[-1] // self._dtype.itemsize
@@ -257,7 +247,7 @@ class Tokens:
         while len(room):
             path, begin, end = self._paths[index], *self._starts[index : index + 2]
             file = self._open(path)
-            got = os.preadv(file.number, [room[: end - at]], at - begin)
+            got = os.preadv(file.fileno(), [room[: end - at]], at - begin)
             if not got and at < end:
                 raise UserError(f"{path} has become shorter since it was opened")
             room, at = room[got:], at + got
