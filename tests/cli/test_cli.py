@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from tlite.recipes import GeneratorRecipe
 from tlite.training.metrics import read_metrics
 
 
@@ -46,6 +47,23 @@ def test_a_finished_run_that_is_resumed_stays_as_it_was(works, copied):
     before = (copied / "metrics.jsonl").read_text()
     assert "validation loss" in works("train --resume {copied}", copied=copied)
     assert (copied / "metrics.jsonl").read_text() == before
+
+
+@pytest.mark.parametrize("folder", ["--run here", ""])
+def test_resume_auto_creates_a_run_then_resumes_it(works, trained, monkeypatch, tmp_path, folder):
+    monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)
+    line = f"train text --path {trained.text} --context 16 --width 8 --num-heads 2 --num-blocks 1"
+    line += " --evaluate-every 2 --steps {steps} --resume auto " + folder
+    works(line, steps=4)
+    (run,) = (path.parent for path in tmp_path.rglob("config.json"))
+    losses = [x["loss"] for x in read_metrics(run / "metrics.jsonl")]
+    shutil.rmtree(run / "checkpoints" / "4")
+    assert "step 4" in works(line, steps=4)
+    assert [x["loss"] for x in read_metrics(run / "metrics.jsonl")] == losses
+    if not folder:  # the run of another experiment is not resumed
+        works(line, steps=3)
+        works(line, steps=4)
+        assert len(list(tmp_path.rglob("config.json"))) == 2
 
 
 def test_evaluation_gives_the_losses_of_training_again(works, trained):

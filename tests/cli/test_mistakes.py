@@ -27,6 +27,8 @@ MISTAKES = {
     TRAIN + "--prompt ''": "prompt is empty",
     TRAIN + "--run {generator}": "exists already.*--resume /.*run",
     "train ''": "there is no experiment ''",
+    "train --resume auto": "tlite train EXPERIMENT --resume auto",
+    TRAIN + "--run {generator} --resume auto": "has another experiment: model.context is 16",
     "generate {generator} --=x": "the option '--=x' has no name",
     "evaluate nowhere": "nowhere does not exist",
     "evaluate .": "not a run folder",
@@ -68,6 +70,26 @@ MISTAKES = {
     "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
 }
 
+SYNONYMS = {
+    "train text --lr 1": "learning-rate",
+    "train text --n_layer=1": "num-blocks",
+    "train text --num_hidden_layers 2": "num-blocks",
+    "train text --n-head 1": "num-heads",
+    "train text --n-embd 1": "width",
+    "train text --d_model 1": "width",
+    "train text --max-steps 1": "steps",
+    "train text --max-iters 1": "steps",
+    "train text --epochs 1": "steps",
+    "train text --block-size 1": "context",
+    "train text --batch 1": "batch-size",
+    "train text --eval-interval 1": "evaluate-every",
+    "train text --output_dir x": "run",
+    "train text --max-length 9": "context",
+    "generate latest --max-length 9": "tokens",
+    "generate latest --length 9": "tokens",
+    "generate latest --max_new_tokens 9": "tokens",
+    "generate latest --num-samples 9": "samples",
+}
 WRONG_OPTIONS = {
     TRAIN + "--widht 8": "Unrecognized options: --widht, 8 Perhaps you meant: --width INT",
     TRAIN + "--width eight": "Error parsing --width: .* 'eight'",
@@ -102,6 +124,13 @@ def test_a_mistake_is_told_in_one_line_and_changes_nothing(line, fails, request,
 def test_a_wrong_option_is_told_and_changes_nothing(line, refused, request, tmp_path):
     assert re.search(WRONG_OPTIONS[line], refused(filled(line, request)))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("line", SYNONYMS)
+def test_an_option_named_as_in_another_library_is_one_line(line, fails, generator, monkeypatch):
+    monkeypatch.setattr("tlite.training.runs.ROOT", generator.run.parent)
+    name = re.search(r"--[\w-]+", line)[0].replace("_", "-")
+    assert f"unknown option {name}: did you mean --{SYNONYMS[line]}?" in fails(line)
 
 
 def test_a_wrong_option_does_not_steer_a_terminal(tlite):

@@ -1,11 +1,13 @@
 """Parts of a model on the command line: words, and numbers with a dot."""
 
+import itertools
 import re
 import shlex
 
 import pytest
 
 from tests.helpers.lines import read_line
+from tlite.cli.experiment_files import load_experiment
 from tlite.data import TinyShakespeare
 from tlite.errors import UserError
 from tlite.experiment import (
@@ -72,6 +74,9 @@ READ = {
         "positions": Rotary(5.0, scaling=RotaryScaling("yarn", factor=8.0))
     },
     "generator --positions.scaling yarn --positions.scaling.factor 8 --positions rotary": SCALED,
+    "generator --positions rotary --positions.scaling yarn --positions.scaling none": {
+        "positions": Rotary()
+    },
     "classifier --pool.projection tanh": {"pool": Pool("mean", Projection("tanh"))},
     "classifier --pool.projection tanh --pool.projection.no-norm --wide.bigrams 60": {
         "pool": Pool("mean", Projection("tanh", norm=False)),
@@ -116,13 +121,33 @@ def test_a_mistake_is_told(line):
     assert re.search(MISTAKES[line], said)
 
 
+@pytest.mark.parametrize("name", ["demo", "reviews", "translate"])
+def test_defaults_of_components_in_help_can_be_typed(works, name):
+    options = works(f"train {name} --help").replace("│", " ").split("\n  --")
+    lists = [option for option in options if re.match(r"\S+ +\w+\|\w", option)]
+    assert len(lists) >= 4
+    words = []
+    for option in lists:
+        words += [f"--{option.split()[0]}", re.search(r"\(default:\s+(\w+)\)", option)[1]]
+    read_line(name, words, load_experiment(name))
+
+
+@pytest.mark.parametrize("line", ["train translate --help", "prepare --help"])
+def test_help_breaks_lines_only_where_the_next_word_does_not_fit(works, line):
+    rows = [row[1:-1] for row in works(line).splitlines() if row.startswith("│")]
+    for row, following in itertools.pairwise(rows):
+        indent = re.match(" *", following)[0]
+        if len(indent) > 5 and re.match(rf"{indent}\w", row):
+            assert len(row.rstrip()) + 1 + len(following.split()[0]) >= len(row), following
+
+
 def test_help_says_how_parts_are_chosen_and_has_the_numbers_of_those_that_are(works):
     told = " ".join(works("train demo --positions learned --help").split())
     for words in (
         "--positions learned|sinusoidal|",
         "--positions.base 7",
         "--positions.offset INT",
-        "(default: Learned)",
+        "(default: learned)",
     ):
         assert words in told
     assert "--positions.base FLOAT" not in told

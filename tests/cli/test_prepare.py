@@ -25,7 +25,7 @@ def test_a_corpus_of_bytes_and_one_of_characters_in_shards(works, source):
     corpus = Corpus("out")
     training, validation = (documents(corpus, part) for part in ("training", "validation"))
     assert sorted(training + validation) == sorted(TEXTS)
-    assert f"{len(validation)} documents end in it" in told
+    assert f"text, {len(validation)} documents\n" in told
     assert told.splitlines()[-1] == "out: 257 different tokens, as uint16"
     works(f"{line} characters --shard-tokens 100", out="other")
     manifest = Corpus("other").manifest()
@@ -52,13 +52,15 @@ def test_a_learned_tokenizer_serves_for_another_corpus(works, source):
         ("", 300, "the corpus has 300 tokens: the model has so many rows, not 50,304"),
         ("--vocabulary-size 50304", 50304, ""),
         ("--vocabulary-size 384", 384, ""),
+        ("--vocabulary_size 384", 384, ""),
+        ("--vary vocabulary-size 384 500", 384, ""),
     ],
 )
 def test_a_model_has_as_many_rows_as_its_corpus_has_tokens(works, source, capsys, line, rows, told):
     pytest.importorskip("tokenizers")
     works(f"prepare {source} out --tokenizer bpe:300 --validation-fraction 0.1")
     words = ["--folder", "out", *line.split()]
-    experiment = read_line("gpt2", words, load_experiment("gpt2"))[0][""]
+    experiment = next(iter(read_line("gpt2", words, load_experiment("gpt2"))[0].values()))
     assert experiment.model.vocabulary_size == rows
     out = capsys.readouterr().out
     assert out.startswith(told)

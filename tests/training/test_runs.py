@@ -274,8 +274,10 @@ def test_a_folder_of_runs_is_its_newest_one_and_latest_that_of_all(tmp_path, mon
     assert find_run("latest") == Path("runs/far/too/far/away")
     for none in ("runs/far", "nowhere", "gpt2", "\0"):
         assert find_run(none) == Path(none)
-    make_study(Path("runs/study"), [])
-    assert find_run("runs/study") == Path("runs/study")
+    make_study(Path("runs/demo/study"), [])
+    assert find_run("runs/demo") == two
+    assert find_run("runs/demo", studies=True) == find_run("runs/demo/study")
+    assert find_run("runs/demo/study") == Path("runs/demo/study")
     shutil.rmtree("runs/other")
     with pytest.raises(UserError, match="there is no latest classifier's run"):
         find_run("latest", kind="classifier")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.arrays import host_copy
+from tlite.errors import UserError
 from tlite.models import FeedForward, GeneratorConfig, Loop
 from tlite.planning.plan import exchanged
 from tlite.training import Trainer, TrainingConfig, generator_task, validation_batches
@@ -167,6 +168,12 @@ def test_validation_does_not_depend_on_the_batch_size():
             losses = -np.take_along_axis(log_p, targets[..., None], -1).ravel()
             expected = losses[: len(TOKENS) - 1].mean()
             assert means["loss"][member] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("task", [generator_task(MODEL), generator_task(MODEL, 0.5)])
+def test_label_smoothing_of_config_and_task_must_agree(task):
+    with pytest.raises(UserError, match=r"label_smoothing is 0\.25"):
+        Trainer(task, TrainingConfig(label_smoothing=0.25), jnp.asarray(TOKENS))
 
 
 def test_everything_is_compiled_once():

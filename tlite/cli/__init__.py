@@ -4,7 +4,9 @@ tyro makes dataclasses of the words, and tells what is wrong with them.
 """
 
 import contextlib
+import dataclasses
 import importlib
+import inspect
 import io
 import os
 import re
@@ -13,7 +15,12 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import tyro
-from tyro.constructors import ConstructorRegistry
+from tyro.constructors import (
+    ConstructorRegistry,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from tlite.cli import experiment_files as files
 from tlite.cli import options
@@ -42,6 +49,7 @@ USAGE = """tlite: transformers as short pure functions
   tlite train EXPERIMENT [OPTIONS]     train an experiment (a name in experiments/, or a file)
   tlite train EXPERIMENT --vary NAME VALUE VALUE ...     a study: train and compare its variants
   tlite train --resume RUN             go on with a run, or a study, from its last checkpoint
+  tlite train EXPERIMENT --resume auto     the same if it has a run, else create one
   tlite plan EXPERIMENT --mesh 64x4    what a step would take on devices that are not there
   tlite prepare SOURCE FOLDER          token files of texts of any size, to train on
   tlite launch -n 2 train ...          train as several processes on this machine
@@ -61,7 +69,37 @@ Face folder, or a name on its hub, too.
 Each command lists its options with --help."""
 HELP = {"-h", "--help"}
 
+_SYNONYMS = {
+    "lr": "learning-rate",
+    "n-layer num-layers num-hidden-layers n-layers layers depth": "num-blocks",
+    "n-head num-attention-heads n-heads heads": "num-heads",
+    "n-embd hidden-size d-model hidden-dim embed-dim dim": "width",
+    "n-ctx block-size seq-len sequence-length max-seq-length n-positions": "context",
+    "max-length length max-len": "context tokens",
+    "max-new-tokens num-tokens": "tokens",
+    "num-samples num-return-sequences": "samples",
+    "max-steps max-iters num-steps train-steps iterations epochs num-train-epochs": "steps",
+    "batch train-batch-size": "batch-size",
+    "per-device-train-batch-size device-batch-size": "examples-per-device",
+    "gradient-accumulation-steps": "accumulate",
+    "eval-interval eval-steps eval-every": "evaluate-every",
+    "warmup warmup-iters": "warmup-steps",
+    "grad-clip max-grad-norm clipnorm": "clip-norm",
+    "wd": "weight-decay",
+    "optim": "optimizer",
+    "lr-scheduler-type scheduler": "schedule",
+    "vocab-size": "vocabulary-size",
+    "hidden-act act-fn": "feed-forward.activation",
+    "intermediate-size": "feed-forward.hidden-width",
+    "num-key-value-heads num-kv-heads": "attention.key-heads",
+    "dtype": "precision",
+    "out-dir output-dir": "run",
+    "save-total-limit": "keep",
+}
+SYNONYMS = {name: meant for names, meant in _SYNONYMS.items() for name in names.split()}
+"""An option's name in nanoGPT, Hugging Face and Keras -> its name or names here."""
 REGISTRY = ConstructorRegistry()
+_being_read: set[type] = set()  # dataclasses, by the rule below
 MARKERS = tyro.conf.OmitArgPrefixes, tyro.conf.AvoidSubcommands
 
 
@@ -188,23 +226,26 @@ def _train(arguments: list[str]) -> None:
     found = files.load_variants(file)
     from tlite.cli.parts import read_experiments
 
-    experiments = read_experiments(name, asked, words, *found)
+    about = f"Train {file}."
+    experiments = read_experiments(name, asked, words, *found, about)
+    resume = asked.resume == "auto"
     if len(experiments) == 1:
         from tlite.recipes.kinds import start
 
-        start(*experiments.values(), asked.run).train(asked.profile)
+        start(*experiments.values(), asked.run, resume=resume).train(asked.profile)
     elif asked.profile:
         raise UserError("--profile is for one run: name one of the variants, --only NAME")
     else:
         from tlite.recipes.study_training import train_study  # SciPy is slow to import
 
-        train_study(experiments, asked.run)
+        train_study(experiments, asked.run, resume=resume)
 
 
 def _of_train(arguments: list[str]) -> tuple[options.Trains, str | None, list[str]]:
     """What can be read before an experiment's file is, its name, and the words that are left; of a
     run that goes on there are neither."""
-    if "--resume" in {word.partition("=")[0] for word in arguments}:
+    resumes = "--resume" in {word.partition("=")[0] for word in arguments}
+    if resumes and arguments[0].startswith("-"):
         return parse(options.Resume, arguments, "tlite train"), None, []
     name, *words = _experiment_and_words("train", options.Train, arguments)
     partly = {"return_unknown_args": True, "add_help": False}  # help is on what the file says, too
@@ -239,16 +280,17 @@ def _experiment_and_words(command: str, kind: type, arguments: list[str]) -> lis
         return arguments
     known = ", ".join(files.find_experiments())
     if HELP & {*arguments}:
-        said = f"{kind.__doc__}\n\nexperiments: {known}"
+        said = f"{inspect.getdoc(kind)}\n\nexperiments: {known}"
         parse(kind, ["--help"], f"tlite {command} EXPERIMENT", description=said)
     raise UserError(f"name an experiment to {command}: {known}")
 
 
 def parse(kind: Callable, arguments: list[str], program: str, **settings: Any) -> Any:
-    """What a dataclass or a function gives for a command line, by `tyro.cli`.
+    """Read a command line with `tyro.cli`.
 
     Args:
-        settings: what else `tyro.cli` is told.
+        kind: the dataclass or function whose parameters are the options.
+        settings: further arguments of `tyro.cli`.
 
     Raises:
         WrongOption: an option is unknown, or a value does not fit.
@@ -259,6 +301,39 @@ def parse(kind: Callable, arguments: list[str], program: str, **settings: Any) -
         with contextlib.redirect_stderr(box):
             return tyro.cli(kind, args=arguments, prog=program, **settings)
     except SystemExit as stop:
-        if stop.code:
-            raise WrongOption(box.getvalue()) from None
-        raise
+        if not stop.code:
+            raise
+    said = box.getvalue()
+    for word in arguments if "Unrecognized options" in said else ():
+        name = word.partition("=")[0].replace("_", "-")
+        if meant := set(SYNONYMS.get(name.removeprefix("--"), "").split()) & option_names(
+            kind, program, settings
+        ):
+            said = f"tlite: unknown option {name}: did you mean --{min(meant)}?\n"
+    raise WrongOption(said)
+
+
+def option_names(kind: Callable, program: str, settings: dict[str, Any]) -> set[str]:
+    """The options that --help lists, without their dashes."""
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as text:
+        tyro.cli(kind, args=["--help"], prog=program, **settings)
+    return set(re.findall(r"--([\w.-]+)", text.getvalue()))
+
+
+@REGISTRY.struct_rule
+def _options(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """A dataclass, as tyro reads it, but with each help text on one line."""
+    if info.type in _being_read or not dataclasses.is_dataclass(info.type):
+        return None
+    _being_read.add(info.type)
+    try:
+        spec = ConstructorRegistry.get_struct_spec(info)
+    finally:
+        _being_read.discard(info.type)
+    fields = [dataclasses.replace(field, helptext=_one_line(field)) for field in spec.fields]
+    return dataclasses.replace(spec, fields=tuple(fields))
+
+
+def _one_line(field: StructFieldSpec) -> Callable[[], str]:
+    text = field.helptext
+    return lambda: " ".join((text() if callable(text) else text or "").split())

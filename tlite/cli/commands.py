@@ -47,8 +47,8 @@ def prepare(options: Prepare) -> None:
     for part in BEGINNINGS:
         if found := manifest.parts.get(part):
             print(
-                f"{part}: {found.tokens:,} tokens of {found.bytes:,} bytes of text, "
-                f"{found.documents:,} documents end in it"
+                f"{part}: {found.tokens:,} tokens, {found.bytes:,} bytes of text, "
+                f"{found.documents:,} documents"
             )
     print(f"{options.folder}: {manifest.vocabulary_size:,} different tokens, as {manifest.dtype}")
 

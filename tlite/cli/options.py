@@ -34,7 +34,7 @@ def run_folder(find: Callable[[str], Path]) -> Any:
     return Annotated[Path, one_word("RUN", find, lambda value: isinstance(value, Path))]
 
 
-RunFolder = run_folder(lambda word: find_run(word) if word == LATEST else Path(word))
+RunFolder = run_folder(lambda word: find_run(word, studies=True) if word == LATEST else Path(word))
 """A folder; the word `latest` is the newest run or study in ./runs, whatever ./latest is."""
 Code = Annotated[tuple[Path, ...], UseAppendAction]
 
@@ -122,16 +122,22 @@ class Launch:
 
 @dataclass(frozen=True)
 class Train(Trains):
-    """Train an experiment: one of those below, or a file. --help after its name lists its fields,
-    which are options too; --resume RUN --help what a run goes on with."""
+    """Train an experiment, by its name below or from a Python file.
+
+    Its fields are options too: `tlite train EXPERIMENT --help` lists them, and
+    `tlite train --resume RUN --help` lists the options for resuming.
+    """
 
     vary: Annotated[tuple[tuple[str, ...], ...], UseAppendAction] = ()
-    """A study of variants: an option's name and its values, --vary norm layer rms; given again, of
-    all their combinations. The first is what the others are compared with."""
+    """Train a study of variants: an option's name and its values, as --vary norm layer rms. Given
+    again, all combinations are trained. The others are compared with the first."""
     only: Annotated[tuple[str, ...], UseAppendAction] = ()
-    """Of the variants this one alone; may be given again."""
+    """Train only this variant; may be given again."""
     run: Path | None = None
     """The folder to make for the run; runs/NAME/TIME unless given."""
+    resume: Literal["auto"] | None = None
+    """auto: resume the run of the same experiment in the folder --run, or the newest one in
+    runs/NAME; create one if there is none. The same command then survives a restart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +150,11 @@ class Resume(Trains):
     """The file with your own functions that the run was made with; may be given again."""
     steps: int | None = None
     """Go on to so many steps in all, where the schedule of the learning rate is no cosine."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if str(self.resume) == "auto" and not self.resume.exists():
+            raise UserError("name an experiment: tlite train EXPERIMENT --resume auto")
 
 
 @dataclass(frozen=True)

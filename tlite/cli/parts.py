@@ -10,6 +10,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Annotated, Any, get_origin
 
@@ -33,18 +34,26 @@ from tlite.models.parts import ACTIVATIONS
 from tlite.recipes.kinds import fit_to_corpus
 
 WORDS = parts.WORDS | {
-    "scaling": {name: RotaryScaling(name) for name in ("linear", "llama3", "yarn")},
-    "projection": {name: Projection(name) for name in ("gelu_exact", *ACTIVATIONS)},
+    "scaling": {n: RotaryScaling(n) for n in ("linear", "llama3", "yarn")} | {"none": None},
+    "projection": {n: Projection(n) for n in ("gelu_exact", *ACTIVATIONS)} | {"none": None},
 }
-"""The parts that a model or a part may have, by field and by word; the first has the defaults."""
-PARTS = """A word chooses a part of the model, and a dot leads to its numbers: --positions rotary
---positions.base 7."""
+"""The components that a model or a component may have, by field and by word; the first has the
+defaults."""
+PARTS = (
+    "--positions rotary chooses a component of the model, and --positions.base 7 sets one of its "
+    "fields."
+)
 LONGEST = 40  # letters of a value in a variant's name
 PLAIN = re.compile(r"(?!(True|False|None|nan|inf|infinity)$)[A-Za-z][\w.+-]{,39}")
 
 
 def read_experiments(
-    name: str, asked: Train, words: list[str], experiment: Experiment, own: dict[str, Experiment]
+    name: str,
+    asked: Train,
+    words: list[str],
+    experiment: Experiment,
+    own: dict[str, Experiment],
+    about: str = "",
 ) -> dict[str, Experiment]:
     """The experiments that `tlite train NAME` is to train, by the names of variants; one is "".
 
@@ -54,6 +63,7 @@ def read_experiments(
         asked: what was read of the line before the experiment's file was.
         words: the other words of the line.
         own: the variants of the file.
+        about: the first sentence of the help.
 
     Raises:
         UserError: an option, a name or a value is none, or a combination makes no sense.
@@ -67,8 +77,7 @@ def read_experiments(
         near = did_you_mean(missing[0], found)
         known = f": there are {', '.join(filter(None, found)) or 'none'}"
         raise UserError(f"there is no variant {missing[0]!r}{near or known}")
-    about = f"Train experiments/{name}." + (f" Its variants: {', '.join(own)}." if own else "")
-    sized = "--vocabulary-size" in {word.partition("=")[0] for word in words}
+    about += f" Its variants: {', '.join(own)}." if own else ""
     for label in [label for label in found if label in asked.only] or found:
         start, more = found[label]
         try:
@@ -77,7 +86,8 @@ def read_experiments(
             if not label or isinstance(error, WrongOption):
                 raise
             raise UserError(f"{label}: {error}") from error
-        experiments[label] = read if sized else fit_to_corpus(read)
+        options = {word.partition("=")[0].replace("_", "-") for word in (*words, *more)}
+        experiments[label] = read if "--vocabulary-size" in options else fit_to_corpus(read)
     return experiments
 
 
@@ -189,7 +199,7 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
             continue
         kind, words = field.type, words_of(config, field.name) if with_parts else {}
         if words:
-            known = "|".join(words), str, lambda _: True, lambda part: type(part).__name__
+            known = "|".join(words), str, lambda _: True, partial(word_for, words)
             kind = Annotated[Any, one_word(*known, tuple(words))]
         if words or not (with_parts and dataclasses.is_dataclass(value)):
             kind = Annotated[kind, tyro.conf.arg(name=name)] if prefix else kind
@@ -201,6 +211,16 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
 def words_of(config: Any, name: str) -> dict[str, Any]:
     """The parts that words can choose in this field of a model's or a part's config, if any."""
     return {} if isinstance(getattr(config, name, None), bool) else WORDS.get(name, {})
+
+
+def word_for(words: dict[str, Any], value: Any) -> str:
+    """The word that chooses a component like this one, or the name of the user's function."""
+    function = getattr(value, "function", None)
+    if function is not None:
+        return getattr(function, "__name__", function)
+    equal = [word for word, other in words.items() if other == value]
+    alike = [word for word, other in words.items() if type(other) is type(value)]
+    return next(iter([*equal, *alike]), type(value).__name__)
 
 
 def choose(experiment: Any, arguments: list[str]) -> tuple[Any, list[str]]:

@@ -67,7 +67,7 @@ def plan(
     if not isinstance(experiment, GeneratorExperiment):
         raise UserError("only generators can be planned: of others the data decides the sizes")
     if not experiment.model.vocabulary_size:
-        raise UserError("the data decides the vocabulary: give --vocabulary-size to plan without")
+        raise UserError("a plan reads no data: set the size of its --vocabulary-size")
     if hardware is not None and hardware not in PEAK:
         raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
     if not 0 < utilisation <= 1:
@@ -149,7 +149,8 @@ def planned_trainer(model: GeneratorConfig, config: TrainingConfig, devices: lis
         shapes = Streamed(jax.ShapeDtypeStruct(sizes, jnp.uint16, sharding=lies))
         return SimpleNamespace(specs=STREAMED, most_steps=1, shapes=shapes)
 
-    return Trainer(generator_task(model), config, feed, devices)
+    task = generator_task(model, config.label_smoothing)
+    return Trainer(task, config, feed, devices)
 
 
 def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None:

@@ -6,6 +6,7 @@ Where a model alone is asked for, a Hugging Face folder stands beside a run's.
 import dataclasses
 import math
 import os
+import reprlib
 import sys
 import tempfile
 from collections import Counter
@@ -44,10 +45,13 @@ from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile
 from tlite.training.precision import choose_precision, choose_products
 from tlite.training.runs import (
+    ROOT,
     RUN,
+    UNREADABLE,
     Run,
     create_run,
     find_run,
+    find_runs,
     kept,
     new_folder,
     open_run,
@@ -88,13 +92,63 @@ def recipe_type(experiment: Experiment) -> type[Recipe]:
     return RECIPES[type(experiment)]
 
 
-def start(experiment: Experiment, folder: Path | None = None) -> Recipe:
-    """A new run of an experiment, in `folder` or the next of its name."""
+def start(experiment: Experiment, folder: Path | None = None, *, resume: bool = False) -> Recipe:
+    """Create a run of an experiment in `folder`, or in a new one of its name.
+
+    Args:
+        resume: open the run of this experiment instead, if there is one.
+    """
     (experiment,) = find_data([experiment])
     experiment, *of_data = recipe_type(experiment).prepare(experiment)
+    if resume and (found := processes.of_first(partial(_find_same, experiment, folder))):
+        return open_recipe(Path(found))
     path = processes.of_first(lambda: str(new_folder(experiment.name, folder)))
     (experiment,) = in_one_precision([experiment])
     return begin(experiment, *of_data, Path(path), exactly=folder is not None)
+
+
+def _find_same(experiment: Experiment, folder: Path | None) -> str:
+    """The folder of a run of this experiment, or "".
+
+    Raises:
+        UserError: the run in `folder` is of another experiment.
+    """
+    for path in earlier_runs(experiment.name, folder, RUN):
+        precision = experiment.training.precision
+        try:
+            saved = read_config(path / RUN)["experiment"]
+            if precision == "auto":  # a run keeps its choice on another machine
+                precision = saved["training"]["precision"]
+        except UNREADABLE:
+            continue
+        training = dataclasses.replace(experiment.training, precision=precision)
+        model = choose_products(experiment.model, precision)
+        changed = kept(dataclasses.replace(experiment, training=training, model=model))
+        if changed == saved:
+            return str(path)
+        if folder:
+            raise UserError(f"{path} has another experiment: {first_difference(saved, changed)}")
+    return ""
+
+
+def earlier_runs(name: str, folder: Path | None, config: str) -> list[Path]:
+    """Folders with this config file, newest first: `folder`, or of all runs of this name."""
+    folders = (
+        [folder]
+        if folder
+        else [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
+    )
+    return [path for path in folders if (path / config).is_file()]
+
+
+def first_difference(saved: Any, current: Any, path: str = "") -> str:
+    """The first field, by its dotted path, in which two configs in JSON differ."""
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for name in saved | current:
+            if saved.get(name) != current.get(name):
+                inner = f"{path}.{name}".lstrip(".")
+                return first_difference(saved.get(name), current.get(name), inner)
+    return f"{path} is {reprlib.repr(saved)} there, {reprlib.repr(current)} here"
 
 
 def begin(experiment: Experiment, tokenizer, data, folder: Path, *, exactly: bool) -> Recipe:

@@ -4,6 +4,8 @@ import dataclasses
 import gc
 import json
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from tlite.models import count_parameters, make_model
 from tlite.parallel import processes
 from tlite.recipes.kinds import (
     begin,
+    earlier_runs,
     find_data,
+    first_difference,
     in_one_precision,
     locate_data,
     open_recipe,
@@ -61,14 +65,19 @@ class Preparing:
         return dataclasses.replace(found, **own), *of_data
 
 
-def train_study(experiments: dict[str, Experiment], folder: Path | None = None) -> None:
+def train_study(
+    experiments: dict[str, Experiment], folder: Path | None = None, *, resume: bool = False
+) -> None:
     """Train the variants of a study in a new folder, and compare them.
+
+    Args:
+        resume: resume the study of the same variants instead, if there is one.
 
     Raises:
         UserError: as `start_study` and `train`.
     """
     preparing = Preparing()
-    study = start_study(experiments, folder, preparing)
+    study = start_study(experiments, folder, preparing, resume=resume)
     print(f"a study of {len(study.variants)} variants, folder {study.folder}")
     train(study, preparing)
 
@@ -82,7 +91,11 @@ def resume_study(folder: Path) -> None:
 
 
 def start_study(
-    experiments: dict[str, Experiment], folder: Path | None, preparing: Preparing
+    experiments: dict[str, Experiment],
+    folder: Path | None,
+    preparing: Preparing,
+    *,
+    resume: bool = False,
 ) -> Study:
     """A new folder for a study of these variants, with study.json.
 
@@ -108,6 +121,8 @@ def start_study(
         (v.name, e := v.experiment, v.data, None if e.get("pretraining") else e.get("tokenizer"))
         for v in good
     ])  # fmt: skip
+    if resume and (same := processes.of_first(partial(_find_same, name, variants, folder))):
+        return read_study(Path(same))
     path = Path(processes.of_first(lambda: str(new_folder(name, folder))))
     same_everywhere({"study": [vars(v) for v in variants]})
     write, exactly = Study(path, name, variants).write, folder is not None
@@ -116,6 +131,22 @@ def start_study(
         if variant.failed:
             _tell_failed(variant.name, variant.failed)
     return Study(path, name, variants)
+
+
+def _find_same(name: str, variants: Sequence[Variant], folder: Path | None) -> str:
+    """The folder of a study of these variants, or "".
+
+    Raises:
+        UserError: the study in `folder` is of others.
+    """
+    current = {variant.name: variant.experiment for variant in variants}
+    for path in earlier_runs(name, folder, STUDY):
+        saved = {variant.name: variant.experiment for variant in read_study(path).variants}
+        if saved == current:
+            return str(path)
+        if folder:
+            raise UserError(f"{path} has other variants: {first_difference(saved, current)}")
+    return ""
 
 
 def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:

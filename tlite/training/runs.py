@@ -116,30 +116,43 @@ def find_runs(root: Path, depth: int | None = None) -> list[Found]:
     return sorted(found, key=lambda run: (run.began, run.folder), reverse=True)
 
 
-def newest(root: Path, kind: str = "", depth: int | None = None) -> Path | None:
-    """The run or study that was begun last, but for damaged ones; of one kind if told."""
-    found = find_runs(root, depth)
-    fits = (run.folder for run in found if run.kind == (kind or run.kind) != "damaged")
-    return next(fits, None)
+def newest(
+    root: Path, kind: str = "", depth: int | None = None, *, studies: bool = False
+) -> Path | None:
+    """The newest run below a folder that is not damaged.
+
+    Args:
+        kind: generator, say; any kind unless given.
+        depth: as for `find_runs`.
+        studies: a study counts as a run.
+    """
+    others = {"damaged"} if studies else {"damaged", "study"}
+    runs = find_runs(root, depth)
+    return next((r.folder for r in runs if r.kind == kind or not (kind or r.kind in others)), None)
 
 
-def find_run(folder: str | Path, kind: str = "") -> Path:
-    """The folder that is meant: in a folder of runs the newest, of one kind if told.
+def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Path:
+    """The run in a folder, or the newest if it is a folder of runs.
 
     `latest` is the newest in ./runs, whatever ./latest is.
+
+    Args:
+        kind: generator, say; any kind unless given.
+        studies: a study counts as a run.
 
     Raises:
         UserError: there is none, or the name is empty, as of a variable that was not set.
     """
     if str(folder) == LATEST:
-        if found := newest(ROOT, kind):
+        if found := newest(ROOT, kind, studies=studies):
             return found
         which = f"{kind}'s run" if kind else "run"
         raise UserError(f"there is no latest {which}: {Path.cwd() / ROOT} has none")
     if folder == "":
         raise UserError("the run's folder has an empty name: name one, or say latest")
-    inside = newest(Path(folder), kind, depth=2) if os.path.isdir(folder) else None
-    return inside or Path(folder)
+    if not os.path.isdir(folder):
+        return Path(folder)
+    return newest(Path(folder), kind, depth=2, studies=studies) or Path(folder)
 
 
 def describe(folder: Path) -> Found:

@@ -51,6 +51,8 @@ class Task(NamedTuple):
     """Takes the place of `draw` where batches have different shapes."""
     of_stream: Callable[[Any], Any] = lambda rows: rows
     """A batch of what is streamed, where data does not lie on the devices."""
+    label_smoothing: float = 0.0
+    """The smoothing that `loss` has; a `Trainer` refuses a config with another one."""
 
 
 class TrainState(NamedTuple):

@@ -92,6 +92,7 @@ def generator_task(
         evaluate=evaluate,
         perplexity=True,
         of_stream=lambda rows: (rows[:, :-1].astype(jnp.int32), rows[:, 1:].astype(jnp.int32)),
+        label_smoothing=label_smoothing,
     )
 
 
@@ -139,7 +140,8 @@ def classifier_task(
         tokens, labels, weights = batch
         return scores(class_logits(model, tokens), labels, weights)
 
-    return Task(lambda rng: make_model(config, rng=rng), draw, loss, evaluate)
+    init = lambda rng: make_model(config, rng=rng)  # noqa: E731
+    return Task(init, draw, loss, evaluate, label_smoothing=label_smoothing)
 
 
 def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple[Array, Array]:
@@ -263,6 +265,7 @@ def translator_task(
         evaluate=evaluate,
         perplexity=True,
         buckets=bucket_batches(sizes, batch_tokens, config.symbols.pad, num_devices),
+        label_smoothing=label_smoothing,
     )
 
 

@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
+from tlite.errors import UserError
 from tlite.models.parameters import by_name, model_maker
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
@@ -52,9 +53,17 @@ class Trainer:
         data: a pytree of arrays that `task.draw` takes batches from, and which lies on the
             devices; or (config, mesh) -> a feed.
         devices: those of all processes unless given.
+
+    Raises:
+        UserError: the config's label smoothing is not the task's.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, data: Any, devices: list | None = None):
+        if config.label_smoothing != task.label_smoothing:
+            raise UserError(
+                f"label_smoothing is {config.label_smoothing} in the config, but "
+                f"{task.label_smoothing} in the task: give the task the same label_smoothing"
+            )
         self.task = task
         self.model = jax.eval_shape(task.init, jax.random.key(0))
         self.shapes = by_name(self.model)
