@@ -114,7 +114,7 @@ def fault_of_command(command: str, targets: set[str]) -> str | None:
     if words[0] == "launch" and "train" in words:
         words = words[words.index("train") :]
     name = words[0]
-    if name == "train" and "--resume" in words:
+    if words[:2] == ["train", "--resume"]:
         name += " --resume RUN"
     elif name in ("train", "plan"):  # options are the experiment's; of any other the demo's
         named = words[1] if len(words) > 1 and words[1].islower() else "demo"

@@ -87,6 +87,22 @@ def kill(monkeypatch, owner, name, time=1):
     monkeypatch.setattr(owner, name, called)
 
 
+@pytest.mark.parametrize("folder", [Path("here"), None])
+def test_resume_finds_the_study_of_the_same_variants(base, folder):
+    """In the folder, or below runs/NAME; another study there is refused or passed over."""
+
+    def start(**more):
+        return start_study(sizes(base, **more), folder, Preparing(), resume=True).folder
+
+    study = start()
+    assert start() == study
+    if folder:
+        assert "smaller.training.steps is 4" in complaint(start, steps=5)
+    else:
+        assert start(steps=5) != study
+        assert start() == study
+
+
 KILLS = {
     "while a run folder is made": (study_training, "begin", 1),
     "before the first step": (Trainer, "train", 1),

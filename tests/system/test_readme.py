@@ -53,6 +53,7 @@ EXPORT = "tlite export RUN FOLDER"
 CLASSIFY = "tlite train classify --path reviews.csv"
 TRANSLATE = "tlite train translate --path pairs.tsv"
 MORE_STEPS = "tlite train --resume RUN --steps 20000"
+RESUME = "tlite train demo --run runs/a --resume auto"
 GPT2 = "openai-community/gpt2"  # a folder here, so that nothing is asked of the hub
 FINETUNE = f"tlite train finetune_shakespeare --folder {GPT2}"
 SENTENCE = "To be, or not to be, that is the question.\n"
@@ -66,6 +67,7 @@ APPENDED = {
     CLASSIFY: f"{SMALL} --num-heads 2 --batch-size 4 --run runs/classifier",
     TRANSLATE: f"{SMALL} --num-heads 2 --pieces 100 --run runs/translator",
     MORE_STEPS: "--steps 8",
+    RESUME: GENERATOR,
     FINETUNE: "--steps 4 --evaluate-every 4 --precision float32 --context 16 --batch-size 4 "
     f"--data.sha256 {hashlib.sha256(TINY.encode()).hexdigest()}",
     "tlite train text --path my.txt": GENERATOR,

@@ -336,4 +336,4 @@ def _options(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 def _one_line(field: StructFieldSpec) -> Callable[[], str]:
     text = field.helptext
-    return lambda: " ".join((text() if callable(text) else text or "").split())
+    return lambda: " ".join(((text() if callable(text) else text) or "").split())
