@@ -82,9 +82,9 @@ READ = {
         "pool": Pool("mean", Projection("tanh", norm=False)),
         "wide": Wide(bigrams=60),
     },
-    "translator --head.embeddings shared --symbols.pad 3 --norm.bias True": {
+    "translator --head.embeddings shared --symbols.pad 5 --norm.bias True": {
         "head": TranslatorHead("shared"),
-        "symbols": Symbols(pad=3),
+        "symbols": Symbols(pad=5),
         "norm": Norm(bias=True),
     },
 }

@@ -214,8 +214,10 @@ def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model)
     prompts = [PROMPT, PROMPT[:1], np.arange(CONTEXT + 2)]
     lengths = np.array([len(prompt) for prompt in prompts])
     alone = [draw(model, prompt[-CONTEXT:], greedy=True) for prompt in prompts]
-    padded = np.stack([np.pad(p, (0, CONTEXT + 2 - len(p)), constant_values=9) for p in prompts])
-    np.testing.assert_array_equal(draw(model, padded, lengths=lengths, greedy=True), alone)
+    for filling in (9, -1):  # of which one is no token
+        pad = lambda p: np.pad(p, (0, CONTEXT + 2 - len(p)), constant_values=filling)  # noqa: B023, E731
+        padded = np.stack([*map(pad, prompts)])
+        np.testing.assert_array_equal(draw(model, padded, lengths=lengths, greedy=True), alone)
 
 
 def test_one_compilation_serves_all_prompts_and_temperatures(model):
@@ -244,9 +246,30 @@ def test_one_token_to_choose_from_and_temperature_0_are_greedy(model, settings):
         ({"num_tokens": 0}, "at least 1, not 0"),
         ({"temperature": -1.0}, "temperature .* positive"),
         ({"top_k": 0}, "top-k"),
+        ({"temperature": np.float32(-1)}, "temperature .* positive"),
         ({"top_p": 2.0}, "top-p"),
+        ({"prompt": np.array([1, V])}, f"token {V}"),
+        ({"prompt": np.array([-1, 1])}, "token -1"),
+        ({"lengths": np.int32(len(PROMPT) + 1)}, "lengths has 5"),
+        ({"greedy": True, "temperature": 0.5}, "greedy"),
+        ({"greedy": True, "top_k": 3}, "greedy"),
+        ({"greedy": True, "top_p": 0.5}, "greedy"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(model, wrong, named):
     with pytest.raises(ValueError, match=named):
         draw(model, **wrong)
+
+
+def test_a_stream_refuses_a_misspelt_setting(model):
+    with pytest.raises(TypeError, match="topk"):
+        next(stream(model, jnp.asarray(PROMPT), num_tokens=1, rng=jax.random.key(0), topk=3))
+
+
+@pytest.mark.parametrize("capacity", [CONTEXT, CONTEXT + 2, 3])
+def test_extend_refuses_tokens_beyond_the_context_or_the_caches(model, capacity):
+    caches, most = model.empty_caches(capacity=capacity), min(capacity, CONTEXT)
+    tokens = jnp.asarray(PROMPT[:2])
+    model.extend(tokens, caches, jnp.array(most - 2))
+    with pytest.raises(ValueError, match=f"{most + 1} .* {most}"):
+        model.extend(tokens, caches, jnp.array(most - 1))

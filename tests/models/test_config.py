@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from tests.helpers.models import replaced
+from tlite.errors import UserError
 from tlite.models import (
     ALiBi,
     Attention,
@@ -115,9 +116,18 @@ def test_parts_that_do_not_go_together_are_refused(fields, message):
 def test_other_models_refuse_what_does_not_go_together():
     with pytest.raises(ValueError, match="not the dense pool"):
         Pool(projection=Projection())
+    for symbols in ({"pad": 3}, {"pad": 1, "end": 1}):
+        with pytest.raises(ValueError, match=f"pad and end .* {symbols['pad']}"):
+            Symbols(**symbols)
     for settings in ({}, {"head": TranslatorHead("shared")}):
         with pytest.raises(ValueError, match=r"one vocabulary, not sizes \(9, 10\)"):
             Seq2SeqConfig(9, source_vocabulary_size=10, **settings)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_model_without_a_vocabulary_is_refused(tied):
+    with pytest.raises(UserError, match="vocabulary_size"):
+        make_model(GeneratorConfig(head=Head(tied=tied)), rng=jax.random.key(0))
 
 
 def test_a_subclass_of_a_config_has_the_same_model():

@@ -122,6 +122,19 @@ def test_a_greedy_search_takes_the_most_probable_token_of_the_mean():
         np.testing.assert_allclose(found.scores[row, 0], score, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["generator", "translator"])
+def test_extend_takes_its_arguments_by_name_as_a_model_does(kind):
+    models = members(CONFIGS[kind])
+    both = []
+    for model in (models[0], stacked(models[:1])):
+        caches, names = model.empty_caches(2), {"start": jnp.array(0)}
+        if kind == "translator":
+            names |= dict(zip(("memories", "memory_mask"), model.memories(TOKENS), strict=True))
+        both.append(model.extend(TOKENS[:, :2], caches, **names)[0])
+        assert_same(model.extend(TOKENS[:, :2], caches=caches, **names)[0], both[-1])
+    assert_close(*both)
+
+
 @pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3}], ids=["greedy", "beam"])
 def test_a_search_of_equal_members_finds_what_one_does(search):
     (model,) = members(CONFIGS["translator"], 1)

@@ -22,6 +22,7 @@ from tests.helpers.models import (
 from tlite import functional as F
 from tlite import inspection
 from tlite.decoding import generate
+from tlite.errors import UserError
 from tlite.models import (
     ALiBi,
     Attention,
@@ -29,12 +30,14 @@ from tlite.models import (
     ClassifierConfig,
     FeedForward,
     GeneratorConfig,
+    Layer,
     NoPositions,
     Pool,
     Seq2SeqConfig,
     make_model,
 )
 from tlite.models.parameters import parameter_names
+from tlite.models.probe import probe
 from tlite.training.precision import choose_products, with_precision
 
 SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}
@@ -262,6 +265,42 @@ def test_components_need_the_base_class_whose_methods_a_model_calls():
     for slot, base in (("attention", "Layer"), ("positions", "Positions")):
         with pytest.raises(ValueError, match=f"{slot}.*{base}.*Plain"):
             replaced(GENERATOR, {slot: Plain()})
+
+
+@dataclasses.dataclass(frozen=True)
+class NoCross(Layer):
+    """Attention of one head that caches what keys and values are made of (DeepSeek-V2, 2024)."""
+
+    def init(self, rng, config):
+        width, latent = config.width, 4
+        shapes = {"query": (width, width), "down": (width, latent), "up": (latent, 2 * width)}
+        draw = jax.nn.initializers.glorot_uniform()
+        keys = jax.random.split(rng, len(shapes))
+        return {n: draw(k, s) for k, (n, s) in zip(keys, shapes.items(), strict=True)}
+
+    def __call__(self, params, x, look):
+        across = look.memory is not None
+        rows = look.memory if across else look.remember(x @ params.down[...])
+        key, value = jnp.split(rows @ params.up[...], 2, axis=-1)
+        heads = [F.split_heads(a, 1) for a in (x @ params.query[...], key, value)]
+        y, _ = F.scaled_dot_product_attention(*heads, look.mask)
+        return F.merge_heads(y), None if across else rows
+
+
+class Latent(NoCross):
+    def key_values(self, params, memory, look):
+        return memory @ params.down[...]
+
+
+def test_a_layer_s_own_keys_and_values_serve_cross_attention_or_are_an_error():
+    config = replaced(SEQ2SEQ, {"attention": Latent()})
+    probe(config, make_model)
+    model = drawn(make_model, config)
+    source, target = jnp.arange(1, 6), jnp.array([2, 4, 5])
+    plain, other = (call(model, s, target) for s in (source, source[::-1]))
+    assert difference(plain, other) > 1e-3
+    with pytest.raises(UserError, match=r"NoCross\.key_values"):
+        drawn(make_model, replaced(config, {"attention": NoCross()}))(source, target)
 
 
 # A changed attention is the line that runs

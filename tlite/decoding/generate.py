@@ -48,7 +48,7 @@ def generate(
     rng: Key[Array, ""],
     lengths: Int[Array, "*batch"] | None = None,
     stop: int | Sequence[int] | None = None,
-    temperature: float = 1.0,
+    temperature: float | np.number = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
     greedy: bool = False,
@@ -60,7 +60,8 @@ def generate(
     0, it is the most probable one.
 
     Args:
-        lengths: how much of each prompt counts, where shorter ones are padded on the right.
+        lengths: how much of each prompt counts, where shorter ones are padded on the right by
+            whatever.
         stop: the token, or tokens, that end a row. What comes before is as without it, and when
             all rows have ended nothing more is computed; `Generated` says how long each is.
         slide: how many tokens a full window forgets at once. With 1 every token sees all that the
@@ -68,12 +69,14 @@ def generate(
             all tokens change; with half a context that pass is rare.
 
     Raises:
-        ValueError: the prompt is empty, or a setting makes no sense.
+        ValueError: the prompt is empty, shorter than `lengths` or has a token that is not in the
+            vocabulary; a setting makes no sense, or `greedy` is combined with one of sampling.
     """
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "greedy": greedy}
-    settings |= {"lengths": lengths, "slide": slide, "stop": stop}
-    (made,) = stream(model, prompt, num_tokens=num_tokens, rng=rng, part=num_tokens, **settings)
-    if stop is None:
+    (made,) = stream(
+        model, prompt, num_tokens=num_tokens, rng=rng, part=num_tokens, lengths=lengths, stop=stop,
+        slide=slide, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy,
+    )  # fmt: skip
+    if not isinstance(made, Generated):
         return made
     missing = [(0, 0)] * (made.tokens.ndim - 1) + [(0, num_tokens - made.tokens.shape[-1])]
     return made._replace(tokens=jnp.pad(made.tokens, missing, constant_values=PADDING))
@@ -89,24 +92,28 @@ def stream(
     lengths: Int[Array, "*batch"] | None = None,
     stop: int | Sequence[int] | None = None,
     slide: int = 1,
-    **sampling,
+    temperature: float | np.number = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    greedy: bool = False,
 ) -> Iterator[Int[Array, "*batch n"] | Generated]:
     """What `generate` gives, `part` tokens at a time, as soon as they are there."""
     context, batch = model.config.context, jnp.shape(prompt)[:-1]
-    temperature = float(sampling.pop("temperature", 1.0))
-    if temperature == 0:  # the limit of softmax(logits / temperature)
-        sampling["greedy"] = True
-    _check(context, num_tokens, slide, temperature, sampling.get("greedy"))
-    window, lengths = _last_tokens(prompt, lengths, context)
-    longest = int(lengths.max())
-    steps = plan(longest, num_tokens, context, part=part, ample=_free(model, lengths.shape))
-    size = _size(longest - 1, lengths.size, steps[0].capacity)
+    temperature = float(temperature)
+    if greedy and (temperature not in (0, 1) or top_k is not None or top_p is not None):
+        raise ValueError("greedy decoding has no temperature, top_k or top_p: leave them out")
+    greedy = greedy or temperature == 0  # the limit of softmax(logits / temperature)
+    _check(context, num_tokens, slide, temperature, greedy)
+    window, counts = _last_tokens(prompt, lengths, model.config)
+    longest = int(counts.max())
+    steps = plan(longest, num_tokens, context, part=part, ample=_free(model, counts.shape))
+    size = _size(longest - 1, counts.size, steps[0].capacity)
     stops = np.asarray(() if stop is None else stop, np.int32).reshape(-1)
-    window, lengths, stops = jax.device_put((window, lengths, stops))
-    state = _start(model, window, lengths, longest - 1, capacity=steps[0].capacity, size=size)
+    window, counts, stops = jax.device_put((window, counts, stops))
+    state = _start(model, window, counts, longest - 1, capacity=steps[0].capacity, size=size)
     pieces = []
     for step in steps:
-        settings = Settings(part, slide if step.slides else None, **sampling)
+        settings = Settings(part, slide if step.slides else None, top_k, top_p, greedy)
         tokens = grown(state.tokens, step.capacity, axis=-1)
         state = state._replace(tokens=tokens, caches=grown(state.caches, step.capacity))
         given = rng, step.start, step.count, temperature, stops, settings
@@ -120,7 +127,7 @@ def stream(
             break
 
 
-def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy: bool | None):
+def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy: bool):
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
     if not 1 <= slide <= context:
@@ -129,16 +136,20 @@ def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy
         jax.eval_shape(lambda: F.apply_temperature(jnp.zeros(1), temperature))
 
 
-def _last_tokens(prompt, lengths, context: int):
+def _last_tokens(prompt, lengths, config):
     """The end of each prompt, as much as a context holds, from the left; and its length.
 
     By NumPy: each operation of JAX would be a program of its own.
     """
-    prompt = np.asarray(prompt)
+    prompt, context = np.asarray(prompt), config.context
     whole = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
     lengths = whole if lengths is None else np.asarray(lengths)
     if prompt.shape[-1] == 0 or not np.all(lengths > 0):
         raise ValueError("the prompt is empty: generation needs at least one token to start from")
+    if (longest := lengths.max()) > prompt.shape[-1]:
+        raise ValueError(f"lengths has {longest}, but the prompt only {prompt.shape[-1]} tokens")
+    prompt = np.where(np.arange(prompt.shape[-1]) < lengths[..., None], prompt, 0)
+    F.check_tokens(prompt, config.vocabulary_size)
     if lengths.size == 1:  # without a batch axis XLA's CPU compiler copies no caches
         prompt, lengths = prompt.reshape(-1), lengths.reshape(())
     places = np.maximum(lengths - context, 0)[..., None]
@@ -259,13 +270,13 @@ def _fill(model, state: Decoding, count: int | Int[Array, ""], size: int) -> Dec
 
 def _push(state: Decoding, token: Int[Array, "*batch"], slide: int | None) -> Decoding:
     """Append a token where a row goes on; a full window first forgets its first `slide`."""
-    room, going = state.tokens.shape[-1], ~state.ended
+    room, going, shift = state.tokens.shape[-1], ~state.ended, slide or 0
     tokens, length, stale = state.tokens, state.length, state.stale
 
     def forget(tokens, length):
-        places = jnp.arange(room) + jnp.where(full, slide, 0)[..., None]
+        places = jnp.arange(room) + jnp.where(full, shift, 0)[..., None]
         tokens = jnp.take_along_axis(tokens, jnp.minimum(places, room - 1), axis=-1)
-        return tokens, jnp.where(full, room - slide, length)
+        return tokens, jnp.where(full, room - shift, length)
 
     if slide is not None:
         full = (length == room) & going

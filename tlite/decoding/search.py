@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
 from tlite.decoding.generate import grown
+from tlite.models.seq2seq import END_ID, START_ID
 from tlite.models.stack import Rows, room
 
-START_ID, END_ID = 2, 3  # `text.PairTokenizer`'s, where a model's config names no others
 GROUP = 64  # tokens: of a group that is not among the best only the maximum is looked at
 
 

@@ -130,8 +130,8 @@ class Look:
     """Where x stands in its sequence."""
     key_positions: Int[Array, "*#batch S"] | None = None
     """Where the keys stand: those of x, or all that a cache has room for."""
-    memory: KeyValues | None = None
-    """Keys and values of an encoder's output."""
+    memory: Any = None
+    """Keys and values of an encoder's output; or what a layer's `key_values` gives in place."""
     memory_mask: Bool[Array, "..."] | None = None
     """Which of them a query may attend to."""
     cache: Any = None

@@ -117,7 +117,9 @@ def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Arr
     return jnp.take(table, jnp.where(tokens < 0, len(table), tokens.astype(int)), axis=0)
 
 
-def check_tokens(tokens: Int[Array, "*batch"], size: int, *, padding: bool = False) -> None:
+def check_tokens(
+    tokens: Int[Array | np.ndarray, "*batch"], size: int, *, padding: bool = False
+) -> None:
     """Look whether all tokens are in a vocabulary of this size; with `padding` also below 0.
 
     Under `jit` or `vmap` tokens have no values yet, so nothing is looked at there, and nothing is

@@ -1,5 +1,6 @@
 """Several models as one: the mean of their probabilities."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite.functional import KeyValues
 from tlite.models.stack import Rows
 
 
@@ -56,7 +56,7 @@ class Ensemble:
 
     def memories(
         self, source: Int[Array, "*batch S"]
-    ) -> tuple[list[KeyValues], Bool[Array, "*batch 1 1 S"]]:
+    ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
         """For each decoder block the keys and values of the encoders' outputs, (M, ...) each; and
         the mask of what is no padding."""
         memories, masks = self._each(lambda member: member.memories(source))
@@ -73,16 +73,20 @@ class Ensemble:
         *others,
         **settings,
     ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
-        """Logits after T more tokens, and the caches: a generator's or a translator's `extend`.
+        """Logits after T more tokens, and the caches.
 
-        Of a translator the first of `others` are the `memories`, of all members too.
+        Args:
+            others: the arguments of a member's `extend`; its `memories` have an axis of members,
+                as the caches.
         """
-        memories, others = (others[:1], others[1:]) if isinstance(others[0], list) else ((), others)
+        bound = inspect.signature(self.members.extend).bind(tokens, caches, *others, **settings)
+        names = {"caches", "memories"} & bound.arguments.keys()
 
-        def extend(member, caches, *memories):
-            return member.extend(tokens, caches, *memories, *others, **settings)
+        def extend(member, of_member):
+            bound.arguments |= of_member
+            return member.extend(*bound.args, **bound.kwargs)
 
-        logits, caches = self._each(extend, caches, *memories)
+        logits, caches = self._each(extend, {name: bound.arguments[name] for name in names})
         if len(self) == 1:
             return logits[0], caches
         total = jax.nn.logsumexp(jax.nn.log_softmax(logits), axis=0)

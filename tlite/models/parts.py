@@ -98,7 +98,13 @@ def linear(
 
 
 def table(rng: Key[Array, ""], size: int, width: int, deviation: float = 0.02) -> dict[str, Array]:
-    """`size` vectors of `width` numbers, drawn from N(0, deviation^2)."""
+    """`size` vectors of `width` numbers, drawn from N(0, deviation^2).
+
+    Raises:
+        UserError: there are none.
+    """
+    if not size:
+        raise UserError("set the model's vocabulary_size, where no data decides it: it is 0")
     return {"table": deviation * jax.random.normal(rng, (size, width))}
 
 
@@ -207,6 +213,16 @@ class Layer:
         """Width K of a head."""
         return config.width // config.num_heads
 
+    def key_values(self, params, memory: Float[Array, "*batch S D"], look: F.Look):
+        """Return what cross-attention reads of an encoder's output; the call gets it as
+        `look.memory`, and returns no rows then.
+
+        Raises:
+            UserError: the layer has no such method.
+        """
+        name = type(self).__name__
+        raise UserError(f"cross-attention by {name} needs {name}.key_values(params, memory, look)")
+
 
 @dataclass(frozen=True)
 class Attention(Layer):
@@ -287,6 +303,9 @@ class Attention(Layer):
 
     def window(self, block: int) -> int:
         return self.windows[block % len(self.windows)] if self.windows else 0
+
+    def key_values(self, params, memory: Float[Array, "*batch S D"], look: F.Look):
+        return F.key_values(params, memory, look)
 
     def init(self, rng: Key[Array, ""], config) -> F.AttentionParameters:
         width, heads = self.width_of_heads(config), config.num_heads

@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 from flax import nnx
@@ -23,6 +23,8 @@ from tlite.models.parts import (
 )
 from tlite.models.stack import Decoder, Encoder, Rows
 
+START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
+
 
 @dataclass(frozen=True)
 class Symbols:
@@ -39,6 +41,8 @@ class Symbols:
 
     def __post_init__(self):
         check(self, counts="pad")
+        if self.pad == (END_ID if self.end is None else self.end):
+            raise ValueError(f"pad and end can't both be {self.pad}: no target would end")
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,7 @@ class TransformerSeq2Seq(nnx.Module):
 
     def memories(
         self, source: Int[Array, "*batch S"]
-    ) -> tuple[list[F.KeyValues], Bool[Array, "*batch 1 1 S"]]:
+    ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
         """For each decoder block the keys and values of the encoder's output; and the mask."""
         memory, mask = self.encode(source)
         return self.decoder.key_values(memory), mask
@@ -151,7 +155,7 @@ class TransformerSeq2Seq(nnx.Module):
         self,
         tokens: Int[Array, "*batch T"],
         caches: list[Rows],
-        memories: list[F.KeyValues],
+        memories: list[Any],
         memory_mask: Bool[Array, "..."] | None,
         start: Int[Array, "*#batch"],
         *,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.core import Tracer
 from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -74,9 +75,11 @@ class Stack(nnx.Module):
         """Scaled embeddings with their positions (0, 1, ... unless given), and their norm if any.
 
         Raises:
-            ValueError: more tokens than the model's context.
+            ValueError: more tokens than the model's context, or a position after it.
         """
         config = self.config
+        if positions is not None and not isinstance(positions, Tracer):
+            F.check_length(int(positions.max()) + 1, config.context, "the model's context")
         x = F.embed(self.embedding.table[...] if table is None else table, tokens)
         factor = config.embedding.factor(config)
         x = factor * x if factor != 1 else x
@@ -90,7 +93,7 @@ class Stack(nnx.Module):
         x: Float[Array, "*batch T D"],
         mask: Bool[Array, "..."] | None = None,
         *,
-        memories: Sequence[F.KeyValues] | None = None,
+        memories: Sequence[Any] | None = None,
         caches: Sequence[Rows] | None = None,
         **given,
     ) -> tuple[Float[Array, "*batch T D"], list[Rows]]:
@@ -117,6 +120,9 @@ class Stack(nnx.Module):
         given["deterministic"] = given.get("rng") is None
         given["observe"] = F.within(given.get("observe", F.unobserved), "")
         look = F.Look(self.config.num_heads, norm=self.config.norm, **given)
+        if caches and look.start is not None and not isinstance(look.start, Tracer):
+            end = int(look.start.max()) + length
+            F.check_length(end, room(caches, self.config.context), "the caches")
         positions, keys, mask = look.positions, look.key_positions, look.mask
         if positions is None:
             positions = F.positions_from(look.start if caches else jnp.array(0), length)
@@ -248,11 +254,11 @@ class Decoder(Stack):
 
     def key_values(
         self, memory: Float[Array, "*batch S D"], observe: F.Observe = F.unobserved
-    ) -> list[F.KeyValues]:
-        """For each block the keys and values of an encoder's output."""
+    ) -> list[Any]:
+        """For each block what its attention reads of an encoder's output: keys and values."""
         config, keys = self.config, []
         for index, block in enumerate(self.blocks):
             inside = F.within(observe, f"blocks.{index}.cross_attention")
             look = F.Look(config.num_heads, norm=config.norm, observe=inside)
-            keys.append(F.key_values(block.cross_attention, memory, look))
+            keys.append(config.attention.key_values(block.cross_attention, memory, look))
         return keys
