@@ -1,4 +1,4 @@
-"""Types: pyright finds no fault in the equations, nor in what a user's file asks of tlite."""
+"""Types: pyright finds no fault in the models, nor in what a user's file asks of tlite."""
 
 import json
 import os
@@ -33,14 +33,16 @@ experiment = tlite.load_experiment("demo")
 """What the rooms offer: a name that a file imports is a user's only where it is offered."""
 
 
-def faults(folder, *contents: str, where=None) -> list[str]:
-    """What pyright says in its basic mode of another folder, or of files that are written into one.
+def faults(folder, *contents: str, packages=()) -> list[str]:
+    """What pyright says in its basic mode of packages, or of files that are written into a folder.
 
     tlite is found as an installed package is: then py.typed makes private what is not offered.
     """
     for number, content in enumerate(contents):
         (folder / f"own_{number}.py").write_text(content)
-    settings = {"typeCheckingMode": "basic", "include": [os.path.relpath(where or folder, folder)]}
+    paths = [ROOT / "tlite" / name for name in packages] or [folder]
+    include = [os.path.relpath(path, folder) for path in paths]
+    settings = {"typeCheckingMode": "basic", "include": include}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     words = ["--outputjson", "--project", folder, "--pythonpath", sys.executable]
     done = python("-m", "basedpyright", *words)
@@ -50,8 +52,8 @@ def faults(folder, *contents: str, where=None) -> list[str]:
     return [f"{f['file']}: {f['message']}" for f in found if f["severity"] == "error"]
 
 
-def test_the_equations_have_no_fault(tmp_path):
-    assert faults(tmp_path, where=ROOT / "tlite" / "functional") == []
+def test_the_models_and_their_tools_have_no_fault(tmp_path):
+    assert faults(tmp_path, packages=["functional", "models", "decoding", "inspection"]) == []
 
 
 def test_files_that_use_the_readme_s_names_have_no_fault_and_a_wrong_call_has(tmp_path):

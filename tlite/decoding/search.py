@@ -128,7 +128,8 @@ def beam_search(
         # A source whose limit is reached waits, as it is, for the others.
         going = beams.index < limits
         made = jax.tree.map(partial(jax.vmap(jnp.where), going), made, [beams.live, beams.finished])
-        return Beams(beams.index + 1, *made, caches, take(mask, parent))
+        live, finished = made
+        return Beams(beams.index + 1, live, finished, caches, take(mask, parent))
 
     def goes_on(beams):
         # Scores are negative, so that the longest target has the least penalty.

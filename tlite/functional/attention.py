@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite.functional.layers import (
@@ -42,7 +41,7 @@ class AttentionParameters(NamedTuple):
     output: LinearParameters  # (H*K, D)
     query_norm: NormParameters | None = None  # (K,)
     key_norm: NormParameters | None = None  # (K,)
-    own: ArrayLike | None = None  # what a function that computes attention has of its own
+    own: Any = None  # what a function that computes attention has of its own
 
 
 class KeyValues(NamedTuple):

@@ -46,7 +46,7 @@ class FeedForwardParameters(NamedTuple):
     hidden: LinearParameters  # (D, F)
     output: LinearParameters  # (F, D)
     gate: LinearParameters | None = None  # (D, F)
-    own: ArrayLike | None = None  # what an activation has of its own
+    own: Any = None  # what an activation has of its own
 
 
 def unobserved(name: str, value: Array) -> Array:

@@ -8,6 +8,7 @@ pattern `*` stands for anything: `blocks.*.attention.weights`.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,18 +66,19 @@ def names(model, *inputs: Array) -> list[str]:
     Args:
         inputs: as those of `run`; the fewest tokens that the model takes unless given.
     """
+    shapes: tuple[Any, ...] = inputs
     if not inputs:
         wide = getattr(model.config, "wide", None)
         length = model.config.context + 1 if wide and wide.has_ngrams else 1
         number = 2 if isinstance(model, TransformerSeq2Seq) else 1
-        inputs = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
+        shapes = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
     met: list[str] = []
 
     def observe(name: str, value: Array) -> Array:
         met.append(name)
         return value
 
-    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *inputs)
+    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *shapes)
     return met
 
 

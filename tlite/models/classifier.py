@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from tlite import functional as F
 from tlite.models.config import BlocksConfig
 from tlite.models.parameters import held, hold
-from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, linear
+from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, component, linear
 from tlite.models.stack import Encoder
 
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
@@ -126,7 +126,7 @@ class ClassifierConfig(BlocksConfig):
     """Tokens T that a text is cut to."""
     num_blocks: int = 1
     """Transformer blocks."""
-    positions: PositionsPart = Sinusoidal()
+    positions: PositionsPart = component(Sinusoidal())
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
     pool: Pool = Pool()
@@ -148,6 +148,8 @@ class TransformerClassifier(Encoder):
     what comes after the context are features of the text (`text.NgramTokenizer`) for the linear
     model alone, `feature_logits`.
     """
+
+    config: ClassifierConfig
 
     def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
         pool_key, head_key, projection_key = jax.random.split(rng, 3)
@@ -197,8 +199,8 @@ class TransformerClassifier(Encoder):
         """
         config = self.config
         mask = tokens >= 0
-        if rng is not None and config.embedding.word_dropout:
-            noise = F.fold_in(rng, config.num_blocks + 1)
+        noise = F.fold_in(rng, config.num_blocks + 1)
+        if noise is not None and config.embedding.word_dropout:
             mask &= F.kept(noise, tokens.shape, config.embedding.word_dropout)
         x, sees = self.embed(jnp.maximum(tokens, 0)), mask[..., None, None, :]
         x, _ = self.run_blocks(x, sees, rng=rng, observe=observe)

@@ -9,6 +9,7 @@ from tlite.models.parts import (
     Attention,
     AttentionPart,
     Block,
+    BlockPart,
     Embedding,
     FeedForward,
     FeedForwardPart,
@@ -17,6 +18,7 @@ from tlite.models.parts import (
     NormPart,
     PositionsPart,
     check,
+    component,
     part,
 )
 from tlite.user_code import is_own, name_of
@@ -60,16 +62,16 @@ class BlocksConfig:
     """Biases of linear layers and layer norms, where their parts don't say otherwise."""
     embedding: Embedding = Embedding()
     """From tokens to vectors."""
-    positions: PositionsPart = Learned()
+    positions: PositionsPart = component(Learned())
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
-    attention: AttentionPart = Attention()
+    attention: AttentionPart = component(Attention())
     """The attention layer."""
-    feed_forward: FeedForwardPart = FeedForward()
+    feed_forward: FeedForwardPart = component(FeedForward())
     """The feed-forward layer."""
-    norm: NormPart = Norm()
+    norm: NormPart = component(Norm())
     """The norms of layers."""
-    block: Block | str = Block()
+    block: BlockPart = component(Block())
     """How layers, residuals and norms make a block."""
     loop: Loop = Loop()
     """How blocks follow each other."""

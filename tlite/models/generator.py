@@ -1,6 +1,7 @@
 """Language models: one predicts each next token, one fills in tokens that are hidden."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
@@ -36,6 +37,7 @@ class GeneratorConfig(BlocksConfig):
 class TransformerGenerator(Encoder):
     """Embedding, positions, dropout, causal blocks, head: tokens (..., T) to logits (..., T, V)."""
 
+    config: GeneratorConfig
     causal = True
 
     def init_head(self, rng: Key[Array, ""], config: GeneratorConfig) -> None:
@@ -103,6 +105,9 @@ class TransformerMasked(Encoder):
     ("BERT", Devlin et al. 2019, section 3.1.) Which tokens are hidden, and by what, is the
     caller's to say.
     """
+
+    config: MaskedConfig
+    head_bias: Any
 
     def init_head(self, rng: Key[Array, ""], config: MaskedConfig) -> None:
         hold(self, config.projection.init(rng, config))

@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ ACTIVATIONS = {
     "squared_relu": F.squared_relu,
     "tanh": jnp.tanh,
 }
-ATTENTIONS = {
+ATTENTIONS: dict[Literal["exact", "mixed", "fused", "auto"], Callable] = {
     "exact": F.scaled_dot_product_attention,
     "mixed": F.mixed_attention,
     "fused": F.fused_attention,
@@ -202,6 +202,11 @@ class Layer:
     Here is what a model asks of an attention beside `init` and call; of the other it asks nothing.
     """
 
+    if TYPE_CHECKING:
+
+        def init(self, rng: Key[Array, ""], config) -> Any: ...
+        def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look) -> Any: ...
+
     def check(self, config) -> None:
         """Raises a ValueError where it does not go with a model's other parts."""
 
@@ -287,7 +292,8 @@ class Attention(Layer):
             raise ValueError(f"{config.num_heads} heads can't share {self.key_heads} heads of keys")
         if isinstance(config.positions, Rotary) and width % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
-        if missing := self.unsupported(ATTENTIONS.get(self.function, self.function), config):
+        function = self.function if callable(self.function) else ATTENTIONS[self.function]
+        if missing := self.unsupported(function, config):
             name = getattr(self.function, "__name__", f"{self.function} attention")
             raise ValueError(f'{name} takes no {missing[0]} of scores: "exact" attention does')
 
@@ -313,6 +319,7 @@ class Attention(Layer):
         *in_keys, out_key, custom_key, query_key, key_key = jax.random.split(rng, 7)
         norm_keys = (query_key, key_key) if self.query_key_norm else ()
         norms = [config.norm.init(k, config, width) for k in norm_keys] or (None, None)
+        query_norm, key_norm = norms
         query, key, value = (
             linear(k, config.width, size, bias=self.input_bias)
             for k, size in zip(in_keys, (inner, of_keys, of_keys), strict=True)
@@ -320,7 +327,7 @@ class Attention(Layer):
         settings = {"bias": has_bias(self, config), "zeros": self.zero_output}
         output = linear(out_key, inner, config.width, **settings)
         custom = init_custom_params(self.function, custom_key, config)
-        return F.AttentionParameters(query, key, value, output, *norms, custom)
+        return F.AttentionParameters(query, key, value, output, query_norm, key_norm, custom)
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
         if callable(self.function):
@@ -398,6 +405,17 @@ class FeedForwardFunction(FunctionPart):
 
 
 # Positions
+
+
+def positions_of(look: F.Look) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
+    """Return the positions of the queries and those of the keys.
+
+    Raises:
+        ValueError: the look has none.
+    """
+    if look.positions is None or look.key_positions is None:
+        raise ValueError("these positions need a look with positions and key_positions")
+    return look.positions, look.key_positions
 
 
 class Positions:
@@ -566,8 +584,9 @@ class Rotary(Positions):
         if scaling:
             frequencies = scaling.frequencies(frequencies, self.base)
             magnitude = scaling.magnitude
-        angles = look.positions[..., None] * frequencies
-        angles = angles[..., None, :, :] if look.positions.ndim > 1 else angles
+        positions, _ = positions_of(look)
+        angles = positions[..., None] * frequencies
+        angles = angles[..., None, :, :] if positions.ndim > 1 else angles
         return {"angles": angles, "magnitude": magnitude}
 
 
@@ -590,7 +609,8 @@ class Relative(Positions):
         return table(rng, self.buckets, config.num_heads)
 
     def of_scores(self, params, look, config, *, causal):
-        distances = look.key_positions[..., None, :] - look.positions[..., :, None]
+        positions, key_positions = positions_of(look)
+        distances = key_positions[..., None, :] - positions[..., :, None]
         buckets = F.relative_buckets(distances, self.buckets, self.distance, causal=causal)
         return {"bias": jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)}
 
@@ -600,7 +620,7 @@ class ALiBi(Positions):
     """A bias of scores in proportion to the distance (Press et al. 2022)."""
 
     def of_scores(self, params, look, config, *, causal):
-        return {"bias": F.alibi(look.positions, look.key_positions, config.num_heads)}
+        return {"bias": F.alibi(*positions_of(look), config.num_heads)}
 
 
 @dataclass(frozen=True)
@@ -749,14 +769,35 @@ class Block:
         return F.block(params, x, look, *layers, self.pre_norm, config.dropout)
 
 
-Given = str | Callable
-"""What may be given for a part: a word, or a function of one's own."""
-NormPart = Norm | NormFunction | Given
-AttentionPart = Attention | Layer | Given
-FeedForwardPart = FeedForward | FeedForwardFunction | Layer | Given
-PositionsPart = (
-    Learned | Sinusoidal | Rotary | Relative | ALiBi | NoPositions | PositionsFunction | Given
-)
+if TYPE_CHECKING:
+    Component = TypeVar("Component")
+
+    class Slot(Generic[Component]):
+        """A field that is set to a component, a word or a function, and read as the component."""
+
+        def __get__(self, instance: Any, owner: Any) -> Component: ...
+        def __set__(self, instance: Any, value: Component | str | Callable) -> None: ...
+
+    NormPart = Slot[Norm | NormFunction]
+    AttentionPart = Slot[Layer]
+    FeedForwardPart = Slot[FeedForward | FeedForwardFunction | Layer]
+    PositionsPart = Slot[Positions]
+    BlockPart = Slot[Block]
+else:
+    Given = str | Callable
+    NormPart = Norm | NormFunction | Given
+    AttentionPart = Attention | Layer | Given
+    FeedForwardPart = FeedForward | FeedForwardFunction | Layer | Given
+    PositionsPart = (
+        Learned | Sinusoidal | Rotary | Relative | ALiBi | NoPositions | PositionsFunction | Given
+    )
+    BlockPart = Block | str
+
+
+def component(default: Any) -> Any:
+    """Return the default of a field of a config that holds a component."""
+    return default
+
 
 WORDS: dict[str, dict[str, Any]] = {
     "norm": {"layer": Norm(), "rms": Norm("rms"), "zero_centred_rms": Norm("rms", offset=1.0)},

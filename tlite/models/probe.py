@@ -17,7 +17,7 @@ import numpy as np
 from tlite.errors import UserError
 from tlite.models.classifier import ClassifierConfig
 from tlite.models.generator import GeneratorConfig
-from tlite.models.parts import Attention, FeedForward
+from tlite.models.parts import Attention, FeedForward, OutputLayer
 from tlite.models.seq2seq import Seq2SeqConfig
 from tlite.user_code import is_own
 
@@ -106,7 +106,7 @@ def _exact(config):
     if isinstance(attention, Attention) and isinstance(attention.function, str):
         attention = dataclasses.replace(attention, function="exact", rows=0)
     changed = {"attention": attention}
-    if hasattr(head, "product"):
+    if isinstance(head, OutputLayer):
         changed["head"] = dataclasses.replace(head, product="exact")
     return dataclasses.replace(config, **changed)
 

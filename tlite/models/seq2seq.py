@@ -20,6 +20,7 @@ from tlite.models.parts import (
     PositionsPart,
     Sinusoidal,
     check,
+    component,
 )
 from tlite.models.stack import Decoder, Encoder, Rows
 
@@ -75,10 +76,10 @@ class Seq2SeqConfig(BlocksConfig):
     """Blocks of the decoder; as many as of the encoder unless given."""
     embedding: Embedding = Embedding(scale=True)
     """From tokens to vectors."""
-    positions: PositionsPart = Sinusoidal()
+    positions: PositionsPart = component(Sinusoidal())
     """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
     scores by the distance."""
-    feed_forward: FeedForwardPart = FeedForward(dropout=0.1)
+    feed_forward: FeedForwardPart = component(FeedForward(dropout=0.1))
     """The feed-forward layer."""
     head: TranslatorHead = TranslatorHead()
     """The output layer."""

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from tlite import functional as F
 from tlite.models.config import BlocksConfig
 from tlite.models.parameters import held, hold
+from tlite.models.parts import positions_of
 from tlite.models.parts import table as drawn_table
 
 BATCH_AXES = "data", "model"  # of a mesh of devices
@@ -40,6 +41,11 @@ class Stack(nnx.Module):
     With `embedding` False the table belongs to someone else and is passed to `embed`.
     """
 
+    config: BlocksConfig
+    embedding: Any
+    segments: Any
+    embedding_norm: Any
+    blocks: Any
     across: ClassVar[bool] = False  # whether blocks attend to an encoder's output
     causal: ClassVar[bool] = False  # whether relative positions have buckets for what comes later
 
@@ -125,7 +131,8 @@ class Stack(nnx.Module):
             F.check_length(end, room(caches, self.config.context), "the caches")
         positions, keys, mask = look.positions, look.key_positions, look.mask
         if positions is None:
-            positions = F.positions_from(look.start if caches else jnp.array(0), length)
+            start = jnp.array(0) if look.start is None or not caches else look.start
+            positions = F.positions_from(start, length)
         if keys is None:
             keys = jnp.arange(room(caches, self.config.context)) if caches else positions
         causal = self.causal and mask is None
@@ -138,7 +145,7 @@ class Stack(nnx.Module):
         """The same for blocks with this window: their mask, rotary angles, bias of scores."""
         config, mask = self.config, look.mask
         if window:
-            mask = F.combine_masks(mask, F.window_mask(look.positions, look.key_positions, window))
+            mask = F.combine_masks(mask, F.window_mask(*positions_of(look), window))
         look = dataclasses.replace(look, mask=mask, window=window)
         params, causal = self.learned_positions, self.causal
         scores = config.positions.of_scores(params, look, config, causal=causal)
@@ -225,7 +232,8 @@ def rows_of(across: bool, config: BlocksConfig) -> list[Rows]:
     def run():
         stack = (Decoder if across else Encoder)(config, embedding=False, rng=jax.random.key(0))
         x = jnp.zeros((1, config.width))
-        return stack.run_blocks(x, memories=stack.key_values(x) if across else None)[1]
+        memories = stack.key_values(x) if isinstance(stack, Decoder) else None
+        return stack.run_blocks(x, memories=memories)[1]
 
     return jax.eval_shape(run)
 
