@@ -4,7 +4,6 @@ or each told of the others.
 
 import contextlib
 import io
-import signal
 import sys
 import time
 from pathlib import Path
@@ -71,17 +70,6 @@ def test_a_fault_of_ours_stays_a_traceback(start):
     assert (code, out) == (1, PRINTED)
     assert err.startswith("[1] Traceback")
     assert "[1] KeyError: 'ours'\n" in err
-
-
-def test_a_signal_reaches_all_once(start, tmp_path):
-    run = start("loop")
-    children = at_work(run, tmp_path)
-    run.process.send_signal(signal.SIGINT)
-    code, out, err = run.end()
-    step = (tmp_path / "saved-0").read_text()
-    assert (tmp_path / "saved-1").read_text() == step
-    assert (code, out, err) == (130, PRINTED, f"tlite: stopped at step {step}\n")
-    assert not any(map(alive, children))
 
 
 @pytest.mark.parametrize("at_its_start", [False, True])

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -102,6 +103,19 @@ def test_processes_agree_on_the_steps_that_a_run_is_given(several, tmp_path):
     launched("train --resume run --steps 9", tmp_path)
     assert json.loads((run / "config.json").read_text())["experiment"]["training"]["steps"] == 9
     assert len(losses_of(open_recipe(run), "training")) == 9
+
+
+def test_all_processes_fall_back_to_the_same_intact_checkpoint(together, tmp_path):
+    run = shutil.copytree(together.run.folder, tmp_path / "run")
+    for path in filter(Path.is_file, (run / "checkpoints" / "6").rglob("d/*")):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    with launch("train --resume run", tmp_path) as both:
+        code, _, err = both.end()
+    assert (code, err.count("checkpoint 6 is damaged: using checkpoint 3 instead")) == (0, 1)
+    assert (run / "checkpoints" / "damaged-6").is_dir()
+    assert_close(open_recipe(run).parameters("last")[0], together.parameters("last")[0])
 
 
 @pytest.mark.parametrize("how", ["to one", "twice to all"])
