@@ -1,17 +1,12 @@
-"""`tlite inspect`: where it draws, and each mistake with exit code 2. (What is drawn is in
-tests/system/test_inspect_run.py.)"""
+"""`tlite inspect`: where it draws. The pictures are tested in system/test_inspect_run.py."""
 
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-import jax
 import pytest
 
 from tests.helpers.inspected import undrawn
-from tlite.models import Attention, FeedForward, GeneratorConfig, Head, TransformerGenerator
-from tlite.pretrained import save_pretrained
-from tlite.text import CharTokenizer
 
 pytest.importorskip("sklearn")
 pytest.importorskip("tokenizers")
@@ -47,30 +42,6 @@ def test_a_page_needs_neither_memory_nor_optimizer_of_training(works, trained, w
     assert without_training == {"parameters"}
 
 
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
-    """A folder as transformers writes it, with a character for each token."""
-    folder, tokenizer = tmp_path_factory.mktemp("pretrained") / "gpt2", CharTokenizer("abc d")
-    config = GeneratorConfig(
-        vocabulary_size=len(tokenizer), context=8, width=8, num_heads=2, num_blocks=1,
-        block="pre_norm", feed_forward=FeedForward(activation="gelu"),
-        attention=Attention(input_bias=True), head=Head(tied=True),
-    )  # fmt: skip
-    save_pretrained(folder, TransformerGenerator(config, rng=jax.random.key(0)), tokenizer)
-    return folder
-
-
-def test_a_folder_of_transformers_is_looked_at_too_and_stays_as_it_is(works, pretrained, tmp_path):
-    before = sorted(pretrained.rglob("*"))
-    out = works("inspect {pretrained} --text 'ab ba'", pretrained=pretrained)
-    assert sorted(pretrained.rglob("*")) == before
-    folder = Path("inspection", "gpt2")
-    number = len(list((tmp_path / folder).glob("*.png")))
-    assert number > 10
-    page = folder / "index.html"
-    assert out == f"{number} pictures in {folder}; all of them on one page: {page}\n"
-
-
 def test_the_place_of_the_pictures_can_be_told_where_nothing_is_lost(works, fails):
     for _ in range(2):
         assert works("inspect {run} --to mine").endswith("mine/index.html\n")
@@ -78,9 +49,3 @@ def test_the_place_of_the_pictures_can_be_told_where_nothing_is_lost(works, fail
     (other / "cat.png").touch()
     assert "other has files that are no page's" in fails("inspect {run} --to other")
     assert [*other.iterdir()] == [other / "cat.png"]
-
-
-def test_a_mistake_with_a_folder_of_transformers_is_told(fails, pretrained):
-    line = f"inspect {pretrained} "
-    assert "the text to look at is empty" in fails(line + "--text ' '")
-    assert "--checkpoint and --member are for runs" in fails(line + "--checkpoint last")

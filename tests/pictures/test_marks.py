@@ -3,31 +3,20 @@
 import pytest
 
 from tlite.pictures.marks import chosen_tokens, mark_of, readable, symbols, visible
-from tlite.pretrained import PretrainedTokenizer, learn_bpe
-from tlite.text import ByteTokenizer, CharTokenizer, IndexTokenizer
+from tlite.pretrained import PretrainedTokenizer
+from tlite.text import ByteTokenizer, IndexTokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
 
 def byte_level():
-    from tokenizers import decoders, models
-
     pieces = ["<s>", "a", "b", "Ġa", "Ġthe", "Ċ", "Ã", "the", "Ġcat", "x" * 20]
     content = tokenizers.Tokenizer(
-        models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=[])
+        tokenizers.models.BPE(vocab={p: i for i, p in enumerate(pieces)}, merges=[])
     )
-    content.decoder = decoders.ByteLevel()
+    content.decoder = tokenizers.decoders.ByteLevel()
     content.add_special_tokens(["<s>"])
     return PretrainedTokenizer(content, {"bos": "<s>"})
-
-
-def marked(*pieces, decoder):
-    from tokenizers import models
-
-    vocabulary = {piece: index for index, piece in enumerate(pieces)}
-    content = tokenizers.Tokenizer(models.WordPiece(vocab=vocabulary, unk_token=pieces[0]))
-    content.decoder = decoder
-    return PretrainedTokenizer(content, {})
 
 
 def test_pieces_of_bytes_are_shown_as_the_text_that_they_are():
@@ -38,17 +27,19 @@ def test_pieces_of_bytes_are_shown_as_the_text_that_they_are():
     assert mark_of(tokenizer, 12_345) == "<12345>"  # a model can have more tokens than pieces
 
 
-def test_marks_of_spaces_and_joins_stay():
-    from tokenizers import decoders
+@pytest.mark.parametrize(
+    ("pieces", "decoder"),
+    [(["[UNK]", "##ing", "go"], "WordPiece"), (["<unk>", "▁go", "ing"], "Metaspace")],
+)
+def test_marks_of_spaces_and_joins_stay(pieces, decoder):
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    content = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab=ids, unk_token=pieces[0]))
+    content.decoder = getattr(tokenizers.decoders, decoder)()
+    tokenizer = PretrainedTokenizer(content, {})
+    assert [mark_of(tokenizer, token) for token in range(3)] == pieces
 
-    tokenizer = marked("[UNK]", "##ing", "go", decoder=decoders.WordPiece())
-    assert [mark_of(tokenizer, token) for token in range(3)] == ["[UNK]", "##ing", "go"]
-    tokenizer = marked("<unk>", "▁go", "ing", decoder=decoders.Metaspace())
-    assert [mark_of(tokenizer, token) for token in range(3)] == ["<unk>", "▁go", "ing"]
 
-
-def test_characters_and_words_are_themselves_and_the_first_are_taken():
-    assert mark_of(CharTokenizer("b a"), 0) in "b a"
+def test_words_are_themselves_and_the_first_are_taken():
     tokenizer = IndexTokenizer([f"w{i}" for i in range(20)])
     assert {mark_of(tokenizer, token) for token in range(len(tokenizer))} >= {"w0", "w19"}
     assert chosen_tokens(tokenizer, [], 5) == [0, 1, 2, 3, 4]
@@ -68,12 +59,6 @@ def test_bytes_are_letters_or_numbers_and_letters_come_first():
     ]  # fmt: skip
     assert chosen_tokens(tokenizer, [200], 4) == [200, *b"012"]
     assert len(chosen_tokens(tokenizer, [], 999)) == 257
-
-
-def test_what_can_not_be_seen_is_shown_by_its_piece():
-    tokenizer = learn_bpe(["\x1b"])
-    shown = {text: mark_of(tokenizer, tokenizer.encode(text)[0]) for text in "\x1b\r\n\t a"}
-    assert shown == {"\x1b": "ě", "\r": "č", "\n": "\n", "\t": "\t", " ": " ", "a": "a"}
 
 
 def test_what_can_not_be_seen_has_a_symbol_and_what_can_stays():

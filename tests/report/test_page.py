@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlite.pictures.marks import readable, symbols
-from tlite.report.page import SCRIPT, Page, bars, coloured_by_loss, new_page, sample
+from tlite.report.page import SCRIPT, Page, coloured_by_loss, new_page, sample
 
 TEXT = st.text(
     st.one_of(st.sampled_from("<>&/\"'!-\\\n\f\x1b\x00"), st.characters(exclude_categories=["Cs"]))
@@ -100,12 +100,6 @@ def test_a_sample_is_text_without_control_characters(text):
     inside = sample(text).removeprefix("<pre>").removesuffix("</pre>")
     assert not re.search(f"[<>]|{CONTROL.pattern}", inside)
     assert html.unescape(inside) == readable(text)
-
-
-def test_probabilities_have_bars():
-    shown = bars({"<a>": 0.25})
-    found = re.findall(r"<span>(.*?)</span><span>(.*?)</span><i style=\"width:(.*?)%", shown)
-    assert found == [("&lt;a&gt;", "0.250", "25.0")]
 
 
 SPAN = r'<span style="background:rgba\(214,39,40,([\d.]+)\)" title="([\d.]+) bits">(.*?)</span>'

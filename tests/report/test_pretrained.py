@@ -31,7 +31,7 @@ from tlite.pictures.marks import visible
 from tlite.pretrained import PretrainedTokenizer, load_pretrained, save_pretrained
 from tlite.report import inspect_pretrained
 from tlite.report import runs as module
-from tlite.report.models import draw_positions, word_of
+from tlite.report.models import draw_positions
 from tlite.report.page import Page
 
 pytest.importorskip("tokenizers")
@@ -224,16 +224,6 @@ def test_positions_are_drawn_in_models_with_windows_too(
     assert all(caption.endswith(".") for caption, _ in drawn.values())
 
 
-def test_positions_are_called_as_a_config_may_call_them():
-    known = M.Learned(offset=2), M.Sinusoidal(), M.Sinusoidal(split=True), M.Rotary(base=5.0)
-    assert [*map(word_of, known)] == ["learned", "sinusoidal", "split_sinusoidal", "rotary"]
-
-    class Clock(M.Rotary):
-        pass
-
-    assert word_of(Clock()) == "Clock"
-
-
 def test_a_long_text_is_cut_and_keeps_its_last_mark(drawn, capsys):
     (data,) = groups_of(inspect_pretrained(folder_of("encoder"), text=f"{TEXT} " * 3))
     assert len(data["queries"]) == 16
@@ -244,11 +234,19 @@ def test_a_long_text_is_cut_and_keeps_its_last_mark(drawn, capsys):
 @pytest.mark.parametrize(
     ("kind", "text", "missing"),
     [("generator", "cat", {"ablation", "patching"}), ("masked", "zzz $ " * 5, set())],
-    ids=["one token, which predicts nothing", "nothing known"],
+    ids=["one token, which predicts nothing", "unknown words"],
 )
-def test_any_text_is_looked_at(drawn, kind, text, missing):
+def test_any_text_is_drawn(drawn, kind, text, missing):
+    before = sorted(folder_of(kind).rglob("*"))
     inspect_pretrained(folder_of(kind), text=text)
     assert set(PICTURES[kind]) - set(drawn) == missing
+    assert sorted(folder_of(kind).rglob("*")) == before
+
+
+def test_empty_text_is_refused():
+    assert "the text to look at is empty" in complaint(
+        inspect_pretrained, folder_of("encoder"), text=" "
+    )
 
 
 def test_without_a_text_an_english_one_is_read(drawn):

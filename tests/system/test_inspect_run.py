@@ -30,12 +30,11 @@ from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSFORMER, labelled
 from tlite import inspection
 from tlite.experiment import Words
 from tlite.pictures.marks import symbols
-from tlite.recipes import GeneratorRecipe, start
+from tlite.recipes import start
 from tlite.report import inspect_run
 from tlite.report import runs as module
-from tlite.report.page import Page, sample
+from tlite.report.page import Page
 from tlite.report.runs import word_weights
-from tlite.training.loop import validate
 from tlite.training.metrics import iterate_metrics
 
 pytest.importorskip("tokenizers")
@@ -113,37 +112,18 @@ def test_the_page_names_no_network_and_has_no_control_character(kind):
 
 
 @each_kind
-def test_the_page_opens_with_what_the_run_is(kind):
-    run, content = trained(kind), page_of(kind).read_text(encoding="utf-8")
-    facts, (parameters, step) = facts_of(page_of(kind)), run.parameters("best")
+def test_the_page_opens_with_the_facts_of_the_run(kind):
+    run, facts = trained(kind), facts_of(page_of(kind))
+    parameters, step = run.parameters("best")
     assert list(facts) == ["Experiment", "Size", "Training", "Score", "Sample"]
-    assert "<details open" not in content
-    model = run.trainer.models(parameters)[0]
-    assert facts["Experiment"].startswith("tiny, a ")
     assert f"best step {step}, member 0" in facts["Experiment"]
-    assert f"{sum(leaf.size for leaf in jax.tree.leaves(model)):,} parameters" in facts["Size"]
-    assert "2 heads, width 8" in facts["Size"]
-    assert "2 steps" in facts["Training"]
+    size = sum(leaf.size for leaf in jax.tree.leaves(run.trainer.models(parameters)[0]))
+    assert f"{size:,} parameters" in facts["Size"]
     lines = [*iterate_metrics(run.run.metrics, "validation")]
-    (line,) = (line for line in lines if line["step"] == step)
-    assert f"validation loss {line['loss_members'][0]:.4f} nats" in facts["Score"]
-    assert "the best of 2 validations by " in facts["Score"]
+    (loss,) = (line["loss_members"][0] for line in lines if line["step"] == step)
+    assert f"validation loss {loss:.4f} nats" in facts["Score"]
     beginning = {"learned": "The ", "classifier": "It is good", "translator": "source: "}[kind]
     assert html.unescape(facts["Sample"]).startswith(f"<pre>{beginning}")
-
-
-def test_the_sample_is_the_one_that_training_has_printed(drawn, capsys, monkeypatch):
-    run = trained("learned")
-    monkeypatch.setattr(run, "save_plots", lambda _: None)
-    parameters, step = run.parameters()
-    GeneratorRecipe.report(
-        run, validate(run.trainer, parameters, run.validation()), parameters, step
-    )
-    (path,) = run.run.samples.iterdir()
-    written = path.read_text(encoding="utf-8")
-    assert f"\n{written}\n" in capsys.readouterr().out
-    content = inspect_run(run).read_text(encoding="utf-8")
-    assert f"<dt>Sample</dt><dd>{sample(written)}</dd>" in content
 
 
 def test_the_page_shows_the_weights_of_the_member_on_the_liveliest_text():
@@ -210,7 +190,7 @@ def test_only_the_characters_of_a_short_validation_part_are_coloured(drawn, monk
     assert shown == run.tokenizer.decode(run.validation_tokens[1:])
 
 
-# Of classifiers
+# Classifiers
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -219,15 +199,12 @@ def test_the_weight_of_a_word_is_that_of_the_regression(classes):
     labels = [label % classes for label in (1, 0, 2, 1, 0, 2)]
     pipeline = module.tfidf_logistic_regression(texts, labels)
     vectorizer, regression = (step for _, step in pipeline.steps)
-    names = [*vectorizer.get_feature_names_out()]
+    columns = regression.coef_[:, [vectorizer.vocabulary_[word] for word in ("good", "bad")]]
     for label in range(classes):
-        found = word_weights(pipeline, ["good", "nowhere", "bad"], label)
-        assert found[1] == 0
-        for word, weight in zip(("good", "bad"), found[[0, 2]], strict=True):
-            column = regression.coef_[:, names.index(word)]
-            expected = column[label] if classes > 2 else (2 * label - 1) * column[0]
-            assert weight == pytest.approx(expected)
-    assert word_weights(pipeline, ["good"], 1) > 0 > word_weights(pipeline, ["good"], 0)
+        good, unknown, bad = word_weights(pipeline, ["good", "nowhere", "bad"], label)
+        assert unknown == 0
+        expected = columns[label] if classes > 2 else (2 * label - 1) * columns[0]
+        np.testing.assert_allclose([good, bad], expected)
 
 
 def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothing(drawn):
@@ -237,47 +214,43 @@ def test_a_text_longer_than_the_context_is_cut_and_a_short_one_filled_with_nothi
         assert len(drawn["saliency"][1]().patches) == number
 
 
-# Mistakes
+# Runs before their first step
 
 
 @pytest.fixture
 def untrained(tmp_path, drawn):
-    """Of a classifier before its first step: the page of a text."""
+    """The page of a text by a classifier that is not trained."""
 
-    def classifier(experiment, **changes):
+    def page_of_text(experiment, text, **changes):
         data = labelled(tmp_path / "texts.jsonl", 4 * TEXTS)
         experiment = dataclasses.replace(experiment, data=data, training=TRAINING, **changes)
         run = start(experiment, tmp_path / f"run-{len([*tmp_path.iterdir()])}")
+        page = Page(tmp_path / "pictures")
         model = run.trainer.models(run.start_members().parameters)[0]
+        module.draw_classifier_run(run, model, page, text)
+        return page
 
-        def look(text):
-            page = Page(tmp_path / "pictures")
-            module.draw_classifier_run(run, model, page, text)
-            return page
-
-        return look
-
-    return classifier
+    return page_of_text
 
 
-def test_padding_with_unknown_words_is_none_of_the_text(untrained):
-    look = untrained(TRANSFORMER, padding="unknown")
-    assert complaint(look, "☕ ... a") == "the text to look at has no word in it"
-    assert look("A bad lamp").heads[0]["queries"] == ["bad", "lamp"]
-
-
-def test_a_classifier_with_ngrams_is_looked_at_as_it_is(untrained, drawn):
+def test_a_classifier_with_ngrams_is_drawn_without_its_features(untrained, drawn):
     words = Words(min_document_frequency=2, word_ngrams=2, character_ngrams=3)
-    look = untrained(TRANSFORMER, tokenizer=words, ngram_l2=1e-3)
-    page = look("A bad lamp")
+    page = untrained(TRANSFORMER, "A bad lamp", tokenizer=words, ngram_l2=1e-3)
     assert page.heads[0]["queries"] == ["bad", "lamp"]
     assert np.shape(page.heads[0]["weights"]) == (1, 2, 2, 2)
     assert {*PICTURES["classifier"]} - {*drawn} == {*TRAINED}
     assert len(drawn["saliency"][1]().patches) == 2
 
 
-def test_what_has_no_attention_on_whole_texts_is_told(untrained):
-    look = untrained(LOGISTIC)
-    assert "a logistic regression has no attention" in complaint(look, "good")
-    look = untrained(TRANSFORMER, sentences=2)
-    assert "sentence by sentence" in complaint(look, "good")
+@pytest.mark.parametrize(
+    ("experiment", "changes", "message"),
+    [
+        (TRANSFORMER, {"padding": "unknown"}, "the text to look at has no word in it"),
+        (LOGISTIC, {}, "a logistic regression has no attention"),
+        (TRANSFORMER, {"sentences": 2}, "sentence by sentence"),
+    ],
+)
+def test_a_classifier_without_attention_on_a_text_is_refused(
+    untrained, experiment, changes, message
+):
+    assert message in complaint(untrained, experiment, "☕ ... a", **changes)
