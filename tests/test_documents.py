@@ -50,16 +50,6 @@ def test_an_unknown_command_or_option_is_found(tmp_path):
     assert "there is no target nothing" in target
 
 
-def test_a_program_an_extra_or_a_line_of_output_that_is_not_there_is_found(tmp_path):
-    text = '`pip install ".[text,none]"` `.ci/none`\n```\nmake demo\nso it says\n```\n'
-    path = write(tmp_path, text)
-    extra, program = documents.unknown_commands(path)
-    assert "there is no extra none" in extra
-    assert "there is no program .ci/none" in program
-    (line,) = documents.output_of_nothing(path)
-    assert line.endswith("so it says")
-
-
 def test_a_figure_that_its_log_lacks_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "RESULTS", tmp_path)
     (tmp_path / "one.log").write_text("accuracy 90.8 ± 0.4 %, 1,000 texts")

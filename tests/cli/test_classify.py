@@ -74,11 +74,3 @@ def test_words_that_are_not_known_and_texts_that_are_cut_are_told(tlite):
         "warning: 1 of 3 texts are longer than the model reads, and cut: the first is text 3",
     ]
     assert tlite("classify {run} 'good sound'")[2] == ""
-
-
-def test_evaluation_prints_scores_and_saves_pictures(works, copied):
-    out = works("evaluate {copied} --split test --member 1", copied=copied)
-    assert re.match(r"step \d: test accuracy \d+\.\d ± \d+\.\d %, 10 texts\n", out)
-    assert "scores by class (member 1)" in out
-    pictures = {path.name for path in (copied / "plots").glob("test-*.png")}
-    assert pictures == {"test-confusion.png", "test-probability.png", "test-predictions.png"}

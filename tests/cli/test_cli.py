@@ -33,22 +33,6 @@ def test_training_prints_loss_perplexity_and_a_sample(trained):
     assert f"tlite generate {trained.run}" in trained.printed
 
 
-def test_training_leaves_plots_metrics_and_both_checkpoints(trained):
-    plots = {"accuracy.png", "loss.png"}
-    assert {path.name for path in (trained.run / "plots").iterdir()} == plots
-    lines = read_metrics(trained.run / "metrics.jsonl")
-    assert [(line["step"], line["split"][:1]) for line in lines] == [
-        (1, "t"), (2, "t"), (2, "v"), (3, "t"), (4, "t"), (4, "v")
-    ]  # fmt: skip
-    assert {path.name for path in (trained.run / "checkpoints").iterdir()} == {"2", "4"}
-
-
-def test_a_finished_run_that_is_resumed_stays_as_it_was(works, copied):
-    before = (copied / "metrics.jsonl").read_text()
-    assert "validation loss" in works("train --resume {copied}", copied=copied)
-    assert (copied / "metrics.jsonl").read_text() == before
-
-
 @pytest.mark.parametrize("folder", ["--run here", ""])
 def test_resume_auto_creates_a_run_then_resumes_it(works, trained, monkeypatch, tmp_path, folder):
     monkeypatch.setattr(GeneratorRecipe, "report", lambda *_: None)

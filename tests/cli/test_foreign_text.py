@@ -1,11 +1,10 @@
-"""Texts and classes that others have written: no formula in a picture, no escape on a terminal."""
+"""Texts and classes with control characters: none reaches a terminal."""
 
 import json
 import re
 
 import pytest
 
-from tests.helpers.inspected import undrawn
 from tlite.recipes.recipe import Recipe
 
 pytest.importorskip("sklearn")
@@ -66,19 +65,9 @@ def on_terminal(tlite, monkeypatch):
     ],
 )
 def test_a_terminal_gets_no_control_characters(on_terminal, tlite, line, monkeypatch):
-    monkeypatch.setattr(Recipe, "save_plots", lambda *_: None)  # the next test draws them
+    monkeypatch.setattr(Recipe, "save_plots", lambda *_: None)
     shown = on_terminal(line)
     assert not STEERING.search(shown)
     if "jsonl" not in line:
         assert "␛[31mred" in shown
         assert "\x1b[31mred" in tlite(line)[1]  # where there is no terminal
-
-
-def test_the_pictures_of_such_classes_are_drawn(works, trained, monkeypatch):
-    works("evaluate {run}")
-    names = {"validation-confusion", "validation-probability", "validation-predictions"}
-    assert names <= {path.stem for path in (trained.run / "plots").iterdir()}
-
-    drawn = undrawn(monkeypatch)
-    works("inspect {run} --text 'it is good'")
-    drawn["saliency"][1]().figure.draw_without_rendering()  # the one with a class in it

@@ -5,9 +5,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -134,17 +131,6 @@ def test_a_study_killed_wherever_it_stands_ends_with_the_same_bits(
     assert f"compared {study}" in capsys.readouterr().out
     assert state(study) == state(whole)
     assert all(variant.ended for variant in read_study(study).variants)
-
-
-def test_a_study_whose_process_is_killed_ends_with_the_same_bits(base, whole, tmp_path):
-    """Really: by SIGKILL, where all is lost that the process had not written yet."""
-    study = start_study(sizes(base), tmp_path / "study", Preparing()).folder
-    moments = "2", "4"  # the first checkpoint of each run
-    arguments = "-m", "tests.helpers.killed_study", str(study), str(jax.device_count()), *moments
-    folder = Path(__file__).parents[2]
-    subprocess.run([sys.executable, *arguments], cwd=folder, check=True, timeout=300)
-    resume_study(study)
-    assert state(study) == state(whole)
 
 
 def test_a_finished_study_is_compared_again_and_not_trained(whole, monkeypatch, capsys):
