@@ -10,7 +10,7 @@ the halves of a head's columns (i, i + K/2) the columns are reordered to our pai
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,114 +42,87 @@ class Layers:
     joined_in_heads: bool = False
 
 
+def _lines(table: Table) -> Table:
+    """Write out alternatives in braces: {"{a,b}.x": "y_{c,d}"} is {"a.x": "y_c", "b.x": "y_d"}."""
+
+    def spelled(line: str) -> Iterator[str]:
+        alternatives = (part.split(",") for part in re.split("[{}]", line))
+        return map("".join, itertools.product(*alternatives))
+
+    pairs = (zip(spelled(ours), spelled(theirs), strict=True) for ours, theirs in table.items())
+    return dict(itertools.chain.from_iterable(pairs))
+
+
 def _of_both(table: Table) -> Table:
-    """The layers of an encoder and of a decoder; {last} is the place of a block's last layer."""
+    """The layers of an encoder and of a decoder; LAST is the place of a block's last layer."""
     return {
-        f"{side}.{ours}": f"{side}.{theirs}".replace("{last}", last)
+        f"{side}.{ours}": f"{side}.{theirs}".replace("LAST", last)
         for side, last in (("encoder", "1"), ("decoder", "2"))
-        for ours, theirs in table.items()
+        for ours, theirs in _lines(table).items()
     }
 
 
-_GPT2 = {
+_GPT2 = _lines({
     "embedding": "wte",
     "positions": "wpe",
-    "blocks.*.attention_norm": "h.*.ln_1",
+    "blocks.*.{attention,feed_forward}_norm": "h.*.ln_{1,2}",
     "blocks.*.attention.query+key+value": "h.*.attn.c_attn",
     "blocks.*.attention.output": "h.*.attn.c_proj",
-    "blocks.*.feed_forward_norm": "h.*.ln_2",
-    "blocks.*.feed_forward.hidden": "h.*.mlp.c_fc",
-    "blocks.*.feed_forward.output": "h.*.mlp.c_proj",
+    "blocks.*.feed_forward.{hidden,output}": "h.*.mlp.c_{fc,proj}",
     "norm": "ln_f",
-}
-_LLAMA = {
+})  # fmt: skip
+_LLAMA = _lines({
     "embedding": "embed_tokens",
-    "blocks.*.attention_norm": "layers.*.input_layernorm",
-    "blocks.*.attention.query": "layers.*.self_attn.q_proj",
-    "blocks.*.attention.key": "layers.*.self_attn.k_proj",
-    "blocks.*.attention.value": "layers.*.self_attn.v_proj",
-    "blocks.*.attention.query_norm": "layers.*.self_attn.q_norm",
-    "blocks.*.attention.key_norm": "layers.*.self_attn.k_norm",
-    "blocks.*.attention.output": "layers.*.self_attn.o_proj",
-    "blocks.*.feed_forward_norm": "layers.*.post_attention_layernorm",
-    "blocks.*.feed_forward.gate": "layers.*.mlp.gate_proj",
-    "blocks.*.feed_forward.hidden": "layers.*.mlp.up_proj",
-    "blocks.*.feed_forward.output": "layers.*.mlp.down_proj",
+    "blocks.*.{attention,feed_forward}_norm": "layers.*.{input,post_attention}_layernorm",
+    "blocks.*.attention.{query,key,value,output}": "layers.*.self_attn.{q,k,v,o}_proj",
+    "blocks.*.attention.{query,key}_norm": "layers.*.self_attn.{q,k}_norm",
+    "blocks.*.feed_forward.{gate,hidden,output}": "layers.*.mlp.{gate,up,down}_proj",
     "norm": "norm",
-}
-_GPT_NEOX = {
+})  # fmt: skip
+_GPT_NEOX = _lines({
     "embedding": "embed_in",
-    "blocks.*.attention_norm": "layers.*.input_layernorm",
+    "blocks.*.{attention,feed_forward}_norm": "layers.*.{input,post_attention}_layernorm",
     "blocks.*.attention.query+key+value": "layers.*.attention.query_key_value",
     "blocks.*.attention.output": "layers.*.attention.dense",
-    "blocks.*.feed_forward_norm": "layers.*.post_attention_layernorm",
-    "blocks.*.feed_forward.hidden": "layers.*.mlp.dense_h_to_4h",
-    "blocks.*.feed_forward.output": "layers.*.mlp.dense_4h_to_h",
+    "blocks.*.feed_forward.{hidden,output}": "layers.*.mlp.dense_{h_to_4h,4h_to_h}",
     "norm": "final_layer_norm",
-}
-_GEMMA = {
+})  # fmt: skip
+_GEMMA = _lines({
     "blocks.*.attention_output_norm": "layers.*.post_attention_layernorm",
-    "blocks.*.feed_forward_norm": "layers.*.pre_feedforward_layernorm",
-    "blocks.*.feed_forward_output_norm": "layers.*.post_feedforward_layernorm",
-}
-_BERT = {
-    "embedding": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "segments": "embeddings.token_type_embeddings",
+    "blocks.*.feed_forward{,_output}_norm": "layers.*.{pre,post}_feedforward_layernorm",
+})  # fmt: skip
+_BERT = _lines({
+    "{embedding,positions,segments}": "embeddings.{word,position,token_type}_embeddings",
     "embedding_norm": "embeddings.LayerNorm",
-    "blocks.*.attention.query": "encoder.layer.*.attention.self.query",
-    "blocks.*.attention.key": "encoder.layer.*.attention.self.key",
-    "blocks.*.attention.value": "encoder.layer.*.attention.self.value",
-    "blocks.*.attention.output": "encoder.layer.*.attention.output.dense",
-    "blocks.*.attention_norm": "encoder.layer.*.attention.output.LayerNorm",
-    "blocks.*.feed_forward.hidden": "encoder.layer.*.intermediate.dense",
-    "blocks.*.feed_forward.output": "encoder.layer.*.output.dense",
+    "blocks.*.attention.{query,key,value}": "encoder.layer.*.attention.self.{query,key,value}",
+    "blocks.*.attention{.output,_norm}": "encoder.layer.*.attention.output.{dense,LayerNorm}",
+    "blocks.*.feed_forward.{hidden,output}": "encoder.layer.*.{intermediate,output}.dense",
     "blocks.*.feed_forward_norm": "encoder.layer.*.output.LayerNorm",
     "projection": "pooler.dense",
-}
-_DISTILBERT = {
-    "embedding": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
+})  # fmt: skip
+_DISTILBERT = _lines({
+    "{embedding,positions}": "embeddings.{word,position}_embeddings",
     "embedding_norm": "embeddings.LayerNorm",
-    "blocks.*.attention.query": "transformer.layer.*.attention.q_lin",
-    "blocks.*.attention.key": "transformer.layer.*.attention.k_lin",
-    "blocks.*.attention.value": "transformer.layer.*.attention.v_lin",
-    "blocks.*.attention.output": "transformer.layer.*.attention.out_lin",
-    "blocks.*.attention_norm": "transformer.layer.*.sa_layer_norm",
-    "blocks.*.feed_forward.hidden": "transformer.layer.*.ffn.lin1",
-    "blocks.*.feed_forward.output": "transformer.layer.*.ffn.lin2",
-    "blocks.*.feed_forward_norm": "transformer.layer.*.output_layer_norm",
-}
-_MODERNBERT = {
-    "embedding": "embeddings.tok_embeddings",
-    "embedding_norm": "embeddings.norm",
-    "blocks.*.attention_norm": "layers.*.attn_norm",
+    "blocks.*.attention.{query,key,value,output}": "transformer.layer.*.attention.{q,k,v,out}_lin",
+    "blocks.*.{attention,feed_forward}_norm": "transformer.layer.*.{sa,output}_layer_norm",
+    "blocks.*.feed_forward.{hidden,output}": "transformer.layer.*.ffn.{lin1,lin2}",
+})  # fmt: skip
+_MODERNBERT = _lines({
+    "embedding{,_norm}": "embeddings.{tok_embeddings,norm}",
+    "blocks.*.{attention,feed_forward}_norm": "layers.*.{attn,mlp}_norm",
     "blocks.*.attention.query+key+value": "layers.*.attn.Wqkv",
-    "blocks.*.attention.output": "layers.*.attn.Wo",
-    "blocks.*.feed_forward_norm": "layers.*.mlp_norm",
+    "blocks.*.{attention,feed_forward}.output": "layers.*.{attn,mlp}.Wo",
     "blocks.*.feed_forward.gate+hidden": "layers.*.mlp.Wi",
-    "blocks.*.feed_forward.output": "layers.*.mlp.Wo",
     "norm": "final_norm",
-}
-_MODERNBERT_HEAD = {
-    "projection": "head.dense",
-    "projection_norm": "head.norm",
-}
+})  # fmt: skip
+_MODERNBERT_HEAD = _lines({"projection{,_norm}": "head.{dense,norm}"})
 _BART = {"encoder.embedding": "shared"} | _of_both({
     "positions": "embed_positions",
     "embedding_norm": "layernorm_embedding",
-    "blocks.*.attention.query": "layers.*.self_attn.q_proj",
-    "blocks.*.attention.key": "layers.*.self_attn.k_proj",
-    "blocks.*.attention.value": "layers.*.self_attn.v_proj",
-    "blocks.*.attention.output": "layers.*.self_attn.out_proj",
-    "blocks.*.attention_norm": "layers.*.self_attn_layer_norm",
-    "blocks.*.cross_attention.query": "layers.*.encoder_attn.q_proj",
-    "blocks.*.cross_attention.key": "layers.*.encoder_attn.k_proj",
-    "blocks.*.cross_attention.value": "layers.*.encoder_attn.v_proj",
-    "blocks.*.cross_attention.output": "layers.*.encoder_attn.out_proj",
-    "blocks.*.cross_attention_norm": "layers.*.encoder_attn_layer_norm",
-    "blocks.*.feed_forward.hidden": "layers.*.fc1",
-    "blocks.*.feed_forward.output": "layers.*.fc2",
+    "blocks.*.{,cross_}attention.{query,key,value,output}":
+        "layers.*.{self,encoder}_attn.{q,k,v,out}_proj",
+    "blocks.*.{,cross_}attention_norm": "layers.*.{self,encoder}_attn_layer_norm",
+    "blocks.*.feed_forward.{hidden,output}": "layers.*.{fc1,fc2}",
     "blocks.*.feed_forward_norm": "layers.*.final_layer_norm",
 })  # fmt: skip
 _BART_HEAD = {
@@ -157,30 +130,18 @@ _BART_HEAD = {
     "head.bias": "final_logits_bias",  # not of lm_head
     "head_bias": "final_logits_bias",
 }
-_SEPARATE = {
-    "encoder.embedding": "encoder.embed_tokens",
-    "decoder.embedding": "decoder.embed_tokens",
-}
+_SEPARATE = _lines({"{encoder,decoder}.embedding": "{encoder,decoder}.embed_tokens"})
 _T5 = {"encoder.embedding": "shared"} | _of_both({
     "relative": "block.0.layer.0.SelfAttention.relative_attention_bias",
-    "blocks.*.attention.query": "block.*.layer.0.SelfAttention.q",
-    "blocks.*.attention.key": "block.*.layer.0.SelfAttention.k",
-    "blocks.*.attention.value": "block.*.layer.0.SelfAttention.v",
-    "blocks.*.attention.output": "block.*.layer.0.SelfAttention.o",
-    "blocks.*.attention_norm": "block.*.layer.0.layer_norm",
-    "blocks.*.cross_attention.query": "block.*.layer.1.EncDecAttention.q",
-    "blocks.*.cross_attention.key": "block.*.layer.1.EncDecAttention.k",
-    "blocks.*.cross_attention.value": "block.*.layer.1.EncDecAttention.v",
-    "blocks.*.cross_attention.output": "block.*.layer.1.EncDecAttention.o",
-    "blocks.*.cross_attention_norm": "block.*.layer.1.layer_norm",
-    "blocks.*.feed_forward.hidden": "block.*.layer.{last}.DenseReluDense.wi",
-    "blocks.*.feed_forward.output": "block.*.layer.{last}.DenseReluDense.wo",
-    "blocks.*.feed_forward_norm": "block.*.layer.{last}.layer_norm",
+    "blocks.*.{,cross_}attention.{query,key,value,output}":
+        "block.*.layer.{0.Self,1.EncDec}Attention.{q,k,v,o}",
+    "blocks.*.{,cross_}attention_norm": "block.*.layer.{0,1}.layer_norm",
+    "blocks.*.feed_forward.{hidden,output}": "block.*.layer.LAST.DenseReluDense.{wi,wo}",
+    "blocks.*.feed_forward_norm": "block.*.layer.LAST.layer_norm",
     "norm": "final_layer_norm",
 })  # fmt: skip
 _T5_GATED = _of_both({
-    "blocks.*.feed_forward.gate": "block.*.layer.{last}.DenseReluDense.wi_0",
-    "blocks.*.feed_forward.hidden": "block.*.layer.{last}.DenseReluDense.wi_1",
+    "blocks.*.feed_forward.{gate,hidden}": "block.*.layer.LAST.DenseReluDense.{wi_0,wi_1}",
 })  # fmt: skip
 
 _LM_HEAD = {"head": "lm_head"}
@@ -258,11 +219,12 @@ LAYERS = {
         "distilbert.",
         _DISTILBERT,
         {
-            "masked": {
-                "projection": "vocab_transform",
-                "projection_norm": "vocab_layer_norm",
-                "head_bias": "vocab_projector.bias",
-            },
+            "masked": _lines(
+                {
+                    "projection{,_norm}": "vocab_{transform,layer_norm}",
+                    "head_bias": "vocab_projector.bias",
+                }
+            ),
             "classifier": {"projection": "pre_classifier", "head": "classifier"},
         },
         copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
