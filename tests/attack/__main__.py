@@ -49,7 +49,11 @@ def main() -> int:
                 rows.setdefault(result.row, Result(result.row, 0)).add(result)
     rows = list(rows.values())
     faults = [f"{row.row}: {fault}" for row in rows for fault in row.faults]
-    print("\n".join(["", *table(rows), *faults]))
+    print(f"\n{'part':40}  tried  survived")
+    for row in rows:
+        survived = max(row.tried - len(row.faults), 0)
+        print(f"{row.row:40}  {row.tried:5}  {survived:8}  {row.note}".rstrip())
+    print(*faults, sep="\n")
     if options.json:
         content = {"seed": options.seed, "rows": [asdict(row) for row in rows]}
         options.json.write_text(json.dumps(content, indent=2))
@@ -81,9 +85,7 @@ def attempt(work, part: str, number: int) -> Result:
     """A case; the folder of one that has found nothing is deleted."""
     from tests.attack import damage, grammar, kills, limits
 
-    cases = {"damage": damage.damage, "grammar": grammar.grammar}
-    cases |= {name: getattr(kills, name) for name in ("kills", "study", "several")}
-    cases |= {"disk": limits.disk, "handles": limits.handles}
+    cases = vars(damage) | vars(grammar) | vars(limits) | vars(kills)
     folder, chance = work.case(f"{part}-{number}"), random.Random(f"{work.seed} {part} {number}")
     result = Result()
     try:
@@ -97,15 +99,6 @@ def attempt(work, part: str, number: int) -> Result:
     return result
 
 
-def table(results: list[Result]) -> list[str]:
-    rows = [("part", "tried", "survived", "")]
-    for result in results:
-        survived = max(result.tried - len(result.faults), 0)
-        rows.append((result.row, str(result.tried), str(survived), result.note))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--minutes", type=float, default=15, help="shared among the parts")
@@ -115,12 +108,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--case", type=int, help="a single case of the only part")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--json", type=Path, help="a file for the table")
-    help_ = "tried however long it takes: kills=200 grammar=300; in proportion unless given"
-    parser.add_argument("--minimum", nargs="*", default=[], metavar="PART=N", help=help_)
+    parser.add_argument("--minimum", type=json.loads, help='tried at least: {"kills": 200, ...}')
     options = parser.parse_args()
     least = {part: number * options.minutes / 30 for part, (_, number) in PARTS.items()}
-    given = {part: int(n) for part, n in (pair.split("=") for pair in options.minimum)}
-    options.minimum = given or least
+    options.minimum = least if options.minimum is None else options.minimum
     return options
 
 

@@ -4,9 +4,12 @@ import contextlib
 import ctypes
 import os
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
+
+import numpy as np
 
 from tests.attack import state
 from tests.attack.kinds import Work
@@ -63,40 +66,32 @@ def mount(disk: Path, size: int) -> str | None:
 
 
 def handles(work: Work, folder: Path, number: int, _: random.Random, result: Result) -> None:
-    """A run with many saves is watched from outside: handles, threads, memory must not grow.
-
-    The least of some moments after the second save is held to that of the last ones.
-    """
-    saves = SAVES[number]
+    """Open files, threads and memory of a run with many saves don't grow: least early and late."""
+    saves, run, seen = SAVES[number], folder / "run", {}
     result.row = f"handles: {saves} saves, {HANDLES} handles"
-    run, seen = folder / "run", {}
     line = f"train text --path {work.folder}/text.txt --run {run} --context 8 --batch-size 4 "
     line += f"--width 8 --num-heads 2 --num-blocks 1 --steps {saves} --evaluate-every 1"
     process = work.start(line.split(), folder, handles=HANDLES)
 
-    def watch() -> bool:
-        with contextlib.suppress(OSError, KeyError, IndexError):
+    def watch() -> None:
+        with contextlib.suppress(OSError, TypeError, IndexError):
             seen.setdefault(state.steps_of(run)[-1], []).append(usage(process.pid))
-        return False
-
-    def least(steps: range) -> list[int]:
-        moments = [usage for step in steps for usage in seen.get(step, [])]
-        return [min(values) for values in zip(*moments, strict=True)]
 
     process.wait(600, watch)
     process.end(0)
-    first, last = least(range(2, 12)), least(range(saves - 10, saves))
-    result.note = "{} -> {} handles, {} -> {} threads, {} -> {} MB".format(
-        *(number for pair in zip(first, last, strict=True) for number in pair)
+    early, late = (
+        np.min([each for step in steps for each in seen.get(step, [])], axis=0)
+        for steps in (range(2, 12), range(saves - 10, saves))
     )
-    more = last[0] > first[0] + SLACK or last[1] > first[1] + SLACK
-    if more or last[2] > 1.3 * first[2]:
+    result.note = f"open files, threads, MB: {early} -> {late}"
+    if (late - early > [SLACK, SLACK, 0.3 * early[2]]).any():
         raise Fault(f"they grew: {result.note}")
 
 
 def usage(pid: int) -> tuple[int, int, int]:
     """Open files, threads and megabytes of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    values = dict(line.split(":", 1) for line in lines)
-    memory = int(values["VmRSS"].split()[0]) // 1024
-    return len(os.listdir(f"/proc/{pid}/fd")), int(values["Threads"]), memory
+    status = Path(f"/proc/{pid}/status").read_text()
+    threads, kilobytes = (
+        int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("Threads", "VmRSS")
+    )
+    return len(os.listdir(f"/proc/{pid}/fd")), threads, kilobytes // 1024
