@@ -263,18 +263,12 @@ def test_what_tlite_does_not_have_is_told_in_one_sentence(name, fields, says, ed
     [
         ("llama", {"architectures": True}),
         ("llama", {"rope_parameters": "x"}),
-        ("llama", {"num_hidden_layers": "x"}),
-        ("llama", {"vocab_size": 50.0}),
         ("llama", {"hidden_size": 10**30}),
         ("gemma3", {"layer_types": 1}),
         ("gemma3", {"query_pre_attn_scalar": 0}),
         ("gemma3", {"num_hidden_layers": 10**9}),
         ("modernbert Model", {"local_attention": None}),
-        ("t5", {"feed_forward_proj": None}),
-        ("bart", {"d_model": 0}),
-        (CLASSIFIER, {"id2label": ["a", "b", "c"]}),
         (CLASSIFIER, {"id2label": {"1": "a", "2": "b", "3": "c"}}),
-        (CLASSIFIER, {"id2label": ..., "num_labels": 3.0}),
     ],
 )
 def test_values_that_make_no_sense(name, fields, edited):

@@ -23,7 +23,6 @@ from tlite.text import (
 from tlite.text.words import is_of_words, ngrams
 
 any_text = st.text(st.characters(exclude_categories=()))
-ascii_text = st.text(st.characters(codec="ascii"))
 plain_words = st.text("abc", min_size=1, max_size=3)  # few letters: many are the same
 plain_texts = st.lists(st.lists(plain_words | st.just("!"), max_size=6).map(" ".join), max_size=8)
 # Whatever stands on one line of a UTF-8 file may be a word of a vocabulary.
@@ -59,12 +58,6 @@ def test_a_simple_text_has_no_capitals_accents_apostrophes_or_line_ends(text):
     assert simple == simple.lower() == unicodedata.normalize("NFC", simple)
     assert not set(simple) & set("'’‘`´\u200d\n\r\u2028\u2029")
     assert not any(marks for letter, marks in clusters(simple) if not keeps_marks(letter))
-
-
-@given(ascii_text)
-def test_plain_ascii_is_only_made_lower_case_without_apostrophes_and_line_ends(text):
-    expected = text.lower().replace("'", "").replace("`", "")
-    assert simplify(text) == expected.replace("\n", " ").replace("\r", " ")
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,6 @@ class SubwordTokenizer(Tokenizer):
     def __len__(self) -> int:
         return self._tokenizer.get_vocab_size()
 
-    def id_of(self, piece: str) -> int:
-        """The id of a piece, a special one say.
-
-        Raises:
-            KeyError: there is no such piece.
-        """
-        return self._tokenizer.get_vocab()[piece]
-
     def piece_of(self, index: int | np.integer) -> str:
         return (self._tokenizer.id_to_token(int(index)) if index >= 0 else None) or ""
 
