@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -161,10 +161,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{folder} {lacks}: name folders of runs or of studies")
     try:
         content = read_config(folder / RUN)
-        experiment = with_defaults(Experiment, content["experiment"])
+        experiment = content["experiment"]
         training = from_dict(TrainingConfig, experiment.get("training"))
         try:
-            sizes = parameter_sizes(from_dict(Experiment, experiment).model)
+            opened = from_dict(Experiment, experiment)
+            experiment, sizes = to_dict(opened), parameter_sizes(opened.model)
         except UserError:  # it has functions of the user's
             sizes = _saved_sizes(folder / "checkpoints")
     except ValueError as error:
@@ -180,24 +181,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
         "tokens_per_step": tokens,
         "flops_per_step": (sizes and flops_per_token(model, sizes, kind) * tokens) or None,
     }
-
-
-def with_defaults(kind: Any, values: Any) -> Any:
-    """What `to_dict` wrote, with the defaults of fields that there were none of then."""
-    named = values.get("kind") if isinstance(values, dict) else None
-    kinds = (k for k in get_args(kind) or [kind] if getattr(k, "__name__", "") == named)
-    if not dataclasses.is_dataclass(kind := next(kinds, None)):  # or a "function" of the user's
-        return values
-    given, hints = values, get_type_hints(kind)
-    result = dict(values)
-    for field in dataclasses.fields(kind):
-        if field.name in given:
-            result[field.name] = with_defaults(hints[field.name], given[field.name])
-        elif field.default is not field.default_factory:  # there is one
-            known = field.default is not dataclasses.MISSING
-            default = field.default if known else field.default_factory()
-            result[field.name] = to_dict(default) if dataclasses.is_dataclass(default) else default
-    return result
 
 
 def _saved_sizes(checkpoints: Path) -> dict[str, int]:
