@@ -25,12 +25,13 @@ def test_experiments_are_listed_with_their_kind_and_whose_they_are(works, tmp_pa
     write(tmp_path / "experiments" / "demo.py", "from experiments.trec import experiment")
     write(tmp_path / "experiments" / "made.py", "experiment = make()")
     write(tmp_path / "experiments" / "broken.py", "experiment = (")
-    write(tmp_path / "experiments" / "tool.py", '"""No experiment."""')
+    write(tmp_path / "experiments" / "tool.py", "from a import experiment as base")
+    (tmp_path / "experiments" / "damaged.py").write_bytes(b"\xff")
     found = {line.split()[0]: line.split()[1:] for line in works("experiments").splitlines()}
     assert found["mine"] == ["classifier", "yours", "Mine", "is", "the", "best."]
     assert found["demo"] == ["classifier", "yours"]
     assert found["made"] == found["broken"] == ["yours"]
-    assert "tool" not in found
+    assert not {"tool", "damaged"} & found.keys()
     assert found["trec"][0] == "classifier"
     assert "yours" not in found["trec"]
 

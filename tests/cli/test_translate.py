@@ -81,22 +81,10 @@ def test_the_experiments_own_search_is_the_default(works):
         assert wide["translations"] != narrow["translations"]
 
 
-def test_no_translation_is_longer_than_asked(works):
-    lines = works(f"translate {{run}} {QUOTED} --max-length 3").splitlines()
-    assert len(lines) == len(TEXTS)
-    assert max(len(line.split()) for line in lines) <= 3
-
-
 def test_members_and_checkpoints_have_scores_of_their_own(works):
     line = "translate {run} 'a b c d' --format jsonl --checkpoint "
     options = ("last", "last --member 1", "2", "average")
     assert len({works(line + option) for option in options}) == 4
-
-
-def test_truncation_cuts_what_is_too_long_and_leaves_the_rest(works):
-    lines = works(f"translate {{run}} '{LONG}' 'd c b' --truncate").splitlines()
-    assert len(lines) == 2
-    assert lines[1] == works("translate {run} 'd c b'").removesuffix("\n")
 
 
 def test_what_is_not_read_is_told(tlite):

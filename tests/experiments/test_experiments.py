@@ -43,22 +43,6 @@ def test_the_hub_is_named_by_options(name):
     assert data.hub == said.split()[0]
 
 
-def test_a_neighbour_that_is_no_experiment_is_not_listed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "experiments").mkdir()
-    contents = {
-        "one": "experiment = 1\n",
-        "two": "from a import b, experiment\n",
-        "three": "experiment: int = 1\n",
-        "neighbour": "from a import experiment as base\n\nexperiments = 1\n",
-    }
-    for name, content in contents.items():
-        (tmp_path / "experiments" / f"{name}.py").write_text(content)
-    (tmp_path / "experiments" / "damaged.py").write_bytes(b"\xff")
-    assert set(contents) - {"neighbour"} <= find_experiments().keys()
-    assert {"neighbour", "damaged"}.isdisjoint(find_experiments())
-
-
 OWN = {
     "classify": "review,stars\n" + "".join(f"word {i} a {i % 2}b,{i % 2}\n" for i in range(60)),
     "translate": "en,de\n" + "".join(f"number {i},Nummer {i}\n" for i in range(60)),

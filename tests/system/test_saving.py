@@ -29,7 +29,7 @@ from tlite.errors import UserError
 from tlite.pretrained import load_pretrained, save_pretrained
 from tlite.pretrained.configs import FROM_SCRATCH, flat
 from tlite.pretrained.folders import abstract_model
-from tlite.text import CharTokenizer, PairTokenizer
+from tlite.text import PairTokenizer
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 SWIGLU = M.FeedForward(activation="silu", gated=True)
@@ -257,21 +257,6 @@ def test_a_folder_with_another_context(name, tmp_path):
     changed = jax.tree.unflatten(jax.tree.structure(abstract_model(config)), arrays)
     with pytest.raises(UserError, match=r"has no norm\.epsilon 1\.0"):
         save_pretrained(tmp_path / "other", changed, original=info)
-
-
-def test_with_characters(tmp_path):
-    tokenizer = CharTokenizer("abcdefg \n.")
-    model = generator(**TIED, vocabulary_size=len(tokenizer))
-    save_pretrained(tmp_path, model, tokenizer)
-    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    assert settings["model_max_length"] == model.config.context
-    text = "a bad cab.\n  Égg ü.."
-    for opened in (
-        transformers.AutoTokenizer.from_pretrained(tmp_path),
-        load_pretrained(tmp_path)[1],
-    ):
-        assert list(opened.encode(text)) == tokenizer.encode(text).tolist()
-        assert opened.decode(opened.encode(text)) == tokenizer.decode(tokenizer.encode(text))
 
 
 def test_with_pairs(tmp_path):
