@@ -57,7 +57,7 @@ def test_a_classifiers_ensemble_is_scored_beside_its_members(works, trained):
     losses = -np.log(chosen).mean(1)
     expected = (
         f"{NAME}: accuracy {right:.1f} %, loss {-np.log(chosen.mean(0)).mean():.4f} "
-        f"(of one: {losses.mean():.4f} ± {losses.std(ddof=1):.4f})\n"
+        f"(of one: {losses.mean():.4f} (SD {losses.std(ddof=1):.4f}))\n"
     )
     assert expected in out
     assert "scores by class (the ensemble)" in out
@@ -94,7 +94,7 @@ def test_translations_and_bleu_of_an_ensemble(works):
     out = works("evaluate {translator} --member all")
     for name in ("loss", "greedy: BLEU", "greedy: exact match", "beam 3, length penalty"):
         assert len(re.findall(rf"{NAME}(?:, |: ){name}", out)) >= 1
-    assert re.search(r"^greedy: BLEU \S+ ± ", out, re.MULTILINE)
+    assert re.search(r"^greedy: BLEU \S+ \(SD ", out, re.MULTILINE)
     lines = works("translate {translator} 'a b c' 'd c' --member all").splitlines()
     assert len(lines) == 2
     best = works("translate {translator} 'a b c' --member all --n-best 2").splitlines()

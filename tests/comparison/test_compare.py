@@ -9,6 +9,7 @@ import pytest
 from tests.helpers.complaints import complaint
 from tests.helpers.fake_runs import GENERATOR, fake_run, fake_study, varied
 from tlite.comparison import compare
+from tlite.comparison.statistics import required_seeds
 
 FINAL = np.array([1.5, 1.6, 1.55])
 WRITTEN = [
@@ -46,7 +47,7 @@ def test_everything_is_written_a_rerun_replaces_it_and_runs_are_only_read(runs, 
     to, before = tmp_path / "to" / "there", [contents(run) for run in runs]
     compare(runs, to)
     told = capsys.readouterr().out
-    assert f"b {BETTER} a, 3 seeds" in told
+    assert f"b {BETTER} a, 3 paired seeds" in told
     assert f"written into {to}: " in told
     assert listed(to) == WRITTEN
     (to / "mine.txt").write_text("kept")
@@ -69,6 +70,22 @@ def test_runs_have_a_new_folder_each_time_a_study_its_own(runs, tmp_path, capsys
     assert listed(study / "comparison") == WRITTEN
     compare([study, runs[1]], tmp_path / "both")
     assert "b is 0.110" in capsys.readouterr().out
+
+
+def test_required_seeds_are_printed_for_a_smallest_effect_only(runs, tmp_path, capsys):
+    compare(runs, tmp_path / "to")
+    assert "to show" not in capsys.readouterr().out
+    assert entry(tmp_path / "to")["required_seeds"] is None
+    compare(runs, tmp_path / "to", smallest_effect=0.02)
+    number = entry(tmp_path / "to")["required_seeds"]
+    assert f"; to show 0.02 nats: {number} seeds each" in capsys.readouterr().out
+    assert number == required_seeds(0.02, 0.01**2)
+    for wrong in (0.0, -1.0, float("nan"), float("inf")):
+        assert f"{wrong:g}" in complaint(compare, runs, tmp_path / "to", smallest_effect=wrong)
+
+
+def entry(folder):
+    return json.loads((folder / "comparison.json").read_text())["entries"][1]
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "json"])

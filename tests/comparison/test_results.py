@@ -1,12 +1,16 @@
 """The sentences: better or worse, by how much, how sure, and what is to be kept in mind."""
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
 from tests.helpers.fake_runs import CLASSIFIER, GENERATOR, fake_run, fake_study, varied
+from tlite.comparison.comparable import MEASURES
 from tlite.comparison.results import decimals, find_results
+from tlite.comparison.rows import common_steps, read_rows
+from tlite.comparison.statistics import difference
 from tlite.comparison.tables import result_table
 from tlite.training.metrics import save_examples
 
@@ -21,24 +25,24 @@ def results(tmp_path, *runs):
     return find_results([fake_run(tmp_path / name, *run) for name, *run in runs])
 
 
+ON_THESE = "(over seeds, on these texts) nats"
+FIVE_SEEDS = "5 paired seeds (correlation 0.93)"
 OF_BASE = {
-    "b is 0.0300 ± 0.0020 (over seeds, on these texts) nats better than a, 5 seeds": (
+    f"b is 0.0300 ± 0.0020 {ON_THESE} better than a, 5 paired seeds (correlation 1.00)": (
         BASE - 0.03 + 0.1 * NOISE
     ),
-    "b is 0.050 ± 0.020 (over seeds, on these texts) nats worse than a, 5 seeds": (
-        BASE + 0.05 + NOISE
+    f"b is 0.050 ± 0.020 {ON_THESE} worse than a, {FIVE_SEEDS}": BASE + 0.05 + NOISE,
+    f"b and a: no significant difference (0.005 ± 0.020 {ON_THESE} better), {FIVE_SEEDS}": (
+        BASE - 0.005 + NOISE
     ),
-    "b and a: no difference that 5 seeds can show (0.005 ± 0.020 (over seeds, on these texts) nats "
-    "better); about 81 would show 0.005": BASE - 0.005 + NOISE,
-    "b and a: no difference ...; more than 1,000 would show 0.00003": BASE - 0.00003 + NOISE,
     "b and a: the same numbers, 5 seeds": BASE,
     # An interval without a width is no proof.
     "b is 0.1000 nats worse than a with each of 5 seeds: no interval": BASE + 0.1,
-    "b and a: no difference that 5 seeds can show (0...)": BASE + NOISE,
+    "b and a: no significant difference (0...": BASE + NOISE,
 }
 OTHERS = {
-    # Of accuracy more is better, and it is told in points.
-    "b is 5.0 ± 2.0 (over seeds, on these texts) points better than a, 5 seeds": (
+    # Of accuracy more is better, and it is in points.
+    f"b is 5.0 ± 2.0 (over seeds, on these texts) points better than a, {FIVE_SEEDS}": (
         (OF_TEXTS, BASE - 1),
         (OF_TEXTS, BASE - 0.95 + NOISE),
     ),
@@ -46,12 +50,15 @@ OTHERS = {
     "b is 0.1000 nats better than a with the one seed that both have: two seeds of each are needed "
     "for an interval": ((ONE, [1.5]), (ONE, [1.4])),
     "b is ... than a with other seeds: ...": ((ONE, [1.5]), (varied(ONE, seed=3), [1.4])),
-    "b is 0.200 ± 0.0... worse than a, 3 and 5 seeds; not of the same seeds: Welch's interval": (
+    "b is 0.200 ± 0.0... worse than a, 3 and 5 seeds, not paired": (
         (FIVE, BASE),
         (LATER, BASE[:3] + 0.2),
     ),
-    "b and a: no difference that 3 and 5 seeds can show ...; not of the same seeds: Welch's "
-    "interval": ((FIVE, BASE), (LATER, BASE[:3] + 0.01)),
+    # Other arrays draw other initial values from the same seed.
+    "b is 0.200 ± 0.055 ... worse than a, 5 and 5 seeds, not paired (correlation 0.93)": (
+        (FIVE, BASE),
+        (varied(FIVE, {"width": 16}), BASE + 0.2 + NOISE),
+    ),
 }
 SENTENCES = {said: ((FIVE, BASE), (FIVE, final)) for said, final in OF_BASE.items()} | OTHERS
 
@@ -71,9 +78,9 @@ def test_a_sentence(tmp_path, sentence):
 def test_only_the_seeds_of_both_are_compared_and_all_are_in_the_mean(tmp_path):
     three = varied(FIVE, seeds=3)
     found = results(tmp_path, ("a", FIVE, BASE), ("b", three, BASE[:3] + 0.1 + NOISE[:3]))
-    assert found.verdicts[0].endswith("3 seeds")
+    assert ", 3 paired seeds (" in found.verdicts[0]
     assert found.differences[1].mean == pytest.approx(0.1 + NOISE[:3].mean())
-    assert result_table(found)[1][1] == "1.550 ± 0.041"
+    assert result_table(found)[1][1] == "1.550 (0.041)"
 
 
 def test_of_several_holms_correction_decides(tmp_path):
@@ -83,29 +90,30 @@ def test_of_several_holms_correction_decides(tmp_path):
     runs += [("far", FIVE, BASE + 0.2 + NOISE)]
     found = results(tmp_path, *runs)
     assert [by.p < 0.05 for by in found.differences[1:]] == [True, True, True]
-    assert [by.shown for by in found.differences[1:]] == [False, False, True]
-    assert found.verdicts[0].startswith("b and a: no difference that 5 seeds can show (0.021 ± ")
+    assert [by.significant for by in found.differences[1:]] == [False, False, True]
+    assert found.verdicts[0].startswith("b and a: no significant difference (0.021 ± ")
     assert "worse, p 0.082 by Holm)" in found.verdicts[0]
-    assert found.notes[0].startswith("p is Holm's, of 3 differences")
+    assert "p is Holm's, of 3 differences" in found.notes[1]
     header, *rows = result_table(found)
     assert [row[header.index("p (Holm)")] for row in rows][:3] == ["–", "0.082", "0.082"]
     alone = results(tmp_path / "two", *runs[:2])
-    assert alone.differences[1].shown
-    assert alone.notes == []
+    assert alone.differences[1].significant
+    assert len(alone.notes) == 1
     assert "p (Holm)" not in result_table(alone)[0]
 
 
 OF_EXAMPLES = {  # how texts differ by run, and how far apart the runs are
-    "b is 30.3 ± 7.0 (seeds 0.8, texts 6.9) points better than a, 5 seeds, 400 texts": (
-        (varied(CLASSIFIER, seeds=5), 0.5, 0.3)
-    ),
-    # What five seeds show on these texts other texts need not.
-    "b and a: no difference that 5 seeds, 400 texts can show (4.3 ± 7.0 (seeds 0.8, texts 6.9) "
-    "points better); about 2,314 texts would show 4.3": (varied(CLASSIFIER, seeds=5), 0.5, 0.04),
-    "b is ... (seeds 0.0..., text 0.0...) nats worse than a, 5 and 5 seeds, 20 blocks of 20 windows"
-    "; not of the same seeds: Welch's interval": (varied(FIVE, seed=20), 0.1, 0.5),
+    "b is 30.3 ± 7.0 (seeds 1.1, texts 6.9) points better than a, 5 paired seeds (correlation 0.05)"
+    ", 400 texts": (varied(CLASSIFIER, seeds=5), 0.5, 0.3),
+    # A difference that five seeds show on these texts may be absent on others.
+    "b and a: no significant difference (4.3 ± 7.0 (seeds 1.1, texts 6.9) points better), 5 paired "
+    "seeds (correlation 0.05), 400 texts": (varied(CLASSIFIER, seeds=5), 0.5, 0.04),
+    "b is ... (seeds 0.0..., text 0.0...) nats worse than a, 5 and 5 seeds, not paired, "
+    "20 blocks of 20 windows": (varied(FIVE, seed=20), 0.1, 0.5),
     "b is ... than a with the one seed that both have: two seeds of each are needed for an interval"
-    " (on new texts ± 7..., with these seeds)": (varied(CLASSIFIER, seeds=1), 0.5, 0.3),
+    " (for new texts ± 7..., with these seeds)": (varied(CLASSIFIER, seeds=1), 0.5, 0.3),
+    "b is ... than a with the one seed that both have: two seeds of each are needed for an interval"
+    " (for new stretches of text like this one ± ..., with these seeds)": (ONE, 0.1, 0.5),
 }
 
 
@@ -144,6 +152,33 @@ def test_examples_of_something_else_are_not_taken(tmp_path, number, step):
     assert again.differences[1].mean == found.mean
 
 
+def test_a_noisier_curve_is_not_better_by_its_best_step(tmp_path):
+    """Of two equal variants, one with a noisier curve, "better" is one study in 40, not in 11."""
+    rng, experiment, studies = np.random.default_rng(5), varied(GENERATOR, steps=200, seeds=5), 200
+    read, better = fake_run(tmp_path / "run", experiment), 0
+    (row,) = read_rows([read])[0]
+    for _ in range(studies):
+        rows = []
+        for noise in (0.01, 0.03):
+            curve = 1 + noise * rng.standard_normal((20, 5))
+            lines = {10 * i: {"loss_members": [*v]} for i, v in enumerate(curve, 1)}
+            rows.append(dataclasses.replace(row, validations=lines))
+        steps = common_steps(*rows)
+        values = [r.values(MEASURES["loss"], step) for r, step in zip(rows, steps, strict=True)]
+        found = difference(values[1], values[0])
+        better += found.significant and found.mean < 0
+    assert better / studies < 0.055
+
+
+@pytest.mark.parametrize(("seeds", "warns"), [(3, True), (5, False)])
+def test_fewer_than_five_seeds_are_warned_of(tmp_path, seeds, warns):
+    one = varied(FIVE, seeds=seeds)
+    base = BASE[:seeds]
+    notes = results(tmp_path, ("a", one, base), ("b", one, base + NOISE[:seeds])).notes
+    assert ("3 seeds are few" in " ".join(notes)) == warns
+    assert "compared at step 40" in notes[0]
+
+
 def test_one_run_alone_is_told_without_a_comparison(tmp_path):
     found = results(tmp_path, ("a", FIVE, BASE))
     assert (found.verdicts, found.notes, found.fields) == ([], [], {})
@@ -154,11 +189,12 @@ def test_runs_on_their_way_are_told(tmp_path):
     stops = {"a": None, "b": 25, "c": 5}
     folders = [fake_run(tmp_path / name, FIVE, BASE, until=step) for name, step in stops.items()]
     found = find_results(folders)
-    assert found.notes == [
+    assert found.notes[:2] == [
         "b is at step 25 of 40",
         "c is at step 5 of 40, and has no validation yet",
     ]
-    assert found.verdicts[0].startswith("b is ")
+    assert found.notes[2].startswith("compared at step 20, ")
+    assert found.verdicts[0] == "b and a: the same numbers, 5 seeds"
     assert found.verdicts[1] == "c and a can't be compared yet: c has no value"
     assert find_results(folders[::-1]).verdicts == [
         "b and c can't be compared yet: c has no value",

@@ -20,7 +20,7 @@ from tests.helpers.fake_runs import (
 )
 from tlite.comparison.comparable import MEASURES
 from tlite.comparison.flops import flops_of_generator
-from tlite.comparison.rows import read_rows
+from tlite.comparison.rows import common_steps, read_rows, shares_initial_values
 from tlite.config import to_dict
 from tlite.models import (
     Attention,
@@ -151,7 +151,43 @@ def test_the_best_step_is_that_of_the_best_checkpoint(tmp_path, lines, best):
     row = write(folder, *(validation(*line) for line in lines))
     assert row.best_step == best
     of_step = {step: losses for step, *losses in lines}
-    assert row.values(LOSS) == dict(enumerate(of_step[best]))
+    assert row.values(LOSS, best) == dict(enumerate(of_step[best]))
+
+
+def test_scores_are_those_of_the_last_scheduled_validation(tmp_path):
+    """Not of the best one, nor of an interruption's; one that is not finite has no score."""
+    folder = fake_run(tmp_path / "r", varied(GENERATOR, seeds=2, steps=35))
+    lines = [(10, 1.0, 1.0), (20, 2.0, 3.0), (27, 1.5, 1.5)]
+    row = write(folder, *(validation(*line) for line in lines))
+    assert (row.last_validation, row.best_step) == (20, 10)
+    assert row.values(LOSS) == {0: 2.0, 1: 3.0}
+    row = write(folder, validation(10, 1.0, 1.0), validation(20, 2.0, np.nan))
+    assert (row.last_validation, row.values(LOSS)) == (20, {})
+
+
+def test_runs_are_compared_at_steps_that_no_score_has_chosen(tmp_path):
+    """The last ones of runs that have ended; else the last that both were validated at."""
+    experiments = [GENERATOR, varied(GENERATOR, steps=60), GENERATOR, GENERATOR]
+    runs = enumerate(zip(experiments, [None, None, 25, 5], strict=True))
+    folders = [fake_run(tmp_path / str(i), e, until=stop) for i, (e, stop) in runs]
+    full, longer, part, begun = read(*folders)
+    assert common_steps(longer, full) == (60, 40)
+    assert common_steps(part, full) == common_steps(full, part) == (20, 20)
+    assert common_steps(begun, full) == (None, None)
+
+
+def test_seeds_share_initial_values_if_arrays_have_the_same_names_and_sizes(tmp_path):
+    others = {"rate": {}, "rotary": {"positions": "rotary"}, "wide": {"width": 16}}
+    first, rate, positions, wide = read(
+        fake_run(tmp_path / "first"),
+        *(
+            fake_run(tmp_path / name, varied(GENERATOR, model, learning_rate=0.5))
+            for name, model in others.items()
+        ),
+    )
+    assert shares_initial_values(rate, first)
+    assert not shares_initial_values(positions, first)  # without a table of positions
+    assert not shares_initial_values(wide, first)
 
 
 def test_what_select_names_chooses_and_more_of_it_is_better(tmp_path):
@@ -175,7 +211,6 @@ def test_a_run_fails_at_a_training_loss_that_is_not_finite(tmp_path):
     [
         *["", "[1]", "\0\0\0", '{"step": 20, "split": "valid'],
         '{"step": 20, "split": "validation"}',
-        '{"step": 20, "split": "validation", "loss": null}',
         '{"step": 20, "split": "test", "loss": 0.1, "loss_members": [0.1, 0.1]}',
         '{"step": 20, "split": "validation", "accuracy": 0.1, "accuracy_members": [0.1, 0.1]}',
     ],

@@ -55,10 +55,10 @@ def test_numbers_of_a_row(tmp_path):
     cells = dict(zip(header, row, strict=True))
     assert cells[""] == "b"
     values = [*found.rows[1].values(found.measure).values()]
-    told = f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
-    assert cells["validation loss (nats) ± SD"] == told
-    assert cells["minus a, 95 %"].startswith("+0.19")
-    assert (cells["seeds"], cells["best step"], cells["steps"]) == ("3", "40", "40")
+    expected = f"{np.mean(values):.3f} ({np.std(values, ddof=1):.3f})"
+    assert cells["validation loss (nats), mean (SD)"] == expected
+    assert re.fullmatch(r"\+0\.19\d+ ± 0\.\d+", cells["minus a ± 95 % CI"])
+    assert (cells["seeds"], cells["at step"], cells["steps"]) == ("3", "40", "40")
     assert cells["parameters"] == "1,947"
     flops = 6 * (1947 - 11 * 8 - 8 * 8) + 12 * 2 * 8 * 8  # a token's; two tables are looked up
     assert cells["FLOPs a seed"] == f"{40 * 4 * 8 * flops:.3g}".replace("e+", "e") == "1.58e07"
@@ -73,7 +73,7 @@ def test_a_run_on_its_way_has_both_numbers_of_steps_and_dashes(tmp_path, until):
     header, _, row = result_table(found)
     cells = dict(zip(header, row, strict=True))
     assert cells["steps"] == f"{until} of 40"
-    assert cells["validation loss (nats)"] == cells["minus a, 95 %"] == cells["best step"] == "–"
+    assert cells["validation loss (nats)"] == cells["minus a ± 95 % CI"] == cells["at step"] == "–"
     assert (cells["minutes"] == "–") == (until == 0)
     assert [entry["mean"] for entry in json.loads(as_json(found))["entries"]] == [None, None]
     assert len(as_csv(found).splitlines()) == 3
@@ -83,9 +83,9 @@ def test_a_negative_difference_and_a_long_name_of_the_first(tmp_path):
     shifts = {"a name that is too long for a header": 1.0, "b": 1.1}
     folders = [fake_run(tmp_path / name, CLASSIFIER, FINAL - by) for name, by in shifts.items()]
     header, _, row = result_table(find_results(folders))
-    assert "minus the first, 95 %" in header
+    assert "minus the first ± 95 % CI" in header
     assert row[2].startswith("\N{MINUS SIGN}10.0")
-    assert header[1] == "validation accuracy (%) ± SD"
+    assert header[1] == "validation accuracy (%), mean (SD)"
 
 
 def test_the_longer_side_of_what_differs_goes_down(tmp_path):

@@ -246,7 +246,7 @@ def test_the_end_of_training_reports_accuracy_beside_the_baselines(trained, caps
     best = min(lines, key=lambda line: line["loss"])
     assert f"best checkpoint: step {best['step']}\n" in out
     mean, spread = 100 * best["accuracy"], 100 * best["accuracy_spread"]
-    assert f"validation accuracy {mean:.1f} ± {spread:.1f} %, loss {best['loss']:.4f}\n" in out
+    assert f"validation accuracy {mean:.1f} (SD {spread:.1f}) %, loss {best['loss']:.4f}\n" in out
     assert re.search(r"TF-IDF \+ logistic regression: validation accuracy \d+\.\d %\n", out)
     assert f"tlite evaluate {run.run.folder} --split test" in out
     assert {path.name for path in run.run.plots.iterdir()} == {"loss.png", "accuracy.png"}
@@ -357,13 +357,13 @@ def test_the_accuracy_is_everyones_with_its_spread(stars, drawn, report):
 
 def test_the_mean_is_told_with_its_spread_over_several():
     assert spread(np.array([50.0]), ".1f") == "50.0"
-    assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 ± 10.0"
+    assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 (SD 10.0)"
 
 
 def test_texts_that_are_left_out_are_not_scored_and_one_member_has_no_spread(binary, drawn, report):
     out = report(binary)
     assert "member" not in out
-    assert "±" not in out.splitlines()[0]
+    assert "SD" not in out.splitlines()[0]
     assert re.match(r"95 % for new texts, with this seed: ± \d+\.\d\n", out.partition("\n")[2])
     assert f"{4 * len(TEXTS) - 4} texts" in out.splitlines()[0]
     assert table(out, ["negative", "positive"]).sum(1).tolist() == [8, 8]

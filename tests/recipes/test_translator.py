@@ -145,9 +145,9 @@ def test_evaluation_prints_loss_bleu_and_matches(trained, capsys):
     assert f"average checkpoint: step {STEPS}\n" in out
     assert re.search(r"test loss \d\.\d{4}, 3 sentences\n", out)
     for name in ("greedy", "beam 2, length penalty 0.6"):
-        assert re.search(rf"{name}: BLEU \d+\.\d\d ± \d+\.\d\d  \S*case:lc\S*\n", out)
-        assert re.search(rf"{name}: BLEU \d+\.\d\d ± \d+\.\d\d  \S*case:mixed\S*\n", out)
-        assert re.search(rf"{name}: exact match \d+\.\d ± \d+\.\d %\n", out)
+        assert re.search(rf"{name}: BLEU \d+\.\d\d \(SD \d+\.\d\d\)  \S*case:lc\S*\n", out)
+        assert re.search(rf"{name}: BLEU \d+\.\d\d \(SD \d+\.\d\d\)  \S*case:mixed\S*\n", out)
+        assert re.search(rf"{name}: exact match \d+\.\d \(SD \d+\.\d\) %\n", out)
     for pair in trained.experiment.data.pairs("test"):
         assert f"\n  {pair.source}\n" in out
         assert f"\n  ({pair.target})\n" in out
@@ -165,7 +165,7 @@ def test_subwords_without_capitals_are_compared_with_references_without(
     assert run.measure(parameters, {})["exact_match"].tolist() == [1, 1]
     run.print_scores("validation", run.data.validation, run.validation(), parameters)
     out = capsys.readouterr().out
-    assert "greedy: BLEU 100.00 ± 0.00" in out
+    assert "greedy: BLEU 100.00 (SD 0.00)" in out
     assert "case:lc" in out
     assert "case:mixed" not in out  # whoever has no capitals can't be right in them
 

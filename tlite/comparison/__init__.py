@@ -1,5 +1,6 @@
 """Is a change better? Runs and the variants of studies, seed by seed, with a 95 % interval."""
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,12 @@ FORMATS = {"table": as_text, "markdown": as_markdown, "csv": as_csv, "json": as_
 Format = Literal["table", "markdown", "csv", "json"]
 
 
-def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "table") -> None:
+def compare(
+    folders: Sequence[Path],
+    to: Path | None = None,
+    format: Format = "table",
+    smallest_effect: float | None = None,
+) -> None:
     """Print how runs differ from the first, and write tables, pictures and a page of it.
 
     Each file is written whole, or is as it was before.
@@ -25,15 +31,18 @@ def compare(folders: Sequence[Path], to: Path | None = None, format: Format = "t
         folders: of runs, or of studies, which stand for their variants.
         to: the folder to write into; unless given a study's own `comparison`, for anything else a
             new one, runs/comparison/TIME.
+        smallest_effect: smallest difference of interest: prints how many seeds show it.
 
     Raises:
         UserError: they can't be read, or not be compared; it says what differs.
     """
+    if smallest_effect is not None and not 0 < smallest_effect < math.inf:
+        raise UserError(f"smallest_effect must be positive and finite, not {smallest_effect:g}")
     if not folders:
         raise UserError("name the folders of runs to compare, or of a study")
     from tlite.comparison.curves import draw  # matplotlib takes a second to import
 
-    results = find_results(folders)
+    results = find_results(folders, smallest_effect)
     show(FORMATS[format](results), end="\n" if format == "table" else "")
     of_study = len(folders) == 1 and is_study(folders[0])
     to = to or (folders[0] / "comparison" if of_study else new_folder("comparison"))

@@ -29,7 +29,7 @@ def draw(results: Results) -> dict[str, tuple[str, bytes]]:
     figures, found = {}, {}
     for what, label in AXES.items():
         caption = f"{results.measure.title} by {label}: mean over seeds, band of one "
-        caption += "standard deviation, a dot at the best step"
+        caption += "standard deviation, a dot at the last validation"
         figures[f"curves-{what}.png"] = caption, plot_curves(results, what)
     if results.intervals:
         caption = f"difference from {results.reference.label} with its 95 % interval"
@@ -75,8 +75,8 @@ def plot_curves(results: Results, what: str) -> Figure | None:
         mean, band = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
         axes.plot(x, mean, label=plain(clipped(row.label, LEGEND)), **look)
         axes.fill_between(x, mean - band, mean + band, color=look["color"], alpha=alpha, lw=0)
-        best, at_the_end = steps == row.best_step, steps >= min(a_third, steps[-1])
-        axes.plot(x[best], mean[best], "o", ms=5, color=look["color"])
+        last, at_the_end = steps == row.last_validation, steps >= min(a_third, steps[-1])
+        axes.plot(x[last], mean[last], "o", ms=5, color=look["color"])
         late += [*(mean - band)[at_the_end], *(mean + band)[at_the_end]]
     if margin := 0.06 * (max(late) - min(late)):
         axes.set_ylim(min(late) - margin, max(late) + margin)
@@ -95,7 +95,7 @@ def plot_differences(results: Results) -> Figure:
     axes = figure.subplots()
     for place, (_, found) in enumerate(rows):
         better = results.measure.better(found.mean)
-        colour = ("tab:green" if better else "tab:red") if found.shown else "tab:gray"
+        colour = ("tab:green" if better else "tab:red") if found.significant else "tab:gray"
         axes.errorbar(found.mean, place, xerr=found.half_width, fmt="o", color=colour, capsize=4)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [plain(clipped(row.label, LEGEND)) for row, _ in rows])

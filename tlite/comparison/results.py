@@ -6,17 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
+from tlite.comparison.blocks import Table, new_examples, tabulate
 from tlite.comparison.comparable import common_measure, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
-from tlite.comparison.rows import Measure, Row, read_rows
-from tlite.comparison.statistics import CONFIDENCE, Blocks, Difference, blocks, difference, holm
+from tlite.comparison.rows import (
+    Measure,
+    Row,
+    common_steps,
+    read_rows,
+    shares_initial_values,
+)
+from tlite.comparison.statistics import Difference, difference, holm
 from tlite.errors import UserError
 from tlite.training.metrics import Examples, read_examples
 
 EXAMPLES_OF = {GENERATOR: "text", TRANSLATOR: "pairs"}
-"""What a validation's examples are called, unless texts; all of a generator's are one text."""
+"""Name of a validation's examples, "texts" by default; those of a generator are one text."""
+FEW_SEEDS, FEW_BLOCKS = 5, 10
 
 
 class Results(NamedTuple):
@@ -32,6 +38,8 @@ class Results(NamedTuple):
     """A sentence for each row but the reference."""
     notes: list[str]
     """What has failed, what is not finished, what to keep in mind."""
+    smallest_effect: float | None = None
+    """The smallest difference of interest, in the measure's unit."""
 
     @property
     def intervals(self) -> list[tuple[Row, Difference]]:
@@ -40,8 +48,12 @@ class Results(NamedTuple):
         return [(row, by) for row, by in pairs if by and by.half_width is not None]
 
 
-def find_results(folders: Sequence[Path]) -> Results:
-    """Everything that is told of runs and of studies' variants.
+def find_results(folders: Sequence[Path], smallest_effect: float | None = None) -> Results:
+    """Compare runs, and the variants of studies, with the first one.
+
+    Args:
+        smallest_effect: difference of interest, in the measure's unit: each sentence ends with the
+            number of seeds that show it.
 
     Raises:
         UserError: they can't be read, or not be compared.
@@ -55,26 +67,65 @@ def find_results(folders: Sequence[Path]) -> Results:
     tested = [index for index, by in enumerate(found) if by and by.p is not None]
     for index, p in zip(tested, holm([found[i].p for i in tested]), strict=True):
         found[index] = dataclasses.replace(found[index], corrected=p)
-    notes = [*missing, *filter(None, (_state(row, measure) for row in rows)), *warnings(rows)]
-    if (number := len(tested)) > 1:
-        notes.append(
-            f"p is Holm's, of {number} differences: where one is below 0.05, at most one study in "
-            "20 takes any for a difference that is none"
-        )
     pairs = [(row, by) for row, by in zip(rows, found, strict=True) if row is not reference]
-    verdicts = [_verdict(*pair, reference, measure) for pair in pairs]
-    return Results(rows, found, reference, measure, differing_fields(rows), verdicts, notes)
+    notes = [*missing, *filter(None, (_state(row, measure) for row in rows)), *warnings(rows)]
+    notes += _meanings(pairs, reference)
+    verdicts = [_verdict(*pair, reference, measure, smallest_effect) for pair in pairs]
+    fields = differing_fields(rows)
+    return Results(rows, found, reference, measure, fields, verdicts, notes, smallest_effect)
 
 
 def _compared(
     row: Row, reference: Row, there: Examples | None, measure: Measure
 ) -> Difference | None:
-    """The difference from the reference, by examples where both have kept them."""
-    here, tables, scale = read_examples(row.folder), None, measure.scale
-    if here and there and (here.step, there.step) == (row.best_step, reference.best_step):
-        found = blocks(here, there, measure.name, of_a_text=row.experiment["kind"] == GENERATOR)
-        tables = found and Blocks(scale * found.run, scale * found.reference, found.size)
-    return difference(row.values(measure), reference.values(measure), tables)
+    """The difference from the reference, by examples where both have saved their scores."""
+    here, table, scale = read_examples(row.folder), None, measure.scale
+    steps = common_steps(row, reference)
+    if here and there and (here.step, there.step) == steps:
+        contiguous = row.experiment["kind"] == GENERATOR
+        found = tabulate(here, there, measure.name, contiguous=contiguous)
+        table = found and Table(scale * found.run, scale * found.reference, found.block)
+    values = [r.values(measure, s) for r, s in zip((row, reference), steps, strict=True)]
+    return difference(*values, table, paired=shares_initial_values(row, reference))
+
+
+def _meanings(pairs: Sequence[tuple[Row, Difference | None]], reference: Row) -> list[str]:
+    """What the numbers of the sentences mean, and which are to be read with care."""
+    rows = [row for row, by in pairs if by]
+    if not rows:
+        return []
+    steps = {step for row in rows for step in common_steps(row, reference)}
+    where = f"step {max(steps):,}" if len(steps) == 1 else "the last validation of each run"
+    notes = [
+        f"compared at {where}, and not at the best checkpoint: the same validation has chosen it"
+    ]
+    by_example = [(row, by) for row, by in pairs if by and by.examples]
+    if by_example:
+        new = new_examples(_examples_of(reference))
+        notes.append(
+            f"± is the 95 % interval for new seeds and {new}; in brackets for new seeds alone, and "
+            f"for {new} alone"
+        )
+    if (number := sum(by is not None and by.p is not None for _, by in pairs)) > 1:
+        notes.append(
+            f"p is Holm's, of {number} differences: where one is below 0.05, at most one study in "
+            "20 takes any for a difference that is none"
+        )
+    if (least := min(min(by.seeds) for _, by in pairs if by)) < FEW_SEEDS:
+        notes.append(
+            f"{least} seeds are few: an interval is wide and depends on normal errors; "
+            f"take {FEW_SEEDS} or more"
+        )
+    if any(by.block > 1 and by.examples < FEW_BLOCKS for _, by in by_example):
+        notes.append(
+            f"fewer than {FEW_BLOCKS} blocks: the validation text is short for its correlations, "
+            "and intervals may be too narrow"
+        )
+    return notes
+
+
+def _examples_of(row: Row) -> str:
+    return EXAMPLES_OF.get(row.experiment["kind"], "texts")
 
 
 def _state(row: Row, measure: Measure) -> str:
@@ -89,7 +140,9 @@ def _state(row: Row, measure: Measure) -> str:
     return "" if has_value else f"{row.label} has no {name} in its validations"
 
 
-def _verdict(row: Row, by: Difference | None, reference: Row, measure: Measure) -> str:
+def _verdict(
+    row: Row, by: Difference | None, reference: Row, measure: Measure, effect: float | None
+) -> str:
     """One plain sentence on a row and the reference."""
     label, other = row.label, reference.label
     if reference.failed:
@@ -104,51 +157,55 @@ def _verdict(row: Row, by: Difference | None, reference: Row, measure: Measure) 
     if by.same:
         return f"{label} and {other}: the same numbers, {seeds}"
     word = "better" if measure.better(by.mean) else "worse"
-    examples, places = EXAMPLES_OF.get(row.experiment["kind"], "texts"), decimals([by.half_width])
-    size, half = f"{abs(by.mean):.{places}f}", by.half_width
-    told = f"{label} is {size} {measure.unit} {word} than {other}"
+    places, half = decimals([by.half_width]), by.half_width
+    size = f"{abs(by.mean):.{places}f}"
     if half is None:
-        return f"{told} {_of_one_seed(by, examples)}"
+        return f"{label} is {size} {measure.unit} {word} than {other} {_one_seed(by, row)}"
     if not half and by.mean:
-        return f"{told} with each of {seeds}: no interval"
-    over, numbers, needed = _over(by, examples, places)
-    interval = f"{size} ± {half:.{places}f} ({over}) {measure.unit}"
-    welch = "" if by.method == "paired" else "; not of the same seeds: Welch's interval"
-    if by.shown:
-        return f"{label} is {interval} {word} than {other}, {numbers}{welch}"
-    if by.mean:
-        p = f", p {by.corrected:.2g} by Holm" if by.p < 1 - CONFIDENCE else ""
-        interval, welch = f"{interval} {word}{p}", f"; {needed}{welch}"
-    return f"{label} and {other}: no difference that {numbers} can show ({interval}){welch}"
+        difference = f"{size} {measure.unit} {word}"
+        return f"{label} is {difference} than {other} with each of {seeds}: no interval"
+    interval = f"{size} ± {half:.{places}f} ({_parts(by, row, places)}) {measure.unit} {word}"
+    numbers = _numbers(by, row)
+    if effect:
+        needed = by.required_seeds(effect)
+        many = "more than 1,000 seeds" if needed is None else f"{needed:,} seeds each"
+        numbers += f"; to show {effect:g} {measure.unit}: {many}"
+    if by.significant:
+        return f"{label} is {interval} than {other}, {numbers}"
+    p = f", p {by.corrected:.2g} by Holm" if by.p and by.p < 0.05 else ""
+    return f"{label} and {other}: no significant difference ({interval}{p}), {numbers}"
 
 
-def _of_one_seed(by: Difference, examples: str) -> str:
+def _one_seed(by: Difference, row: Row) -> str:
+    """The ending of a sentence on a difference without an interval for new seeds."""
     which = "the one seed that both have" if by.method == "paired" else "other seeds"
-    told, part = "", by.parts[1]
-    if part is not None:
-        told = f" (on new {examples} ± {part:.{decimals([part])}f}, with these seeds)"
-    return f"with {which}: two seeds of each are needed for an interval{told}"
+    new, half = "", by.parts[1]
+    if half is not None:
+        examples = new_examples(_examples_of(row))
+        new = f" (for {examples} ± {half:.{decimals([half])}f}, with these seeds)"
+    return f"with {which}: two seeds of each are needed for an interval{new}"
 
 
-def _over(by: Difference, examples: str, places: int) -> tuple[str, str, str]:
-    """What an interval is over, of how many seeds and examples, and how many would show it."""
-    seeds = f"{by.seeds[0]} seeds" if by.method == "paired" else "{} and {} seeds".format(*by.seeds)
-    small = np.format_float_positional(abs(by.mean), 2, fractional=False, trim="-")
+def _parts(by: Difference, row: Row, places: int) -> str:
+    """Half-widths of the intervals for new seeds alone and for new examples alone."""
     if not by.examples:
-        needed = "more than 1,000" if by.needed is None else f"about {by.needed:,}"
-        return "over seeds, on these texts", seeds, f"{needed} would show {small}"
-    of_seeds, of_examples = (f"{part:.{places}f}" for part in by.parts)
-    numbers, unit = f"{seeds}, {by.examples:,} {examples}", examples
-    if examples == "text":
-        numbers, unit = f"{seeds}, {by.examples:,} blocks of {by.block:,.0f} windows", "windows"
-    if by.needed is not None:
-        needed = f"about {by.needed:,} seeds"
-    elif by.examples_needed is not None:
-        needed = f"about {by.examples_needed * by.block:,.0f} {unit}"
+        return "over seeds, on these texts"
+    seeds, examples = (f"{half:.{places}f}" for half in by.parts)
+    return f"seeds {seeds}, {_examples_of(row)} {examples}"
+
+
+def _numbers(by: Difference, row: Row) -> str:
+    """Numbers of seeds and examples, and how seeds are paired."""
+    both = by.correlation is not None and f"correlation {by.correlation:.2f}"
+    if by.method == "paired":
+        numbers = f"{by.seeds[0]} paired seeds" + (f" ({both})" if both else "")
     else:
-        needed = f"neither more seeds nor more {examples} alone"
-    over = f"seeds {of_seeds}, {examples} {of_examples}"
-    return over, numbers, f"{needed} would show {small}"
+        numbers = "{} and {} seeds, not paired".format(*by.seeds) + (f" ({both})" if both else "")
+    if not by.examples:
+        return numbers
+    if by.block > 1:
+        return f"{numbers}, {by.examples:,} blocks of {by.block:,.0f} windows"
+    return f"{numbers}, {by.examples:,} {_examples_of(row)}"
 
 
 def decimals(errors: Sequence[float | None]) -> int:

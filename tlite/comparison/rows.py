@@ -51,13 +51,14 @@ class Row:
     folder: Path
     content: dict[str, Any]  # all of config.json, its experiment as today's tlite writes it
     training: TrainingConfig
-    parameters: int | None  # of one model; None: not known
+    sizes: dict[str, int]  # parameters of each array of one model; empty: not known
     tokens_per_step: int  # positions that an update of a model is computed of, padding among them
     flops_per_step: float | None  # of one model; None: not known, or nothing that is counted
     validations: dict[int, dict]  # the lines of metrics.jsonl by step; none where it has failed
     rates: dict[int, float]  # tokens a second by step of training, of all models together
     step: int  # the last one
     best_step: int | None  # that of the best checkpoint; None before there is one
+    last_validation: int | None  # step of the last one of the schedule
     finished: bool  # whether it was validated at its last step, or patience has ended it
     diverged: tuple[int, list[int]] | None  # a step whose training loss is not finite; which seeds
     failed: str  # why there is no value of it, and never will be; "" where there may be
@@ -67,14 +68,23 @@ class Row:
         return self.content["experiment"]
 
     @property
+    def parameters(self) -> int | None:
+        """Parameters of one model; None: not known."""
+        return sum(self.sizes.values()) or None
+
+    @property
     def minutes(self) -> Float[np.ndarray, "S"]:
         """Of training, after each of its steps; without validations and compilation."""
         tokens = self.tokens_per_step * self.training.seeds
         return np.cumsum(tokens / np.array([*self.rates.values()])) / 60
 
-    def values(self, measure: Measure) -> dict[int, float]:
-        """The measure by seed at the best step, as it is told; nothing if there is none."""
-        found = _by_member(self.validations.get(self.best_step, {}), measure.name)
+    def values(self, measure: Measure, step: int | None = None) -> dict[int, float]:
+        """Scores by seed, in the measure's unit, at a step or the last validation; {} if unknown.
+
+        Not at the best step: the validation that chose it would be too good (`common_steps`).
+        """
+        line = self.validations.get(self.last_validation if step is None else step, {})
+        found = _by_member(line, measure.name)
         pairs = zip(self.training.members, found, strict=False)
         return {} if None in found else {seed: measure.scale * value for seed, value in pairs}
 
@@ -84,6 +94,27 @@ class Row:
         found = {step: values for step, values in found.items() if None not in values}
         values = np.array([*found.values()], float).reshape(-1, self.training.seeds)
         return np.array([*found], int), values
+
+
+def common_steps(row: Row, reference: Row) -> tuple[int | None, int | None]:
+    """Steps at which two runs are compared, which no score has chosen.
+
+    Each run's last validation if both have ended; else the last step at which both were validated.
+    """
+    if row.finished and reference.finished:
+        return row.last_validation, reference.last_validation
+    regular = ({*filter(r.training.is_regular, r.validations)} for r in (row, reference))
+    step = max(set.intersection(*regular), default=None)
+    return step, step
+
+
+def shares_initial_values(row: Row, reference: Row) -> bool:
+    """True if models of one seed draw the same initial values: arrays of the same names and sizes.
+
+    Seeds are paired only then. What is drawn depends on the seed and the arrays; other models take
+    other numbers from the same seed, and pairing would cost half of the degrees of freedom.
+    """
+    return row.sizes == reference.sizes and bool(row.sizes)
 
 
 def read_rows(folders: Sequence[Path]) -> tuple[list[Row], list[str]]:
@@ -148,6 +179,7 @@ def _read(folder: Path, label: str, failed: str = "") -> Row:
         rates=rates,
         step=max([0, *validations, *rates]),
         best_step=min(finite, default=(math.inf, None))[1],
+        last_validation=max((r["step"] for r in regular if training.select in r), default=None),
         finished=ended(training, lines),
         diverged=diverged,
         failed=failed,
@@ -177,7 +209,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return {
         "content": content | {"experiment": json.loads(json.dumps(experiment))},  # no tuples
         "training": training,
-        "parameters": sum(sizes.values()) or None,
+        "sizes": sizes,
         "tokens_per_step": tokens,
         "flops_per_step": (sizes and flops_per_token(model, sizes, kind) * tokens) or None,
     }

@@ -52,6 +52,7 @@ def records(results: Results) -> list[dict[str, Any]]:
 
 def _record(results: Results, index: int) -> dict[str, Any]:
     row, by, measure = results.rows[index], results.differences[index], results.measure
+    effect = results.smallest_effect
     half, (of_seeds, of_examples) = by and by.half_width, by.parts if by else (None, None)
     by_seed, (steps, curve) = row.values(measure), row.curve(measure)
     values, rates = [*by_seed.values()], [*row.rates.values()]
@@ -66,6 +67,7 @@ def _record(results: Results, index: int) -> dict[str, Any]:
         "steps": row.training.steps,
         "finished": row.finished,
         "best_step": row.best_step,
+        "last_validation": row.last_validation,
         "seeds": len(values),
         "mean": float(np.mean(values)) if values else None,
         "standard_deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
@@ -79,7 +81,8 @@ def _record(results: Results, index: int) -> dict[str, Any]:
         "method": None if half is None else by.method,
         "seeds_compared": by and min(by.seeds),
         "examples_compared": by and by.examples,
-        "seeds_needed": None if by is None or by.shown else by.needed,
+        "correlation": by and by.correlation,
+        "required_seeds": by and effect and by.required_seeds(effect),
         "failed": row.diverged and row.diverged[0],
         "values": {str(seed): value for seed, value in by_seed.items()},
         "curve": {"steps": steps.tolist(), "values": curve.tolist()},
@@ -91,29 +94,29 @@ def result_table(results: Results) -> Table:
     """All of the numbers, a row for each entry."""
     found = records(results)
 
-    def cells(name: str, style: str = ",", error: str = "") -> list[str]:
-        """A value of each row, with its error where one is known, and as many decimals as that."""
+    def cells(name: str, style: str = ",", error: str = "", form: str = "") -> list[str]:
+        """A value of each row, with its error in this form where one is known, and its decimals."""
         errors = [record.get(error) for record in found]
         style = style + f".{decimals(errors)}f" if error else style
-        halves = ["" if e is None else f" ± {e:{style.lstrip('+')}}" for e in errors]
+        halves = ["" if e is None else form.format(f"{e:{style.lstrip('+')}}") for e in errors]
         values = [record[name] for record in found]
         texts = [ABSENT if value is None else f"{value:{style}}" for value in values]
         return [text + half for text, half in zip(texts, halves, strict=True)]
 
-    mean = cells("mean", "", error="standard_deviation")
+    mean = cells("mean", "", error="standard_deviation", form=" ({})")
     first = results.reference.label
-    minus = f"minus {first if len(first) <= SHORT else 'the first'}, 95 %"
-    difference = cells("difference", "+", error="half_width")
+    minus = f"minus {first if len(first) <= SHORT else 'the first'} ± 95 % CI"
+    difference = cells("difference", "+", error="half_width", form=" ± {}")
     ends = ["" if r["finished"] else f" of {r['steps']:,}" for r in found]
     columns = {
         "": cells("entry", ""),
-        results.measure.title + (" ± SD" if "±" in "".join(mean) else ""): [
+        results.measure.title + (", mean (SD)" if "(" in "".join(mean) else ""): [
             "failed" if row.failed else cell for row, cell in zip(results.rows, mean, strict=True)
         ],
         minus: [cell.replace("-", "\N{MINUS SIGN}") for cell in difference],
         "p (Holm)": cells("p_by_holm", ".2g"),
         "seeds": cells("seeds"),
-        "best step": cells("best_step"),
+        "at step": cells("last_validation"),
         "steps": [step + end for step, end in zip(cells("step"), ends, strict=True)],
         "parameters": cells("parameters"),
         "FLOPs a seed": [cell.replace("e+", "e") for cell in cells("flops", ".3g")],

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
@@ -28,6 +29,7 @@ from tlite.recipes.recipe import (
     EVALUATION_BATCH,
     Parts,
     Recipe,
+    accuracy_interval,
     check_examples,
     check_member,
     interval,
@@ -160,11 +162,11 @@ class ClassifierRecipe(Recipe):
         labels = np.array([-1 if e.label is None else e.label for e in examples])
         if not (known := labels >= 0).any():
             raise UserError(f"no text of the {split} part has one of the classes")
-        table = 100.0 * (of_members.argmax(-1) == labels)[:, known]
-        right = spread(table.mean(1), ".1f")
-        print(f"step {step:,}: {split} accuracy {right} %, {known.sum():,} texts")
-        print(interval(table, "texts", ".1f"))
-        self.print_baseline(split, examples)
+        right = (of_members.argmax(-1) == labels)[:, known]
+        accuracy = spread(100.0 * right.mean(1), ".1f")
+        print(f"step {step:,}: {split} accuracy {accuracy} %, {known.sum():,} texts")
+        print(accuracy_interval(right, "texts"))
+        self.print_baseline(split, examples, right)
         self.print_linear(split, examples, labels, checkpoint)
 
         probabilities, which = of_members[chosen], f" (member {chosen})" if number > 1 else ""
@@ -198,8 +200,14 @@ class ClassifierRecipe(Recipe):
         self.save_plots({f"{split}-{name}": plot for name, plot in plots.items()})
         print(f"\ndrawn in {self.run.plots}: {', '.join(f'{split}-{name}.png' for name in plots)}")
 
-    def print_baseline(self, part: str, examples: list[Example]) -> None:
-        """The accuracy of TF-IDF and logistic regression on the same examples."""
+    def print_baseline(
+        self, part: str, examples: list[Example], right: Bool[np.ndarray, "M N"] | None = None
+    ) -> None:
+        """Print the accuracy of TF-IDF and logistic regression on the same examples.
+
+        Args:
+            right: True where the models are, to print the difference with its paired interval.
+        """
         name = "TF-IDF + logistic regression"
         if getattr(self.experiment.data, "stream", False):
             print(f"{name}: not fitted, as the texts are streamed")
@@ -208,13 +216,17 @@ class ClassifierRecipe(Recipe):
             zip(*((e.text, e.label) for e in part if e.label is not None), strict=True)
             for part in (self.data.training, examples)
         )
-        (texts, labels), (scored, right) = known
+        (texts, labels), (scored, classes) = known
         try:
             predicted = tfidf_logistic_regression(texts, labels).predict(scored)
         except ValueError:
             print(f"{name}: not fitted, as no word is in two texts")
             return
-        print(f"{name}: {part} accuracy {100 * (predicted == right).mean():.1f} %")
+        baseline = predicted == np.array(classes)
+        print(f"{name}: {part} accuracy {100 * baseline.mean():.1f} %")
+        if right is not None and np.ptp(by_text := 100.0 * right - 100.0 * baseline):
+            above = interval(by_text, "texts", ".1f")
+            print(f"above {name}: {by_text.mean():+.1f} points, {above}")
 
     def print_linear(self, part: str, examples: list, labels: np.ndarray, checkpoint: str) -> None:
         """The accuracy of the linear model of n-grams without the transformer, if there is one."""

@@ -28,8 +28,8 @@ from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer,
 from tlite.text.tokenizer import read_saved
 from tlite.training import Trainer, generator_task
 from tlite.training.feed import StreamedFeed
-from tlite.training.loop import validate
-from tlite.training.metrics import read_examples
+from tlite.training.loop import means_of, validate
+from tlite.training.metrics import examples_of
 from tlite.training.placement import out_of_memory
 from tlite.training.runs import Run, sha256
 from tlite.training.tasks import in_batches
@@ -190,18 +190,17 @@ class GeneratorRecipe(Recipe):
         parameters, step = self.parameters(checkpoint)
         batches = self.validation(split)
         count = int(np.asarray(batches[2]).sum(dtype=np.float64))
-        means = validate(self.trainer, parameters, batches)
+        sums = self.trainer.evaluate(parameters, batches, each=True)
+        means = means_of(sums)
         told = self.line(f"step {step:,}: {split}", means, split)
         print(f"{told}, {count:,} {self.tokenizer.unit}s")
         if name := self.ensemble(member):
             means = self.ensemble_means(parameters, batches)
             print(self.line(f"{name}:", means, split))
-        kept = read_examples(self.run.folder)
-        if kept and split == "validation" and kept.step == step:
-            from tlite.comparison.statistics import blocks  # SciPy is slow to import
+        from tlite.comparison.blocks import tabulate_one  # SciPy is slow to import
 
-            if found := blocks(kept, kept, "loss", of_a_text=True):
-                print(interval(found.run, "text", ".4f"))
+        if table := tabulate_one(examples_of(step, sums), "loss"):
+            print(interval(table.run, "text", ".4f"))
 
 
 def scores_line(part: str, means: dict[str, np.ndarray], unit: str) -> str:

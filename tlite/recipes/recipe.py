@@ -168,10 +168,11 @@ class Recipe:
             starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
                 fit(trainer, run.folder, batches, *starts, profile=profile)
-            parameters, step = self.parameters()
-            sums = self.sums_by_example(parameters, batches)
+            last, step = self.parameters("last")
+            sums = self.sums_by_example(last, batches)
             if processes.is_first():  # for `compare`
                 save_examples(run.folder, step, sums)
+            parameters, step = self.parameters()
         except Interrupted as stop:
             stop.args = (f"{stop}; go on: {command('train', '--resume', resumable(run.metrics))}",)
             raise
@@ -296,26 +297,37 @@ class Recipe:
 
 def spread(values: np.ndarray, style: str) -> str:
     """Mean and standard deviation over the members (M,)."""
-    deviation = f" ± {values.std(ddof=1):{style}}" if len(values) > 1 else ""
+    deviation = f" (SD {values.std(ddof=1):{style}})" if len(values) > 1 else ""
     return f"{values.mean():{style}}{deviation}"
 
 
-def interval(table: Float[np.ndarray, "M N"], what: str, style: str) -> str:
-    """A line: how far from the truth the mean of all members and examples may be.
+def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str:
+    """The 95 % interval of the mean, as text: ± half_width and its parts.
 
     Args:
-        table: by member and example, or block of them (`comparison.statistics.variance`).
-        what: they are called: texts.
+        scores: by seed and example, or block of examples (`comparison.statistics.variance`).
+        examples: name of the examples: texts, pairs, or text for blocks of one.
     """
-    from tlite.comparison.statistics import Difference, variance  # SciPy is slow to import
+    from tlite.comparison.blocks import new_examples  # SciPy is slow to import
+    from tlite.comparison.statistics import Difference, variance
 
-    members, number = table.shape
-    found = Difference(table.mean(), variance(table), (members, members), examples=number)
-    half, (seeds, examples) = found.half_width, found.parts
+    seeds, number = scores.shape
+    found = Difference(scores.mean(), variance(scores), (seeds, seeds), examples=number)
+    half, (of_seeds, of_examples) = found.half_width, found.parts
     if half is None:
-        return f"95 % for new {what}, with this seed: ± {examples:{style}}"
-    parts = f"(seeds {seeds:{style}}, {what} {examples:{style}})"
-    return f"95 % for new seeds and {what}: ± {half:{style}} {parts}"
+        return f"95 % for {new_examples(examples)}, with this seed: ± {of_examples:{style}}"
+    parts = f"(seeds {of_seeds:{style}}, {examples} {of_examples:{style}})"
+    return f"95 % for new seeds and {new_examples(examples)}: ± {half:{style}} {parts}"
+
+
+def accuracy_interval(right: Float[np.ndarray, "M N"], examples: str) -> str:
+    """`interval` of an accuracy in percent, of zeros and ones; Wilson's where that has no width."""
+    from tlite.comparison.statistics import wilson
+
+    if np.ptp(right):
+        return interval(100.0 * right, examples, ".1f")
+    low, high = (100 * end for end in wilson(right.mean(), right.shape[1]))
+    return f"95 % for new {examples}: {low:.1f} to {high:.1f} (Wilson)"
 
 
 # An experiment and its data

@@ -1,5 +1,5 @@
 """What training finds: metrics.jsonl has a line for each step and each validation, appended as they
-happen; examples.npz what the best checkpoint finds of each example of the validation part.
+happen; examples.npz the scores of each example of the validation part at the last validation.
 
 Of these it has arrays of NumPy: the step, the weight of each example (N,), and by member (M, N) its
 sums, so that their total by that of the weights is the mean in metrics.jsonl.
@@ -223,16 +223,21 @@ class Examples(NamedTuple):
 
 
 def save_examples(folder: Path, step: int, sums: dict[str, Float[np.ndarray, "M N"]]) -> None:
-    """Write those that count into a run's folder: the file is there whole, or as it was before.
+    """Write `examples_of` into a run's folder: the file is complete, or as it was before."""
+    examples, file = examples_of(step, sums), io.BytesIO()
+    np.savez(file, step=step, count=examples.count, **examples.sums, allow_pickle=False)
+    replace_file(folder / EXAMPLES, file.getvalue())
+
+
+def examples_of(step: int, sums: dict[str, Float[np.ndarray, "M E"]]) -> Examples:
+    """The examples among the rows of all batches, the last of which is padded.
 
     Args:
-        sums: as `Trainer.evaluate` gives those of each, `count` among them.
+        sums: by name and row, as `Trainer.evaluate(each=True)` returns them, `count` among them.
     """
-    counts = sums["count"][0] > 0  # the last batch is filled up
+    counts = sums["count"][0] > 0
     kept = {name: np.asarray(values)[:, counts] for name, values in sums.items()}
-    file = io.BytesIO()
-    np.savez(file, step=step, **(kept | {"count": kept["count"][0]}), allow_pickle=False)
-    replace_file(folder / EXAMPLES, file.getvalue())
+    return Examples(step, kept.pop("count")[0], kept)
 
 
 def read_examples(folder: Path) -> Examples | None:

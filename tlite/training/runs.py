@@ -1,7 +1,7 @@
 """A run is a folder, and nothing in it is executed when it is loaded.
 
 config.json and the tokenizer's file rebuild the model. metrics.jsonl has a line for each step and
-validation, examples.npz what the best checkpoint finds of each example, samples/ and plots/ what
+validation, examples.npz each example's scores in the last one, samples/ and plots/ what
 they say. checkpoints/ holds the best and the last two, or `--keep` more; resuming moves a damaged
 one to checkpoints/damaged-<step> and deletes none. Where asked for: tensorboard/ or wandb/
 (`tlite follow`), profile/ (`--profile`, for XProf, TensorBoard and Perfetto), inspection/

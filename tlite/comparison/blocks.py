@@ -1,0 +1,125 @@
+"""Scores by example: what each text, or each block of a text's windows, adds to a run's score.
+
+Texts and pairs are independent examples. Windows of one text are not, since a scene continues in
+the next window: neighbouring windows form a block, and blocks are the examples (batch means).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from tlite.training.metrics import Examples
+
+
+class Table(NamedTuple):
+    """Scores of two runs by seed and example, whose means are the runs' scores."""
+
+    run: Float[np.ndarray, "S N"]
+    reference: Float[np.ndarray, "R N"]
+    block: float
+    """Windows in a block, on average; 1 where examples are independent."""
+
+
+def new_examples(name: str) -> str:
+    """The population that an interval over examples is for."""
+    return "new stretches of text like this one" if name == "text" else f"new {name}"
+
+
+def tabulate(run: Examples, reference: Examples, measure: str, *, contiguous: bool) -> Table | None:
+    """The scores of two runs by example; None if they were not measured alike on the same examples.
+
+    Args:
+        contiguous: True if examples are the windows of one text, which are put together to blocks
+            (`num_blocks`). Windows of different lengths are divided at the same places of the text.
+    """
+    (mine, here), (theirs, there) = both = [_sums_and_counts(x, measure) for x in (run, reference)]
+    windows = min(len(here), len(there))
+    if mine is None or theirs is None or windows < 2:
+        return None
+    if not contiguous:
+        same = np.array_equal(here, there)
+        return Table(*(ratio_by_example(*one) for one in both), 1.0) if same else None
+    if not np.isclose(here.sum(), there.sum(), rtol=0.01):  # the start of a text has no targets
+        return None
+    by_window = [in_blocks(*one, windows).mean(0) for one in both]
+    number = num_blocks(by_window[0] - by_window[1])
+    return Table(*(in_blocks(*one, number) for one in both), len(here) / number)
+
+
+def tabulate_one(run: Examples, measure: str) -> Table | None:
+    """`tabulate` of a single run on a text: the reference is 0."""
+    zero = run._replace(sums=run.sums | {measure: np.zeros_like(run.sums[measure])})
+    return tabulate(run, zero, measure, contiguous=True)
+
+
+def num_blocks(scores: Float[np.ndarray, "W"]) -> int:
+    """Number of blocks of W consecutive windows, from the scores' autocorrelation.
+
+    A block is twice as long as is best for the variance (`block_length`): an interval needs longer
+    blocks than the estimate of a variance (Lazarus, Lewis, Stock and Watson 2018, "HAR inference").
+    There are at most sqrt(W), but 10 of short texts (Flegal and Jones 2010, "Batch means").
+    """
+    windows = len(scores)
+    most = max(math.isqrt(windows), min(windows, 10))
+    return max(min(most, int(windows / (2 * block_length(scores)))), 2)
+
+
+def block_length(scores: Float[np.ndarray, "W"]) -> float:
+    """Length b of blocks with the least mean squared error of the variance of a mean.
+
+    b = (2 G^2 / D)^(1/3) W^(1/3), D = 2 g^2, g = sum_k l(k / M) R(k), G = sum_k l(k / M) |k| R(k),
+    with the autocovariance R and the flat-top lag window l(x) = min(1, 2 (1 - |x|)) (Politis and
+    White 2004, "Automatic block-length selection for the dependent bootstrap"; D as corrected by
+    Patton, Politis and White 2009, which is that of blocks that do not overlap). M is twice the lag
+    after which correlations are below 2 sqrt(log10(W) / W).
+    """
+    windows, centred = len(scores), scores - scores.mean()
+    consecutive = max(5, math.ceil(math.sqrt(math.log10(windows))))
+    most = min(math.isqrt(windows - 1) + 1 + consecutive, windows - 1)
+    lags = range(min(most + consecutive, windows - 1) + 1)
+    covariance = np.array([centred[: windows - k] @ centred[k:] for k in lags]) / windows
+    if covariance[0] <= 0:
+        return 1.0
+    large = abs(covariance[1:]) > 2 * math.sqrt(math.log10(windows) / windows) * covariance[0]
+    small_from = (m for m in range(most) if not large[m : m + consecutive].any())
+    k = np.arange(1, min(2 * max(next(small_from, most), 1), most) + 1)
+    weighted = np.minimum(1, 2 * (1 - k / k[-1])) * covariance[k]
+    spectrum, slope = covariance[0] + 2 * weighted.sum(), 2 * (k * weighted).sum()
+    longest = min(3 * math.sqrt(windows), windows / 3)
+    if spectrum <= 0:
+        return longest
+    return float(np.clip((abs(slope) / spectrum) ** (2 / 3) * windows ** (1 / 3), 1, longest))
+
+
+def _sums_and_counts(
+    examples: Examples, measure: str
+) -> tuple[Float[np.ndarray, "S W"] | None, Float[np.ndarray, "W"]]:
+    """Numerator and denominator of the measure; bits per byte are nats / log 2 over bytes."""
+    if measure == "bits_per_byte" and "bytes" in examples.sums:
+        return examples.sums["loss"] / math.log(2), examples.sums["bytes"][0]
+    return examples.sums.get(measure), examples.count
+
+
+def in_blocks(
+    sums: Float[np.ndarray, "S W"], count: Float[np.ndarray, "W"], number: int
+) -> Float[np.ndarray, "S N"]:
+    """Scores of blocks with equal numbers of targets; the middle of a window decides its block."""
+    middle = (count.cumsum() - count / 2) / count.sum()
+    block = (number * middle).astype(int)
+    by_seed = [np.bincount(block, row, number) for row in sums]
+    return ratio_by_example(np.stack(by_seed), np.bincount(block, count, number))
+
+
+def ratio_by_example(
+    sums: Float[np.ndarray, "S N"], count: Float[np.ndarray, "N"]
+) -> Float[np.ndarray, "S N"]:
+    """Linearised scores d_sn of the examples, with the mean R_s = sum_n L_sn / sum_n c_n.
+
+    d_sn = R_s + (L_sn - R_s c_n) / c, with the mean c of counts c_n (Cochran 1977, "Sampling
+    techniques", chapter 6, ratio of two means).
+    """
+    sums, count = np.asarray(sums, float), np.asarray(count, float)
+    ratio = sums.sum(-1, keepdims=True) / count.sum()
+    return ratio + (sums - ratio * count) / count.mean()
