@@ -204,12 +204,14 @@ side_by_side = dataclasses.replace(mine, block=Parallel())
 # %% [markdown]
 # ## Is it better?
 #
-# Five seeds each; `Trainer` computes them side by side. Seed $i$ of every variant begins with the
-# same numbers and sees the same batches, so their losses on the held-out text are compared in
-# pairs: what a lucky seed is worth is in both and falls out. `difference` is what `tlite compare`
-# uses. With the mean $d$ of the $n$ differences and their standard deviation $s$ it gives
-# $d \pm t\, s / \sqrt n$, and $t$ (2.78 for $n = 5$) makes it a 95 % interval: for other seeds, on
-# this very text (`tlite compare`, where runs have kept what they find of each window: of others).
+# Five seeds each; `Trainer` computes them side by side. Seed $i$ of every variant sees the same
+# batches. Where two variants have the same arrays, as the original and ALiBi do, seed $i$ also
+# draws the same initial values, and the losses on the held-out text are compared in pairs. With the
+# mean $d$ of the $n$ differences and their standard deviation $s$, `difference` gives
+# $d \pm t\, s / \sqrt n$, and $t$ (2.78 for $n = 5$) makes it a 95 % interval for other seeds on
+# this very text. Variants with other arrays draw other values: theirs are two independent groups,
+# and the interval is Welch's. `tlite compare` does the same, and where runs have saved the scores
+# of each window, its interval is also for new stretches of text like this one.
 
 # %%
 variants = {
@@ -221,7 +223,7 @@ variants = {
 settings = TrainingConfig(
     steps=150, batch_size=16, learning_rate=1e-2, schedule="cosine", warmup_steps=20, seeds=5
 )
-losses, curves, models = {}, {}, {}
+losses, curves, models, arrays = {}, {}, {}, {}
 for name, config in variants.items():
     trainer = Trainer(generator_task(config), settings, jnp.asarray(training_tokens))
     members, history = trainer.train(trainer.init(), 0, settings.steps)
@@ -229,20 +231,26 @@ for name, config in variants.items():
     sums = trainer.evaluate(members.parameters, batches)
     losses[name] = dict(enumerate(sums["loss"].sum(-1) / sums["count"].sum(-1)))  # by seed
     curves[name], models[name] = history["loss"], trainer.models(members.parameters)
+    arrays[name] = {array: values.shape for array, values in members.parameters.items()}
 
 
 # %%
 def sentence(name, found):
     size = f"{abs(found.mean):.3f} ± {found.half_width:.3f} nats"
-    if found.shown:
+    if found.significant:
         return f"{name} is {size} {'better' if found.mean < 0 else 'worse'} than the original"
-    return f"{name}: no difference that five seeds can show ({size}); {found.needed} seeds would"
+    return f"{name}: no significant difference ({size})"
 
 
-results = {name: difference(losses[name], losses["original"]) for name in list(losses)[1:]}
+results = {
+    name: difference(losses[name], losses["original"], paired=arrays[name] == arrays["original"])
+    for name in list(losses)[1:]
+}
 for name, by_seed in losses.items():
     print(f"{name:>12}: {np.mean([*by_seed.values()]):.3f} nats per character, five seeds")
 print(*(sentence(*result) for result in results.items()), sep="\n")
+needed = results["ALiBi"].required_seeds(0.01)
+print(f"to show an effect of 0.01 nats of such an attention in 80 of 100 studies: {needed} seeds")
 
 _, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
 for (name, curve), style in zip(curves.items(), ("-", "-", "--", ":"), strict=True):
@@ -269,10 +277,13 @@ plt.show()
 # little about the end of a long training. The temperatures change the loss of so small a model,
 # trained for so short a time, by less than half of what ALiBi does, and that is no verdict on them.
 # One 95 % interval in twenty misses the truth: a difference that matters is worth more seeds and
-# steps.
+# steps. How many seeds? Decide first how small a difference would still matter to you, here 0.01
+# nats; `required_seeds` (and `tlite compare --smallest-effect 0.01`) takes that, and the spread of
+# the seeds. The difference that was just measured is no substitute: it is itself uncertain, and a
+# number of seeds computed from it is off by more than a factor of two in most studies.
 
 # %%
-assert results["ALiBi"].shown
+assert results["ALiBi"].significant
 assert results["ALiBi"].mean < 0
 assert results["parallel"].mean < 0
 assert abs(results["temperature"].mean) < abs(results["ALiBi"].mean) / 2
@@ -371,7 +382,8 @@ assert (kept["file"], kept["name"]) == ("mine.py", "alibi")
 # So et al. (2021, "Primer") found squared ReLU in a search: $\max(x, 0)^2$ in place of
 # $\max(x, 0)$. Write it as a function of one array and add
 # `dataclasses.replace(mine, feed_forward=FeedForward(activation=...))` to the variants, with the
-# `FeedForward` of `tlite.models`. What does the sentence say? If nothing is shown, train with as
-# many `seeds` as it asks for: is the interval as narrow as $\sqrt{5 / n}$ of the first one?
+# `FeedForward` of `tlite.models`. What does the sentence say? If the difference is not significant,
+# train with as many `seeds` as `required_seeds(0.01)` asks for: is the interval as narrow as
+# $\sqrt{5 / n}$ of the first one?
 #
 # Next: [inside GPT-2](10_inside_gpt2.ipynb), a model that others have trained.

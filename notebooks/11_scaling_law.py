@@ -220,7 +220,13 @@ print(f"loss {law.loss(parameters, tokens):.3f}; by search {by_search:,.0f} para
 assert abs(by_search / parameters - 1) < 0.01
 
 exponent, ends = law.beta / (law.alpha + law.beta), interval(laws.beta / (laws.alpha + laws.beta))
-print(f"N* grows as C^{exponent:.2f}, from {ends[0, 0]:.2f} to {ends[1, 0]:.2f}")
+print(f"N* grows as C^{exponent:.2f}, 95 % interval {ends[0, 0]:.2f} to {ends[1, 0]:.2f}")
+
+# %% [markdown]
+# Twelve runs of a few seconds do not settle how to spend the hour: the interval of the exponent
+# includes nearly everything from "only more text" to "mostly more parameters". What the fit does
+# give is the loss of a size next to those measured. Advice needs sizes and budgets over two orders
+# of magnitude, as in [RESULTS](../experiments/RESULTS.md#a-scaling-law).
 
 # %% [markdown]
 # ## What counts as a parameter

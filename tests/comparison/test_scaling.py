@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, chi2
 
+from tlite.comparison import scaling
 from tlite.comparison.scaling import Law, Runs, bootstrap, fit, interval, predictions
 from tlite.errors import UserError
 
@@ -77,6 +78,33 @@ def test_a_bootstrap_is_a_function_of_its_seed():
     first, again, other = (bootstrap(noisy, law, resamples=3, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first.E, other.E, rtol=1e-9)
+
+
+def test_a_bootstrap_draws_runs_and_their_seeds(monkeypatch):
+    noisy, samples = runs(noise=1e-3, seeds=3), []
+    monkeypatch.setattr(scaling, "fit", lambda sample, start: samples.append(sample) or start)
+    bootstrap(noisy, TRUE, resamples=20)
+    key = lambda sample, i: (sample.parameters[i], sample.tokens[i])  # noqa: E731
+    originals = {key(noisy, i): row for i, row in enumerate(noisy.losses)}
+    rows = [
+        (row, originals[key(sample, i)])
+        for sample in samples
+        for i, row in enumerate(sample.losses)
+    ]
+    assert all({*row} <= {*original} for row, original in rows)
+    # Three of three seeds, all different, are drawn in 2 of 9 cases.
+    assert 0.1 < np.mean([len({*row}) == 3 for row, _ in rows]) < 0.35
+    assert any(len(np.unique(sample.losses.max(1))) < 14 for sample in samples)
+
+
+def test_predictions_add_the_fits_errors_times_the_lost_degrees_of_freedom():
+    """sqrt(R / (R - 5)) for R runs, whatever the laws say: here they are all the same."""
+    noisy = runs(noise=1e-2, sizes=(7e3, 2e4, 6e4), budgets=(5e5, 1e6, 2e6))
+    laws = Law(*(np.full((50, 1), value) for value in TRUE))
+    found = predictions(noisy, TRUE, laws, np.array([LARGEST]), np.array([4e6]))
+    errors = np.log(noisy.losses / TRUE.loss(noisy.parameters, noisy.tokens)[:, None])
+    drawn = np.log(found / TRUE.loss(LARGEST, 4e6)) / 1.5  # sqrt(9 / 4)
+    assert abs(drawn - errors.ravel()).min(1).max() < 1e-12
 
 
 @pytest.mark.parametrize("flops", [1e10, 1e13])
