@@ -25,7 +25,7 @@ from tlite.experiment import Subwords, Words
 from tlite.models import Embedding
 from tlite.recipes import ClassifierRecipe, classifier, open_recipe, start
 from tlite.recipes.classifier import encode_examples, encode_texts
-from tlite.recipes.recipe import spread
+from tlite.recipes.recipe import accuracy_interval, spread
 from tlite.text import PADDING, sentences
 from tlite.training.metrics import read_metrics
 
@@ -360,11 +360,17 @@ def test_the_mean_is_told_with_its_spread_over_several():
     assert spread(np.array([50.0, 60.0, 70.0]), ".1f") == "60.0 (SD 10.0)"
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_an_accuracy_of_100_percent_has_wilsons_interval(seeds):
+    told = accuracy_interval(np.ones((seeds, 99), bool), "texts")
+    assert told == "95 % for new texts: 96.3 to 100.0 (Wilson)"
+
+
 def test_texts_that_are_left_out_are_not_scored_and_one_member_has_no_spread(binary, drawn, report):
     out = report(binary)
     assert "member" not in out
     assert "SD" not in out.splitlines()[0]
-    assert re.match(r"95 % for new texts, with this seed: ± \d+\.\d\n", out.partition("\n")[2])
+    assert re.match(r"95 % for new texts: \d+\.\d to 100\.0 \(Wilson\)\n", out.partition("\n")[2])
     assert f"{4 * len(TEXTS) - 4} texts" in out.splitlines()[0]
     assert table(out, ["negative", "positive"]).sum(1).tolist() == [8, 8]
     shown = re.findall(r"predicted .* \(\d\.\d{3}\): (.*)", out)

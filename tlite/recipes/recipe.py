@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
@@ -320,11 +320,11 @@ def interval(scores: Float[np.ndarray, "M N"], examples: str, style: str) -> str
     return f"95 % for new seeds and {new_examples(examples)}: ± {half:{style}} {parts}"
 
 
-def accuracy_interval(right: Float[np.ndarray, "M N"], examples: str) -> str:
-    """`interval` of an accuracy in percent, of zeros and ones; Wilson's where that has no width."""
+def accuracy_interval(right: Bool[np.ndarray, "M N"], examples: str) -> str:
+    """`interval` of an accuracy in percent; Wilson's where all are right, or none."""
     from tlite.comparison.statistics import wilson
 
-    if np.ptp(right):
+    if right.any() and not right.all():
         return interval(100.0 * right, examples, ".1f")
     low, high = (100 * end for end in wilson(right.mean(), right.shape[1]))
     return f"95 % for new {examples}: {low:.1f} to {high:.1f} (Wilson)"
