@@ -28,7 +28,7 @@ from tlite.text import ByteTokenizer, CharTokenizer, NumberTokenizer, Tokenizer,
 from tlite.text.tokenizer import read_saved
 from tlite.training import Trainer, generator_task
 from tlite.training.feed import StreamedFeed
-from tlite.training.loop import means_of, validate
+from tlite.training.loop import means_of
 from tlite.training.metrics import examples_of
 from tlite.training.placement import out_of_memory
 from tlite.training.runs import Run, sha256
