@@ -165,11 +165,12 @@ def test_fields_that_differ_are_told_by_the_shortest_name(tmp_path, experiments,
         assert all(map(fnmatch, found[name], texts)), found[name]
 
 
-def own(folder, part, kind, name, sha256="0" * 64, **fields):
+def own(folder, part, kind, name, sha256="0" * 64, helper="2" * 64, **fields):
     """A run with a part, or its function, of the user's, whose file there is not."""
     run = fake_run(folder)
     content = json.loads((run / "config.json").read_text())
-    reference = {"kind": kind, "file": "mine.py", "name": name, "sha256": sha256} | fields
+    digests = {"mine.py": sha256, "helper.py": helper}
+    reference = {"kind": kind, "file": "mine.py", "name": name, "sha256": digests} | fields
     model = content["experiment"]["model"]
     model[part] = reference if kind == "class" else model[part] | {"function": reference}
     (run / "config.json").write_text(json.dumps(content))
@@ -183,6 +184,10 @@ def test_own_functions_are_told_by_name_and_by_the_file_where_that_has_changed(t
     assert differing_fields(read_rows([plain, a])[0]) == {"attention": ["auto", "alibi of mine.py"]}
     assert differing_fields(read_rows([a, b])[0]) == {
         "attention": ["alibi of mine.py (00000000)", "alibi of mine.py (11111111)"]
+    }
+    c = own(tmp_path / "c", *alibi, helper="3" * 64)
+    assert differing_fields(read_rows([a, c])[0]) == {
+        "attention": ["alibi of mine.py (22222222)", "alibi of mine.py (33333333)"]
     }
 
 

@@ -280,7 +280,12 @@ def test_a_translators_batches_are_of_tokens(tmp_path, embeddings):
 def test_with_functions_of_the_users_a_checkpoint_is_counted(tmp_path):
     """Nothing of the user's file is run: there is none."""
     expected = cost(tmp_path, GENERATOR)
-    own = {"kind": "function", "file": "gone.py", "name": "my_norm", "sha256": "0" * 64}
+    own = {
+        "kind": "function",
+        "file": "gone.py",
+        "name": "my_norm",
+        "sha256": {"gone.py": "0" * 64},
+    }
     model = to_dict(GENERATOR.model) | {"norm": {"kind": "NormFunction", "function": own}}
     folder = change_config(fake_run(tmp_path / "own"), model=model)
     (row,) = read(folder)

@@ -127,10 +127,19 @@ def differing_fields(rows: Sequence[Row]) -> dict[str, list[str]]:
     for path, values in differ:
         name, texts = _last_name(path), list(map(shown, values))
         if len(set(texts)) == 1:  # functions of one name, in files that have changed
-            marks = [v["sha256"][:8] if isinstance(v, dict) else repr(v) for v in values]
-            texts = [f"{texts[0]} ({mark})" for mark in marks]
+            texts = [f"{texts[0]} ({digest})" for digest in _changed_digests(values)]
         found[name if names[name] == 1 else path] = texts
     return found
+
+
+def _changed_digests(values: list[Any]) -> list[str]:
+    """Digests of the first file that is not the same for all functions; repr of other values."""
+    digests = [v.get("sha256") if isinstance(v, dict) else None for v in values]
+    if not all(isinstance(files, dict) for files in digests):
+        return list(map(repr, values))
+    names = dict.fromkeys(name for files in digests for name in files)
+    name = next(n for n in names if len({files.get(n) for files in digests}) > 1)
+    return [files.get(name, ABSENT)[:8] for files in digests]
 
 
 def _last_name(path: str) -> str:
@@ -160,7 +169,7 @@ def _kind(value: Any) -> Any:
     if not isinstance(value, dict):
         return ""
     if value.get("kind") == "class":
-        return tuple((name, v) for name, v in value.items() if name != "fields")
+        return repr({name: v for name, v in value.items() if name != "fields"})
     return value.get("kind")
 
 
