@@ -1,5 +1,6 @@
 import sys
 
+import jax
 import pytest
 
 from tlite import errors
@@ -10,8 +11,10 @@ from tlite.errors import (
     check_packages,
     command,
     disk_errors,
-    system_reason,
+    lack_of_memory,
+    write_error,
 )
+from tlite.parallel import processes
 
 
 @pytest.mark.parametrize("place", ["x", "pretraining/metrics.jsonl"])
@@ -19,7 +22,7 @@ def test_a_full_disk_says_how_to_go_on_from_the_run_folder(tmp_path, place):
     """In a command that can be pasted, whatever the folder is called."""
     (run := tmp_path / "my runs").mkdir()
     with (
-        pytest.raises(UserError, match=r"No space left.*right$"),
+        pytest.raises(UserError, match=r"No space left.*fix this$"),
         disk_errors(run / place),
     ):
         raise OSError(28, "No space left on device")
@@ -48,19 +51,35 @@ def caused(error, cause):
     return error
 
 
+DISK = "RESOURCE_EXHAUSTED: Error writing 0/0.bin [OS error 28: No space left on device]"
+HTTP = "UNAVAILABLE: gs://bucket: HTTP 503"
+NCCL = "INVALID_ARGUMENT: NCCL: invalid usage: duplicate GPU detected\nmore"
+
+
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "line"),
     [
-        (OSError(24, "Too many open files"), "Too many open files"),
-        (ValueError("DATA_LOSS: ... [OS error 5: Input/output error]"), "Input/output error"),
-        (caused(KeyError("x"), OSError(13, "Permission denied")), "Permission denied"),
-        (MemoryError(), "Cannot allocate memory"),
-        (ValueError("NOT_FOUND: a/zarr.json"), ""),
+        (OSError(24, "in other words", "path"), "Too many open files"),
+        (OSError("cannot identify image"), "cannot identify image"),
+        (caused(KeyError("x"), OSError(13, "")), "Permission denied"),
+        (ValueError(HTTP), HTTP),
+        (RuntimeError(DISK), DISK),
+        (ValueError(), "ValueError"),
     ],
 )
-def test_what_the_system_refused_is_told_in_its_words(error, reason):
-    assert system_reason(error).startswith(reason)
-    assert bool(system_reason(error)) == bool(reason)
+def test_a_failed_write_gives_the_first_line_of_its_error(tmp_path, error, line):
+    assert f" ({line}): " in str(write_error(tmp_path, error))
+
+
+def test_errors_of_jax_keep_their_first_line(monkeypatch):
+    memory = "RESOURCE_EXHAUSTED: Out of memory allocating 71 bytes."
+    assert memory in lack_of_memory(jax.errors.JaxRuntimeError(memory))
+    assert lack_of_memory(jax.errors.JaxRuntimeError(HTTP)) is None
+    monkeypatch.setattr(processes, "_crew", processes.Crew(None, 2, 0))
+    monkeypatch.setattr(processes, "POLL_SECONDS", 0)
+    for kind in (jax.errors.JaxRuntimeError, ValueError):
+        assert NCCL.splitlines()[0] in processes.lost_peer(kind(NCCL))
+    assert processes.lost_peer(ValueError("ours: nccl")) is None
 
 
 @pytest.mark.parametrize("error", [ValueError, MemoryError])

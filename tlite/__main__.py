@@ -3,22 +3,17 @@
 Nothing heavy is imported before `main` has seen to Ctrl-C and to the standard streams.
 """
 
-import atexit
 import contextlib
+import gc
 import os
 import signal
 import sys
 from types import FrameType
 from typing import NoReturn
 
-HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"  # of Linux
-
 
 def main() -> NoReturn:
-    """`tlite.cli.main` on the command line of this process, which ends with its exit code."""
-    if sys.argv[1:2] == ["train"] and sys.orig_argv[1 - len(sys.argv) :] == sys.argv[1:]:
-        with contextlib.suppress(OSError, ValueError):  # no Linux, or no glibc
-            use_huge_pages()
+    """Call `tlite.cli.main` on the command line of this process; exit with its code."""
     ctrl_c = CtrlC()
     sys.unraisablehook = ctrl_c.report
     try:
@@ -36,27 +31,8 @@ def main() -> NoReturn:
         if not ctrl_c.raised:
             raise
         code = interrupted()  # of the KeyboardInterrupt, or of what others have made of it
-    # All is written. Python would take up to a second to take itself apart, and XLA, where it still
-    # compiles in a thread of its own after a signal, would not survive it.
-    if code <= 128:
-        atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    os._exit(code)
-
-
-def use_huge_pages() -> None:
-    """Begin this process again with glibc's memory in huge pages, where Linux leaves that to it.
-
-    Each step's large arrays are new memory, whose small pages are dear; glibc reads the variable
-    only as a process begins. Where the user has set it, it stays.
-    """
-    with open(HUGE_PAGES, encoding="ascii") as file:
-        left_to_it = "[madvise]" in file.read() and os.confstr("CS_GNU_LIBC_VERSION")
-    if left_to_it and "GLIBC_TUNABLES" not in os.environ:
-        environment = os.environ | {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    gc.freeze()  # else Python's last collections take most of a second
+    sys.exit(code)
 
 
 class CtrlC:

@@ -1,7 +1,6 @@
 """The one exception a user is meant to see: a clear sentence, no traceback, exit code 2."""
 
 import contextlib
-import errno
 import importlib.util
 import itertools
 import os
@@ -14,14 +13,6 @@ LAUNCHED = "TLITE_LAUNCHED"
 """The environment's name for how `tlite launch` was called, in the processes that it starts."""
 CODE_FILES: dict[str, Path] = {}
 """The user's files that this process has read, by SHA-256."""
-
-REFUSALS = [
-    os.strerror(code)
-    for code in (
-        errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM,
-        errno.EROFS, errno.EIO, errno.ENOMEM, errno.EFBIG,
-    )
-]  # fmt: skip
 
 
 class UserError(Exception):
@@ -85,28 +76,26 @@ def resumable(path: Path) -> Path | None:
     return study or next((p for p in path.parents[:2] if (p / "config.json").is_file()), None)
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message: an OSError's without its number and path."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)
+
+
 def lack_of_memory(error: BaseException) -> str | None:
-    """A sentence for Python's or JAX's error where no more memory could be allocated."""
+    """Return a message for a failed allocation by Python or JAX, None for any other error."""
     by_jax = isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
     if not isinstance(error, MemoryError) and not by_jax:
         return None
-    return "there is not enough memory: a smaller model, batch or text needs less"
+    return f"not enough memory ({first_line(error)}): a smaller model, batch or text needs less"
 
 
 def system_reason(error: BaseException | None) -> str:
-    """What the operating system refused, in its own words: "Permission denied"; "" if it did not.
-
-    TensorStore and Orbax pass on an error of the system as text only, inside one of their own.
-    """
-    while error is not None:
-        if isinstance(error, OSError):
-            return os.strerror(error.errno) if error.errno else str(error)
-        if isinstance(error, MemoryError):
-            return os.strerror(errno.ENOMEM)
-        if told := [reason for reason in REFUSALS if reason in str(error)]:
-            return told[0]
+    """Return the message of the OSError that an error is or was caused by; "" if there is none."""
+    while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return ""
+    return first_line(error) if error else ""
 
 
 def of_surroundings(error: UserError) -> bool:
@@ -116,24 +105,25 @@ def of_surroundings(error: UserError) -> bool:
     return missing or (not isinstance(error, RunFailed) and system_reason(error) != "")
 
 
+def write_error(path: Path, error: Exception) -> UserError:
+    """Return the error of a failure to write `path`, a file or folder of a run."""
+    run = resumable(path)
+    advice = f", then {command('train', '--resume', run)}" if run else ""
+    reason = system_reason(error) or first_line(error)
+    return UserError(f"can't write {path} ({reason}): earlier files are intact; fix this{advice}")
+
+
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a failure to write something of a run, a full disk above all, into a `UserError`.
-
-    `path` lies in the run folder, where all that is saved stays and can be resumed.
-    """
+    """Turn an OSError, of a full disk above all, into a `UserError` about `path`."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        if lack_of_memory(error) or not (reason := system_reason(error)):
+        if lack_of_memory(error) or not system_reason(error):
             raise
-        run = resumable(path)
-        advice = f", then {command('train', '--resume', run)}" if run else ""
-        raise UserError(
-            f"can't write {path} ({reason}): what was saved before is kept; put that right{advice}"
-        ) from error
+        raise write_error(path, error) from error
 
 
 @contextlib.contextmanager

@@ -33,6 +33,11 @@ MISTAKES = {
     "evaluate nowhere": "nowhere does not exist",
     "evaluate .": "not a run folder",
     "evaluate ''": "empty name",
+    TRAIN + "--run gs://bucket/run": "gs:/bucket/run is a URL",
+    "train --resume s3://bucket/run": "s3://bucket/run is a URL",
+    "generate gs://bucket/run": "gs://bucket/run is a URL",
+    "compare file:///runs/a runs/b": "file:///runs/a is a URL",
+    "train --resume {generator} --heartbeat 100000000000000000000": "--heartbeat .* not 1000000",
     "evaluate {generator} --split test": "no test part: training or validation",
     "evaluate --beam 2 {generator}": "no option --beam for .*run",
     "evaluate --path a.txt {generator}": "no option --path for .*run",
@@ -159,12 +164,13 @@ def told(monkeypatch, capsys):
     return call
 
 
-MEMORY = "there is not enough memory: a smaller model, batch or text needs less"
+MEMORY = "not enough memory ({}): a smaller model, batch or text needs less"
+LINE = "RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."
 TOLD = [
     (OSError(24, "", "some/file"), 2, "some/file: Too many open files"),
     (OSError(5, ""), 2, "Input/output error"),
-    (MemoryError(), 2, MEMORY),
-    (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes."), 2, MEMORY),
+    (MemoryError(), 2, MEMORY.format("MemoryError")),
+    (RuntimeError(f"{LINE}\nmore"), 2, MEMORY.format(LINE)),
     (RecursionError(), 2, "what was to be read is nested too deeply"),
     (Interrupted("stopped at step 3", 15), 143, "stopped at step 3"),
     (KeyboardInterrupt(), 130, "interrupted"),

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from tlite.errors import UserError
-from tlite.parallel.devices import cache_folder, lack_of_platform, num_cores
+from tlite.parallel.devices import cache_folder, lack_of_platform, num_cores, prune
 
 CODE = """
 import sys
@@ -51,9 +51,18 @@ def test_a_platform_that_jax_has_not_is_told(monkeypatch):
     assert lack_of_platform() is None  # started already
 
     def fail():
-        raise AssertionError
+        raise RuntimeError("Unknown backend nonsense")
 
     monkeypatch.setattr(jax, "devices", fail)
-    assert lack_of_platform().startswith("JAX_PLATFORMS is 'nonsense', which JAX has not here")
+    assert "Unknown backend nonsense" in lack_of_platform()
     monkeypatch.delenv("JAX_PLATFORMS")
     assert lack_of_platform() is None
+
+
+def test_the_cache_of_compiled_programs_is_bounded(tmp_path):
+    for age, name in enumerate(["newest", "middle", "oldest"]):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    prune(tmp_path, 250)
+    assert {path.name for path in tmp_path.iterdir()} == {"newest", "middle"}
+    prune(tmp_path / "nowhere", 0)

@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 from tlite.errors import UserError
 from tlite.parallel import processes
 from tlite.parallel.processes import (
-    LOST,
     Crew,
     check_place,
     detect_cluster,
     gather,
     join,
     local_devices,
-    lost_peer,
 )
 
 SLURM = {
@@ -200,15 +198,6 @@ def test_a_skipped_exchange_is_an_error_in_all_processes(monkeypatch):
         monkeypatch.setattr(processes, "_crew", crew)
         with pytest.raises(RuntimeError, match="signals, losses"):
             gather(tag, 0)
-
-
-def test_an_error_of_a_lost_peer_is_known_where_there_are_peers(monkeypatch):
-    gloo = ValueError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer")
-    assert lost_peer(gloo) is None
-    monkeypatch.setattr(processes, "_crew", Crew(None, 2, 1))
-    monkeypatch.setattr(processes, "POLL_SECONDS", 0)
-    assert lost_peer(gloo).startswith(LOST)
-    assert lost_peer(ValueError("ours")) is None
 
 
 @pytest.mark.parametrize("seconds", [0, 2**31, 10**20])

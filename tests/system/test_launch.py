@@ -6,6 +6,7 @@ import contextlib
 import io
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ from tests.helpers.launching import Running
 from tlite.cli import main
 from tlite.errors import UserError
 from tlite.parallel import launch
-from tlite.parallel.launch import Voices, devices, free_port, visible_gpus
+from tlite.parallel.launch import (
+    devices,
+    free_port,
+    last_lines,
+    read_lines,
+    visible_gpus,
+    write_line,
+)
 from tlite.parallel.processes import LOST
 
 EXPERIMENT = Path(__file__).parents[1] / "helpers/joined_experiment.py"
@@ -115,8 +123,8 @@ def test_where_one_is_killed_the_other_ends_and_says_why(pair, tmp_path, what, m
     code, _, err = both[1 - killed].end()
     assert time.monotonic() - began < 3 + 10
     assert code
-    said = f"tlite: {LOST}: what was saved is kept\n"
-    assert "another task died" in err or (code, err) == (2, said)
+    sentence = err.startswith(f"tlite: {LOST}, and what was saved is intact: ")
+    assert "another task died" in err or (code, sentence, err.count("\n")) == (2, True, 1), err
 
 
 MISTAKES = {
@@ -173,50 +181,47 @@ def test_gpus_are_those_that_jax_would_see(monkeypatch):
     assert visible_gpus() == []
 
 
-def test_a_child_is_heard_in_whole_lines_to_its_end(monkeypatch):
-    monkeypatch.setattr(launch, "DELAY_SECONDS", 0)
-    written = []
-    monkeypatch.setattr(Voices, "_write", lambda _, line: written.append(line))
-    Voices().listen(0, io.BufferedReader(io.BytesIO(b"a\n\rb\nlast"), buffer_size=2))
-    assert written == [b"a", b"\rb", b"last"]
+def test_standard_error_is_read_in_lines_and_never_held_back(monkeypatch):
+    monkeypatch.setattr(launch.time, "sleep", pytest.fail)
+    lines = deque()
+    content = b"NCCL INFO Channel 00\n" * 60_000 + b"\rb\nlast"
+    read_lines(1, io.BufferedReader(io.BytesIO(content)), lines)
+    assert len(lines) == 60_002
+    assert [line for _, _, line in lines][-2:] == [b"\rb", b"last"]
 
 
 BOX = [(0, b"+-- widht --+"), (0, b"+-----------+")]
 LOST_ONE = f"tlite: {LOST}: what was saved is kept".encode()
+REPEATED = [(2, b"warm"), (1, b"tlite: a"), (0, b"hot"), (0, b"hot"), (2, b"tlite: a")]
 
 
 @pytest.mark.parametrize(
-    ("said", "how", "heard"),
+    ("lines", "failed", "code", "killed", "written"),
     [
-        ([(1, b"tlite: a"), (0, b"tlite: a"), (2, b"tlite: a")], {}, [b"tlite: a"]),
-        (
-            [(2, b"warm"), (1, b"warm"), (0, b"hot"), (0, b"hot"), (1, b"cold")],
-            {},
-            [b"[2] warm", b"hot", b"hot", b"[1] cold"],
-        ),
-        # Of one that has failed all is heard, and of the others sentences.
+        (REPEATED, None, 0, "", [b"[2] warm", b"tlite: a", b"hot", b"hot"]),
+        # All lines of the process that has failed, and of the others sentences.
         (
             [(0, b"*** Check failure stack trace"), (1, b"KeyError"), (0, b"tlite: b")],
-            {"failed": 1},
+            *(1, 1, ""),
             [b"[1] KeyError", b"tlite: b"],
         ),
-        # A wrong option is told by the first, though another ended before it.
-        ([BOX[0], (1, b"[JAX] lost"), BOX[1]], {"failed": 1}, [b"[1] [JAX] lost"]),
-        (BOX, {"failed": 1, "mistake": True}, [line for _, line in BOX]),
-        ([*BOX, (1, b"tlite: full")], {"failed": 1, "mistake": True}, [b"tlite: full"]),
+        # A wrong option is explained by process 0, though another ended before it.
+        ([BOX[0], (1, b"[JAX] lost"), BOX[1]], 1, 1, "", [b"[1] [JAX] lost"]),
+        (BOX, 1, 2, "", [line for _, line in BOX]),
+        (BOX, 0, 2, "", [line for _, line in BOX]),
+        ([*BOX, (1, b"tlite: full")], 1, 2, "", [b"tlite: full"]),
         # A reason is worth more than that one is lost.
-        ([(0, LOST_ONE), (2, LOST_ONE)], {}, [LOST_ONE]),
-        ([(0, LOST_ONE), (1, b"tlite: full")], {}, [b"tlite: full"]),
-        ([(0, LOST_ONE)], {"killed": "1 was killed"}, [b"tlite: 1 was killed"]),
-        ([], {}, []),
+        ([(0, LOST_ONE), (2, LOST_ONE)], 0, 2, "", [LOST_ONE]),
+        ([(0, LOST_ONE), (1, b"tlite: full")], 0, 2, "", [b"tlite: full"]),
+        ([(0, LOST_ONE)], 1, -9, "1 was killed", [b"tlite: 1 was killed"]),
+        ([], 1, 1, "", []),
     ],
 )
-def test_what_several_say_is_said_once_and_other_lines_by_number(said, how, heard, monkeypatch):
-    written = []
-    monkeypatch.setattr(Voices, "_write", lambda _, line: written.append(line))
-    voices = Voices()
-    voices.failed = how.get("failed")
-    for number, line in said:
-        voices.hear(number, line)
-    voices.end(how.get("killed", ""), how.get("mistake", False))
-    assert written == heard
+def test_one_sentence_of_several_processes_and_other_lines_by_number(
+    lines, failed, code, killed, written, capfd
+):
+    said = set()
+    chosen = lines if failed is None else last_lines(lines, failed, code, killed, said)
+    for number, line in chosen:
+        write_line(number, line, said)
+    assert capfd.readouterr().err.encode().splitlines() == written

@@ -67,6 +67,20 @@ def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
         file._file.close()
 
 
+def test_without_locks_a_second_writer_is_noticed(path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with MetricsFile(path) as first:
+        first.cut_after(0)
+        first.write(lines(1))
+        with MetricsFile(path) as second:
+            second.write(lines(2))
+        with pytest.raises(UserError, match="another process"):
+            first.write(lines(2))
+
+
 def test_a_folder_that_cannot_be_written_is_a_user_error(path):
     path.mkdir()
     with pytest.raises(UserError, match=r"can't write .*directory"):

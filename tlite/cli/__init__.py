@@ -155,7 +155,7 @@ def _sentence(error: Exception) -> str | None:
         return ": ".join(map(str, filter(None, (error.filename, system_reason(error)))))
     if isinstance(error, RecursionError):
         return "what was to be read is nested too deeply"
-    return processes.lost_peer(error) or lack_of_memory(error) or devices.lack_of_platform()
+    return lack_of_memory(error) or processes.lost_peer(error) or devices.lack_of_platform()
 
 
 def _say(what: object, code: int) -> None:

@@ -14,7 +14,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from tlite.errors import UserError
-from tlite.training.runs import LATEST, find_run
+from tlite.training.runs import LATEST, check_local, find_run
 
 
 def one_word(
@@ -34,7 +34,13 @@ def run_folder(find: Callable[[str], Path]) -> Any:
     return Annotated[Path, one_word("RUN", find, lambda value: isinstance(value, Path))]
 
 
-RunFolder = run_folder(lambda word: find_run(word, studies=True) if word == LATEST else Path(word))
+def read_folder(word: str) -> Path:
+    """Return the path of a run folder, without a search in folders of runs."""
+    check_local(word)
+    return find_run(word, studies=True) if word == LATEST else Path(word)
+
+
+RunFolder = run_folder(read_folder)
 """A folder; the word `latest` is the newest run or study in ./runs, whatever ./latest is."""
 Code = Annotated[tuple[Path, ...], UseAppendAction]
 
@@ -138,6 +144,10 @@ class Train(Trains):
     resume: Literal["auto"] | None = None
     """auto: resume the run of the same experiment in the folder --run, or the newest one in
     runs/NAME; create one if there is none. The same command then survives a restart."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_local(self.run or "")
 
 
 @dataclass(frozen=True, kw_only=True)

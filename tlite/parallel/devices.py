@@ -5,7 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from tlite.errors import UserError
+from tlite.errors import UserError, first_line
+
+MAX_CACHE_BYTES = 2 * 2**30
+"""Of compiled programs; JAX's own limit needs another package, and a lock for each program."""
 
 
 def prepare_devices() -> None:
@@ -15,9 +18,11 @@ def prepare_devices() -> None:
     slower than two devices of one core each. A GPU or TPU, where JAX finds one, is used instead.
     JAX is not imported for it: it reads its settings from the environment, and yours are kept.
     """
+    compiled = cache_folder() / "compiled"
+    prune(compiled, MAX_CACHE_BYTES)
     settings = {
         "jax_num_cpu_devices": num_cores(),
-        "jax_compilation_cache_dir": str(cache_folder() / "compiled"),
+        "jax_compilation_cache_dir": str(compiled),
         "jax_persistent_cache_min_compile_time_secs": 0,
     }
     for name, value in settings.items():
@@ -29,14 +34,25 @@ def prepare_devices() -> None:
                 jax.config.update(name, value)
 
 
+def prune(folder: Path, max_bytes: int) -> None:
+    """Delete the oldest files of a folder until the rest have at most so many bytes."""
+    total = 0
+    with contextlib.suppress(OSError):  # no folder yet, or another process prunes too
+        files = [(entry.stat(), entry.path) for entry in os.scandir(folder)]
+        for status, path in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
+            total += status.st_size
+            if total > max_bytes:
+                os.unlink(path)
+
+
 def lack_of_platform() -> str | None:
-    """A sentence where JAX, imported already, has not what JAX_PLATFORMS asks for."""
+    """Return a message if JAX, imported already, lacks the platform that JAX_PLATFORMS names."""
     asked, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
     if asked and jax:
         try:
             jax.devices()
-        except Exception:  # of several types, AssertionError among them
-            return f"JAX_PLATFORMS is {asked!r}, which JAX has not here: leave it out, or say cpu"
+        except Exception as error:  # of several types, AssertionError among them
+            return f"JAX_PLATFORMS is {asked!r}: {first_line(error)} (cpu is always there)"
     return None
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,15 @@ from tlite.parallel.processes import LOST, Signals
 from tlite.terminal import printable
 
 GRACE_SECONDS = 10  # for the others to end by themselves, after one has failed
-DELAY_SECONDS = 0.5  # before what is said is passed on
+DELAY_SECONDS = 0.5  # before a line is passed on
 PDEATHSIG = 1  # of Linux's prctl
 
 
 def launch(arguments: list[str], processes: int, devices_each: int | None = None) -> int:
     """Run a command of tlite as several processes; returns the first exit code that is not 0.
 
-    Process 0 has this one's standard output. Signals go to all of them, once. They don't outlive
-    this process: where it is killed, they get a SIGTERM, by which a run saves and stops.
+    Process 0 has this one's standard output. Signals are forwarded to all of them. If this process
+    is killed, they get a SIGTERM, by which a run saves and stops.
     """
     if processes < 1:
         raise UserError(f"-n must be at least 1, not {processes}")
@@ -96,10 +97,13 @@ def start(command: list[str], extra: dict[str, str], first: bool) -> subprocess.
 
 
 def watch(children: list[subprocess.Popen], signals: Signals) -> int:
-    """Until all children have ended; the first exit code that is not 0, 128 + n after signal n."""
-    voices, killed = Voices(), ""
+    """Wait for all children; return the first exit code that is not 0, 128 + n after signal n.
+
+    Their standard error is passed on after a moment, by which the first failure is known.
+    """
+    unread, said, killed, failed = deque(), set(), "", None
     threads = [
-        threading.Thread(target=voices.listen, args=(number, child.stderr), daemon=True)
+        threading.Thread(target=read_lines, args=(number, child.stderr, unread), daemon=True)
         for number, child in enumerate(children)
     ]
     for thread in threads:
@@ -108,81 +112,79 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
     while alive:
         time.sleep(0.1)
         while signals.arrived:
-            sent = signals.arrived.pop(0)
-            if sent != signal.SIGINT and sent in forwarded:
-                continue  # a second SIGINT stops at once, the others mean no more than one
-            forwarded.add(sent)
-            for child in alive.values():
-                child.send_signal(sent)
+            forward(signals.arrived.pop(0), forwarded, alive)
         for number in [number for number, child in alive.items() if child.poll() is not None]:
             code_of_child = alive.pop(number).returncode
             if not code_of_child or code:
                 continue
-            code, voices.failed = code_of_child, number
-            deadline = time.monotonic() + GRACE_SECONDS
+            code, failed, deadline = code_of_child, number, time.monotonic() + GRACE_SECONDS
             if code < 0:
                 who = "all processes were" if -code in forwarded else f"process {number} was"
                 killed = f"{who} ended by {signal.Signals(-code).name}: what was saved is kept"
+        while not code and unread and unread[0][0] < time.monotonic() - DELAY_SECONDS:
+            write_line(*unread.popleft()[1:], said)
         if time.monotonic() > deadline:
             for child in alive.values():
                 child.kill()
     for thread in threads:
         thread.join(GRACE_SECONDS)  # what a child has started may still hold its end
-    voices.end(killed, mistake=code == 2)
+    rest = [(number, line) for _, number, line in unread]
+    for number, line in rest if failed is None else last_lines(rest, failed, code, killed, said):
+        write_line(number, line, said)
     return code if code >= 0 else 128 - code
 
 
-class Voices:
-    """Standard error of all children as one: a line that several say once, others' numbered.
+def forward(number: int, forwarded: set[int], alive: dict[int, subprocess.Popen]) -> None:
+    """Send a signal on to the children: SIGINT each time, the others once."""
+    if number == signal.SIGINT or number not in forwarded:
+        forwarded.add(number)
+        for child in alive.values():
+            child.send_signal(number)
 
-    When one has failed the others pass on only tlite's sentences. Of a peer that is lost JAX writes
-    pages: so there is a moment in which `watch` sees its end first.
+
+def read_lines(number: int, pipe: Any, lines: deque[tuple[float, int, bytes]]) -> None:
+    """Append (time, number, line) for each line of a child's standard error, without a wait."""
+    for line in pipe:
+        lines.append((time.monotonic(), number, line.rstrip(b"\n")))
+
+
+def is_sentence(line: bytes) -> bool:
+    return line.startswith(b"tlite: ")
+
+
+def last_lines(
+    lines: list[tuple[int, bytes]], failed: int, code: int, killed: str, said: set[bytes]
+) -> list[tuple[int, bytes]]:
+    """Choose what is written after a child has failed: its own lines, and sentences of tlite.
+
+    The other children's are about the peer that is gone, of which JAX writes pages.
+
+    Args:
+        lines: number of the child and line, of those not written yet.
+        failed: number of the child that failed first.
+        code: its exit code; 2: a `UserError`, or a wrong option, which process 0 alone explains.
+        killed: sentence about the signal that ended it, or "".
+        said: sentences that were written before.
     """
+    reasons = [(number, line) for number, line in lines if LOST.encode() not in line]
+    chosen = [(number, line) for number, line in reasons if number == failed or is_sentence(line)]
+    if said or any(is_sentence(line) for _, line in chosen):
+        return chosen
+    if killed:
+        return [*chosen, (0, f"tlite: {printable(killed)}".encode())]
+    if len(reasons) < len(lines):
+        return [*chosen, next(pair for pair in lines if pair not in reasons)]
+    return [*chosen, *(pair for pair in reasons if failed and code == 2 and pair[0] == 0)]
 
-    def __init__(self):
-        self.failed: int | None = None
-        self._said: dict[bytes, int] = {}
-        self._kept: list[bytes] = []  # what process 0 says after another has failed
-        self._lost = b""
-        self._lock = threading.Lock()
 
-    def listen(self, number: int, pipe: Any) -> None:
-        """Pass on what a child writes, in whole lines, to its end."""
-        rest = b""
-        while content := pipe.read1(1 << 16):
-            time.sleep(DELAY_SECONDS)
-            *lines, rest = (rest + content).split(b"\n")
-            for line in lines:
-                self.hear(number, line)
-        if rest:
-            self.hear(number, rest)
-
-    def hear(self, number: int, line: bytes) -> None:
-        sentence = line.startswith(b"tlite: ")
-        with self._lock:
-            if LOST.encode() in line:
-                self._lost = line  # the reason, if one comes, says more
-                return
-            heard = sentence or self.failed in (None, number)
-            if heard and self._said.setdefault(line, number) == number:
-                self._write(line if sentence or not number else b"[%d] " % number + line)
-            elif not heard and not number:
-                self._kept.append(line)
-
-    def end(self, killed: str, mistake: bool) -> None:
-        """The last word, where no child has said why it ended.
-
-        A wrong option (a `mistake`) is told by process 0 alone, and another may have ended before.
-        """
-        if any(line.startswith(b"tlite: ") for line in self._said):
-            return
-        if killed or self._lost:
-            self._write(f"tlite: {printable(killed)}".encode() if killed else self._lost)
-        elif mistake:
-            for line in self._kept:
-                self._write(line)
-
-    def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-            os.write(sys.stderr.fileno(), line + b"\n")
+def write_line(number: int, line: bytes, said: set[bytes]) -> None:
+    """Write a line to standard error; a sentence of tlite once, other lines with their number."""
+    if line in said:
+        return
+    if is_sentence(line):
+        said.add(line)
+    elif number:
+        line = b"[%d] " % number + line
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+        os.write(sys.stderr.fileno(), line + b"\n")

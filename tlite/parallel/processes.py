@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
@@ -20,14 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from tlite.errors import UserError
+from tlite.errors import UserError, first_line
 from tlite.terminal import Output, text_stream
 
 T = TypeVar("T")
 
-LOST = "another process of this run has ended or can't be reached"
-# What gloo, NCCL and the coordination service write of a peer that is gone.
-BROKEN = ("gloo", "nccl", "coordination", "unavailable:", "heartbeat", "socket closed")
+LOST = "another process of this run may have ended"
 CLUSTERS = "slurm", "ompi", "gketpu", "gcetpu"
 """JAX's names of the environments that are joined. An indexed job of Kubernetes is not among them:
 most are sweeps of independent pods."""
@@ -188,6 +187,7 @@ def fail(code: int) -> NoReturn:
     """End this process at once: else it would wait for the others, which may wait for it."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
+        logging.shutdown()
     os._exit(code)
 
 
@@ -198,11 +198,13 @@ def _failed(*error: Any) -> None:
 
 
 def lost_peer(error: BaseException) -> str | None:
-    """A sentence for an error of JAX that comes of another process that is gone."""
-    if _crew is None or not any(word in str(error).lower() for word in BROKEN):
+    """Return a message for an error of JAX's runtime in one of several processes."""
+    # XLA raises its status, "UNKNOWN: Gloo all-reduce failed" say, in one of these two.
+    by_xla = isinstance(error, RuntimeError | ValueError) and re.match("[A-Z_]+: ", str(error))
+    if _crew is None or not by_xla:
         return None
     time.sleep(POLL_SECONDS)  # so that `tlite launch` sees first which one has ended, and how
-    return f"{LOST}: what was saved is kept"
+    return f"{LOST}, and what was saved is intact: {first_line(error)}"
 
 
 def check_place(coordinator: str | None, processes: int | None, process: int | None) -> None:

@@ -19,6 +19,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,14 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from tlite.errors import UserError, disk_errors, system_reason
+from tlite.errors import (
+    UserError,
+    disk_errors,
+    first_line,
+    lack_of_memory,
+    system_reason,
+    write_error,
+)
 from tlite.parallel.processes import is_first, of_first
 from tlite.training.config import TrainingConfig
 from tlite.training.runs import next_free, numbered_folders, replace_file, sha256
@@ -80,7 +88,7 @@ class Checkpoints:
             score: lower is better; None if not known yet (`record_score`): never the best.
         """
         self.wait()
-        with self._told():
+        with self._writing_errors():
             if self._writer is None:
                 # Called in the first process when all have written, before the folder is renamed.
                 sealing = ocp.AsyncOptions(post_finalization_callback=self._seal)
@@ -108,19 +116,18 @@ class Checkpoints:
     def wait(self) -> None:
         """Until everything is written, and what is no longer wanted removed."""
         if self._writer:
-            with self._told():
+            with self._writing_errors():
                 self._writer.wait_until_finished()
                 if is_first():
                     self._remove_unwanted(self._scores())
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """What Orbax or the disk refuses, in a sentence; of what was not written nothing stays."""
+    def _writing_errors(self) -> Iterator[None]:
+        """Turn what Orbax or the disk refuses into a `UserError`, and remove what is incomplete."""
         try:
-            with disk_errors(self.folder):
-                if is_first() and not self.folder.is_dir():
-                    raise FileNotFoundError(self.folder)  # Orbax would make it anew
-                yield
+            if is_first() and not self.folder.is_dir():
+                raise FileNotFoundError(self.folder)  # Orbax would make it anew
+            yield
         except Exception as error:
             writer, self._writer = self._writer, None
             with contextlib.suppress(Exception):  # of what is still written, if there is one
@@ -128,10 +135,13 @@ class Checkpoints:
             if is_first():
                 with contextlib.suppress(OSError):
                     self._clear()
-            if "NOT_FOUND" in str(error) or not self.folder.is_dir():
+            if not self.folder.is_dir():
                 gone = f"{self.folder} was removed: nothing more can be saved there"
                 raise UserError(gone) from error
-            raise
+            ours = isinstance(error, UserError) or lack_of_memory(error)
+            if ours or not isinstance(error, OSError | ValueError | RuntimeError):
+                raise
+            raise write_error(self.folder, error) from error  # TensorStore raises all three
 
     def close(self) -> None:
         """Wait, and end what writes."""
@@ -192,7 +202,8 @@ class Checkpoints:
         """
         leaves = jax.tree.leaves(abstract)
         together = not all(leaf.sharding.is_fully_addressable for leaf in leaves)
-        found = of_first(lambda: self._find_whole(step)) if together else self._find_whole(step)
+        find = partial(self._find_whole, step, abstract.keys())
+        found = of_first(find) if together else find()
         folder = self.folder / str(found)
         try:
             differs = difference(saved_arrays(folder, abstract), abstract)
@@ -201,7 +212,7 @@ class Checkpoints:
             if not together and not folder.is_dir():
                 return self.load(abstract, step)  # who trains the run has just removed it
             # The bytes are what was saved, so it is not the checkpoint.
-            reason = system_reason(error) or f"{type(error).__name__} in Orbax"
+            reason = system_reason(error) or f"{type(error).__name__}: {first_line(error)}"
             raise UserError(f"can't read {folder}: {reason}") from error
         if differs:
             raise UserError(
@@ -210,27 +221,32 @@ class Checkpoints:
             )
         return found, trees
 
-    def _find_whole(self, step: int | None) -> int:
-        """The one that is whole nearest to the step asked for; says so where it is another."""
+    def _find_whole(self, step: int | None, trees: Iterable[str]) -> int:
+        """Return the step nearest to `step` whose files of these trees are intact.
+
+        A warning names the checkpoint that is damaged.
+        """
         if not (steps := self._steps()):
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         last = steps[-1] if step is None else step
         order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
         for found in order:
-            if self._is_whole(found):
+            if self._is_whole(found, trees):
                 if found != order[0]:
                     damaged = f"checkpoint {order[0]} is damaged"
                     print(f"{damaged}: using checkpoint {found} instead", file=sys.stderr)
                 return found
             if not (self.folder / str(found)).is_dir():
-                return self._find_whole(step)  # who trains the run has just removed it
+                return self._find_whole(step, trees)  # who trains the run has just removed it
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
-    def _is_whole(self, step: int) -> bool:
+    def _is_whole(self, step: int, trees: Iterable[str]) -> bool:
         if (seal := self._read_seal(step)) is None:
             return False
         try:
             for name, written in seal["files"].items():
+                if "/" in name and name.partition("/")[0] not in trees:
+                    continue
                 with reading(path := self.folder / str(step) / name):
                     if sha256(path) != written:
                         return False

@@ -53,10 +53,10 @@ def _short(value: float) -> float | None:
 
 
 class MetricsFile:
-    """Appends to metrics.jsonl; of several processes only in the one that is `writing`.
+    """Appends to metrics.jsonl; with several processes only in the one that is `writing`.
 
     Raises:
-        UserError: another process has it open so, or it can't be written.
+        UserError: another process has it open for writing, or it can't be written.
     """
 
     def __init__(self, path: Path, *, writing: bool = True):
@@ -65,18 +65,20 @@ class MetricsFile:
             return
         with disk_errors(path):
             self._file = path.open("ab")
-        try:  # the lock ends with the process, however that ends
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{path.parent} is being trained by another process") from None
-        except OSError:  # a file system that knows no locks
-            return
+        # The lock ends with the process, however that ends. Where the file system has no locks,
+        # `check` notices what another process writes.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(f"{path.parent} is being trained by another process") from None
+        self._size = self._file.tell()
 
     def cut_after(self, step: int) -> None:
         """Drop the lines of later steps."""
         if self._file:
             with disk_errors(self.path):
-                self._file.truncate(end_of_step(self.path, step))
+                self._size = self._file.truncate(end_of_step(self.path, step))
 
     def write(self, lines: list[dict]) -> None:
         """All of the lines; a process that is killed after this does not lose them.
@@ -86,20 +88,22 @@ class MetricsFile:
         """
         if self._file:
             with disk_errors(self.path):
-                self._file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+                content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+                self._size += self._file.write(content)
                 self._file.flush()
             self.check()
 
     def check(self) -> None:
-        """Raises a `UserError` if what is written is no longer in the run folder."""
+        """Raise a `UserError` if the file is not what this process has written."""
+        status = os.fstat(self._file.fileno())
         try:
-            there = os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+            there = os.path.samestat(status, self.path.stat())
         except FileNotFoundError:
             there = False
-        if not there:
+        if not there or status.st_size != self._size:
+            how = "written by another process" if there else "removed or replaced"
             raise UserError(
-                f"{self.path} was removed or replaced while the run was trained: "
-                "nothing more can be saved there"
+                f"{self.path} was {how} during training: nothing more can be saved there"
             )
 
     def __enter__(self):

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from tlite.errors import OutOfMemory, UserError, lack_of_memory
+from tlite.errors import OutOfMemory, UserError, first_line, lack_of_memory
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 
@@ -256,7 +256,8 @@ def out_of_memory(what: str) -> Iterator[None]:
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
         if not lack_of_memory(error):
             raise
-        raise OutOfMemory(f"there is not enough memory for {what}: make it smaller") from error
+        reason = first_line(error)
+        raise OutOfMemory(f"not enough memory for {what} ({reason}): make it smaller") from error
 
 
 def free_memory() -> int | None:

@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import platform
+import re
 import secrets
 import shutil
 import subprocess
@@ -150,9 +151,16 @@ def find_run(folder: str | Path, kind: str = "", *, studies: bool = False) -> Pa
         raise UserError(f"there is no latest {which}: {Path.cwd() / ROOT} has none")
     if folder == "":
         raise UserError("the run's folder has an empty name: name one, or say latest")
+    check_local(folder)
     if not os.path.isdir(folder):
         return Path(folder)
     return newest(Path(folder), kind, depth=2, studies=studies) or Path(folder)
+
+
+def check_local(folder: str | Path) -> None:
+    """Raise a `UserError` for a URL: runs are written to local or mounted file systems only."""
+    if re.match(r"[a-z][a-z0-9+.-]*:/", str(folder), re.IGNORECASE):  # a Path has one slash only
+        raise UserError(f"the run folder {folder} is a URL: only folders are supported")
 
 
 def describe(folder: Path) -> Found:
@@ -213,6 +221,7 @@ def new_folder(name: str, folder: Path | None = None, root: Path = ROOT) -> Path
     Raises:
         UserError: it exists already, or can't be made.
     """
+    check_local(folder or "")
     path = folder or root / name / datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
