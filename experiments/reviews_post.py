@@ -10,14 +10,14 @@ import dataclasses
 
 from experiments.reviews import experiment as reviews
 from tlite.experiment import Words
-from tlite.models import ClassifierConfig, Embedding
+from tlite.models import ClassifierConfig
 from tlite.training import TrainingConfig
 
 experiment = dataclasses.replace(
     reviews,
     name="reviews_post",
     tokenizer=Words(min_document_frequency=5),
-    model=ClassifierConfig(context=50, num_blocks=1, dropout=0.1, embedding=Embedding(scale=False)),
+    model=ClassifierConfig(context=50, num_blocks=1, dropout=0.1),
     training=TrainingConfig(
         steps=2200,
         batch_size=32,

@@ -85,7 +85,7 @@ CLASSIFIER = ClassifierExperiment(
     "golden",
     SyntheticReviews(reviews=60),
     Words(min_document_frequency=1),
-    ClassifierConfig(**SIZES),
+    ClassifierConfig(**SIZES, embedding=Embedding(scale=True)),
     TRAINING,
 )
 TRANSLATOR = TranslatorExperiment(
@@ -145,7 +145,10 @@ COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]]
     "corpus": corpus_experiment,
     "words": lambda _: varied(CLASSIFIER, label_smoothing=0.1),
     "words, dropout": lambda _: varied(
-        CLASSIFIER, dropout=0.2, embedding=Embedding(word_dropout=0.1), pool=Pool("mean")
+        CLASSIFIER,
+        dropout=0.2,
+        embedding=Embedding(scale=True, word_dropout=0.1),
+        pool=Pool("mean"),
     ),
     "subwords": lambda _: varied(
         CLASSIFIER, tokenizer=Subwords(pieces=100), pool=Pool("attention")
@@ -161,6 +164,7 @@ COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]]
         CLASSIFIER,
         block="pre_norm",
         positions="learned",
+        embedding=Embedding(),
         pretraining=Pretraining(STEPS, pretraining_batch_size=4, pretraining_dropout=0.0),
     ),
     "translator": lambda _: TRANSLATOR,
@@ -239,12 +243,13 @@ def course(name: str, folder: Path, number: int) -> dict:
     return numbers
 
 
-def filled_state(trainer: Trainer) -> TrainState:
+def filled_state(trainer: Trainer, parameters: dict | None = None) -> TrainState:
     """The state before the first step, with `fill` in the place of parameters that are drawn."""
     state, seeds = trainer.member_shapes, trainer.config.seeds
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.optimizer)
     arrays = {n: np.stack([a] * seeds) for n, a in fill(trainer.shapes).items()}
-    return trainer.place(state._replace(parameters=arrays, optimizer=zeros))
+    given = {n: np.broadcast_to(a, arrays[n].shape) for n, a in (parameters or {}).items()}
+    return trainer.place(state._replace(parameters=arrays | given, optimizer=zeros))
 
 
 def greedy_text(run, members) -> str:

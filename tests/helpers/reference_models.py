@@ -48,7 +48,7 @@ def head_width(config):
 def embed(config, stack, table, tokens):
     x = np.stack([table[token] for token in tokens])
     part = config.embedding
-    if isinstance(config.positions, Sinusoidal) if part.scale is None else part.scale:
+    if part.scale:
         x = math.sqrt(config.width) * x
     if isinstance(config.positions, Sinusoidal):  # one of Learned, too
         split = config.positions.split

@@ -144,7 +144,7 @@ FAMILIES = {
         LOCAL | {"bias": False, "norm.epsilon": 1e-6},
         {"attention.query_key_norm": True, "positions.local_base": 7.0, "attention.softcap": 5.0}
         | {"positions.scaling": RotaryScaling("linear", 8.0), "attention.scale": 0.4}
-        | {"embedding.scale": None}
+        | {"embedding.scale": True}
         | GEMMA,
     ),
     "t5": (

@@ -36,15 +36,23 @@ EXPERIMENT = GeneratorExperiment(
 )
 
 
-def planned(capsys, experiment=EXPERIMENT, mesh="4", **changes):
+def planned(capsys, experiment=EXPERIMENT, mesh="4", parameters=False, **changes):
     training = dataclasses.replace(experiment.training, **changes)
-    plan(dataclasses.replace(experiment, training=training), mesh, hardware="a100")
+    plan(
+        dataclasses.replace(experiment, training=training),
+        mesh,
+        hardware="a100",
+        parameters=parameters,
+    )
     return capsys.readouterr().out
 
 
 def test_a_plan_is_what_the_trainer_compiles(capsys):
     """Bytes of arguments and of what is inside are those of a trainer that could run."""
-    said = planned(capsys)
+    said = planned(capsys, parameters=True)
+    assert re.search(
+        r"blocks\.\*\.attention\.key\.kernel +\(32, 32\) +float32, adamw, decay 0", said
+    )
 
     def read(seed, step, rows):
         return np.zeros((rows.stop - rows.start, 17), np.uint16)

@@ -22,7 +22,6 @@ from tests.helpers.recipes import (
 from tlite.comparison.statistics import variance
 from tlite.data import Example
 from tlite.experiment import Subwords, Words
-from tlite.models import Embedding
 from tlite.recipes import ClassifierRecipe, classifier, open_recipe, start
 from tlite.recipes.classifier import encode_examples, encode_texts
 from tlite.recipes.recipe import accuracy_interval, spread
@@ -145,7 +144,7 @@ def trained(tmp_path_factory):
     labelled(folder / "test.jsonl", [("So so", "3"), ("It is a chair", "3")])
     test = (str(folder / "test.jsonl"),)
     reviews = labelled(folder / "texts.jsonl", 4 * TEXTS, test=test)
-    changes = {"dropout": 0.0, "embedding": Embedding(scale=False), "padding": "unknown"}
+    changes = {"dropout": 0.0, "padding": "unknown"}
     experiments = {
         "words": LOGISTIC,
         "bpe": varied(LOGISTIC, tokenizer=SUBWORDS),

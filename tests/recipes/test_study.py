@@ -16,7 +16,8 @@ from tests.helpers.recipes import LOGISTIC, TEXTS, TRANSLATOR, labelled, varied
 from tlite.comparison.study import Study, Variant, read_study
 from tlite.data import LabelledText
 from tlite.errors import Interrupted, OutOfMemory, UserError
-from tlite.experiment import PairSubwords
+from tlite.experiment import GeneratorExperiment, PairSubwords
+from tlite.models import GeneratorConfig
 from tlite.recipes import ClassifierRecipe, kinds, open_recipe, study_training
 from tlite.recipes.study_training import (
     Preparing,
@@ -318,11 +319,23 @@ def test_data_that_has_changed_meanwhile_is_told(base, tmp_path):
     assert [variant.failed for variant in read_study(study).variants] == [None, None]
 
 
-def test_precision_is_chosen_once_for_all(base, tmp_path, monkeypatch):
+def test_variants_differ_in_neither_precision_nor_attention(base, tmp_path, monkeypatch):
+    """One whose attention has no bfloat16 products makes all exact; what is named stays."""
     chosen = iter([("mixed", "it is faster")])
     monkeypatch.setattr("tlite.recipes.kinds.choose_precision", lambda asked: next(chosen))
     study = start_study(sizes(base, precision="auto"), tmp_path / "study", Preparing())
     assert {v.config().training.precision for v in study.variants} == {"mixed"}
+
+    def attentions(*variants):
+        training = TrainingConfig(precision="mixed")
+        models = [GeneratorConfig(context=128, **fields) for fields in variants]
+        study = [GeneratorExperiment("x", model=model, training=training) for model in models]
+        return [e.model.attention.function for e in kinds.with_one_attention(study)]
+
+    assert attentions({}, {"attention": "mixed"}) == ["mixed", "mixed"]
+    assert attentions({}, {"positions": "alibi"}, {"attention": "mixed"}) == [
+        *("exact", "exact", "mixed")
+    ]
 
 
 def test_folders_of_runs_are_never_the_same():

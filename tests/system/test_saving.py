@@ -216,7 +216,11 @@ OWN = {"feed_forward": M.FeedForward(activation=jnp.tanh)}
     [
         (generator, {}, "gpt2 has no head.bias True"),
         (generator, TIED | {"block": "post_norm"}, "gpt2 has no block.pre_norm False"),
-        (generator, TIED | {"positions": M.Sinusoidal()}, "gpt2 has no embedding.scale True"),
+        (
+            generator,
+            TIED | {"embedding": M.Embedding(scale=True)},
+            "gpt2 has no embedding.scale True",
+        ),
         (generator, ROTARY | WINDOWS, "llama has no attention.windows"),
         (generator, OWN, r"of your own \(feed_forward.activation\)"),
         (classifier, {"pool": M.Pool()}, "pool.method 'dense'"),

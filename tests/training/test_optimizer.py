@@ -12,7 +12,8 @@ import pytest
 from tlite.models import GeneratorConfig, TransformerGenerator
 from tlite.models.parameters import by_name
 from tlite.training import TrainingConfig
-from tlite.training.step import decays, make_optimizer, schedule
+from tlite.training.precision import with_precision
+from tlite.training.step import decays, make_optimizer, parameter_rules, schedule
 
 CONFIG = TrainingConfig(
     steps=100, schedule="cosine", warmup_steps=10, final_learning_rate=0.1, beta2=0.99
@@ -124,6 +125,29 @@ def test_muon_makes_the_updates_of_matrices_in_blocks_nearly_orthogonal():
         values = np.linalg.svd(np.asarray(a) / (0.2 * max(a.shape) ** 0.5), compute_uv=False)
         assert values.min() > 0.5
         assert values.max() < 1.5
+
+
+def test_matrices_of_a_users_layer_have_the_rules_of_a_kernel():
+    names = {"hidden.kernel": (8, 32), "matrix": (8, 32), "experts": (3, 8, 32), "taps": (3, 8)}
+    arrays = {f"blocks.0.feed_forward.{n}": jnp.ones(shape) for n, shape in names.items()}
+    training = TrainingConfig(optimizer="muon", precision="mixed", weight_decay=0.1)
+    *matrices, of_taps = parameter_rules(training, arrays).values()
+    assert {*matrices} == {"bfloat16, muon, decay 0.1"}
+    assert of_taps == "float32, adamw, decay 0.1"
+    dtypes = [a.dtype for a in with_precision(arrays, "mixed").values()]
+    assert dtypes == 3 * [jnp.bfloat16] + [jnp.float32]
+
+
+def test_muon_makes_each_matrix_of_a_stack_orthogonal():
+    optimizer, name = make_optimizer(TrainingConfig(optimizer="muon")), "blocks.0.experts"
+    gradient = {name: gradients({name: jnp.ones((3, 8, 4))}, 0)[name]}
+
+    def update(gradient):
+        return optimizer.update(gradient, optimizer.init(gradient), gradient)[0]
+
+    found = jax.jit(update)(gradient)[name]
+    for stacked, alone in zip(found, gradient[name], strict=True):
+        np.testing.assert_allclose(stacked, jax.jit(update)({name: alone})[name], atol=1e-5)
 
 
 def test_muon_leaves_tables_the_head_biases_and_norms_to_adamw():

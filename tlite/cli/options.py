@@ -179,6 +179,8 @@ class Plan:
     """v4, v5e, v5p, v6e, a100, h100, h200: the time its peak allows; the TPU's unless given."""
     utilisation: float = 0.4
     """Part of its peak that a device is thought to reach."""
+    parameters: bool = False
+    """List each parameter with its shape, its type in products, its optimizer and decay."""
 
 
 @dataclass(frozen=True)

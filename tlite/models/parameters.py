@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 
@@ -37,10 +38,28 @@ def hold(module: nnx.Module, trees: Mapping) -> None:
 
 def parameter_names(model) -> list[str]:
     """`blocks.0.attention.query.kernel`, ...: the arrays in the order of the tree's leaves."""
-    paths = [
-        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
-    ]
-    return [re.sub(r"\[(\w+)\]", r".\1", path).removesuffix(".value").lstrip(".") for path in paths]
+    return [name_of_path(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
+
+
+def name_of_path(path) -> str:
+    """The dotted name of a leaf of a model, or of a dictionary of arrays by name."""
+    keys = re.sub(r"\['?([\w.]+)'?\]", r".\1", jax.tree_util.keystr(path))
+    return keys.removesuffix(".value").lstrip(".")
+
+
+NOT_MATRICES = "bias", "scale", "taps", "table"
+
+
+def is_matrix(name: str, array) -> bool:
+    """True for an array that vectors are multiplied by: the one rule for what depends on it.
+
+    It has at least two axes and is called `kernel`, or lies in a block, a user's component among
+    them, under a name whose last word is not one of NOT_MATRICES: numbers for each column, or rows
+    that are looked up.
+    """
+    last = name.rpartition(".")[2]
+    inside = "blocks." in name and last not in NOT_MATRICES
+    return np.ndim(array) > 1 and (last == "kernel" or inside)
 
 
 def by_name(model) -> dict[str, Any]:

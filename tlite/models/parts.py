@@ -15,6 +15,10 @@ where there is nothing to hold.
 gets and returns is in the part's `help`, with an example. Its `params` are those of the library's
 part: `FeedForwardParameters`, `NormParameters`. A function with an attribute `parameters`, which
 maps (config, rng) to a dictionary of arrays, gets these instead, as its first argument's fields.
+
+Arrays of a block with two or more axes are matrices (`parameters.is_matrix`) unless they are
+called bias, scale, taps or table: bfloat16 in mixed precision, updated by Muon, and decayed, as
+kernels are. `tlite plan --parameters` lists what holds for each.
 """
 
 import math
@@ -644,9 +648,9 @@ class Embedding:
 
     deviation: float | None = None
     """Their standard deviation before training; 0.02, or 1 / sqrt(D) if they are scaled."""
-    scale: bool | None = None
+    scale: bool = False
     """Multiply them by sqrt(D) before positions are added ("Attention is all you need", section
-    3.4); with sinusoidal positions unless given."""
+    3.4)."""
     norm: bool = False
     """Norm them with their positions."""
     segments: int = 0
@@ -659,11 +663,10 @@ class Embedding:
 
     def factor(self, config) -> float:
         """What embeddings are multiplied by."""
-        scaled = isinstance(config.positions, Sinusoidal) if self.scale is None else self.scale
-        return math.sqrt(config.width) if scaled else 1.0
+        return math.sqrt(config.width) if self.scale else 1.0
 
     def init(self, rng: Key[Array, ""], config) -> dict[str, Array]:
-        deviation = 0.02 if self.factor(config) == 1 else 1 / math.sqrt(config.width)
+        deviation = 1 / math.sqrt(config.width) if self.scale else 0.02
         return table(rng, config.vocabulary_size, config.width, self.deviation or deviation)
 
 

@@ -24,6 +24,7 @@ from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
 from tlite.training.placement import device_bytes, in_gib, whole
 from tlite.training.precision import choose_products
+from tlite.training.step import parameter_rules
 
 PEAK = {
     "v4": 275e12,
@@ -52,6 +53,7 @@ def plan(
     tpu: str | None = None,
     hardware: str | None = None,
     utilisation: float = 0.4,
+    parameters: bool = False,
 ) -> None:
     """Compile the training step ahead of time and print what it needs.
 
@@ -60,6 +62,7 @@ def plan(
         tpu: the slice to compile for, "v5e:16x16" say; CPU devices unless given.
         hardware: one of PEAK, whose time is told; the TPU's unless given.
         utilisation: part of its peak that a device is thought to reach.
+        parameters: list what each parameter's name and shape decide.
 
     Raises:
         UserError: what is asked for can't be planned; the reason is told.
@@ -82,6 +85,8 @@ def plan(
     model = choose_products(experiment.model, training.precision)
     planned = planned_trainer(model, training, devices[:number])
     print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
+    if parameters:
+        print_parameters(planned)
     began = time.perf_counter()
     compiled = planned.lower().compile()
     print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
@@ -164,6 +169,16 @@ def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None
     size = planned.config.batch_size // planned.num_shards
     print(f"an update: {examples:,} examples, {examples * model.context:,} tokens; ", end="")
     print(f"{size} on a device at a time, {planned.config.accumulate} times", flush=True)
+
+
+def print_parameters(planned: Trainer) -> None:
+    """Shape and rules of each parameter; those of all blocks alike in one line."""
+    rules = parameter_rules(planned.config, planned.shapes)
+    lines = {
+        f"  {re.sub(r'[.][0-9]+[.]', '.*.', name):40s} {planned.shapes[name].shape!s:16s} {rule}": 0
+        for name, rule in rules.items()
+    }
+    print("parameters:", *lines, sep="\n")
 
 
 def print_memory(planned: Trainer, compiled: Any) -> None:

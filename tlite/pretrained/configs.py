@@ -125,7 +125,6 @@ def filled_in(config: BlocksConfig) -> dict[str, Any]:
         "attention.head_width": heads,
         "attention.key_heads": config.num_heads,
         "attention.scale": 1 / math.sqrt(heads),
-        "embedding.scale": config.embedding.factor(config) != 1,
         "decoder_blocks": config.num_blocks,
         "head.bias": config.bias and not tied(config),
     }

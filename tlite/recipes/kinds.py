@@ -43,7 +43,7 @@ from tlite.terminal import printable
 from tlite.training import generator_task
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import MetricsFile
-from tlite.training.precision import choose_precision, choose_products
+from tlite.training.precision import attention_of_all, choose_precision, choose_products
 from tlite.training.runs import (
     ROOT,
     RUN,
@@ -269,6 +269,25 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
             print(f"precision: {reason}")
         training = dataclasses.replace(experiment.training, precision=known[asked])
         changed.append(dataclasses.replace(experiment, training=training))
+    return changed
+
+
+def with_one_attention(experiments: list[Experiment]) -> list[Experiment]:
+    """Experiments of a study whose "auto" attention is the same in all of one precision.
+
+    What mixed precision has made of it is printed.
+    """
+    by_precision: dict[Any, list] = {}
+    for experiment in experiments:
+        by_precision.setdefault(experiment.training.precision, []).append(experiment.model)
+    fastest = {p: attention_of_all(models, p) for p, models in by_precision.items()}
+    if "mixed" in fastest:
+        print(f'attention of all variants where it is "auto": {fastest["mixed"]}')
+    changed = []
+    for experiment in experiments:
+        precision = experiment.training.precision
+        model = choose_products(experiment.model, precision, fastest[precision])
+        changed.append(dataclasses.replace(experiment, model=model))
     return changed
 
 

@@ -26,6 +26,7 @@ from tlite.recipes.kinds import (
     locate_data,
     open_recipe,
     recipe_type,
+    with_one_attention,
 )
 from tlite.recipes.recipe import Recipe, same_everywhere
 from tlite.terminal import printable
@@ -108,7 +109,7 @@ def start_study(
     """
     taken = {"comparison", STUDY}
     name = next(iter(experiments.values())).name
-    settled = in_one_precision(find_data(experiments.values()))
+    settled = with_one_attention(in_one_precision(find_data(experiments.values())))
     variants = tuple(
         _variant(label, free_name(label, taken), experiment, preparing)
         for label, experiment in zip(experiments, settled, strict=True)

@@ -1,8 +1,8 @@
-"""Which numbers are bfloat16: the matrices of linear layers, and so the operands of products."""
+"""Which numbers are bfloat16: the matrices of layers, and so the operands of products."""
 
 import contextlib
 import dataclasses
-import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +13,11 @@ from tlite.errors import UserError
 from tlite.functional import causal_mask, fused_attention, mixed_attention
 from tlite.models import Attention, GeneratorConfig
 from tlite.models.config import MIXED_FROM_LENGTH, ROWS, ROWS_FROM_LENGTH
+from tlite.models.parameters import is_matrix, name_of_path
 
 Precision = Literal["float32", "mixed", "auto"]
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of Arm
-KERNEL = re.compile(r"\bkernel\b")  # in .blocks[0].query.kernel and in ['blocks.0.query.kernel']
+ATTENTIONS_BY_SPEED = ("exact", "mixed", "fused")
 CPU_INFO = Path("/proc/cpuinfo")
 NO_BFLOAT16 = "this CPU has no bfloat16 products"
 
@@ -58,8 +59,12 @@ def bfloat16_hardware() -> str:
     return ""
 
 
-def choose_products(model, precision: Precision):
-    """A model's config whose "auto" products are decided: attention's, and a tied head's."""
+def choose_products(model, precision: Precision, fastest: str = "fused"):
+    """A model's config whose "auto" products are decided: attention's, and a tied head's.
+
+    Args:
+        fastest: the last of ATTENTIONS_BY_SPEED that "auto" may become.
+    """
     head = getattr(model, "head", None)
     if getattr(head, "product", None) == "auto":
         product = "mixed" if precision == "mixed" else "exact"
@@ -69,12 +74,25 @@ def choose_products(model, precision: Precision):
         return model
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
     fast = fast and not part.unsupported(mixed_attention, model)
-    name = "exact" if not fast else "fused" if _has_fused(model) else "mixed"
+    fast = fast and fastest != "exact"
+    name = "exact" if not fast else "mixed"
+    name = "fused" if fast and fastest == "fused" and _has_fused(model) else name
     long = isinstance(model, GeneratorConfig) and model.context >= ROWS_FROM_LENGTH
     # The one kernel leaves out what is hidden by itself.
     rows = 0 if name == "fused" else part.rows or ROWS * long
     part = dataclasses.replace(part, function=name, rows=rows)
     return dataclasses.replace(model, attention=part)
+
+
+def attention_of_all(models: Iterable, precision: Precision) -> str:
+    """The fastest of ATTENTIONS_BY_SPEED that every model has: a function of a user's is exact.
+
+    The variants of a study then differ in what they vary, and not in rounding as well.
+    """
+    parts = [getattr(choose_products(model, precision), "attention", None) for model in models]
+    names = [getattr(part, "function", None) for part in parts if part is not None]
+    known = [name if name in ATTENTIONS_BY_SPEED else "exact" for name in names]
+    return min(known, key=ATTENTIONS_BY_SPEED.index, default="fused")
 
 
 def _has_fused(model) -> bool:
@@ -101,15 +119,16 @@ def _try_attention(attention=mixed_attention, width: int = 16) -> None:
 
 
 def with_precision(model, precision: Precision):
-    """The model, or its arrays by name, with the kernels of linear layers in bfloat16 or float32.
+    """The model, or its arrays by name, with its matrices (`is_matrix`) in bfloat16 or float32.
 
-    `functional.matmul` then computes with bfloat16 operands and sums in float32. Embeddings,
-    norms, softmax and loss stay in float32, and so do the parameters that an optimizer updates:
-    the cast is part of each step, and gradients are cast back.
+    `functional.linear` then computes with bfloat16 operands and sums in float32; `x @ matrix` of a
+    user's layer with the rounded matrix in float32. Embeddings, norms, softmax and loss stay in
+    float32, and so do the parameters that an optimizer updates: the cast is part of each step, and
+    gradients are cast back.
     """
     dtype = jnp.bfloat16 if precision == "mixed" else jnp.float32
 
     def cast(path, leaf):
-        return leaf.astype(dtype) if KERNEL.search(jax.tree_util.keystr(path)) else leaf
+        return leaf.astype(dtype) if is_matrix(name_of_path(path), leaf) else leaf
 
     return jax.tree_util.tree_map_with_path(cast, model)

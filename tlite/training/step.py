@@ -15,6 +15,7 @@ import optax.contrib
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from tlite.functional import fold_in
+from tlite.models.parameters import is_matrix
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Streamed
 from tlite.training.placement import Placed
@@ -212,7 +213,8 @@ def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
         parts.append(optax.scale_by_lion(config.beta1, beta2))
     elif config.optimizer == "muon":
         rules = {"matrices": muon(config.muon_momentum), "rest": adam}
-        parts.append(optax.partition(rules, lambda arrays: {n: _rule(n) for n in arrays}))
+        by_muon = lambda arrays: {n: _rule(n, a) for n, a in arrays.items()}  # noqa: E731
+        parts.append(optax.partition(rules, by_muon))
     else:
         parts.append(adam)
     if config.weight_decay:
@@ -224,24 +226,37 @@ def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
 def muon(momentum: float) -> optax.GradientTransformation:
     """Momentum made orthogonal (Jordan et al. 2024), 0.2 sqrt(max(I, O)) of it.
 
+    Matrices are the last two axes (I, O) of an array; each along the others is its own.
     With that factor an update is as long as Adam's mostly is, so that both have one learning rate
     and one weight decay (Liu et al. 2025, "Muon is scalable for LLM training", eq. 4).
     """
 
     def matrices(updates):
-        return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(0, 1), updates)
+        return jax.tree.map(lambda _: optax.contrib.MuonDimensionNumbers(-2, -1), updates)
 
     def scaled(updates, _):
-        return jax.tree.map(lambda a: 0.2 * max(a.shape) ** 0.5 * a, updates)
+        return jax.tree.map(lambda a: 0.2 * max(a.shape[-2:]) ** 0.5 * a, updates)
 
     orthogonal = optax.contrib.scale_by_muon(beta=momentum, weight_dimension_numbers=matrices)
     return optax.chain(orthogonal, optax.stateless(scaled))
 
 
-def _rule(name: str) -> str:
-    """Muon's are the matrices between hidden vectors: no embedding, and not the head."""
-    inside = name.endswith(".kernel") and "blocks." in name
-    return "matrices" if inside else "rest"
+def _rule(name: str, array) -> str:
+    """Muon's are the matrices of blocks, between hidden vectors: no embedding, and not the head."""
+    return "matrices" if "blocks." in name and is_matrix(name, array) else "rest"
+
+
+def parameter_rules(config: TrainingConfig, arrays: dict[str, Any]) -> dict[str, str]:
+    """What a parameter's name and shape decide: its type in products, optimizer and decay."""
+
+    def rule(name: str, array) -> str:
+        mixed = config.precision == "mixed" and is_matrix(name, array)
+        is_muon = config.optimizer == "muon" and _rule(name, array) == "matrices"
+        optimizer = "adamw" if config.optimizer == "muon" and not is_muon else config.optimizer
+        decay = f"decay {config.weight_decay if decays(name, array) else 0:g}"
+        return f"{'bfloat16' if mixed else 'float32'}, {optimizer}, {decay}"
+
+    return {name: rule(name, array) for name, array in arrays.items()}
 
 
 def decays(name: str, array) -> bool:
