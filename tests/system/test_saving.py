@@ -29,7 +29,7 @@ from tlite.errors import UserError
 from tlite.pretrained import load_pretrained, save_pretrained
 from tlite.pretrained.configs import FROM_SCRATCH, flat
 from tlite.pretrained.folders import abstract_model
-from tlite.text import PairTokenizer
+from tlite.text import IndexTokenizer, PairTokenizer
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 SWIGLU = M.FeedForward(activation="silu", gated=True)
@@ -232,6 +232,12 @@ def test_without_counterpart(make, settings, says, tmp_path):
     with pytest.raises(UserError, match=says):
         save_pretrained(tmp_path / "folder", make(**settings))
     assert not (tmp_path / "folder").exists()
+
+
+def test_all_that_a_model_and_its_tokenizer_lack_is_said_at_once(tmp_path):
+    words = IndexTokenizer(["a", "b"])
+    with pytest.raises(UserError, match=r"pool\.method.*; and IndexTokenizer.*Subwords\(\)"):
+        save_pretrained(tmp_path / "folder", classifier(pool=M.Pool()), words)
 
 
 def test_family_asked_for(tmp_path):

@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,10 @@ def save_pretrained(
     """
     folder, config, kind = Path(folder), model.config, _kind(model)
     original = original if original and original.kind == kind and not family else None
-    if original:
-        family, theirs, target = _as_it_was(config, original)
-    else:
-        family, theirs, target = described(config, kind, family)
-    if tokenizer is not None:
-        tokenizer = PretrainedTokenizer(*tokenizer.to_hugging_face())
+    (family, theirs, target), tokenizer = _without_refusal(
+        lambda: _as_it_was(config, original) if original else described(config, kind, family),
+        lambda: None if tokenizer is None else PretrainedTokenizer(*tokenizer.to_hugging_face()),
+    )
     told = original or Pretrained(folder, family, kind, {}, config)
     theirs |= (labelled(labels) if labels else {}) | _marks(theirs, tokenizer)
     arrays = _filled(model, target)
@@ -94,6 +93,19 @@ def save_pretrained(
         tokenizer.save(folder, model_max_length=config.context)
     write_arrays(folder / NAME, _theirs(family, kind, target, arrays, told.kept), dtype)
     return family
+
+
+def _without_refusal(*steps: Callable[[], Any]) -> list[Any]:
+    """Return the results of all steps; raise their refusals as one UserError, to follow at once."""
+    results, refusals = [], []
+    for step in steps:
+        try:
+            results.append(step())
+        except UserError as error:
+            refusals.append(str(error))
+    if refusals:
+        raise UserError("; and ".join(refusals))
+    return results
 
 
 def _as_it_was(

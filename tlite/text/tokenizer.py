@@ -140,8 +140,9 @@ class Tokenizer(Protocol):
             UserError: there is no such.
         """
         raise UserError(
-            f"a {type(self).__name__} has no counterpart in transformers: train with characters, "
-            "or subwords (tokenizer=Subwords() in an experiment's file; of two languages --joint)"
+            f"{type(self).__name__} has no counterpart in transformers: train with characters (a "
+            "generator), tokenizer=Subwords() in the experiment's file (also a classifier), or "
+            "--joint (a translator)"
         )
 
     def to_dict(self) -> dict[str, Any]:
