@@ -7,14 +7,20 @@ measures its experiment's first sentence. `make readme` holds the file to what t
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
+
+from tlite.comparison.statistics import difference, quantile
+
 FOLDER = Path(__file__).parent
 RESULTS, DOCUMENT = FOLDER / "results", FOLDER / "RESULTS.md"
-SPREAD = r"[\d.]+(?: ± [\d.]+)?"  # a number, of several seeds with its standard deviation
+SPREAD = r"[\d.]+(?: (?:± |\(SD )[\d.]+\)?)?"  # a number, or a mean and a standard deviation
+OVER_SEEDS, OVER_BOTH = "over seeds, 95 % CI", "new seeds and examples, 95 % CI"
 
 
 def read(name: str) -> str:
@@ -63,17 +69,34 @@ def last(pattern: str, text: str, missing: str = "") -> str:
 
 
 def over_seeds(values: list[str]) -> str:
-    """One value as it is written, or mean ± standard deviation of several."""
+    """One value, or mean (SD) of several: those of a log's line, or of one line for each run."""
     if len(values) == 1:
-        return values[0]
+        return re.sub(r" (?:± |\(SD )([\d.]+)\)?", r" (\1)", values[0])
     digits = len(values[0].partition(".")[2])
     numbers = [float(value) for value in values]
-    return f"{mean(numbers):.{digits}f} ± {stdev(numbers):.{digits}f}"
+    return f"{mean(numbers):.{digits}f} ({stdev(numbers):.{digits}f})"
+
+
+def seeds_interval(mean_and_deviation: str, number: int) -> str:
+    """± t(S - 1) SD / sqrt(S), from a cell of `over_seeds`; – of a single seed."""
+    found = re.search(r"\(([\d.]+)\)", mean_and_deviation)
+    if not found:
+        return "–"
+    half = quantile(number - 1) * float(found[1]) / number**0.5
+    return f"± {half:.{len(found[1].partition('.')[2])}f}"
 
 
 def interval(text: str) -> str:
-    """For new seeds and new texts, as `tlite evaluate` prints it last; – where it does not."""
-    return last(r"^95 % for new .*(± .*)$", text, "–")
+    """The interval that `tlite evaluate` prints last; – where a log has none.
+
+    Logs from before 25 November 2026 say "new seeds and text": these intervals were computed with
+    wrong degrees of freedom, and are not shown. That of a single seed is right.
+    """
+    found = re.findall(r"^95 % for (new (?!seeds and (?!new )).*?): (.*)$", text, re.M)
+    if not found:
+        return "–"
+    what, numbers = found[-1]
+    return f"{numbers}, with this seed" if what.endswith("with this seed") else numbers
 
 
 def generators() -> list[str]:
@@ -85,10 +108,12 @@ def generators() -> list[str]:
         perplexities = re.findall(rf"perplexity ({SPREAD}),", said)
         scored = last(r" ([\d,]+) characters$", said, "–")
         together = last(r"^the ensemble .*, perplexity ([\d.]+)", text)
-        values = over_seeds(losses), interval(text), over_seeds(perplexities), together
-        rows.append(row(link(name), measured(text), seeds(text), scored, *values))
-    header = ["log", "what", "seeds", "characters", "validation loss, nats", "95 %", "perplexity"]
-    return table([*header, "all members"], rows)
+        loss, number = over_seeds(losses), seeds(text)
+        values = loss, seeds_interval(loss, number), interval(text), over_seeds(perplexities)
+        rows.append(row(link(name), measured(text), number, scored, *values, together))
+    header = ["log", "what", "seeds", "characters", "validation loss, nats, mean (SD)"]
+    header += [OVER_SEEDS, OVER_BOTH, "perplexity, mean (SD)", "all members"]
+    return table(header, rows)
 
 
 def classifiers() -> list[str]:
@@ -100,10 +125,16 @@ def classifiers() -> list[str]:
         together = last(r"^the ensemble .* accuracy ([\d.]+) %", text)
         baseline = last(rf"TF-IDF .*: {part} accuracy ([\d.]+) %", text)
         alone = last(rf"^the linear model .*: {part} accuracy ([\d.]+) %", text)
-        values = f"{number} of {part}", accuracy, interval(text), together, alone, baseline
-        rows.append(row(link(name), measured(text), seeds(text), *values))
-    header = ["log", "what", "seeds", "texts", "accuracy, %", "95 %"]
-    return table([*header, "all members", "n-grams alone", "TF-IDF + LR"], rows)
+        accuracy, found = over_seeds([accuracy]), seeds(text)
+        above = last(r"^above TF-IDF.*: ([+-][\d.]+) points, .*: (± .*)$", text)
+        values = f"{number} of {part}", accuracy, seeds_interval(accuracy, found), interval(text)
+        paired = " ".join(above) if above else "–"
+        rows.append(
+            row(link(name), measured(text), found, *values, together, alone, baseline, paired)
+        )
+    header = ["log", "what", "seeds", "texts", "accuracy, %, mean (SD)", OVER_SEEDS, OVER_BOTH]
+    header += ["all members", "n-grams alone", "TF-IDF + LR", "above TF-IDF, points, 95 % CI"]
+    return table(header, rows)
 
 
 def translators() -> list[str]:
@@ -121,12 +152,28 @@ def translators() -> list[str]:
 
 
 def study() -> list[str]:
-    """The losses and differences that `tlite compare` prints of it."""
-    found = read("study").split("\n\n")[1]
-    cells = [re.split(r" *\| *", line)[1:-1] for line in found.splitlines()]
-    wanted = [0, 1, 2, cells[0].index("seeds"), cells[0].index("parameters")]
-    rows = [row(*(line[place] for place in wanted)) for line in cells]
-    return [*rows, "", f"Log: {link('study')}."]
+    """Losses and differences from the first, from the scores by seed in study.json.
+
+    Seeds are paired where variants have as many parameters. The interval for new seeds and text is
+    that of `tlite compare`, where it has one by today's formula.
+    """
+    entries = json.loads((RESULTS / "study.json").read_text(encoding="utf-8"))["entries"]
+    scores = [{int(seed): value for seed, value in e["values"].items()} for e in entries]
+    rows = []
+    for entry, values in zip(entries, scores, strict=True):
+        found, both = ["–"] * 3, "–"
+        if entry is not entries[0]:
+            paired = entry["parameters"] == entries[0]["parameters"]
+            by = difference(values, scores[0], paired=paired)
+            found = f"{by.mean:+.3f}", f"± {by.half_width:.3f}", f"{by.correlation:.2f}"
+            if "correlation" in entry:
+                both = f"± {entry['half_width']:.3f}"
+        deviation = np.std([*values.values()], ddof=1)
+        loss = f"{entry['mean']:.3f} ({deviation:.3f})"
+        rows.append(row(entry["entry"], loss, *found[:2], both, found[2], entry["seeds"]))
+    header = ["", "validation loss, nats, mean (SD)", "minus the first", OVER_SEEDS, OVER_BOTH]
+    header += ["correlation by seed", "seeds"]
+    return [*table(header, rows), "", f"Log: {link('study')}."]
 
 
 def scaling() -> list[str]:
@@ -139,8 +186,9 @@ def scaling() -> list[str]:
     for tokens, predicted, interval, loss in left_out:
         pattern = rf"{size} +{tokens}  {re.escape(loss)} .* ± ([\d.]+), (\d+) seeds"
         spread, number = re.search(pattern, text).groups()
-        rows.append(row(tokens, number, predicted, interval, f"{loss} ± {spread}"))
-    header = [f"characters, {size} parameters", "seeds", "predicted loss", "95 %", "measured"]
+        rows.append(row(tokens, number, predicted, interval, f"{loss} ({spread})"))
+    header = [f"characters, {size} parameters", "seeds", "predicted loss", "95 % CI"]
+    header += ["measured, mean (SD)"]
     fitted = table(["", "fitted", "95 % by bootstrap"], [row(*values) for values in law])
     return [*fitted, "", *table(header, rows), "", f"Log: {link('scaling')}."]
 
@@ -173,7 +221,20 @@ def plan() -> list[str]:
     return [*table(header, rows), "", f"Log: {link('plan')}."]
 
 
-TABLES = (generators, classifiers, translators, study, scaling, speed, plan)
+def coverage() -> list[str]:
+    """Least and largest coverage over the ratios of variances, by seeds and examples."""
+    rows, columns = {}, {}
+    for line in read("coverage").split("\n\n")[0].splitlines()[3:]:
+        seeds, examples, *found = line.split()
+        covered = [float(value) for value in found[::2]]
+        columns[examples] = None
+        rows.setdefault(seeds, []).append(f"{min(covered):.1f} to {max(covered):.1f}")
+    header = ["seeds", *(f"{number} examples or blocks" for number in columns)]
+    lines = [row(seeds, *cells) for seeds, cells in rows.items()]
+    return [*table(header, lines), "", f"Log: {link('coverage')}."]
+
+
+TABLES = (coverage, generators, classifiers, translators, study, scaling, speed, plan)
 
 
 def written(text: str) -> str:

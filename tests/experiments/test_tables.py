@@ -13,8 +13,9 @@ TF-IDF + logistic regression: validation accuracy 60.1 %
 TESTED = """
 $ tlite evaluate runs/trec --split test --member all
 step 660: test accuracy 50.0 ± 1.0 %, 2,500 texts
-95 % for new seeds and texts: ± 2.9 (seeds 2.5, texts 1.4)
+95 % for new seeds and new texts: ± 2.9 (seeds 2.5, texts 1.4)
 TF-IDF + logistic regression: test accuracy 60.2 %
+above TF-IDF + logistic regression: -10.2 points, 95 % for new seeds and new texts: ± 3.0 (seeds 1)
 the ensemble of all 3 members: accuracy 55.0 %, loss 0.3867 (of one: 0.4221 ± 0.0128)
 """
 GENERATOR = """$ tlite evaluate runs/record_tiny_shakespeare-{seed}
@@ -22,10 +23,27 @@ step 9: validation loss {loss} nats per character, perplexity 4.0{seed}0, accura
 """
 
 
+ACCURACY, LOSS = "accuracy, %, mean (SD)", "validation loss, nats, mean (SD)"
+
+
 def cells(lines: list[str]) -> dict[str, str]:
     """The one row of a table, by its header."""
     header, _, row = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     return dict(zip(header, row, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "cell"),
+    [
+        ("95 % for new seeds and texts: ± 2.6 (seeds 1.0, texts 2.5)", "–"),
+        ("95 % for new seeds and text: ± 0.0251 (seeds 0.0051, text 0.0246)", "–"),
+        ("95 % for new seeds and new texts: ± 2.6 (seeds 1.4)", "± 2.6 (seeds 1.4)"),
+        ("95 % for new texts, with this seed: ± 2.5", "± 2.5, with this seed"),
+        ("95 % for new texts: 96.3 to 100.0 (Wilson)", "96.3 to 100.0 (Wilson)"),
+    ],
+)
+def test_intervals_by_the_earlier_formula_are_not_shown(line, cell):
+    assert tables.interval(f"step 9: accuracy\n{line}\nmore") == cell
 
 
 @pytest.fixture
@@ -37,13 +55,15 @@ def keep(tmp_path, monkeypatch):
 def test_a_classifier_is_told_by_its_test_part_and_before_that_by_validation(keep):
     keep("trec", CLASSIFIER)
     found = cells(tables.classifiers())
-    assert (found["texts"], found["accuracy, %"]) == ("100 of validation", "70.1 ± 0.1")
+    assert (found["texts"], found[ACCURACY]) == ("100 of validation", "70.1 (0.1)")
     assert (found["seeds"], found["TF-IDF + LR"], found["all members"]) == ("3", "60.1", "")
     assert found["what"].endswith("(`--wide.bigrams 60000`)")
     keep("trec", CLASSIFIER + TESTED)
     found = cells(tables.classifiers())
-    assert (found["texts"], found["accuracy, %"]) == ("2,500 of test", "50.0 ± 1.0")
-    assert (found["95 %"], found["TF-IDF + LR"]) == ("± 2.9 (seeds 2.5, texts 1.4)", "60.2")
+    assert (found["texts"], found[ACCURACY]) == ("2,500 of test", "50.0 (1.0)")
+    assert found[tables.OVER_BOTH] == "± 2.9 (seeds 2.5, texts 1.4)"
+    assert found["TF-IDF + LR"] == "60.2"
+    assert found["above TF-IDF, points, 95 % CI"] == "-10.2 ± 3.0 (seeds 1)"
     assert found["all members"] == "55.0"
 
 
@@ -52,14 +72,16 @@ def test_runs_of_one_seed_each_are_a_mean_and_its_spread(keep):
     keep("record-tiny", "\n".join(runs))
     found = cells(tables.generators())
     assert (found["seeds"], found["characters"]) == ("3", "700")
-    assert found["validation loss, nats"] == "2.0000 ± 1.0000"
-    assert found["perplexity"] == "4.010 ± 0.010"
+    assert found[LOSS] == "2.0000 (1.0000)"
+    assert found["perplexity, mean (SD)"] == "4.010 (0.010)"
+    half = 4.30265 / 3**0.5  # t(0.975, 2) SD / sqrt(3)
+    assert found[tables.OVER_SEEDS] == f"± {half:.4f}"
     trained = (
         "1 x 9 steps\nvalidation loss 1.0000 nats per character, perplexity 4.000, accuracy 5\n"
     )
     keep("record-tiny", f"$ tlite train record_tiny_shakespeare\n{trained}")
     found = cells(tables.generators())
-    assert (found["validation loss, nats"], found["characters"]) == ("1.0000", "–")
+    assert (found[LOSS], found["characters"]) == ("1.0000", "–")
     keep("record-tiny", f"$ tlite train record_tiny_shakespeare\n{trained}{runs[0]}")
     found = cells(tables.generators())
-    assert (found["validation loss, nats"], found["characters"]) == ("1.0000", "700")
+    assert (found[LOSS], found["characters"]) == ("1.0000", "700")
