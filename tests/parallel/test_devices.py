@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from tlite.errors import UserError
+from tlite.parallel import devices
 from tlite.parallel.devices import cache_folder, lack_of_platform, num_cores, prune
 
 CODE = """
@@ -34,6 +36,17 @@ def test_every_core_is_a_device_whenever_jax_is_imported_unless_it_is_set(tmp_pa
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     expected = "3 mine\n" if own else f"{num_cores()} {tmp_path / 'tlite' / 'compiled'}\n"
     assert done.stdout == expected, done.stderr
+
+
+@pytest.mark.parametrize("plugin", ["xla_cuda12", "xla_rocm7", "other"])
+def test_deterministic_operations_are_asked_for_once_with_a_gpu(monkeypatch, plugin):
+    plugins = lambda group: [SimpleNamespace(name=plugin)]  # noqa: E731
+    monkeypatch.setattr(devices.importlib.metadata, "entry_points", plugins)
+    monkeypatch.setenv("XLA_FLAGS", "--mine")
+    for _ in range(2):
+        devices.use_deterministic_operations()
+    asked = " --xla_gpu_deterministic_ops=true" * (plugin != "other")
+    assert os.environ["XLA_FLAGS"] == f"--mine{asked}"
 
 
 def test_without_a_home_it_is_asked_for(monkeypatch):

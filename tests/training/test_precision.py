@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import pytest
 
 from tests.helpers.arrays import host_copy
 from tlite import functional as F
+from tlite.decoding.generate import _start
 from tlite.errors import UserError
 from tlite.inspection import run
 from tlite.models import (
@@ -66,6 +68,21 @@ def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
     np.testing.assert_allclose(mixed["loss"], plain["loss"], atol=0.0075)
 
 
+@pytest.mark.parametrize("chosen", ["float32", "mixed"])
+def test_float32_products_are_float32_on_every_device(chosen):
+    """Not TF32, a GPU's default: so says the program of a run, and of generation."""
+    trainer = make_trainer(precision=chosen)
+    model = jax.eval_shape(lambda: TransformerGenerator(MODEL, rng=jax.random.key(0)))
+    tokens = jax.ShapeDtypeStruct((2, 4), jnp.int32)
+    lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
+    start = _start.lower(model, tokens, lengths, 3, capacity=8, size=4)
+    for program, is_exact in ((trainer.lower(), chosen == "float32"), (start, True)):
+        products = re.findall("dot_general .*", program.as_text())
+        float32 = [line for line in products if "bf16" not in line]
+        assert float32
+        assert all(("HIGHEST" in line) == is_exact for line in float32)
+
+
 # The choice
 
 
@@ -107,7 +124,8 @@ def test_auto_is_decided_by_the_hardware_and_says_so(machine, cpu_info, platform
     assert precision.choose_precision("auto") == expected
     found, said = precision.choose_precision("mixed")
     assert (found, "may be faster" in said) == ("mixed", not hardware)
-    assert precision.choose_precision("float32") == ("float32", "float32")
+    found, said = precision.choose_precision("float32")
+    assert (found, "in full" in said) == ("float32", platform != "cpu")
 
 
 def test_where_the_compiler_refuses_auto_is_float32_and_mixed_is_told(machine, monkeypatch):

@@ -211,6 +211,8 @@ def _launch(arguments: list[str]) -> NoReturn:
 def _train(arguments: list[str]) -> None:
     devices.prepare_devices()
     asked, name, words = _of_train(arguments)
+    if asked.deterministic:
+        devices.use_deterministic_operations()
     file = None if name is None else files.find_experiment(name)
     if HELP.isdisjoint(words):  # meet the run's others before a file may touch a device
         place = asked.coordinator, asked.processes, asked.process

@@ -109,6 +109,8 @@ class Trains:
     process alone, unless the three options above say otherwise."""
     heartbeat: int = 100
     """Seconds without a sign of life after which a process counts as lost."""
+    deterministic: bool = False
+    """On a GPU: only operations that repeat bit for bit, as a CPU's do; slower."""
     profile: int = 0
     """Profile so many steps, into the run's folder profile/, for XProf, TensorBoard or Perfetto."""
 

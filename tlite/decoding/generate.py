@@ -236,6 +236,7 @@ def grown(arrays, size: int, axis: int = -2):
 
 
 @partial(jax.jit, static_argnames=("capacity", "size"))
+@F.float32_products
 def _start(
     model,
     tokens: Int[Array, "*batch P"],
@@ -300,6 +301,7 @@ class Settings(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="settings", donate_argnames="state")
+@F.float32_products
 def _extend(model, state, rng, start, count, temperature, stops, settings: Settings):
     """`count` more tokens (..., room): cached steps until a window slides, then a pass over all."""
     room, slide, top_k, top_p, greedy = settings

@@ -47,6 +47,7 @@ class Line(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="max_length")
+@F.float32_products
 def greedy_search(
     model,
     source: Int[Array, "B S"],
@@ -102,6 +103,7 @@ class Beams(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
+@F.float32_products
 def beam_search(
     model,
     source: Int[Array, "B S"],

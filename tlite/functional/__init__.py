@@ -77,7 +77,7 @@ from tlite.functional.logits import (
     sample,
     token_cross_entropy,
 )
-from tlite.functional.mixed import matmul
+from tlite.functional.mixed import float32_products, matmul
 from tlite.functional.positions import (
     add_positions,
     alibi,

@@ -6,9 +6,26 @@ bfloat16 product only for a left operand that is not transposed, and the gradien
 respect to W is x^T g. So `jax.grad` and `jax.vjp` take these, `jax.jvp` does not.
 """
 
+from collections.abc import Callable
+from functools import wraps
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+
+def float32_products(function: Callable) -> Callable:
+    """`function` with products of float32 arrays in full float32; a GPU's default is TF32.
+
+    It changes the program that is traced; on a CPU neither numbers nor time.
+    """
+
+    @wraps(function)
+    def call(*args, **kwargs):
+        with jax.default_matmul_precision("float32"):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def product(form: str, x: Array, y: Array) -> Array:

@@ -1,7 +1,9 @@
 """What the command line sets before JAX starts: CPU cores as devices, and a compilation cache."""
 
 import contextlib
+import importlib.metadata
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -54,6 +56,15 @@ def lack_of_platform() -> str | None:
         except Exception as error:  # of several types, AssertionError among them
             return f"JAX_PLATFORMS is {asked!r}: {first_line(error)} (cpu is always there)"
     return None
+
+
+def use_deterministic_operations() -> None:
+    """Ask XLA for operations on a GPU that repeat bit for bit; before JAX starts, and if it has a
+    GPU's plugin. On a CPU they do so anyway."""
+    names = [plugin.name for plugin in importlib.metadata.entry_points(group="jax_plugins")]
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_gpu_deterministic_ops" not in flags and re.search("cuda|rocm", " ".join(names)):
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_deterministic_ops=true".strip()
 
 
 def num_cores() -> int:

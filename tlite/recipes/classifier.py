@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
+from tlite import functional as F
 from tlite.baselines.tfidf import tfidf_logistic_regression
 from tlite.data import Example
 from tlite.data.tables import Part
@@ -328,6 +329,7 @@ def probabilities(model, tokens: np.ndarray) -> np.ndarray:
 
 
 @jax.jit  # once for all members
+@F.float32_products
 def _logits_of_batches(model, batches):
     return jax.lax.map(lambda batch: class_logits(model, batch), batches)
 

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tlite import functional as F
 from tlite.config import to_dict
 from tlite.data import every_window
 from tlite.data.corpus import NAME, Corpus
@@ -436,7 +437,7 @@ def evaluate_text(folder: str | Path, path: Path | None) -> None:
     if begun:  # each of the windows is
         inputs = np.concatenate([np.full((len(inputs), 1), bos), inputs[:, 1:]], axis=1)
     size = max(1, MOST_LOGITS // (length * config.vocabulary_size))
-    score, totals = jax.jit(generator_task(config).evaluate), Counter()
+    score, totals = jax.jit(F.float32_products(generator_task(config).evaluate)), Counter()
     for batch in zip(*in_batches((inputs, *others), size), strict=True):
         sums = score(model, batch)
         totals.update({n: np.asarray(a, np.float64).sum() for n, a in sums.items()})

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float
 
+from tlite import functional as F
 from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment import Pretrained, Pretraining
@@ -255,7 +256,8 @@ class Recipe:
         with out_of_memory("a batch of the evaluation"):
             whole = NamedSharding(mesh, PartitionSpec())
             ensemble = jax.device_put(self.ensemble_of(parameters), whole)
-            sums = jax.device_get(jax.jit(evaluate)(ensemble, jax.device_put(batches, divided)))
+            score = jax.jit(F.float32_products(evaluate))
+            sums = jax.device_get(score(ensemble, jax.device_put(batches, divided)))
         return means_of({name: values[None] for name, values in sums.items()})
 
     def advise_test(self) -> None:

@@ -60,8 +60,8 @@ class TrainingConfig:
     seeds: int = 1
     """How many seeds to train side by side in one program: seed, seed + 1, ..."""
     precision: Literal["float32", "mixed", "auto"] = "float32"
-    """Operands of the matrix products: float32, or bfloat16 with float32 sums ("mixed"); "auto"
-    is mixed on GPUs, TPUs and CPUs that multiply bfloat16."""
+    """Operands of the matrix products: float32 (on a GPU, too, and not TF32), or bfloat16 with
+    float32 sums ("mixed"); "auto" is mixed on GPUs, TPUs and CPUs that multiply bfloat16."""
     placement: Literal["auto", "replicated", "sharded"] = "auto"
     """Parameters whole on every device, or each large array divided over them; "auto" divides
     models of 268 million parameters or more."""

@@ -31,7 +31,9 @@ def choose_precision(asked: Precision) -> tuple[Precision, str]:
         UserError: "mixed" is asked for, and XLA refuses it.
     """
     if asked == "float32":
-        return "float32", "float32"
+        platform = jax.default_backend().upper()
+        full = f" (in full, not the faster default of a {platform})"
+        return "float32", "float32" + full * (platform != "CPU")
     hardware = bfloat16_hardware()
     if asked == "auto" and not hardware:
         return "float32", f"float32, as {NO_BFLOAT16}"

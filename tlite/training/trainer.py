@@ -6,7 +6,7 @@ first, then each batch, then, of a large model, each array (`placement`).
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -298,9 +298,15 @@ class Trainer:
             check_vma=False,
         )
 
-    def _context(self) -> contextlib.AbstractContextManager:
-        """In which models of a divided kind are told of the mesh (`by_example`)."""
-        return jax.set_mesh(self.mesh) if self.sharded else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _context(self) -> Iterator[None]:
+        """Trace products in the run's precision, and sharded models on the mesh (`by_example`)."""
+        with contextlib.ExitStack() as stack:
+            if self.config.precision == "float32":
+                stack.enter_context(jax.default_matmul_precision("float32"))
+            if self.sharded:
+                stack.enter_context(jax.set_mesh(self.mesh))
+            yield
 
     def _train_here(self, members: TrainState, data, start, num_steps):
         step = partial(train_step, self.task, self.config, self._to_model, self._placed)
