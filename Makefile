@@ -139,8 +139,7 @@ attack: .venv/test
 
 # Links, commands, Python and figures of README and RESULTS; in a few minutes.
 readme: .venv/test
-	.venv/bin/python -m tests.documents
-	.venv/bin/python -m pytest -n 0 tests/system/test_readme.py
+	.venv/bin/python -m pytest -n 0 tests/test_documents.py tests/system/test_readme.py
 
 pictures: .venv/test
 	.venv/bin/python -m experiments.pictures $(OPTIONS)

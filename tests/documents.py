@@ -14,7 +14,6 @@ import io
 import os
 import re
 import shlex
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,14 +202,3 @@ def check() -> list[str]:
     for document in (FRONT, FIGURES):
         faults += unknown_commands(document)
     return [*faults, *unproven_figures(FRONT), *output_of_nothing(FRONT)]
-
-
-def main() -> int:
-    faults = check()
-    for fault in faults:
-        print(f"wrong: {fault}", file=sys.stderr)
-    return 2 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -95,11 +95,3 @@ def test_what_is_not_read_is_told(tlite):
         "warning: 1 of 4 texts are longer than the model reads, and cut: the first is text 4",
     ]
     assert tlite("translate {run} 'a b'")[2] == ""
-
-
-@pytest.mark.parametrize(("given", "line"), [(b"a b\ncaf\xe9\n", 2), (b"\xff\xfe", 1)])
-def test_what_is_not_utf8_is_told_by_its_line(fails, tmp_path, given, line):
-    (tmp_path / "input.txt").write_bytes(given)
-    fault = f"is not utf-8 text: line {line} has the byte {max(given):#x}\n"
-    assert fails("translate {run}", given) == f"tlite: standard input {fault}"
-    assert fails("translate {run} --input input.txt") == f"tlite: input.txt {fault}"

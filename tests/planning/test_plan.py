@@ -21,19 +21,10 @@ from tlite.planning.plan import (
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import StreamedFeed
 
-EXPERIMENT = GeneratorExperiment(
-    "small",
-    model=GeneratorConfig(
-        vocabulary_size=64,
-        context=16,
-        width=32,
-        num_heads=2,
-        num_blocks=1,
-        dropout=0.0,
-        head=Head(tied=True),
-    ),
-    training=TrainingConfig(batch_size=16, examples_per_device=2, steps=10),
-)
+SIZES = {"vocabulary_size": 64, "context": 16, "width": 32, "num_heads": 2, "num_blocks": 1}
+MODEL = GeneratorConfig(**SIZES, dropout=0.0, head=Head(tied=True))
+TRAINING = TrainingConfig(batch_size=16, examples_per_device=2, steps=10)
+EXPERIMENT = GeneratorExperiment("small", model=MODEL, training=TRAINING)
 
 
 def planned(capsys, experiment=EXPERIMENT, mesh="4", parameters=False, **changes):
