@@ -109,7 +109,7 @@ print(f"bag of words: {without_order:.3f} of the reviews right")
 # %%
 weights = logistic.weights[...][:, 4]
 order = np.argsort(-weights)
-for index in [*order[:5], *order[-5:], tokenizer.encode("not")]:
+for index in [*order[:5], *order[-5:], *tokenizer.encode("not")]:
     print(f"{tokenizer.decode(index):>12} {weights[index]:+.2f}")
 
 # %% [markdown]
