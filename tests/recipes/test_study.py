@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
