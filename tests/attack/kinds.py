@@ -113,7 +113,7 @@ class Reference:
             if found[name] != value:
                 both = (sorted(v) if isinstance(v, dict) else v for v in (found[name], value))
                 raise Fault("{}: {}, not {}; or other bits".format(name, *both))
-        ours = state.metrics(run, self.metrics)
+        ours = state.metrics(run)
         if different := [name for name, lines in self.metrics.items() if ours.get(name) != lines]:
             raise Fault(f"other lines in {different}")
 

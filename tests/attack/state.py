@@ -46,18 +46,12 @@ def steps_of(run: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def metrics(run: Path, reference: dict | None = None) -> dict[str, list]:
-    """Every line of each metrics.jsonl; or those of steps and parts that the reference has.
-
-    (A run that a signal has stopped is validated where it stops, too.)
-    """
+def metrics(run: Path) -> dict[str, list]:
+    """Return every line of each metrics.jsonl, without the speed."""
     found = {}
     for path in metrics_files(run):
         name = str(path.relative_to(run))
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        if reference:
-            known = {(line["step"], line["split"]) for line in reference.get(name, [])}
-            lines = [line for line in lines if (line["step"], line["split"]) in known]
         found[name] = [
             {k: v for k, v in line.items() if k != "tokens_per_second"} for line in lines
         ]

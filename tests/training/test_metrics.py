@@ -16,6 +16,7 @@ from tlite.training.metrics import (
     EXAMPLES,
     MetricsFile,
     iterate_metrics,
+    parse,
     read_examples,
     read_metrics,
     save_examples,
@@ -65,6 +66,19 @@ def test_a_full_disk_is_a_user_error_that_says_how_to_go_on(path):
         file.write(lines(1))
     with contextlib.suppress(OSError):
         file._file.close()
+
+
+def test_resume_parses_the_end_of_the_metrics_only(path, monkeypatch):
+    with MetricsFile(path) as file:
+        file.cut_after(0)
+        file.write(lines(*range(1, 1001)))
+        parsed = []
+        monkeypatch.setattr(
+            "tlite.training.metrics.parse", lambda text: parsed.append(text) or parse(text)
+        )
+        file.cut_after(998)
+    assert len(parsed) == 3
+    assert [line["step"] for line in iterate_metrics(path)][-1] == 998
 
 
 def test_without_locks_a_second_writer_is_noticed(path, monkeypatch):
