@@ -73,6 +73,11 @@ MISTAKES = {
     COPY + "--symbols.pad 5": "symbols.pad is the tokenizer's, 0",
     COPY + "--bleu-sentences 0": "exact_match needs bleu_sentences",
     "train reviews_demo --select bleu": "has no bleu: --select loss or accuracy",
+    "launch": "launch needs a command to train",
+    "launch -n 2 evaluate run": "launch needs a command to train",
+    "launch -n 0 train demo": "-n must be at least 1, not 0",
+    "launch --devices-each 0 train demo": "--devices-each must be at least 1, not 0",
+    "train demo --process 1": "needs --coordinator HOST:PORT, --processes N and --process I",
 }
 
 SYNONYMS = {

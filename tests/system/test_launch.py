@@ -13,7 +13,6 @@ import pytest
 
 from tests.attack.kills import alive
 from tests.helpers.launching import Running
-from tlite.cli import main
 from tlite.errors import UserError
 from tlite.parallel import launch
 from tlite.parallel.launch import (
@@ -125,24 +124,6 @@ def test_where_one_is_killed_the_other_ends_and_says_why(pair, tmp_path, what, m
     assert code
     sentence = err.startswith(f"tlite: {LOST}, and what was saved is intact: ")
     assert "another task died" in err or (code, sentence, err.count("\n")) == (2, True, 1), err
-
-
-MISTAKES = {
-    "launch": "launch needs a command to train",
-    "launch -n 2 evaluate run": "launch needs a command to train",
-    "launch -n 0 train demo": "-n must be at least 1, not 0",
-    "launch --devices-each 0 train demo": "--devices-each must be at least 1, not 0",
-    "train demo --process 1": "needs --coordinator HOST:PORT, --processes N and --process I",
-}
-
-
-@pytest.mark.parametrize("line", MISTAKES)
-def test_a_mistake_is_told_in_one_line(line, capsys, monkeypatch):
-    monkeypatch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
-    assert main(line.split()) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert MISTAKES[line] in err
 
 
 def test_a_wrong_option_of_an_experiment_is_told_once(start):
