@@ -261,11 +261,6 @@ def test_settings_that_make_no_sense_are_named(model, wrong, named):
         draw(model, **wrong)
 
 
-def test_a_stream_refuses_a_misspelt_setting(model):
-    with pytest.raises(TypeError, match="topk"):
-        next(stream(model, jnp.asarray(PROMPT), num_tokens=1, rng=jax.random.key(0), topk=3))
-
-
 @pytest.mark.parametrize("capacity", [CONTEXT, CONTEXT + 2, 3])
 def test_extend_refuses_tokens_beyond_the_context_or_the_caches(model, capacity):
     caches, most = model.empty_caches(capacity=capacity), min(capacity, CONTEXT)
