@@ -47,6 +47,7 @@ from tlite.models import (
 from tlite.models.classifier import Wide
 from tlite.models.config import named_parts
 from tlite.recipes import open_recipe, start
+from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
 
 pytestmark = pytest.mark.usefixtures("compiled_when_trained")  # some are only started
@@ -103,6 +104,16 @@ def test_the_best_checkpoint_is_the_best_by_what_is_selected(binary, tmp_path, s
     best = max(scores.values()) if select == "accuracy" else min(scores.values())
     assert scores[run.parameters("best")[1]] == best
     assert_has_examples(run)
+
+
+def test_the_report_is_on_the_best_checkpoint(binary, tmp_path, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "best_step", lambda _: 1)
+    run = start(varied(binary, evaluate_every=1, keep=9), tmp_path / "run")
+    reported = []
+    run.report = lambda means, _, step: reported.append((step, means["loss"].mean()))
+    run.train()
+    lines = [line for line in read_metrics(run.run.metrics) if line["split"] == "validation"]
+    assert reported == [(1, pytest.approx(lines[0]["loss"]))]
 
 
 # The data

@@ -166,19 +166,27 @@ class Recipe:
         self.tell_what_is_trained()
         batches = self.validation()
         try:
-            starts = self.tokens_per_example, self.start_members, self.measure
             with contextlib.closing(trainer.feed):
-                fit(trainer, run.folder, batches, *starts, profile=profile)
-            last, step = self.parameters("last")
-            sums = self.sums_by_example(last, batches)
+                fit(
+                    trainer,
+                    run.folder,
+                    batches,
+                    self.tokens_per_example,
+                    self.start_members,
+                    self.measure,
+                    profile,
+                )
+            parameters, last = self.parameters("last")
+            sums = self.sums_by_example(parameters, batches)
             if processes.is_first():  # for `compare`
-                save_examples(run.folder, step, sums)
+                save_examples(run.folder, last, sums)
             parameters, step = self.parameters()
         except Interrupted as stop:
             stop.args = (f"{stop}; go on: {command('train', '--resume', resumable(run.metrics))}",)
             raise
         if report:
             print(f"best checkpoint: step {step:,}")
+            sums = sums if step == last else trainer.evaluate(parameters, batches)
             self.report(means_of(sums), parameters, step)
 
     def tell_what_is_trained(self) -> None:
