@@ -4,6 +4,7 @@ Each file writes a line into `ran` when it is run, so that what must not run can
 """
 
 import hashlib
+import importlib
 import json
 import os
 import py_compile
@@ -267,6 +268,14 @@ def test_a_neighbour_that_is_new_since_the_run_is_named(mine, forget, monkeypatc
         from_dict(Experiment, values)
 
 
+def test_a_file_that_no_statement_imports_is_an_error(mine):
+    """Its digest would be in no record."""
+    (mine.parent / "helper.py").write_text("")
+    mine.write_text("import importlib\nimportlib.import_module('.helper', __package__)\n")
+    with pytest.raises(UserError, match=r"mine\.py, line 2: .*helper\.py"):
+        run_file(mine)
+
+
 def test_the_digest_is_of_the_source_that_ran(program, forget):
     """Also where a neighbour is edited before the experiment is described."""
     module = run_file(program)
@@ -320,12 +329,26 @@ def test_a_module_that_python_imported_is_described_with_its_imports(program, mo
         described = values["model"]["feed_forward"]["activation"]
         assert (described["file"], described["name"]) == ("helper.py", "scaled")
         assert described["sha256"].keys() == {"helper.py", "sizes.py"}
+        ran = through_json(load_experiment(program))
         forget()
+        describe_code(imported.squared)  # its program knows no helper.scaled
         name_files([program, program.with_name("helper.py")])
         assert activation(from_dict(Experiment, values)) == 6
+        assert activation(from_dict(Experiment, ran)) == 6
     finally:
         for name in ("mine", "helper", "sizes"):
             sys.modules.pop(name, None)
+
+
+def test_a_package_of_which_a_function_is_described_still_imports(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "described").mkdir()
+    (tmp_path / "described" / "__init__.py").write_text("def f(x):\n    return x\n")
+    (tmp_path / "described" / "late.py").write_text("")
+    package = importlib.import_module("described")
+    before = describe_code(package.f)
+    importlib.import_module("described.late")
+    assert describe_code(package.f) == before
 
 
 # What is not run
