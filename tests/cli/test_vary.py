@@ -135,7 +135,7 @@ def test_some_variants_alone(file):
         ("{'a': experiment, 'b\\n': experiment}", r"not 'b\\n'"),
         ("{'a': experiment, 'b' * 300: experiment}", "not 'bbb"),
         (
-            "{'a': experiment, 'b': __import__('experiments.numbers').numbers.experiment}",
+            "{'a': experiment, 'b': __import__('tlite').experiment.TranslatorExperiment('b')}",
             "is a TranslatorExperiment, but `experiment` a GeneratorExperiment",
         ),
     ],

@@ -96,7 +96,11 @@ _SYNONYMS = {
     "out-dir output-dir": "run",
     "save-total-limit": "keep",
 }
-SYNONYMS = {name: meant for names, meant in _SYNONYMS.items() for name in names.split()}
+SYNONYMS = {
+    f"--{name}": [f"--{option}" for option in options.split()]
+    for names, options in _SYNONYMS.items()
+    for name in names.split()
+}
 """An option's name in nanoGPT, Hugging Face and Keras -> its name or names here."""
 REGISTRY = ConstructorRegistry()
 _being_read: set[type] = set()  # dataclasses, by the rule below
@@ -228,7 +232,7 @@ def _train(arguments: list[str]) -> None:
     found = files.load_variants(file)
     from tlite.cli.parts import read_experiments
 
-    about = f"Train {file}."
+    about = f"Train {file}." + (f" Its variants: {', '.join(found[1])}." if found[1] else "")
     experiments = read_experiments(name, asked, words, *found, about)
     resume = asked.resume == "auto"
     if len(experiments) == 1:
@@ -306,20 +310,16 @@ def parse(kind: Callable, arguments: list[str], program: str, **settings: Any) -
         if not stop.code:
             raise
     said = box.getvalue()
-    for word in arguments if "Unrecognized options" in said else ():
-        name = word.partition("=")[0].replace("_", "-")
-        if meant := set(SYNONYMS.get(name.removeprefix("--"), "").split()) & option_names(
-            kind, program, settings
-        ):
-            said = f"tlite: unknown option {name}: did you mean --{min(meant)}?\n"
+    names = (word.partition("=")[0].replace("_", "-") for word in arguments)
+    synonyms = [name for name in names if name in SYNONYMS]
+    if synonyms and "Unrecognized options" in said:
+        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as text:
+            tyro.cli(kind, args=["--help"], prog=program, **settings)
+        options = {*re.findall(r"--[\w.-]+", text.getvalue())}
+        for name in synonyms:
+            if name not in options and (meant := options & {*SYNONYMS[name]}):
+                said = f"tlite: unknown option {name}: did you mean {min(meant)}?\n"
     raise WrongOption(said)
-
-
-def option_names(kind: Callable, program: str, settings: dict[str, Any]) -> set[str]:
-    """The options that --help lists, without their dashes."""
-    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as text:
-        tyro.cli(kind, args=["--help"], prog=program, **settings)
-    return set(re.findall(r"--([\w.-]+)", text.getvalue()))
 
 
 @REGISTRY.struct_rule

@@ -74,12 +74,12 @@ def read_experiments(
         label = " ".join(filter(None, [base, *(label for label, _ in settings)]))
         found[label] = start, [word for _, more in settings for word in more]
     if missing := [label for label in asked.only if label not in found]:
-        near = did_you_mean(missing[0], found)
-        known = f": there are {', '.join(filter(None, found)) or 'none'}"
-        raise UserError(f"there is no variant {missing[0]!r}{near or known}")
-    about += f" Its variants: {', '.join(own)}." if own else ""
-    for label in [label for label in found if label in asked.only] or found:
-        start, more = found[label]
+        names = ", ".join(filter(None, found)) or "none"
+        near = did_you_mean(missing[0], found) or f": there are {names}"
+        raise UserError(f"there is no variant {missing[0]!r}{near}")
+    for label, (start, more) in found.items():
+        if asked.only and label not in asked.only:
+            continue
         try:
             _, read = with_options(asked, start, [*words, *more], f"tlite train {name}", about)
         except UserError as error:

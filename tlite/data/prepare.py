@@ -286,20 +286,20 @@ def encode_piece(source: Source, corpus: Manifest, folder: Path, task: tuple[int
 
 
 @functools.lru_cache(1)
-def load_encoder(of: CorpusTokenizer) -> Callable[[list[Fragment]], Iterable[np.ndarray]]:
-    """The function from fragments to their ids that a tokenizer's file describes.
+def load_encoder(entry: CorpusTokenizer) -> Callable[[list[Fragment]], Iterable[np.ndarray]]:
+    """The function from fragments to their ids that the tokenizer in a manifest describes.
 
-    The cache distinguishes two tokenizers at one path by their SHA-256.
+    Two tokenizers with the same path differ in their entry's SHA-256, by which they are cached.
 
     No text has marks in it: "<|endoftext|>" typed in a document is encoded as it is spelled. Some
     tokenizers begin each text with a mark of their own, Llama's with the "▁" of a word: so a
     fragment that goes on with a document is encoded behind a letter, as the text before it has one,
     and the letter's tokens are left out.
     """
-    if of.kind != "pretrained":
-        own = load_tokenizer(of.path)
+    if entry.kind != "pretrained":
+        own = load_tokenizer(entry.path)
         return lambda group: [own.encode(fragment.text) for fragment in group]
-    tokenizer = read_by_library(of.path)
+    tokenizer = read_by_library(entry.path)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

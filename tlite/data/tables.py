@@ -32,14 +32,14 @@ LABEL = (
 SIDES = ("source", "target"), ("src", "tgt"), ("src", "trg")
 # ISO 639-1, and ISO 639-2 for some; without id and no, which name a column of numbers.
 LANGUAGES = (
-    " aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy "
     "da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu "
     "hy hz ia ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg "
     "li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn nr nv ny oc oj om or os "
     "pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te "
     "tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu ara ces chi "
     "cze dan deu dut ell eng fin fra fre ger gre heb hin hun ita jpn kor nld nor pol por ron rum "
-    "rus spa swe tur ukr vie zho "
+    "rus spa swe tur ukr vie zho"
 )
 REGION = re.compile(r"_([a-z]{2}|arab|cyrl|hans|hant|latn)$")  # of de_at, zh_hant
 
@@ -221,7 +221,7 @@ def pair_columns(names: Iterable[str], where: str) -> tuple[str, str]:
     for sides in SIDES:
         if plain.keys() >= {*sides}:
             return plain[sides[0]], plain[sides[1]]
-    coded = [n for code, n in plain.items() if f" {REGION.sub('', code)} " in LANGUAGES]
+    coded = [name for code, name in plain.items() if REGION.sub("", code) in LANGUAGES.split()]
     for pair in (coded, [*names]):
         if len(pair) == 2:
             return pair[0], pair[1]
@@ -253,19 +253,20 @@ def held_out(
     held: bool,
     stratum: Callable[[Row], Hashable] = lambda row: None,
 ) -> Iterator[Row]:
-    """The share of the rows that is kept for validation, at even distances; or all others.
+    """The share of the rows that is held out for validation, at even distances; or all others.
 
-    Rows of each stratum are counted apart: of n rows floor(n * fraction) or one more are held out.
+    Each stratum is split by itself: floor(n * fraction) of its n rows, or one more, are held out.
 
     Args:
         stratum: the stratum of a row: its label, say.
     """
     share, due = Fraction(str(fraction)), {}
     for row in rows:
-        # The first stratum begins with nothing due. The others begin at multiples of the golden
-        # ratio, so that of many small strata the right share has a row held out: never the first.
-        key, begin = stratum(row), Fraction(618 * len(due) % 1000, 1000)
-        due[key] = due.get(key, begin * (1 - share)) + share
+        # A row is held out when a whole row is due. The strata start at multiples of the golden
+        # ratio, the first at 0, so that many small ones hold out the right share together.
+        if (key := stratum(row)) not in due:
+            due[key] = Fraction(618 * len(due) % 1000, 1000) * (1 - share)
+        due[key] += share
         is_held = due[key] >= 1
         due[key] -= is_held
         if is_held == held:
