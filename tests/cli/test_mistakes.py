@@ -83,21 +83,10 @@ MISTAKES = {
 SYNONYMS = {
     "train text --lr 1": "learning-rate",
     "train text --n_layer=1": "num-blocks",
-    "train text --num_hidden_layers 2": "num-blocks",
-    "train text --n-head 1": "num-heads",
-    "train text --n-embd 1": "width",
     "train text --d_model 1": "width",
-    "train text --max-steps 1": "steps",
-    "train text --max-iters 1": "steps",
-    "train text --epochs 1": "steps",
-    "train text --block-size 1": "context",
-    "train text --batch 1": "batch-size",
-    "train text --eval-interval 1": "evaluate-every",
     "train text --output_dir x": "run",
     "train text --max-length 9": "context",
     "generate latest --max-length 9": "tokens",
-    "generate latest --length 9": "tokens",
-    "generate latest --max_new_tokens 9": "tokens",
     "generate latest --num-samples 9": "samples",
 }
 WRONG_OPTIONS = {

@@ -3,19 +3,14 @@
 A process remembers the functions it has seen: `another` is one that has seen none.
 """
 
-import contextlib
-import io
-import shlex
 import shutil
 from types import SimpleNamespace
 
 import pytest
 
 from tlite import user_code
-from tlite.cli import main
 from tlite.training.metrics import read_metrics
 
-pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("one_device")
 
 TEXT = "The quick brown fox jumps over the lazy dog.\n" * 40
@@ -27,13 +22,9 @@ FUNCTIONS = '''
 import jax
 import jax.numpy as jnp
 from tlite import functional as F
-from tlite.data import CopyTask, SyntheticReviews, TextFile
-from tlite.experiment import (
-    ClassifierExperiment, GeneratorExperiment, PairSubwords, TranslatorExperiment, Words
-)
-from tlite.models import (
-    ClassifierConfig, Embedding, FeedForward, GeneratorConfig, Pool, Seq2SeqConfig
-)
+from tlite.data import TextFile
+from tlite.experiment import GeneratorExperiment
+from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.training import TrainingConfig
 
 def alibi(own, query, key, value, mask=None):
@@ -49,19 +40,13 @@ alibi.parameters = lambda config, rng: {"temperature": jnp.full(config.num_heads
 
 def squared(x):
     return jax.nn.relu(x) ** 2
-
-OWN = dict(width=8, num_heads=2, num_blocks=1, dropout=0.0, attention=alibi)
-OWN |= dict(feed_forward=FeedForward(activation=squared))
 '''
-EXPERIMENTS = {
-    "generator": 'GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfig('
-    'context=16, positions="none", block="pre_norm", embedding=Embedding(1.0), **OWN), {training}, '
-    'prompt="The ")',
-    "classifier": 'ClassifierExperiment("mine", SyntheticReviews(60), Words(1), ClassifierConfig('
-    'context=12, pool=Pool("mean"), **OWN), {training})',
-    "translator": 'TranslatorExperiment("mine", CopyTask(letters=4, longest=5, sequences=60), '
-    "PairSubwords(20), Seq2SeqConfig(context=8, **OWN), {training}, buckets=1, bleu_sentences=2)",
-}
+EXPERIMENT = """
+experiment = GeneratorExperiment("mine", TextFile({text!r}, 0.1), GeneratorConfig(
+    context=16, width=8, num_heads=2, num_blocks=1, dropout=0.0, positions="none", block="pre_norm",
+    embedding=Embedding(1.0), attention=alibi, feed_forward=FeedForward(activation=squared)
+), {training}, prompt="The ")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -72,35 +57,17 @@ def another(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def make(train_without_report, tmp_path_factory):
-    """Trains an experiment of a kind: its run, its file, and what `then` prints in that process."""
-
-    def call(kind, then):
-        folder = tmp_path_factory.mktemp("own")
-        (folder / "text.txt").write_text(TEXT)
-        experiment = EXPERIMENTS[kind].format(text=str(folder / "text.txt"), training=TRAINING)
-        file = folder / "mine.py"
-        file.write_text(f"{FUNCTIONS}\nexperiment = {experiment}\n")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tlite.parallel.devices.prepare_devices", lambda: None)
-            trained, out = train_without_report(str(file)), io.StringIO()
-            with contextlib.redirect_stdout(out):
-                assert main(shlex.split(then.format(run=trained.run))) == 0
-        return SimpleNamespace(file=file, then=out.getvalue(), **vars(trained))
-
-    return call
-
-
-GENERATE = "generate {run} --greedy --tokens 40"
-
-
-@pytest.fixture(scope="module")
-def trained(make):
-    return make("generator", GENERATE)
+def trained(train_without_report, tmp_path_factory):
+    """A run, and its file."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "text.txt").write_text(TEXT)
+    file, settings = folder / "mine.py", {"text": str(folder / "text.txt"), "training": TRAINING}
+    file.write_text(FUNCTIONS + EXPERIMENT.format(**settings))
+    return SimpleNamespace(file=file, **vars(train_without_report(str(file))))
 
 
 @pytest.mark.parametrize(
-    "command", ["evaluate {run}", GENERATE, "inspect {run}", "train --resume {run}"]
+    "command", ["evaluate {run}", "generate {run}", "inspect {run}", "train --resume {run}"]
 )
 def test_without_the_file_a_run_is_refused_and_stays_as_it_was(fails, trained, command):
     assert ", attention alibi of mine.py, activation squared of mine.py on" in trained.printed
@@ -139,24 +106,3 @@ def test_on_the_command_line_a_function_is_replaced(train_without_report, works,
     ).run
     user_code._programs.clear()
     assert works(f"generate {run} --tokens 5")
-
-
-@pytest.mark.parametrize(
-    ("kind", "then"),
-    [
-        ("classifier", "classify {run} 'It is very good' bad"),
-        ("translator", "translate {run} 'a b c' 'd c'"),
-    ],
-)
-def test_a_classifier_and_a_translator_need_the_file_too(make, kind, then, capsys):
-    if kind == "translator":
-        pytest.importorskip("tokenizers")
-        pytest.importorskip("sacrebleu")
-    trained = make(kind, then)
-    user_code._programs.clear()
-    line = then.format(run=trained.run)
-    assert main(shlex.split(line)) == 2
-    out, err = capsys.readouterr()
-    assert (out, "name that file, --code mine.py" in err) == ("", True)
-    assert main(shlex.split(f"{line} --code {trained.file}")) == 0
-    assert capsys.readouterr().out == trained.then
