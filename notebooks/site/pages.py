@@ -27,7 +27,7 @@ from tlite.cli.parts import WORDS, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import BlocksConfig
 from tlite.models.parts import FunctionPart
-from tlite.models.probe import CONTRACTS, PARTS
+from tlite.models.probe import CONTRACTS, OBJECT_CONTRACTS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))
@@ -159,13 +159,15 @@ def api(room: str) -> str:
 
 
 def contracts() -> str:
-    """What stands in place of a part gets and returns, and how it is tried."""
-    parts = ["# What a part gets and returns", described("tlite.models.parts")]
-    for title, told in (("A function", CONTRACTS), ("A dataclass with `init`", CONTRACTS | PARTS)):
-        lines = ["| in the place of | contract |", "| --- | --- |"]
-        lines += [f"| `{slot}` | {plain(contract)} |" for slot, contract in told.items()]
-        parts += [f"## {title}", "\n".join(lines)]
-    return "\n\n".join([*parts, "## How it is tried", described("tlite.models.probe.probe")])
+    """Return the page on arguments and results of components, and on their probe."""
+    sections = ["# Contracts of components", described("tlite.models.parts")]
+    objects = CONTRACTS | OBJECT_CONTRACTS
+    for title, contracts in (("A function", CONTRACTS), ("A dataclass with `init`", objects)):
+        lines = ["| component | contract |", "| --- | --- |"]
+        lines += [f"| `{slot}` | {plain(contract)} |" for slot, contract in contracts.items()]
+        sections += [f"## {title}", "\n".join(lines)]
+    probed = ["## Checks before a run", described("tlite.models.probe.probe")]
+    return "\n\n".join([*sections, *probed])
 
 
 def described(path: str) -> str:
