@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -127,24 +126,6 @@ def test_foreign_lines_are_passed_over(path, foreign, place):
     assert read_metrics(path) == lines(1, 3, 4)
     write(path, 9, opened_at=1)
     assert read_metrics(path) == lines(1, 9)
-
-
-def test_resuming_a_long_run_needs_little_memory(path):
-    line = json.dumps(lines(1)[0] | {"accuracy": 0.5, "perplexity": 8.0}).encode() + b"\n"
-    with path.open("wb") as file:
-        for _ in range(50):
-            file.write(line * 1000)
-        file.write(b"".join(json.dumps(x).encode() + b"\n" for x in lines(*range(2, 90))))
-    tracemalloc.start()
-    with MetricsFile(path) as file:
-        file.cut_after(60)
-        assert not list(iterate_metrics(path, "validation"))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 1e6
-    assert path.stat().st_size == 50_000 * len(line) + sum(
-        len(json.dumps(x)) + 1 for x in lines(*range(2, 61))
-    )
 
 
 def test_a_second_process_cannot_train_the_same_run(path):

@@ -114,7 +114,8 @@ def test_the_check_of_memory_counts_the_data(monkeypatch):
         ({"batch_size": 6}, 2, "2 of 4 devices stay idle"),
         ({"batch_size": 5}, 1, "3 of 4 devices stay idle"),
         ({"seeds": 2, "batch_size": 3}, 2, "not divisible by 2 devices: 2 of 4"),
-        ({"placement": "sharded", "model_devices": 3}, 4, "model_devices 3 does not divide"),
+        ({"placement": "sharded", "model_devices": 3}, 4, "model_devices is 1, not 3"),
+        ({"model_devices": 2}, 4, "model_devices is 1, not 2"),
     ],
 )
 def test_devices_and_settings_that_are_not_used_give_a_warning(settings, used, warning):

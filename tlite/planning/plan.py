@@ -58,30 +58,23 @@ def plan(
     """Compile the training step ahead of time and print what it needs.
 
     Args:
-        mesh: the devices, "8" say; or "64x4", where large arrays lie over two of their axes.
-        tpu: the slice to compile for, "v5e:16x16" say; CPU devices unless given.
-        hardware: one of PEAK, whose time is told; the TPU's unless given.
-        utilisation: part of its peak that a device is thought to reach.
-        parameters: list what each parameter's name and shape decide.
+        mesh: number of devices, "8", or the sizes of two axes, "64x4" (data x model).
+        tpu: slice to compile for, such as "v5e:16x16"; CPU devices by default.
+        hardware: key of PEAK for the printed time; the TPU's by default.
+        utilisation: expected fraction of the hardware's peak.
+        parameters: print the rules of each parameter too.
 
     Raises:
-        UserError: what is asked for can't be planned; the reason is told.
+        UserError: an argument is not possible, or there are fewer devices.
     """
-    if not isinstance(experiment, GeneratorExperiment):
-        raise UserError("only generators can be planned: of others the data decides the sizes")
-    if not experiment.model.vocabulary_size:
-        raise UserError("a plan reads no data: set the size of its --vocabulary-size")
-    if hardware is not None and hardware not in PEAK:
-        raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
-    if not 0 < utilisation <= 1:
-        raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
+    check_plan(experiment, hardware, utilisation)
     number, by_model = read_mesh(mesh, tpu, experiment.training.model_devices)
     devices = tpu_devices(tpu) if tpu else jax.devices()[:number]
     if len(devices) < number:
         raise UserError(f"--mesh {mesh} wants {number} devices, and there are {len(devices)}")
-    asked = experiment.training.precision
-    changes = {"model_devices": by_model, "precision": "mixed" if asked == "auto" else asked}
-    training = dataclasses.replace(experiment.training, **changes)
+    training = dataclasses.replace(experiment.training, model_devices=by_model)
+    if training.precision == "auto":
+        training = dataclasses.replace(training, precision="mixed")
     model = choose_products(experiment.model, training.precision)
     planned = planned_trainer(model, training, devices[:number])
     print_layout(planned, model, f"{number} {tpu or hardware or 'CPU'} devices")
@@ -92,6 +85,18 @@ def plan(
     print(f"compiled for the {'TPU' if tpu else 'CPU'} in {time.perf_counter() - began:.0f} s")
     print_memory(planned, compiled)
     print_time(planned, model, hardware or (tpu or "").partition(":")[0], utilisation)
+
+
+def check_plan(experiment: Experiment, hardware: str | None, utilisation: float) -> None:
+    """Raise a `UserError` if the experiment or an option can't be planned."""
+    if not isinstance(experiment, GeneratorExperiment):
+        raise UserError("only generators can be planned: of others the data decides the sizes")
+    if not experiment.model.vocabulary_size:
+        raise UserError("a plan reads no data: set the size of its --vocabulary-size")
+    if hardware is not None and hardware not in PEAK:
+        raise UserError(f"--hardware must be one of {', '.join(PEAK)}, not {hardware!r}")
+    if not 0 < utilisation <= 1:
+        raise UserError(f"--utilisation must be above 0 and at most 1, not {utilisation:g}")
 
 
 def read_mesh(mesh: str, tpu: str | None = None, model_devices: int = 1) -> tuple[int, int]:

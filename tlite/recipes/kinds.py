@@ -3,14 +3,14 @@
 Where a model alone is asked for, a Hugging Face folder stands beside a run's.
 """
 
+import contextlib
 import dataclasses
 import math
 import os
-import reprlib
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from tlite.recipes.generator import GeneratorRecipe, scores_line, warn_of_unknow
 from tlite.recipes.recipe import (
     Recipe,
     check_member,
+    first_difference,
     read_parameters,
     same_everywhere,
     tell_what_is_read,
@@ -101,55 +102,44 @@ def start(experiment: Experiment, folder: Path | None = None, *, resume: bool = 
     """
     (experiment,) = find_data([experiment])
     experiment, *of_data = recipe_type(experiment).prepare(experiment)
-    if resume and (found := processes.of_first(partial(_find_same, experiment, folder))):
+    same = partial(find_same, experiment.name, folder, RUN, partial(_saved_and_new, experiment))
+    if resume and (found := processes.of_first(same)):
         return open_recipe(Path(found))
     path = processes.of_first(lambda: str(new_folder(experiment.name, folder)))
     (experiment,) = in_one_precision([experiment])
     return begin(experiment, *of_data, Path(path), exactly=folder is not None)
 
 
-def _find_same(experiment: Experiment, folder: Path | None) -> str:
-    """The folder of a run of this experiment, or "".
+def find_same(
+    name: str, folder: Path | None, config: str, read: Callable[[Path], tuple[dict, dict]]
+) -> str:
+    """Return the newest folder, or `folder`, that a new run or study of this name equals, or "".
+
+    Args:
+        config: name of the config file of such a folder.
+        read: folder -> what it has, and what the new one would have there.
 
     Raises:
-        UserError: the run in `folder` is of another experiment.
+        UserError: `folder` has another experiment.
     """
-    for path in earlier_runs(experiment.name, folder, RUN):
-        precision = experiment.training.precision
-        try:
-            saved = read_config(path / RUN)["experiment"]
-            if precision == "auto":  # a run keeps its choice on another machine
-                precision = saved["training"]["precision"]
-        except UNREADABLE:
-            continue
-        training = dataclasses.replace(experiment.training, precision=precision)
-        model = choose_products(experiment.model, precision)
-        changed = kept(dataclasses.replace(experiment, training=training, model=model))
-        if changed == saved:
-            return str(path)
-        if folder:
-            raise UserError(f"{path} has another experiment: {first_difference(saved, changed)}")
+    earlier = [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
+    for path in [folder] if folder else earlier:
+        with contextlib.suppress(*UNREADABLE):
+            saved, new = read(path) if (path / config).is_file() else (None, None)
+            if saved and saved == new:
+                return str(path)
+            if saved and folder:
+                raise UserError(f"{path} has another experiment: {first_difference(saved, new)}")
     return ""
 
 
-def earlier_runs(name: str, folder: Path | None, config: str) -> list[Path]:
-    """Folders with this config file, newest first: `folder`, or of all runs of this name."""
-    folders = (
-        [folder]
-        if folder
-        else [run.folder for run in find_runs(ROOT / name, depth=1) if run.kind != "damaged"]
-    )
-    return [path for path in folders if (path / config).is_file()]
-
-
-def first_difference(saved: Any, current: Any, path: str = "") -> str:
-    """The first field, by its dotted path, in which two configs in JSON differ."""
-    if isinstance(saved, dict) and isinstance(current, dict):
-        for name in saved | current:
-            if saved.get(name) != current.get(name):
-                inner = f"{path}.{name}".lstrip(".")
-                return first_difference(saved.get(name), current.get(name), inner)
-    return f"{path} is {reprlib.repr(saved)} there, {reprlib.repr(current)} here"
+def _saved_and_new(experiment: Experiment, run: Path) -> tuple[dict, dict]:
+    saved, precision = read_config(run / RUN)["experiment"], experiment.training.precision
+    if precision == "auto":  # a run keeps its choice on another machine
+        precision = saved["training"]["precision"]
+    training = dataclasses.replace(experiment.training, precision=precision)
+    model = choose_products(experiment.model, precision)
+    return saved, kept(dataclasses.replace(experiment, training=training, model=model))
 
 
 def begin(experiment: Experiment, tokenizer, data, folder: Path, *, exactly: bool) -> Recipe:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import reprlib
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -371,16 +372,24 @@ def check_examples(examples: Any, kind: type) -> Any:
     return examples
 
 
-def same_everywhere(what: dict) -> None:
-    """Raises a `UserError` where this process would do something else than the first one."""
-    own = json.loads(json.dumps(what))  # as it is told
-    first = processes.of_first(lambda: own)
-    first = first if isinstance(first, dict) else {}
-    if changed := [part for part in own if own[part] != first.get(part)]:
+def same_everywhere(values: dict) -> None:
+    """Raise a `UserError` in a process whose values are not those of process 0."""
+    here = json.loads(json.dumps(values))
+    if here != (first := processes.of_first(lambda: here)):
         raise UserError(
-            f"this process has another {changed[0]} than process 0: give all the same command and "
-            "the same files"
+            f"process 0 disagrees: {first_difference(first, here)}; start every process with the "
+            "same command and files"
         )
+
+
+def first_difference(saved: Any, current: Any, path: str = "") -> str:
+    """Return the first field, by its dotted path, in which two configs in JSON differ."""
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for name in saved | current:
+            if saved.get(name) != current.get(name):
+                inner = f"{path}.{name}".lstrip(".")
+                return first_difference(saved.get(name), current.get(name), inner)
+    return f"{path} is {reprlib.repr(saved)} there, {reprlib.repr(current)} here"
 
 
 def tell_what_is_read(experiment: Any, parts: Iterable[Part] = LEARNED) -> None:

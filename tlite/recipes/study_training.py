@@ -19,9 +19,8 @@ from tlite.models import count_parameters, make_model
 from tlite.parallel import processes
 from tlite.recipes.kinds import (
     begin,
-    earlier_runs,
     find_data,
-    first_difference,
+    find_same,
     in_one_precision,
     locate_data,
     open_recipe,
@@ -98,17 +97,15 @@ def start_study(
     *,
     resume: bool = False,
 ) -> Study:
-    """A new folder for a study of these variants, with study.json.
+    """Create the folder of a study of these variants, with study.json.
 
-    All that can be known before the first step is told here. A variant that its data refuses is
-    noted as failed, and does not take the others with it.
+    A variant that does not fit its data is recorded as failed, and the others go on.
 
     Raises:
         UserError: the data or a file can't be read, a package is missing, every variant is refused,
             or the folder can't be made.
     """
-    taken = {"comparison", STUDY}
-    name = next(iter(experiments.values())).name
+    taken, name = {"comparison", STUDY}, next(iter(experiments.values())).name
     settled = with_one_attention(in_one_precision(find_data(experiments.values())))
     variants = tuple(
         _variant(label, free_name(label, taken), experiment, preparing)
@@ -117,13 +114,14 @@ def start_study(
     good = [variant for variant in variants if not variant.failed]
     if not good:
         raise UserError("; ".join(dict.fromkeys(variant.failed for variant in variants)))
-    # Of a tokenizer only the settings are known yet, of a pre-trained model's nothing.
+    # Tokenizers are not learned yet: their settings are compared, and none of pre-trained models.
     check_comparable([
         (v.name, e := v.experiment, v.data, None if e.get("pretraining") else e.get("tokenizer"))
         for v in good
     ])  # fmt: skip
-    if resume and (same := processes.of_first(partial(_find_same, name, variants, folder))):
-        return read_study(Path(same))
+    same = partial(find_same, name, folder, STUDY, partial(_saved_and_new, variants))
+    if resume and (found := processes.of_first(same)):
+        return read_study(Path(found))
     path = Path(processes.of_first(lambda: str(new_folder(name, folder))))
     same_everywhere({"study": [vars(v) for v in variants]})
     write, exactly = Study(path, name, variants).write, folder is not None
@@ -134,20 +132,8 @@ def start_study(
     return Study(path, name, variants)
 
 
-def _find_same(name: str, variants: Sequence[Variant], folder: Path | None) -> str:
-    """The folder of a study of these variants, or "".
-
-    Raises:
-        UserError: the study in `folder` is of others.
-    """
-    current = {variant.name: variant.experiment for variant in variants}
-    for path in earlier_runs(name, folder, STUDY):
-        saved = {variant.name: variant.experiment for variant in read_study(path).variants}
-        if saved == current:
-            return str(path)
-        if folder:
-            raise UserError(f"{path} has other variants: {first_difference(saved, current)}")
-    return ""
+def _saved_and_new(variants: Sequence[Variant], study: Path) -> list[dict]:
+    return [{v.name: v.experiment for v in both} for both in (read_study(study).variants, variants)]
 
 
 def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:

@@ -333,17 +333,14 @@ def saved_arrays(folder: Path, names: Iterable[str]) -> Trees:
     return {name: handler.metadata(folder / name).tree for name in names}
 
 
-def difference(found: Trees, wanted: Trees) -> str:
-    """The first array that a checkpoint has otherwise than wanted, as a phrase; "" if none."""
-    for tree, arrays in sorted(wanted.items(), reverse=True):  # parameters before the optimizer's
-        saved = {name: tuple(array.shape) for name, array in found.get(tree, {}).items()}
-        for name, array in arrays.items():
-            if saved.get(name) != array.shape:
-                return f"its {name} has the shape {saved.get(name, '-')}, not {array.shape}"
-            if found[tree][name].dtype != array.dtype:
-                return f"its {name} is of {found[tree][name].dtype}, not {array.dtype}"
-        if more := sorted(saved.keys() - arrays.keys()):
-            return f"it has {more[0]}, which the config does not"
+def difference(saved: Trees, expected: Trees) -> str:
+    """Return the first array with another shape or type than expected, as a phrase; "" if none."""
+    for tree in sorted(expected, reverse=True):  # parameters before the optimizer's
+        for name in expected[tree] | saved[tree]:
+            arrays = (trees[tree].get(name) for trees in (saved, expected))
+            there, here = (f"{a.dtype}{[*a.shape]}" if a is not None else "-" for a in arrays)
+            if there != here:
+                return f"its {name} is {there}, not {here}"
     return ""
 
 

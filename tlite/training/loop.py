@@ -1,4 +1,7 @@
-"""The loop around the compiled steps: validation, metrics, checkpoints, interruption, resume."""
+"""The loop around the compiled steps: validation, metrics, checkpoints, interruption, resume.
+
+Of several processes, process 0 writes and decides; a signal to any stops all at the same step.
+"""
 
 import contextlib
 import math
@@ -37,7 +40,7 @@ from tlite.training.trainer import Trainer
 SECONDS_PER_CALL = 0.5
 """Often enough for the progress bar and Ctrl-C, rarely enough to cost nothing."""
 SHORT = 10.0
-"""Seconds that nobody needs to be told of."""
+"""Remaining seconds below which no time is printed."""
 
 
 def fit(
@@ -49,50 +52,42 @@ def fit(
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None = None,
     profile: int = 0,
 ) -> TrainState:
-    """Train from the folder's last checkpoint, or from the start, to the config's last step.
+    """Train from the last checkpoint, or the start, to the last step; return the final state.
 
-    Every step is logged in metrics.jsonl. Every `evaluate_every` steps, and at the end, the state
-    is saved and then validated; training ends after `patience` validations without a better one.
-    SIGINT (Ctrl-C), SIGTERM and SIGHUP save the state without a validation and stop; the resumed
-    run makes up for it, and its numbers do not depend on where it was stopped. With several
-    processes, process 0 writes and decides, and a signal to any of them stops all at the same step.
+    The state is saved, then validated, every `evaluate_every` steps and at the end.
 
     Args:
-        folder: run folder; all processes must see the same one.
+        folder: run folder, the same for all processes.
         validation: batches of `trainer.evaluate`.
         tokens_per_example: positions per example, for the logged tokens per second.
-        start: returns the initial state; `trainer.init` unless given.
+        start: returns the initial state; `trainer.init` by default.
         measure: (parameters, means) -> further validation metrics, one value per seed (M,).
-        profile: number of steps of one call to profile into the folder's `profile`.
-
-    Returns:
-        The trained state, with a leading axis of seeds.
+        profile: number of steps to profile into the folder's `profile`.
 
     Raises:
         RunFailed: all seeds have diverged, or no validation loss was finite.
         UserError: the disk is full, or the folder has changed since it was written.
-        Interrupted: a signal stopped the run, and its state is saved.
+        Interrupted: a signal stopped the run, which saved its state and did not validate it.
     """
-    check_resumable(folder)
-    check_shared(folder)
+    check_folder(folder)
     with (
         Interrupt() as interrupt,
         MetricsFile(folder / "metrics.jsonl", writing=processes.is_first()) as metrics,
         Checkpoints(folder / "checkpoints", trainer.config, writing=True) as checkpoints,
     ):
-        given = validation, tokens_per_example, measure, profile
-        loop = Loop(trainer, metrics, checkpoints, interrupt, *given)
+        arguments = validation, tokens_per_example, measure, profile
+        loop = Loop(trainer, metrics, checkpoints, interrupt, *arguments)
         loop.resume(start)
         signal = loop.train()
         checkpoints.wait()
-        processes.of_first(metrics.check)  # it has renamed the last checkpoint: all may read it
-    loop.tell_end(signal)
-    return loop.members
+        processes.of_first(metrics.check)  # all wait until process 0 has renamed the checkpoint
+    loop.report_end(signal)
+    return loop.state
 
 
 @dataclass
 class Loop:
-    """What a run is trained with, and where it stands."""
+    """Arguments of `fit` and the progress of its run."""
 
     trainer: Trainer
     metrics: MetricsFile
@@ -102,8 +97,8 @@ class Loop:
     tokens_per_example: int
     measure: Callable[[dict, dict], dict[str, np.ndarray]] | None
     profile: int
-    """Steps to be profiled, if they have not been."""
-    members: TrainState | None = None
+    """Number of steps to profile; 0 once they have been."""
+    state: TrainState | None = None
     step: int = 0
     scores: dict[int, float] = field(default_factory=dict)
     """Scores of the scheduled validations by step."""
@@ -111,11 +106,11 @@ class Loop:
     """Indices of the seeds with a loss that was not finite."""
     steps_per_call: int = 1
     warm: bool = False
-    """Whether there has been a call."""
+    """True after the first call."""
 
     def resume(self, start: Callable[[], TrainState] | None) -> None:
         """Restore the last intact checkpoint and remove everything that is later."""
-        self.members, self.step = restore(self.trainer, self.checkpoints, start=start)
+        self.state, self.step = restore(self.trainer, self.checkpoints, start=start)
         if self.step:
             self.checkpoints.put_right(self.step)
         self.metrics.cut_after(self.step)
@@ -135,7 +130,7 @@ class Loop:
         return dict(scores), set(diverged)
 
     def train(self) -> int:
-        """Train to the last step, out of patience, or to a signal; return the signal or 0."""
+        """Train until the last step, the end of patience, or a signal; return the signal or 0."""
         config, signal = self.trainer.config, self.agreed()
         with TrainingProgress(self.step, config.steps) as progress:
             if not signal and self.lacks_score():
@@ -145,7 +140,7 @@ class Loop:
                 progress.trained(*self.call())
                 signal, scheduled = self.agreed(), config.is_regular(self.step)
                 if signal or scheduled:
-                    self.checkpoints.save(self.step, to_named(self.members))
+                    self.checkpoints.save(self.step, to_named(self.state))
                 if scheduled and not signal:
                     progress.validated(self.validate())
                     signal = self.agreed()
@@ -169,9 +164,9 @@ class Loop:
         Processes with different numbers of steps would run different programs and deadlock.
         """
         arrived = self.interrupt.arrived
-        found = processes.gather("signals", (arrived[0] if arrived else 0, self.steps_per_call))
-        self.steps_per_call = found[0][1]
-        return max(signal for signal, _ in found)
+        pairs = processes.gather("signals", (arrived[0] if arrived else 0, self.steps_per_call))
+        self.steps_per_call = pairs[0][1]
+        return max(signal for signal, _ in pairs)
 
     def call(self) -> tuple[int, float, float]:
         """Run one compiled call of several steps, not past the next validation.
@@ -183,14 +178,14 @@ class Loop:
             RunFailed: all seeds have diverged.
         """
         config, trainer, first = self.trainer.config, self.trainer, self.step
-        left = min(config.evaluate_every - first % config.evaluate_every, config.steps - first)
+        most = min(config.evaluate_every - first % config.evaluate_every, config.steps - first)
         profile = min(self.profile, config.evaluate_every, config.steps - first)
-        profile = profile if self.warm and profile <= left else 0  # in a later call
-        num_steps = min(profile or self.steps_per_call, left, trainer.feed.most_steps)
-        trainer.compile(self.members)  # before the clock starts
+        profile = profile if self.warm and profile <= most else 0  # in a later call
+        num_steps = min(profile or self.steps_per_call, most, trainer.feed.most_steps)
+        trainer.compile(self.state)  # before the clock starts
         with profiled(self.metrics.path.parent, num_steps if profile else 0):
             began = time.perf_counter()
-            self.members, losses = trainer.train(self.members, first, num_steps)
+            self.state, losses = trainer.train(self.state, first, num_steps)
             seconds = (time.perf_counter() - began) / num_steps
         self.step, self.warm, self.profile = first + num_steps, True, 0 if profile else self.profile
         examples = config.accumulate * config.batch_size * config.seeds
@@ -204,9 +199,8 @@ class Loop:
         ]
         self.metrics.write(lines)
         self.note_diverged(losses["loss"], first)
-        # Calls are fitted to the time that a step takes.
-        wanted = min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.steps_per_call + 8)
-        self.steps_per_call = int(min(wanted, trainer.feed.most_steps))
+        fitting = min(max(SECONDS_PER_CALL / seconds, 1), 4 * self.steps_per_call + 8)
+        self.steps_per_call = int(min(fitting, trainer.feed.most_steps))
         return self.step, float(losses["loss"][-1][finite[-1]].mean()), rate
 
     def validate(self) -> float | None:
@@ -217,8 +211,8 @@ class Loop:
         """
         try:
             with self.interrupt.breaking():
-                means = validate(self.trainer, self.members.parameters, self.validation)
-                means |= self.measure(self.members.parameters, means) if self.measure else {}
+                means = validate(self.trainer, self.state.parameters, self.validation)
+                means |= self.measure(self.state.parameters, means) if self.measure else {}
         except KeyboardInterrupt:
             if self.interrupt.is_urgent():
                 raise
@@ -254,7 +248,7 @@ class Loop:
         for message in messages if processes.is_first() else ():
             print(f"warning: {message}: it counts as failed, the others go on", file=sys.stderr)
 
-    def tell_end(self, signal: int) -> None:
+    def report_end(self, signal: int) -> None:
         """Print why the run ended.
 
         Raises:
@@ -273,14 +267,15 @@ class Loop:
             print(f"no better validation in the last {patience}: ended at step {self.step}")
 
 
-def check_resumable(folder: Path) -> None:
-    """Raises a `UserError` where a run has been trained, and its checkpoints were removed."""
+def check_folder(folder: Path) -> None:
+    """Raise a `UserError` if a trained run lost its checkpoints, or processes see other folders."""
+    check_shared(folder)
     checkpoints, metrics = folder / "checkpoints", folder / "metrics.jsonl"
     if not metrics.exists() or not metrics.stat().st_size or Checkpoints(checkpoints).steps():
         return
-    # By its third validation a run has saved the checkpoint of its first.
+    # The first checkpoint is complete before the second validation begins.
     validations = sum(1 for _ in iterate_metrics(metrics, "validation"))
-    if validations > 2 or not checkpoints.is_dir():
+    if validations > 1 or not checkpoints.is_dir():
         raise UserError(
             f"{folder} has no checkpoints, but {metrics.name} says that it was trained: put "
             f"{checkpoints} back, or remove {metrics} to begin at step 0"
@@ -289,27 +284,27 @@ def check_resumable(folder: Path) -> None:
 
 
 def out_of(patience: int, scores: list[float]) -> bool:
-    """Whether the best (least) of the scores is not among the last `patience`; never with 0."""
+    """True if the lowest score is not among the last `patience`; never with 0."""
     return 0 < patience < len(scores) - int(np.argmin(scores)) if scores else False
 
 
 def ended(config: TrainingConfig, validations: list[dict]) -> bool:
-    """Whether a run with these validations has come to its last step, or out of its patience."""
+    """True if a run with these validations is at its last step, or out of patience."""
     if validations and validations[-1]["step"] >= config.steps:
         return True
     return out_of(config.patience, regular_scores(config, validations))
 
 
 def regular_scores(config: TrainingConfig, validations: Iterable[dict]) -> list[float]:
-    """The scores of the validations that count, from their lines of metrics."""
+    """Return the scores of the scheduled validations from their lines of metrics."""
     return [score_of(config, line) for line in validations if config.is_regular(line["step"])]
 
 
 def score_of(config: TrainingConfig, line: dict) -> float:
-    """What the best checkpoint has the least of; where a loss is not finite nothing is worse."""
-    if None in (line.get("loss"), found := line.get(config.select)):
+    """Return the score of a validation, lower is better; infinity if its loss is not finite."""
+    if None in (line.get("loss"), value := line.get(config.select)):
         return math.inf
-    return found if config.select == "loss" else -found
+    return value if config.select == "loss" else -value
 
 
 def restore(
@@ -318,21 +313,20 @@ def restore(
     step: int | None = None,
     start: Callable[[], TrainState] | None = None,
 ) -> tuple[TrainState, int]:
-    """The members of a checkpoint (the last unless told) and its step; else new ones and 0."""
+    """Return the state of a checkpoint (the last by default) and its step; else the initial one."""
     if not checkpoints.steps():
         return (start or trainer.init)(), 0
-    members = trainer.member_shapes
-    step, trees = checkpoints.load(to_named(members), step)
-    return trainer.place(from_named(members, trees)), step
+    step, trees = checkpoints.load(to_named(trainer.member_shapes), step)
+    return trainer.place(from_named(trainer.member_shapes, trees)), step
 
 
 def validate(trainer: Trainer, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
-    """Means over all of the batches, (M,) each, of parameters by name (M, ...)."""
+    """Return the means (M,) over all batches, for parameters by name (M, ...)."""
     return means_of(trainer.evaluate(parameters, batches))
 
 
 def means_of(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means (M,) of what was summed up, (M, ...) each, beside the `count`."""
+    """Return the means (M,) of sums (M, ...), which are divided by the sums of `count`."""
     totals = {n: np.asarray(a, np.float64).reshape(len(a), -1).sum(1) for n, a in sums.items()}
     count = totals.pop("count")
     return {name: total / count for name, total in totals.items()}
@@ -371,12 +365,12 @@ class Interrupt(processes.Signals):
 
 @contextlib.contextmanager
 def profiled(run: Path, num_steps: int) -> Iterator[None]:
-    """Trace these steps, in the first process, for XProf, TensorBoard and Perfetto; not with 0."""
+    """Trace the block in process 0 for XProf, TensorBoard and Perfetto; nothing for 0 steps."""
     if not num_steps or not processes.is_first():
         yield
         return
     folder, options = run / "profile", jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # it would slow down what is measured
+    options.python_tracer_level = 0  # it would slow down the steps
     with (
         disk_errors(folder),
         jax.profiler.trace(folder, create_perfetto_trace=True, profiler_options=options),
@@ -385,8 +379,8 @@ def profiled(run: Path, num_steps: int) -> Iterator[None]:
     files = folder.glob("plugins/profile/*/perfetto_trace.json.gz")
     newest = max(files, key=lambda path: path.parent.name, default=None)  # none if JAX wrote none
     perfetto = f", or {newest} in https://ui.perfetto.dev" if newest else ""
-    said = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
-    print(printable(said))
+    line = f"profile of {num_steps} steps: xprof {folder} (or tensorboard --logdir){perfetto}"
+    print(printable(line))
 
 
 class TrainingProgress(Progress):
@@ -411,7 +405,7 @@ class TrainingProgress(Progress):
         self._last = f"step {step}"
 
     def trained(self, step: int, loss: float, rate: float) -> None:
-        """Training has come to a step, with this loss and so many tokens a second."""
+        """Show the step reached, its training loss, and tokens per second."""
         self.update(self._row, completed=step, loss=f"{loss:.3f}", rate=f"{rate:,.0f}")
         self._last = f"step {step}  training loss {loss:.4f}  {rate:,.0f} tokens/s"
 
@@ -421,6 +415,6 @@ class TrainingProgress(Progress):
             return
         self.update(self._row, validation=f"{loss:.3f}")
         if self.disable:
-            left = self.tasks[0].time_remaining or 0.0
-            left = f"  {timedelta(seconds=left)} left" if left >= SHORT else ""
-            print(f"{self._last}  validation loss {loss:.4f}{left}", flush=True)
+            seconds = self.tasks[0].time_remaining or 0.0
+            time_left = f"  {timedelta(seconds=seconds)} left" if seconds >= SHORT else ""
+            print(f"{self._last}  validation loss {loss:.4f}{time_left}", flush=True)

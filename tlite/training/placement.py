@@ -59,17 +59,17 @@ def make_mesh(devices: list, config: TrainingConfig, num_parameters: int, exampl
 
 
 def mesh_warnings(num_devices: int, mesh: Mesh, config: TrainingConfig) -> list[str]:
-    """Return what the mesh does not use of the devices and settings, a line each."""
+    """Return one warning for idle devices and one for a `model_devices` that has no effect."""
     warnings, (seeds, data, model) = [], mesh.devices.shape
     if idle := num_devices - mesh.size:
         warnings.append(
             f"batch_size {config.batch_size} is not divisible by {num_devices // seeds} devices: "
             f"{idle} of {num_devices} devices stay idle"
         )
-    if config.model_devices != model and config.placement == "sharded":
+    if config.model_devices != model:
         warnings.append(
-            f"model_devices {config.model_devices} does not divide the {data * model} devices "
-            f"that share a batch: {model} is used"
+            f"model_devices is {model}, not {config.model_devices}: it must divide the "
+            f"{data * model} devices that share a batch, and the model must be sharded"
         )
     return warnings
 

@@ -240,22 +240,16 @@ def new_folder(name: str, folder: Path | None = None, root: Path = ROOT) -> Path
 
 
 def check_shared(folder: Path) -> None:
-    """Check that all processes of a run see the run folder of process 0.
-
-    Raises:
-        CollectiveError: one of them does not; raised in all.
-    """
+    """Raise a `CollectiveError` in all processes if one does not see process 0's run folder."""
     if processes.count() == 1:
         return
     path = folder / ".shared"
 
-    def write() -> str | None:
-        with contextlib.suppress(OSError, UserError):  # the next who writes says why
-            replace_file(path, token := secrets.token_hex())
-            return token
-        return None
+    def write() -> str:
+        replace_file(path, token := secrets.token_hex())
+        return token
 
-    def read() -> bool:
+    def sees(token: str) -> bool:
         for _ in range(10):  # a directory of NFS may be cached
             with contextlib.suppress(OSError):
                 if path.read_text() == token:
@@ -263,14 +257,12 @@ def check_shared(folder: Path) -> None:
             time.sleep(0.5)
         return False
 
-    token = processes.of_first(write)
-    sees = processes.gather("shared folder", token is None or read())
-    blind = [i for i, sees_it in enumerate(sees) if not sees_it]
+    found = processes.gather("shared folder", sees(processes.of_first(write)))
     processes.of_first(lambda: path.unlink(missing_ok=True))
-    if blind:
+    if not all(found):
         raise CollectiveError(
-            f"process {blind[0]} does not see the run folder {folder} of process 0: all processes "
-            "need the same working directory on a file system that they share"
+            f"process {found.index(False)} does not see the run folder {folder} of process 0: all "
+            "processes need the same working directory on a file system that they share"
         )
 
 

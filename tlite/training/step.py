@@ -83,9 +83,8 @@ def train_step(
     noise = fold_in(fold_in(state.key, DROPOUT), step)
 
     def gradient_of(batch, first, size):
-        """Of this device's part of the `size` examples from `first` on; and the losses."""
-        places = placed.part(first + jnp.arange(size))
-        keys = jax.vmap(lambda place: fold_in(noise, place))(places)
+        """Gradient and losses of this device's shard of the `size` examples from `first` on."""
+        keys = jax.vmap(partial(fold_in, noise))(placed.part(first + jnp.arange(size)))
 
         def objective(parameters):
             sums = task.loss(to_model(parameters), batch, keys)
@@ -103,10 +102,10 @@ def train_step(
     updates, optimizer_state = optimizer.update(gradient, state.optimizer, state.parameters)
     rate = state.learning_rate * schedule(config, step)
     parameters = jax.tree.map(lambda a, by: a - rate * by, state.parameters, updates)
-    found = {name: total / count for name, (total, count) in sums.items()}
+    means = {name: total / count for name, (total, count) in sums.items()}
     if config.norms:
-        found |= norms(gradient, rate, updates, state.parameters)
-    return state._replace(parameters=parameters, optimizer=optimizer_state), found
+        means |= norms(gradient, rate, updates, state.parameters)
+    return state._replace(parameters=parameters, optimizer=optimizer_state), means
 
 
 def batches_of(

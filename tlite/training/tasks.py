@@ -110,15 +110,6 @@ def classifier_task(
     give the text's label, and `join_sentences` makes the text's score.
     """
 
-    def draw(data, rng, step, size):
-        """The next `size` texts; every text comes once an epoch, in an order of that epoch's."""
-        num_texts = data[1].shape[0]
-        epoch, first = epoch_and_index(step, size, num_texts)
-        index = first + jnp.arange(size)
-        shuffled = lambda epoch, index: F.shuffled(F.fold_in(rng, epoch), index, num_texts)  # noqa: E731
-        chosen = jax.vmap(shuffled)(epoch + index // num_texts, index % num_texts)
-        return jax.tree.map(lambda a: a[chosen], data)
-
     def loss(model, batch, keys):
         tokens, labels = batch
         logits = score(model, tokens, keys)
@@ -141,7 +132,17 @@ def classifier_task(
         return scores(class_logits(model, tokens), labels, weights)
 
     init = lambda rng: make_model(config, rng=rng)  # noqa: E731
-    return Task(init, draw, loss, evaluate, label_smoothing=label_smoothing)
+    return Task(init, draw_examples, loss, evaluate, label_smoothing=label_smoothing)
+
+
+def draw_examples(data, rng, step, size):
+    """Return the batch of a step; every example comes once an epoch, in an order of that epoch."""
+    number = data[1].shape[0]
+    epoch, first = epoch_and_index(step, size, number)
+    index = first + jnp.arange(size)
+    shuffled = lambda epoch, index: F.shuffled(F.fold_in(rng, epoch), index, number)  # noqa: E731
+    chosen = jax.vmap(shuffled)(epoch + index // number, index % number)
+    return jax.tree.map(lambda a: a[chosen], data)
 
 
 def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple[Array, Array]:
@@ -233,30 +234,25 @@ def translator_task(
 ) -> Task:
     """Train a `TransformerSeq2Seq` on buckets of pairs, one program for each bucket's shape.
 
-    A batch holds about `batch_tokens` tokens of one bucket, padding among them. Every pair comes
-    once an epoch, and the order of batches and pairs is a function of (seed, epoch).
+    A batch holds about `batch_tokens` tokens of one bucket, with padding. Every pair comes once an
+    epoch, in an order that is a function of (seed, epoch).
 
     Args:
         sizes: pairs N and length L of each bucket.
-        num_devices: a batch is filled up, with what does not count, to a multiple of it.
-
-    Raises:
-        ValueError: a batch would be empty.
+        num_devices: batches are padded to a multiple of it.
     """
 
-    def loss(model, batch, keys):
+    def run(model, batch, rng=None):
         source, target = batch
-        logits = model(source, target[:, :-1], rng=keys)
-        expected = target[:, 1:]
-        weights = (expected != config.symbols.pad).astype(logits.dtype)
-        # No accuracy: over thousands of pieces argmax takes a seventh of the whole step.
-        return {"loss": F.cross_entropy(logits, expected, weights, label_smoothing)}
+        logits, expected = model(source, target[:, :-1], rng=rng), target[:, 1:]
+        return logits, expected, (expected != config.symbols.pad).astype(logits.dtype)
+
+    def loss(model, batch, keys):
+        # No accuracy: over thousands of subwords argmax takes a seventh of the step.
+        return {"loss": F.cross_entropy(*run(model, batch, keys), label_smoothing)}
 
     def evaluate(model, batch):
-        source, target = batch
-        logits, expected = model(source, target[:, :-1]), target[:, 1:]
-        weights = (expected != config.symbols.pad).astype(logits.dtype)
-        return {n: a.sum(1) for n, a in scores(logits, expected, weights).items()}
+        return {n: a.sum(1) for n, a in scores(*run(model, batch)).items()}
 
     return Task(
         init=lambda rng: TransformerSeq2Seq(config, rng=rng),
@@ -272,7 +268,7 @@ def translator_task(
 def bucket_batches(
     sizes: list[tuple[int, int]], batch_tokens: int, pad_id: int, num_devices: int
 ) -> Buckets:
-    """The batches of `translator_task`, whose arguments these are."""
+    """Return the batches of `translator_task`; a `ValueError` if one would be empty."""
     in_batch = [batch_tokens // length for _, length in sizes]
     in_batch = [size // 2 * 2 or size for size in in_batch]  # two devices need no filling
     if not all(in_batch):

@@ -95,7 +95,7 @@ class Trainer:
         """Bytes of the data that lies on the devices and is not allocated yet."""
         if callable(self._data) or "feed" in self.__dict__:
             return 0
-        return sum(np.asarray(a).nbytes for a in jax.tree.leaves(self._data))
+        return sum(a.nbytes for a in jax.tree.leaves(self._data))
 
     @cached_property
     def feed(self) -> Any:
@@ -114,22 +114,18 @@ class Trainer:
             UserError: not enough memory.
         """
         self.check_fits()
-        given, shardings = dict(parameters or {}), self._shardings()
-        drawn_names = [name for name in self.shapes if name not in given]
+        start = parameters or {}
 
-        def drawn(by_name):
-            return {name: by_name[name] for name in drawn_names}
+        def drawn(state):
+            missing = {n: a for n, a in state.parameters.items() if n not in start}
+            return state._replace(parameters=missing)
 
-        def draw():  # what is not returned is not computed
-            state = self._init()
-            return state._replace(parameters=drawn(state.parameters))
-
-        out = shardings._replace(parameters=drawn(shardings.parameters))
-        state = jax.jit(draw, out_shardings=out)()
-        for name, array in given.items():
-            shape, to = self.member_shapes.parameters[name], shardings.parameters[name]
+        # Only what is returned is computed.
+        state = jax.jit(lambda: drawn(self._init()), out_shardings=drawn(self._shardings()))()
+        for name, array in start.items():
+            shape = self.member_shapes.parameters[name]
             array = np.broadcast_to(np.asarray(array, shape.dtype), shape.shape)
-            state.parameters[name] = put(array, to.mesh, to.spec)
+            state.parameters[name] = put(array, self.mesh, shape.sharding.spec)
         return state._replace(parameters={name: state.parameters[name] for name in self.shapes})
 
     @cached_property
@@ -242,14 +238,15 @@ class Trainer:
         A sharded model stays divided over the devices of its only process; of several processes
         each gets all of its arrays.
         """
+        seeds = range(self.config.seeds)
         if self.sharded and jax.process_count() == 1:
             shardings = {name: NamedSharding(self.mesh, spec) for name, spec in self.specs.items()}
-            take = lambda arrays, index: {name: a[index] for name, a in arrays.items()}  # noqa: E731
-            take = jax.jit(take, out_shardings=shardings)
-            return [self._to_model(take(parameters, i)) for i in range(self.config.seeds)]
+            take = jax.jit(
+                lambda tree, i: {n: a[i] for n, a in tree.items()}, out_shardings=shardings
+            )
+            return [self._to_model(take(parameters, i)) for i in seeds]
         host = self.on_host(parameters)
-        members = range(self.config.seeds)
-        each = [{name: np.array(a[member]) for name, a in host.items()} for member in members]
+        each = [{name: np.array(a[i]) for name, a in host.items()} for i in seeds]
         return [self._to_model(arrays) for arrays in jax.device_put(each)]  # runs no program
 
     def on_host(self, parameters: dict[str, Array]) -> dict[str, np.ndarray]:
