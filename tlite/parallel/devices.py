@@ -10,7 +10,7 @@ from pathlib import Path
 from tlite.errors import UserError, first_line
 
 MAX_CACHE_BYTES = 2 * 2**30
-"""Of compiled programs; JAX's own limit needs another package, and a lock for each program."""
+"""Limit of the cache of compiled programs; JAX's own needs another package and locks."""
 
 
 def prepare_devices() -> None:
@@ -49,12 +49,12 @@ def prune(folder: Path, max_bytes: int) -> None:
 
 def lack_of_platform() -> str | None:
     """Return a message if JAX, imported already, lacks the platform that JAX_PLATFORMS names."""
-    asked, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
-    if asked and jax:
+    platforms, jax = os.environ.get("JAX_PLATFORMS"), sys.modules.get("jax")
+    if platforms and jax:
         try:
             jax.devices()
         except Exception as error:  # of several types, AssertionError among them
-            return f"JAX_PLATFORMS is {asked!r}: {first_line(error)} (cpu is always there)"
+            return f"JAX_PLATFORMS is {platforms!r}: {first_line(error)} (cpu is always there)"
     return None
 
 

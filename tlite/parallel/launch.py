@@ -101,7 +101,7 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
 
     Their standard error is passed on after a moment, by which the first failure is known.
     """
-    unread, said, killed, failed = deque(), set(), "", None
+    unread, written, killed, failed = deque(), set(), "", None
     threads = [
         threading.Thread(target=read_lines, args=(number, child.stderr, unread), daemon=True)
         for number, child in enumerate(children)
@@ -122,15 +122,15 @@ def watch(children: list[subprocess.Popen], signals: Signals) -> int:
                 who = "all processes were" if -code in forwarded else f"process {number} was"
                 killed = f"{who} ended by {signal.Signals(-code).name}: what was saved is kept"
         while not code and unread and unread[0][0] < time.monotonic() - DELAY_SECONDS:
-            write_line(*unread.popleft()[1:], said)
+            write_line(*unread.popleft()[1:], written)
         if time.monotonic() > deadline:
             for child in alive.values():
                 child.kill()
     for thread in threads:
         thread.join(GRACE_SECONDS)  # what a child has started may still hold its end
     rest = [(number, line) for _, number, line in unread]
-    for number, line in rest if failed is None else last_lines(rest, failed, code, killed, said):
-        write_line(number, line, said)
+    for number, line in rest if failed is None else last_lines(rest, failed, code, killed, written):
+        write_line(number, line, written)
     return code if code >= 0 else 128 - code
 
 
@@ -153,7 +153,7 @@ def is_sentence(line: bytes) -> bool:
 
 
 def last_lines(
-    lines: list[tuple[int, bytes]], failed: int, code: int, killed: str, said: set[bytes]
+    lines: list[tuple[int, bytes]], failed: int, code: int, killed: str, written: set[bytes]
 ) -> list[tuple[int, bytes]]:
     """Choose what is written after a child has failed: its own lines, and sentences of tlite.
 
@@ -164,11 +164,11 @@ def last_lines(
         failed: number of the child that failed first.
         code: its exit code; 2: a `UserError`, or a wrong option, which process 0 alone explains.
         killed: sentence about the signal that ended it, or "".
-        said: sentences that were written before.
+        written: sentences of tlite that were written before.
     """
     reasons = [(number, line) for number, line in lines if LOST.encode() not in line]
     chosen = [(number, line) for number, line in reasons if number == failed or is_sentence(line)]
-    if said or any(is_sentence(line) for _, line in chosen):
+    if written or any(is_sentence(line) for _, line in chosen):
         return chosen
     if killed:
         return [*chosen, (0, f"tlite: {printable(killed)}".encode())]
@@ -177,12 +177,12 @@ def last_lines(
     return [*chosen, *(pair for pair in reasons if failed and code == 2 and pair[0] == 0)]
 
 
-def write_line(number: int, line: bytes, said: set[bytes]) -> None:
-    """Write a line to standard error; a sentence of tlite once, other lines with their number."""
-    if line in said:
+def write_line(number: int, line: bytes, written: set[bytes]) -> None:
+    """Write a line to standard error: sentences of tlite once, other lines with their number."""
+    if line in written:
         return
     if is_sentence(line):
-        said.add(line)
+        written.add(line)
     elif number:
         line = b"[%d] " % number + line
     with contextlib.suppress(OSError):

@@ -264,9 +264,9 @@ def in_one_precision(experiments: Iterable[Experiment]) -> list[Experiment]:
 
 
 def with_one_attention(experiments: list[Experiment]) -> list[Experiment]:
-    """Experiments of a study whose "auto" attention is the same in all of one precision.
+    """Return experiments of a study with one choice for "auto" attention in each precision.
 
-    What mixed precision has made of it is printed.
+    The choice for mixed precision is printed.
     """
     by_precision: dict[Any, list] = {}
     for experiment in experiments:

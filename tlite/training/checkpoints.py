@@ -230,14 +230,14 @@ class Checkpoints:
             raise UserError(f"{self.folder.parent} has no checkpoint yet")
         last = steps[-1] if step is None else step
         order = sorted(steps, key=lambda step: (step > last, abs(step - last)))
-        for found in order:
-            if self._is_whole(found, trees):
-                if found != order[0]:
+        for candidate in order:
+            if self._is_whole(candidate, trees):
+                if candidate != order[0]:
                     damaged = f"checkpoint {order[0]} is damaged"
-                    print(f"{damaged}: using checkpoint {found} instead", file=sys.stderr)
-                return found
-            if not (self.folder / str(found)).is_dir():
-                return self._find_whole(step, trees)  # who trains the run has just removed it
+                    print(f"{damaged}: using checkpoint {candidate} instead", file=sys.stderr)
+                return candidate
+            if not (self.folder / str(candidate)).is_dir():
+                return self._find_whole(step, trees)  # the training process has just removed it
         raise UserError(f"every checkpoint in {self.folder} is damaged")
 
     def _is_whole(self, step: int, trees: Iterable[str]) -> bool:

@@ -408,7 +408,7 @@ def sha256(path: Path) -> str:
 
 
 def changed_since(then: dict[str, str]) -> str:
-    """What is otherwise now, as a phrase; "" where nothing is that decides numbers."""
+    """Return the changes in source and libraries that decide numbers, as a phrase; or ""."""
     now = _deciding()
     changed = [name for name in now if then.get(name) != now[name]]
     phrases = [f"{n} was {then.get(n)} and is {now[n]}" for n in LIBRARIES[:4] if n in changed]

@@ -225,9 +225,9 @@ def make_optimizer(config: TrainingConfig) -> optax.GradientTransformation:
 def muon(momentum: float) -> optax.GradientTransformation:
     """Momentum made orthogonal (Jordan et al. 2024), 0.2 sqrt(max(I, O)) of it.
 
-    Matrices are the last two axes (I, O) of an array; each along the others is its own.
-    With that factor an update is as long as Adam's mostly is, so that both have one learning rate
-    and one weight decay (Liu et al. 2025, "Muon is scalable for LLM training", eq. 4).
+    Matrices are the last two axes (I, O) of an array; other axes stack them. With that factor an
+    update is about as long as Adam's, so that both have one learning rate and one weight decay (Liu
+    et al. 2025, "Muon is scalable for LLM training", eq. 4).
     """
 
     def matrices(updates):
@@ -246,7 +246,7 @@ def _rule(name: str, array) -> str:
 
 
 def parameter_rules(config: TrainingConfig, arrays: dict[str, Any]) -> dict[str, str]:
-    """What a parameter's name and shape decide: its type in products, optimizer and decay."""
+    """Return each parameter's type in products, its optimizer and decay, by name and shape."""
 
     def rule(name: str, array) -> str:
         mixed = config.precision == "mixed" and is_matrix(name, array)
