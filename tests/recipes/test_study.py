@@ -102,6 +102,15 @@ def test_resume_finds_the_study_of_the_same_variants(base, folder):
         assert start() == study
 
 
+def test_a_study_keeps_its_precision_on_another_machine(base, tmp_path, monkeypatch):
+    for precision in ("mixed", "float32"):
+        choice = precision, "it is faster"
+        monkeypatch.setattr("tlite.recipes.kinds.choose_precision", lambda _, found=choice: found)
+        experiments = sizes(base, precision="auto")
+        study = start_study(experiments, tmp_path / "study", Preparing(), resume=True)
+    assert {v.config().training.precision for v in study.variants} == {"mixed"}
+
+
 KILLS = {
     "while a run folder is made": (study_training, "begin", 1),
     "before the first step": (Trainer, "train", 1),

@@ -4,7 +4,6 @@ import dataclasses
 import gc
 import json
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,11 +101,14 @@ def start_study(
     A variant that does not fit its data is recorded as failed, and the others go on.
 
     Raises:
-        UserError: the data or a file can't be read, a package is missing, every variant is refused,
-            or the folder can't be made.
+        UserError: something can't be read or made, or no variant fits its data.
     """
     taken, name = {"comparison", STUDY}, next(iter(experiments.values())).name
-    settled = with_one_attention(in_one_precision(find_data(experiments.values())))
+    experiments = dict(zip(experiments, find_data(experiments.values()), strict=True))
+    same = partial(find_same, name, folder, STUDY, partial(_saved_and_new, experiments))
+    if resume and (found := processes.of_first(same)):
+        return read_study(Path(found))
+    settled = with_one_attention(in_one_precision(experiments.values()))
     variants = tuple(
         _variant(label, free_name(label, taken), experiment, preparing)
         for label, experiment in zip(experiments, settled, strict=True)
@@ -119,9 +121,6 @@ def start_study(
         (v.name, e := v.experiment, v.data, None if e.get("pretraining") else e.get("tokenizer"))
         for v in good
     ])  # fmt: skip
-    same = partial(find_same, name, folder, STUDY, partial(_saved_and_new, variants))
-    if resume and (found := processes.of_first(same)):
-        return read_study(Path(found))
     path = Path(processes.of_first(lambda: str(new_folder(name, folder))))
     same_everywhere({"study": [vars(v) for v in variants]})
     write, exactly = Study(path, name, variants).write, folder is not None
@@ -132,8 +131,16 @@ def start_study(
     return Study(path, name, variants)
 
 
-def _saved_and_new(variants: Sequence[Variant], study: Path) -> list[dict]:
-    return [{v.name: v.experiment for v in both} for both in (read_study(study).variants, variants)]
+def _saved_and_new(experiments: dict[str, Experiment], study: Path) -> tuple[dict, dict]:
+    """Return the variants of a study and the new ones, with its choice for "auto" precision."""
+    saved, new = {v.name: v.experiment for v in read_study(study).variants}, []
+    for name, experiment in experiments.items():
+        training = experiment.training
+        if training.precision == "auto" and name in saved:
+            precision = saved[name]["training"]["precision"]
+            training = dataclasses.replace(training, precision=precision)
+        new.append(dataclasses.replace(experiment, training=training))
+    return saved, dict(zip(experiments, map(kept, with_one_attention(new)), strict=True))
 
 
 def _variant(name: str, run: str, experiment: Experiment, preparing: Preparing) -> Variant:
