@@ -138,8 +138,8 @@ def test_batches_hold_every_text_once_and_weigh_the_rest_zero(number, size, shar
 def test_means_over_batches_are_those_of_one_big_batch(sentences, size, num_devices):
     classes = 2 if sentences else 3
     tokens, labels = texts(21, classes=classes, sentences=sentences)
-    training = dataclasses.replace(TRAINING, seeds=2)
-    task = task_of(classes, label_smoothing=0.1)  # which only training has
+    training = dataclasses.replace(TRAINING, seeds=2, label_smoothing=0.1)
+    task = task_of(classes, label_smoothing=0.1)  # in training only
     trainer = Trainer(task, training, (), jax.local_devices()[:num_devices])
     members = trainer.init()
     shards = trainer.num_shards

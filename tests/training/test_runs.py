@@ -169,14 +169,11 @@ def edited(value, *place):
         (lambda text: text[: len(text) // 2], "line .* is not JSON"),
         (lambda text: "\udcff\udcfe\0", "can't decode"),  # bytes that are no text
         (lambda text: "[" * 100_000 + "]" * 100_000, PARTS),
-        (lambda text: "[]", PARTS),
         (lambda text: "{}", PARTS),
         (lambda text: text.replace('"steps"', '"colour"'), "no field colour"),
         (lambda text: text.replace("GeneratorExperiment", "Cooking"), "Cooking"),
-        (edited([], "experiment"), PARTS),
         (edited(5, "experiment", "kind"), PARTS),
         (edited({}, "experiment", "data"), "data: expected"),
-        (edited(None, "experiment", "data"), "data: expected"),
         (edited([1] * 9999, "experiment", "model"), "model: expected"),
         (
             edited(10**400, "experiment", "training", "learning_rate"),
@@ -188,7 +185,6 @@ def edited(value, *place):
         (edited({"file": 5, "sha256": ""}, "tokenizer"), PARTS),
         (edited({"file": "\0", "sha256": ""}, "tokenizer"), "is not the one"),
         (edited(5, "made_with"), PARTS),
-        (edited({"commit": 5, "jax": "0"}, "made_with"), PARTS),
     ],
 )
 def test_a_config_that_cannot_be_read_is_named(tmp_path, spoil, words):
