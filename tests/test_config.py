@@ -70,7 +70,7 @@ WORDS = dict.fromkeys(literals(Experiment | MaskedConfig))
 
 @pytest.mark.parametrize(("kind", "field", "words"), WORDS, ids=str)
 def test_a_word_that_a_field_does_not_know_is_an_error_in_python(kind, field, words):
-    """Not under the hook that checks types, which Python itself has not."""
+    """The fields are set past the type checker of the tests, which Python does not have."""
     config = kind(
         **{f.name: "x" for f in dataclasses.fields(kind) if f.default is f.default_factory}
     )

@@ -63,7 +63,7 @@ class Program(Loader):
         self._sources: dict[str, tuple[Path, bytes]] = {}
         try:
             self._read(path, path.name, self._package)
-        except (SyntaxError, ValueError, ImportError, RecursionError, MemoryError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(_reason(error, path)) from error
         if folder != shipped_experiments():
             CODE_FILES[self.digests[path.name]] = path
@@ -247,7 +247,7 @@ def describe_code(function: Callable) -> dict[str, Any]:
 
 
 def name_files(paths: Iterable[Path]) -> None:
-    """Let these files run, where a config asks for their functions.
+    """Let these files run if a config names a function of theirs.
 
     Raises:
         UserError: there is no such file.
@@ -262,9 +262,9 @@ def find_code(reference: Any) -> Callable:
     """The function or the class that `describe_code` has described.
 
     Raises:
-        ValueError: it is no such description.
-        UserError: its file is not named, a file of the program has changed, or it has no such
-            function.
+        ValueError: `reference` is not a description of a function.
+        UserError: the user has not named its file, a file of the program has changed, or it has no
+            such function.
     """
     try:
         kind, file, name, digests = (reference[key] for key in ("kind", "file", "name", "sha256"))

@@ -231,7 +231,7 @@ def change_file(**fields):
     return lambda c: c["parts"]["training"]["files"][0].update(fields)
 
 
-LIES = [  # and the value that is named
+WRONG_VALUES = [  # a change of the manifest, and the value that the error names
     (lambda c: c.update(format="tlite corpus 2"), "corpus.json .*'tlite corpus 2'"),
     (lambda c: c.update(dtype="object"), "corpus.json .*'object'"),
     (lambda c: c.update(vocabulary_size="300"), "corpus.json .*'str'"),
@@ -244,8 +244,8 @@ LIES = [  # and the value that is named
 ]
 
 
-@pytest.mark.parametrize(("change", "value"), LIES)
-def test_a_manifest_that_lies_is_told(folder, change, value):
+@pytest.mark.parametrize(("change", "value"), WRONG_VALUES)
+def test_a_wrong_value_in_a_manifest_is_named(folder, change, value):
     rewrite(folder, change)
     assert re.search(value, complaint(Corpus(str(folder)).manifest))
 
