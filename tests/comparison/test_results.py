@@ -202,6 +202,17 @@ def test_runs_on_their_way_are_told(tmp_path):
     ]
 
 
+def test_runs_without_a_validation_at_the_same_step_are_not_compared(tmp_path):
+    runs = [(10, 15), (15, 20)]
+    folders = [
+        fake_run(tmp_path / str(every), varied(FIVE, evaluate_every=every), BASE, until=step)
+        for every, step in runs
+    ]
+    found = find_results(folders)
+    assert found.differences[1] is None
+    assert found.verdicts == ["15 and 10 can't be compared yet: no validation at the same step"]
+
+
 def test_a_diverged_seed_is_a_failure_of_its_variant(tmp_path):
     """It is worse than what has not failed, and no missing value."""
     study = tmp_path / "s"

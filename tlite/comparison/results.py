@@ -9,13 +9,7 @@ from typing import NamedTuple
 from tlite.comparison.blocks import Table, new_examples, tabulate
 from tlite.comparison.comparable import common_measure, differing_fields, warnings
 from tlite.comparison.flops import GENERATOR, TRANSLATOR
-from tlite.comparison.rows import (
-    Measure,
-    Row,
-    common_steps,
-    read_rows,
-    shares_initial_values,
-)
+from tlite.comparison.rows import Measure, Row, common_steps, read_rows, shares_initial_values
 from tlite.comparison.statistics import Difference, difference, holm
 from tlite.errors import UserError
 from tlite.training.metrics import Examples, read_examples
@@ -81,6 +75,8 @@ def _compared(
     """The difference from the reference, by examples where both have saved their scores."""
     here, table, scale = read_examples(row.folder), None, measure.scale
     steps = common_steps(row, reference)
+    if None in steps:
+        return None
     if here and there and (here.step, there.step) == steps:
         contiguous = row.experiment["kind"] == GENERATOR
         found = tabulate(here, there, measure.name, contiguous=contiguous)
@@ -151,8 +147,9 @@ def _verdict(
         of = f", {len(row.diverged[1])} of its {row.training.seeds} seeds" if row.diverged else ""
         return f"{label} is worse than {other}: it has failed{of}"
     if by is None:
-        lacking = label if reference.values(measure) else other
-        return f"{label} and {other} can't be compared yet: {lacking} has no value"
+        lacking = [r.label for r in (reference, row) if not r.values(measure)]
+        why = f"{lacking[0]} has no value" if lacking else "no validation at the same step"
+        return f"{label} and {other} can't be compared yet: {why}"
     seeds = "1 seed" if by.seeds[0] == 1 else f"{by.seeds[0]} seeds"
     if by.same:
         return f"{label} and {other}: the same numbers, {seeds}"
@@ -196,16 +193,12 @@ def _parts(by: Difference, row: Row, places: int) -> str:
 
 def _numbers(by: Difference, row: Row) -> str:
     """Numbers of seeds and examples, and how seeds are paired."""
-    both = by.correlation is not None and f"correlation {by.correlation:.2f}"
-    if by.method == "paired":
-        numbers = f"{by.seeds[0]} paired seeds" + (f" ({both})" if both else "")
-    else:
-        numbers = "{} and {} seeds, not paired".format(*by.seeds) + (f" ({both})" if both else "")
-    if not by.examples:
-        return numbers
-    if by.block > 1:
-        return f"{numbers}, {by.examples:,} blocks of {by.block:,.0f} windows"
-    return f"{numbers}, {by.examples:,} {_examples_of(row)}"
+    apart = "{} and {} seeds, not paired".format(*by.seeds)
+    numbers = f"{by.seeds[0]} paired seeds" if by.method == "paired" else apart
+    if by.correlation is not None:
+        numbers += f" (correlation {by.correlation:.2f})"
+    examples = f"blocks of {by.block:,.0f} windows" if by.block > 1 else _examples_of(row)
+    return f"{numbers}, {by.examples:,} {examples}" if by.examples else numbers
 
 
 def decimals(errors: Sequence[float | None]) -> int:
