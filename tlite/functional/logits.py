@@ -75,8 +75,11 @@ def weighted_sum(
     targets: Int[Array, "*batch"],
     weights: Float[Array, "*batch"] | None = None,
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """(sum of weight * value, sum of weights); the weight of a target below 0 is 0."""
-    weights = jnp.where(targets < 0, 0, jnp.ones_like(values) if weights is None else weights)
+    """(sum of weight * value, sum of weights); value and weight of a target below 0 are 0."""
+    counted = targets >= 0
+    if weights is None:
+        return values.sum(), counted.sum().astype(values.dtype)
+    weights = jnp.where(counted, weights, 0)
     return (weights * values).sum(), weights.sum()
 
 
