@@ -71,21 +71,6 @@ def right(rng, seeds, hard, wanders):
     return (hard + of_seed + own > 0).astype(np.float32)
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
-@pytest.mark.parametrize("paired", [True, False])
-def test_classifiers_that_disagree_on_texts_are_covered(seeds, paired):
-    """Two models that are equal on average, and find other texts hard."""
-    rng = np.random.default_rng(1)
-    own = rng.standard_normal((2, 600, 1, 400))
-    hard = 0.5 + (rng.standard_normal((600, 1, 400)) + 0.5 * own) / np.sqrt(1.25)
-    run, reference = (right(rng, seeds, of_model, 0.3) for of_model in hard)
-    found = variance(run - reference) if paired else variance(run, -reference)
-    means = (run - reference).mean((-2, -1))
-    assert 0.92 <= np.mean(np.abs(means) <= found.half_width) <= 0.98
-    over_seeds = variance(*(side.mean(-1, keepdims=True) for side in (run, -reference)))
-    assert np.mean(np.abs(means) <= over_seeds.half_width) < 0.92
-
-
 @pytest.mark.parametrize("paired", [True, False])
 def test_equal_models_differ_significantly_in_5_of_100_studies(paired):
     """One model twice: under the same seeds with other noise, or under other seeds."""
@@ -133,13 +118,6 @@ def test_total_and_dof_are_those_of_the_two_way_layout():
     terms = ms_seeds**2 / 2, ms_examples**2 / 3, ms_residual**2 / 6
     assert found.dof == pytest.approx(v**2 / sum(terms))
     assert found.dof > 2
-
-
-def test_dof_are_at_least_the_smaller_of_both_numbers_less_one():
-    tables = drawn(np.random.default_rng(4), 0.0, 0.5, 10, 3, studies=2000)
-    found = variance(tables)
-    assert (found.dof >= 2).all()
-    assert np.mean(found.dof < 9) > 0.5  # and not S - 1
 
 
 def test_the_total_is_that_of_a_bootstrap_over_seeds_and_examples():
@@ -251,14 +229,17 @@ def test_a_difference_without_spread_is_not_significant():
 # Required seeds
 
 
-@pytest.mark.parametrize("effect", [0.01, 0.02, 0.005])
-def test_required_seeds_show_the_effect_in_80_of_100_studies(effect):
+@pytest.mark.parametrize("deviations", [(0.01,), (0.02,), (0.01, 0.02)])
+def test_required_seeds_show_the_effect_in_80_of_100_studies(deviations):
     """By simulation: with two fewer the power is below 0.8, with two more above."""
-    rng, number = np.random.default_rng(3), required_seeds(effect, 0.01**2)
+    rng, effect = np.random.default_rng(3), 0.01
+    number = required_seeds(effect, sum(d**2 for d in deviations), groups=len(deviations))
 
     def power(seeds):
-        scores = rng.normal(effect, 0.01, (10_000, seeds, 1))
-        return np.mean(np.abs(scores.mean((1, 2))) > variance(scores).half_width)
+        groups = [rng.normal(0, d, (10_000, seeds, 1)) for d in deviations]
+        groups[0] += effect
+        mean = sum(group.mean((1, 2)) for group in groups)
+        return np.mean(np.abs(mean) > variance(*groups).half_width)
 
     assert power(number - 2) < 0.8 < power(number + 2)
 
@@ -275,15 +256,6 @@ def test_required_seeds_depend_on_both_variances(of_seed, of_text, own, effect):
     tables = drawn(rng, of_seed, of_text, number, 600, studies=1000, own=own) + effect
     significant = np.abs(tables.mean((1, 2))) > variance(tables).half_width
     assert 0.7 < significant.mean() < 0.93
-
-
-def test_seeds_of_two_groups_show_the_effect_in_80_of_100_studies():
-    rng = np.random.default_rng(4)
-    number = required_seeds(0.02, 0.01**2 + 0.02**2, groups=2)
-    run = rng.normal(0.02, 0.01, (1000, number, 1))
-    reference = rng.normal(0, 0.02, (1000, number, 1))
-    means = run.mean((1, 2)) - reference.mean((1, 2))
-    assert 0.75 < np.mean(np.abs(means) > variance(run, -reference).half_width) < 0.87
 
 
 def test_more_than_1000_required_seeds_are_none():

@@ -25,8 +25,6 @@ def compare(
 ) -> None:
     """Print how runs differ from the first, and write tables, pictures and a page of it.
 
-    Each file is written whole, or is as it was before.
-
     Args:
         folders: of runs, or of studies, which stand for their variants.
         to: the folder to write into; unless given a study's own `comparison`, for anything else a
@@ -43,23 +41,22 @@ def compare(
     from tlite.comparison.curves import draw  # matplotlib takes a second to import
 
     results = find_results(folders, smallest_effect)
-    show(FORMATS[format](results), end="\n" if format == "table" else "")
-    of_study = len(folders) == 1 and is_study(folders[0])
-    to = to or (folders[0] / "comparison" if of_study else new_folder("comparison"))
+    is_table = format == "table"
+    show(FORMATS[format](results), end="\n\n" if is_table else "")
+    one_study = len(folders) == 1 and is_study(folders[0])
+    to = to or (folders[0] / "comparison" if one_study else new_folder("comparison"))
     pictures = draw(results)
     files = {name: content for name, (_, content) in pictures.items()}
-    texts = {"md": as_markdown(results), "csv": as_csv(results), "json": as_json(results)}
-    files |= {f"comparison.{kind}": text.encode() for kind, text in texts.items()}
+    texts = {"md": as_markdown, "csv": as_csv, "json": as_json}
+    files |= {f"comparison.{kind}": text(results).encode() for kind, text in texts.items()}
     files["index.html"] = as_html(results, pictures).encode()
     with disk_errors(to):
         to.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         replace_file(to / name, content)
     where = f"written into {to}: index.html has all of it, tables and pictures lie beside"
-    if format == "table":
-        print(f"\n{where}")
-    else:  # what is printed may be read by a program
-        print(where, file=sys.stderr)
+    # A program may read the other formats from stdout.
+    print(where, file=sys.stdout if is_table else sys.stderr)
 
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

@@ -91,35 +91,23 @@ def variance(*groups: Float[np.ndarray, "*studies _ N"]) -> Variance:
     independent seeds are two: seeds and residual are of each group, examples of their sum. With
     N = 1 it is the variance of the paired t interval (Student 1908), or of Welch's (1947).
     """
-    seeds, residuals, one_seed = [], [], 0.0
-    for group in groups:
-        num_seeds, num_examples = group.shape[-2:]
-        seed_means, example_means = group.mean(-1, keepdims=True), group.mean(-2, keepdims=True)
-        residual = group - seed_means - example_means + seed_means.mean(-2, keepdims=True)
-        dof = (num_seeds - 1) * (num_examples - 1)
-        spread = _variance(seed_means[..., 0])
-        seeds.append((spread / num_seeds, num_seeds - 1))
-        size = max(dof, 1) * num_seeds * num_examples
-        residuals.append(((residual**2).sum((-2, -1)) / size, dof))
-        one_seed += spread
-    number = groups[0].shape[-1]
-    examples = []
-    if number > 1:
-        mean = sum(group.mean(-2) for group in groups)
-        examples = [(_variance(mean) / number, number - 1)]
-    found = Variance(
-        seeds=sum(v for v, _ in seeds),
-        examples=sum(v for v, _ in examples),
-        residual=sum(v for v, _ in residuals),
-        one_seed=one_seed,
-        dof=0.0,
-        seeds_dof=0.0,
-        examples_dof=max(number - 1, 1),
-    )
-    return found._replace(
-        dof=satterthwaite(found.total, [*seeds, *examples], residuals),
-        seeds_dof=satterthwaite(found.seeds, seeds),
-    )
+    seeds, residuals = zip(*map(_seeds_and_residual, groups), strict=True)
+    means, number = sum(group.mean(-2) for group in groups), groups[0].shape[-1]
+    examples = [(_variance(means) / number, number - 1)] if number > 1 else []
+    sums = [sum(v for v, _ in terms) for terms in (seeds, examples, residuals)]
+    one_seed, seeds_dof = sum(v * (dof + 1) for v, dof in seeds), satterthwaite(sums[0], seeds)
+    found = Variance(*sums, one_seed, 0.0, seeds_dof, max(number - 1, 1))
+    return found._replace(dof=satterthwaite(found.total, [*seeds, *examples], residuals))
+
+
+def _seeds_and_residual(group: Float[np.ndarray, "*studies S N"]) -> list[tuple[Number, int]]:
+    """MS_seeds / (S N) and MS_residual / (S N) of `variance`, each with its degrees of freedom."""
+    seeds, examples = group.shape[-2:]
+    centred = group - group.mean(-1, keepdims=True)
+    squares = ((centred - centred.mean(-2, keepdims=True)) ** 2).sum((-2, -1))
+    dof = (seeds - 1) * (examples - 1)
+    residual = squares / (max(dof, 1) * seeds * examples)
+    return [(_variance(group.mean(-1)) / seeds, seeds - 1), (residual, dof)]
 
 
 def satterthwaite(
