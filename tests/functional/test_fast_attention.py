@@ -92,6 +92,21 @@ def test_what_is_causal_and_within_a_window_is_what_the_mask_says(window):
         np.testing.assert_allclose(one, other, atol=0.01 * np.abs(other).max())
 
 
+@each_attention
+@pytest.mark.parametrize("factor", [1, 2])
+def test_observed_weights_are_the_ones_used_and_are_of_rounded_operands(attention, factor):
+    inputs = [normal(2, 3, 7, 4, seed=seed) for seed in range(3)]
+    seen, scaled = [], lambda name, weights: seen.append(weights) or factor * weights
+    output, weights = attention(*inputs, causal_mask(7), observe=scaled)
+    plain = attention(*inputs, causal_mask(7))
+    np.testing.assert_allclose(output, factor * plain[0], atol=0.02 * factor)
+    np.testing.assert_array_equal(weights, factor * seen[0])
+    np.testing.assert_array_equal(seen[0], plain[1])
+    exact = scaled_dot_product_attention(*inputs, causal_mask(7))[1]
+    np.testing.assert_allclose(seen[0], exact, atol=0.01)
+    assert (seen[0] != exact).any()
+
+
 # So many queries at a time
 
 

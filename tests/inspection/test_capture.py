@@ -14,9 +14,7 @@ from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite import models as M
 from tlite.inspection import names, run
-from tlite.training.precision import with_precision
 
-KEY, LONG = jax.random.key(0), 128
 V, T, S = 7, 6, 5
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
 TOKENS = np.asarray(integers(V, T))
@@ -262,7 +260,7 @@ def test_all_edits_of_a_value_are_seen_in_the_capture_and_downstream_only(name):
 
 def test_an_edit_that_changes_a_shape_is_an_error():
     model, inputs = model_and_inputs("generator")
-    with pytest.raises(ValueError, match=r"edit of final makes \(8,\) of .* shape \(6, 8\)"):
+    with pytest.raises(ValueError, match=r"final .* \(6, 8\) to \(8,\)"):
         jax.eval_shape(lambda: run(model, *inputs, edit={"final": lambda x: x[0]}))
 
 
@@ -272,35 +270,3 @@ def test_an_observe_that_returns_nothing_is_an_error_with_the_name(name):
     observe = lambda at, value: None if at == name else value  # noqa: E731
     with pytest.raises(TypeError, match=re.escape(name)):
         jax.eval_shape(lambda: model(*map(jnp.asarray, inputs), observe=observe))
-
-
-# Mixed precision: what its attention shows
-
-
-@one_of_each
-def test_mixed_attention_is_the_models_whether_somebody_looks_or_not(name):
-    """Of two narrow blocks with bfloat16 kernels; with exact attention, and all in float32."""
-    config, inputs = MODELS[name]
-    config = dataclasses.replace(config, context=LONG)
-    inputs = [jnp.asarray(np.resize(tokens, LONG)) for tokens in inputs]
-
-    @jax.jit
-    def shown(rng, *inputs):
-        exact = M.make_model(config, rng=rng)
-        both = M.make_model(dataclasses.replace(config, attention="mixed"), rng=rng)
-        both = with_precision(both, "mixed")
-        models = both, with_precision(exact, "mixed"), exact
-        return both(*inputs), [run(model, *inputs, capture="*.weights") for model in models]
-
-    plain, looked_at = jax.device_get(shown(KEY, *inputs))
-    (logits, captured), (_, kernels), (exact_logits, exact) = looked_at
-    np.testing.assert_allclose(logits, plain, atol=0.02 * np.abs(logits).max())
-    if "classifier" not in name:
-        np.testing.assert_allclose(logits, exact_logits, atol=0.02 * np.abs(exact_logits).max())
-    assert list(captured) == list(kernels)
-    for place, weights in captured.items():
-        np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
-        np.testing.assert_allclose(weights, kernels[place], rtol=0.09)
-        assert (weights != kernels[place]).any()  # of operands that are rounded
-        if "classifier" not in name:
-            np.testing.assert_allclose(weights, exact[place], rtol=0.12)

@@ -31,10 +31,9 @@ def tfidf_logistic_regression(texts: Sequence[str], labels: Sequence[int]):
     features, labels = vectorizer.fit_transform(list(texts)), np.asarray(labels)
     _, counts = np.unique(labels, return_counts=True)
     fifth = len(labels) // 5
-    if counts.min() >= 2 and fifth >= len(counts):
-        split = StratifiedShuffleSplit(1, test_size=fifth, random_state=0)
-        search = GridSearchCV(classifier, {"C": REGULARIZATION}, cv=split, refit=False)
-        with threadpool_limits(1):  # threads that wait for each other cost 20 times the time
+    with threadpool_limits(1):  # threads that wait for each other cost 20 times the time
+        if counts.min() >= 2 and fifth >= len(counts):
+            split = StratifiedShuffleSplit(1, test_size=fifth, random_state=0)
+            search = GridSearchCV(classifier, {"C": REGULARIZATION}, cv=split, refit=False)
             classifier.set_params(**search.fit(features, labels).best_params_)
-    with threadpool_limits(1):
         return make_pipeline(vectorizer, classifier.fit(features, labels))

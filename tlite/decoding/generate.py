@@ -98,12 +98,9 @@ def stream(
     greedy: bool = False,
 ) -> Iterator[Int[Array, "*batch n"] | Generated]:
     """What `generate` gives, `part` tokens at a time, as soon as they are there."""
-    context, batch = model.config.context, jnp.shape(prompt)[:-1]
-    temperature = float(temperature)
-    if greedy and (temperature not in (0, 1) or top_k is not None or top_p is not None):
-        raise ValueError("greedy decoding has no temperature, top_k or top_p: leave them out")
+    context, batch, temperature = model.config.context, jnp.shape(prompt)[:-1], float(temperature)
+    _check(context, num_tokens, slide, temperature, top_k, top_p, greedy)
     greedy = greedy or temperature == 0  # the limit of softmax(logits / temperature)
-    _check(context, num_tokens, slide, temperature, greedy)
     window, counts = _last_tokens(prompt, lengths, model.config)
     longest = int(counts.max())
     steps = plan(longest, num_tokens, context, part=part, ample=_free(model, counts.shape))
@@ -113,12 +110,11 @@ def stream(
     state = _start(model, window, counts, longest - 1, capacity=steps[0].capacity, size=size)
     pieces = []
     for step in steps:
-        settings = Settings(part, slide if step.slides else None, top_k, top_p, greedy)
+        loop = Settings(part, slide if step.slides else None, top_k, top_p, greedy)
         tokens = grown(state.tokens, step.capacity, axis=-1)
         state = state._replace(tokens=tokens, caches=grown(state.caches, step.capacity))
-        given = rng, step.start, step.count, temperature, stops, settings
-        state, written = _extend(model, state, *given)
-        pieces.append(written[..., : step.count])
+        state, new = _extend(model, state, rng, step.start, step.count, temperature, stops, loop)
+        pieces.append(new[..., : step.count])
         over = step is steps[-1] or (stops.size and state.ended.all())
         if over or (step.start + step.count) % part == 0:
             tokens, pieces = jnp.concatenate(pieces, axis=-1).reshape(*batch, -1), []
@@ -127,12 +123,14 @@ def stream(
             break
 
 
-def _check(context: int, num_tokens: int, slide: int, temperature: float, greedy: bool):
+def _check(context, num_tokens, slide, temperature, top_k, top_p, greedy) -> None:
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
     if not 1 <= slide <= context:
         raise ValueError(f"a window of {context} can slide by 1 to {context} tokens, not {slide}")
-    if not greedy:  # it raises for what makes no sense
+    if greedy and (temperature not in (0, 1) or top_k is not None or top_p is not None):
+        raise ValueError("greedy decoding has no temperature, top_k or top_p: leave them out")
+    if not greedy and temperature != 0:  # raises if it is not positive
         jax.eval_shape(lambda: F.apply_temperature(jnp.zeros(1), temperature))
 
 

@@ -145,9 +145,8 @@ def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -
     1 / SPANS. Within a span parts of `rows` queries follow each other. Kept for the backward pass
     are each query's output and log sum exp of its scores, from which it computes the weights again.
 
-    Operands of products are rounded to `operands` (bfloat16), where given; softmax and sums are
-    not. `causal` and `window` say so if the mask is just theirs; where it is another, or somebody
-    observes, this is `attention` itself.
+    Only operands of products are rounded to `operands` (bfloat16), if given. `causal` and `window`
+    describe the mask; with another mask, or with `observe`, this is `attention` itself.
     """
 
     def call(

@@ -44,12 +44,11 @@ def run(
 
     def observe(name: str, value: Array) -> Array:
         met.append(name)
-        for pattern, change in edit.items():
-            if fnmatchcase(name, pattern):
-                before, value = value.shape, jnp.asarray(change(value))
-                if value.shape != before:
-                    message = f"the edit of {name} makes {value.shape} of a value of shape {before}"
-                    raise ValueError(message)
+        shape = value.shape
+        for change in (edit[pattern] for pattern in edit if fnmatchcase(name, pattern)):
+            value = jnp.asarray(change(value))
+            if value.shape != shape:
+                raise ValueError(f"the edit of {name} changes the shape {shape} to {value.shape}")
         if any(fnmatchcase(name, pattern) for pattern in capture):
             captured[name] = value
         return value
@@ -72,14 +71,9 @@ def names(model, *inputs: Array) -> list[str]:
         length = model.config.context + 1 if wide and wide.has_ngrams else 1
         number = 2 if isinstance(model, TransformerSeq2Seq) else 1
         shapes = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
-    met: list[str] = []
-
-    def observe(name: str, value: Array) -> Array:
-        met.append(name)
-        return value
-
-    jax.eval_shape(lambda *inputs: model(*inputs, observe=observe), *shapes)
-    return met
+    found: dict[str, Array] = {}
+    jax.eval_shape(lambda *inputs: found.update(run(model, *inputs, capture="*")[1]), *shapes)
+    return list(found)
 
 
 def matching(pattern: str, known: list[str]) -> list[str]:

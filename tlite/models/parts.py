@@ -189,9 +189,9 @@ class NormFunction(FunctionPart):
         make = getattr(self.function, "parameters", None)
         if make is None:
             return self.part.init(rng, config, width)
-        columns = {"width": width or config.width}
-        required = columns if columns["width"] != config.width else {}
-        return F.bind_supported_kwargs(make, required, **columns)(config, rng)
+        width = width or config.width
+        required = {"width": None if width == config.width else width}
+        return F.bind_supported_kwargs(make, required, width=width)(config, rng)
 
     def __call__(self, params, x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         return self.function(params, x)
@@ -303,10 +303,10 @@ class Attention(Layer):
 
     def unsupported(self, function: Callable, config) -> list[str]:
         """Names of the keyword arguments that a model needs and `function` does not accept."""
-        names = F.unsupported_kwargs(function, ("scale", "softcap", "bias"))
-        is_set = {"scale": self.scale is not None, "softcap": self.softcap is not None}
-        needs = lambda name: adds_bias(config) if name == "bias" else is_set[name]  # noqa: E731
-        return [name for name in names if needs(name)]
+        names = [name for name in ("scale", "softcap") if getattr(self, name) is not None]
+        missing = F.unsupported_kwargs(function, [*names, "bias"])
+        lacks_bias = "bias" in missing and adds_bias(config)
+        return missing if lacks_bias else [name for name in missing if name != "bias"]
 
     def width_of_heads(self, config) -> int:
         return self.head_width or config.width // config.num_heads
@@ -353,9 +353,9 @@ class FeedForward:
     """Two linear layers with an activation between ("Attention is all you need", eq. 2).
 
     An activation of your own gets x (..., T, F) and returns the same shape. A function in place of
-    the layer gets (params, x (..., T, D)) and returns y (..., T, D); of `rng`, the noise's, and
-    `observe` it is handed what it takes. Its `params` are this layer's, `hidden` and `output`, or
-    what its `parameters(config, rng)` gives.
+    the layer gets (params, x (..., T, D)) and returns y (..., T, D). The keyword arguments `rng`,
+    the key of dropout (None in evaluation), and `observe` are passed if it accepts them. Its
+    `params` are this layer's, `hidden` and `output`, or what its `parameters(config, rng)` gives.
 
     >>> def linear_layer(params, x):
     ...     return x @ params.matrix
@@ -398,7 +398,7 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class FeedForwardFunction(FunctionPart):
-    """A user's `feed_forward(params, x)`; handed what it takes of `rng` and `observe`, too."""
+    """A user's `feed_forward(params, x)`, which may also accept `rng` and `observe`."""
 
     part = FeedForward()
 

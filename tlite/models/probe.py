@@ -41,13 +41,13 @@ OBJECT_CONTRACTS = {
     "positions": "needs the methods add and of_scores, as tlite.models.Learned has them",
 }
 """Contracts of dataclasses with `init`, where they differ from a function's."""
-MASK_HINT = {"attention": "is its mask used?", "block": "is the mask of `look` used?"}
 BY_POSITION = "each position must be computed from that position alone"
+MASK_HINT = dict.fromkeys(("attention", "block"), "is the mask used?")
 CACHE_HINT = {
     "attention": "with a cache the queries are the last of the keys: take `distances` (..., T, S)",
     "positions": "use the positions that it is called with, not their number",
+    "layer": "with a cache x holds only the new tokens: return what later ones need as cache rows",
 }
-LAYER_HINT = "with a cache x holds only the new tokens: return what later ones need as cache rows"
 
 LENGTH, TOLERANCE = 6, 1e-4
 CHUNKS = ((0, 0), 3), ((3, 2), 1), ((4, 3), 2)
@@ -155,12 +155,10 @@ def _fault(model, slot: str, part) -> str:
         if difference := _difference(changed[:-1], whole[:-1]):
             return f"lets tokens see later ones (logits change by {difference:.2g}): {mask_hint}"
         if difference := _difference(*_cached_and_full(model)):
-            hint = LAYER_HINT if hasattr(part, "init") else CACHE_HINT.get(slot, BY_POSITION)
-            hint = CACHE_HINT[slot] if slot == "positions" else hint
-            return (
-                f"decodes otherwise than it trains (logits differ by {difference:.2g} with a "
-                f"cache): {hint}"
-            )
+            kind = "layer" if hasattr(part, "init") and slot != "positions" else slot
+            measured = f"(logits differ by {difference:.2g} with a cache)"
+            hint = CACHE_HINT.get(kind, BY_POSITION)
+            return f"decodes otherwise than it trains {measured}: {hint}"
     if not isinstance(config, GeneratorConfig):
         real, nothing = LENGTH // 2, config.symbols.pad if translates else -1
         texts = tokens.at[real:].set(nothing), tokens[:real]
