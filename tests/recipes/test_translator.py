@@ -163,7 +163,7 @@ def test_subwords_without_capitals_are_compared_with_references_without(
     monkeypatch.setattr(run, "translations", lambda _, texts, **__: [right[t] for t in texts])
     parameters = run.trainer.init().parameters
     assert run.measure(parameters, {})["exact_match"].tolist() == [1, 1]
-    run.print_scores("validation", run.data.validation, run.validation(), parameters)
+    run.print_scores(run.data.validation, parameters)
     out = capsys.readouterr().out
     assert "greedy: BLEU 100.00 (SD 0.00)" in out
     assert "case:lc" in out
