@@ -49,7 +49,7 @@ def train(experiment, folder: Path) -> None:
 
 
 class Recipe:
-    def __init__(self, experiment, folder):
+    def __init__(self, experiment, folder, resume):
         self.given = experiment, folder
 
     def train(self, profile):
