@@ -31,8 +31,8 @@ def tabulate(run: Examples, reference: Examples, measure: str, *, contiguous: bo
     """The scores of two runs by example; None if they were not measured alike on the same examples.
 
     Args:
-        contiguous: True if examples are the windows of one text, which are put together to blocks
-            (`num_blocks`). Windows of different lengths are divided at the same places of the text.
+        contiguous: True if examples are the windows of one text, which are grouped into blocks
+            (`num_blocks`). Both runs have their blocks at the same places of the text.
     """
     (mine, here), (theirs, there) = both = [_sums_and_counts(x, measure) for x in (run, reference)]
     windows = min(len(here), len(there))

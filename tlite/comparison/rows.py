@@ -81,7 +81,7 @@ class Row:
     def values(self, measure: Measure, step: int | None = None) -> dict[int, float]:
         """Scores by seed, in the measure's unit, at a step or the last validation; {} if unknown.
 
-        Not at the best step: the validation that chose it would be too good (`common_steps`).
+        The score at the best step is biased: the same validation has chosen that step.
         """
         line = self.validations.get(self.last_validation if step is None else step, {})
         found = _by_member(line, measure.name)

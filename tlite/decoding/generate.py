@@ -60,8 +60,7 @@ def generate(
     0, it is the most probable one.
 
     Args:
-        lengths: how much of each prompt counts, where shorter ones are padded on the right by
-            whatever.
+        lengths: number of tokens of each prompt; those after them are ignored.
         stop: the token, or tokens, that end a row. What comes before is as without it, and when
             all rows have ended nothing more is computed; `Generated` says how long each is.
         slide: how many tokens a full window forgets at once. With 1 every token sees all that the

@@ -183,7 +183,7 @@ class Look:
 
 
 def equal(x: Array, y: Array) -> bool:
-    """True if both have values, which they have not under `jit`, and the same ones."""
+    """True if both are concrete (not traced by `jit`) and equal."""
     return not any(isinstance(a, Tracer) for a in (x, y)) and np.array_equal(x, y)
 
 

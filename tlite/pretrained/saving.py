@@ -96,7 +96,7 @@ def save_pretrained(
 
 
 def _without_refusal(*steps: Callable[[], Any]) -> list[Any]:
-    """Return the results of all steps; raise their refusals as one UserError, to follow at once."""
+    """Return the results of all steps; raise the errors of all steps as one UserError."""
     results, refusals = [], []
     for step in steps:
         try:
