@@ -295,7 +295,9 @@ def _run_named(digests: dict[str, str], file: str, name: str) -> Program:
             program.run()
             return program
         if path in _named and (path.name == file or program.digests[path.name] == digests[file]):
-            reasons.append(f"{changed} has changed since the run was made: {path} is not used")
+            reasons.append(
+                f"{changed} has changed since the run was made: restore it to open the run"
+            )
     how = f"--code {shlex.quote(file)} (in Python code={file!r})"
     reasons.append(f"the run uses {name} of {file}: name that file, {how}, if you trust it")
     raise UserError(reasons[0])

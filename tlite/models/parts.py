@@ -298,8 +298,8 @@ class Attention(Layer):
             raise ValueError("rotary positions pair the columns: the head width must be even")
         function = self.function if callable(self.function) else ATTENTIONS[self.function]
         if missing := self.unsupported(function, config):
-            name = getattr(self.function, "__name__", f"{self.function} attention")
-            raise ValueError(f'{name} takes no {missing[0]} of scores: "exact" attention does')
+            name = getattr(self.function, "__name__", self.function)
+            raise ValueError(f"attention {name!r} does not support {missing[0]}: use 'exact'")
 
     def unsupported(self, function: Callable, config) -> list[str]:
         """Names of the keyword arguments that a model needs and `function` does not accept."""
