@@ -36,6 +36,7 @@ from tlite.inspection import run
 from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
 from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
+from tlite.text.subwords import START_ID
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.tasks import make_buckets, padding_share, translator_task
 
@@ -159,7 +160,7 @@ print("\na log-probability of -2 scores {:.2f} with 5 tokens, {:.2f} with 20".fo
 # %%
 source = tests[0]
 target = found[0][0][0]
-target = np.r_[tokenizer.target.id_of("[START]"), target[target != config.symbols.pad]]
+target = np.r_[START_ID, target[target != config.symbols.pad]]
 name = "decoder.blocks.0.cross_attention.weights"
 _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=name)
 weights = np.asarray(captured[name]).mean(0)[None, :-1]
