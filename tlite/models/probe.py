@@ -42,8 +42,8 @@ OBJECT_CONTRACTS = {
 }
 """Contracts of dataclasses with `init`, where they differ from a function's."""
 BY_POSITION = "each position must be computed from that position alone"
-MASK_HINT = dict.fromkeys(("attention", "block"), "is the mask used?")
-CACHE_HINT: dict[str, str] = {
+MASK_HINT = {"attention": "is the mask used?", "block": "is the mask used?"}
+CACHE_HINT = {
     "attention": "with a cache the queries are the last of the keys: take `distances` (..., T, S)",
     "positions": "use the positions that it is called with, not their number",
     "layer": "with a cache x holds only the new tokens: return what later ones need as cache rows",
