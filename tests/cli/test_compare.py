@@ -29,14 +29,13 @@ def faster(train_without_report, tmp_path_factory):
 
 def test_two_runs_are_compared(works, trained, faster, tmp_path):
     out = works("compare {run} {faster} --to here", faster=faster)
-    fields, rows, sentence, written = out.split("\n\n")
+    fields, rows, sentence, *notes, written = out.split("\n\n")
     assert fields.split() == ["differs", "learning_rate", "run", "0.003", "faster", "0.03"]
     assert len(rows.splitlines()) == 3
     assert sentence.startswith("faster ")
-    assert "2 seeds" in sentence
-    assert (
-        written == "written into here: index.html has all of it, tables and pictures lie beside\n"
-    )
+    assert "2 paired seeds" in sentence
+    assert "2 seeds are few" in " ".join(notes)
+    assert written.startswith("written into here: index.html")
     first, second = json.loads((tmp_path / "here" / "comparison.json").read_text())["entries"]
     assert f"{first['parameters']:,} parameters" in trained.printed
     lines = read_metrics(faster / "metrics.jsonl")

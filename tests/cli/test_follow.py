@@ -40,7 +40,7 @@ def run(tmp_path):
     folder.mkdir(parents=True)
     experiment = {"kind": "X", "training": to_dict(TrainingConfig(steps=3, evaluate_every=1))}
     tokenizer = {"file": "tokenizer.json", "sha256": ""}
-    content = {"experiment": experiment, "data": {}, "tokenizer": tokenizer}
+    content = {"experiment": experiment, "data": {}, "tokenizer": tokenizer, "made_with": {}}
     (folder / "config.json").write_text(json.dumps(content))
     return folder
 

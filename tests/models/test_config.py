@@ -86,9 +86,9 @@ REFUSED = [  # of a generator's parts
     *(({"attention.key_heads": n}, f"4 heads can't share {n} heads") for n in (3, 8)),
     ({"positions": Rotary(), "attention.head_width": 3}, "head width must be even"),
     ({"attention.windows": (4, -1)}, "a window must be at least 1, not -1"),
-    ({"attention": Attention("mixed"), "attention.softcap": 5.0}, "mixed .* no softcap"),
+    ({"attention": Attention("mixed"), "attention.softcap": 5.0}, "mixed.* not support softcap"),
     *(
-        ({"attention": Attention(own)} | special, f"no {missing}")
+        ({"attention": Attention(own)} | special, f"not support {missing}")
         for own in ("mixed", "fused", own_attention)
         for special, missing in (
             ({"attention.scale": 0.1}, "scale"),
