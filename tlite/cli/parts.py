@@ -55,18 +55,16 @@ def read_experiments(
     own: dict[str, Experiment],
     about: str = "",
 ) -> dict[str, Experiment]:
-    """The experiments that `tlite train NAME` is to train, by the names of variants; one is "".
-
-    Options are applied to every variant. A value that is varied is read as the option itself is.
+    """Return the experiments that `tlite train NAME` trains, by variant name; "" for a single one.
 
     Args:
-        asked: what was read of the line before the experiment's file was.
-        words: the other words of the line.
-        own: the variants of the file.
+        asked: the options that do not depend on the experiment.
+        words: the other words of the command line, applied to every variant.
+        own: the variants that the file defines.
         about: the first sentence of the help.
 
     Raises:
-        UserError: an option, a name or a value is none, or a combination makes no sense.
+        UserError: an option, name or value is unknown, or a combination is invalid.
     """
     fields = settings_of(experiment, asked.vary, words) if asked.vary else []
     found, experiments = {}, {}

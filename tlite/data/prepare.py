@@ -87,12 +87,9 @@ def prepare(
     work = folder.parent / f"{folder.name}.preparing"
     _check_free(folder, work)
     pieces = plan(source, piece_size)
-    asked = {
-        "tokenizer": tokenizer,
-        "piece_size": piece_size,
-        "files": source_files(source, pieces),
-    }
-    with disk_errors(work), _work_folder(work, {"source": asdict(source)} | asked):
+    request = {"source": asdict(source), "tokenizer": tokenizer, "piece_size": piece_size}
+    request["files"] = source_files(source, pieces)
+    with disk_errors(work), _work_folder(work, request):
         manifest = _begun(work / "corpus", source, pieces, tokenizer, make)
         _encode(source, manifest, pieces, work / "pieces", processes or num_cores())
         parts = _join(work, len(pieces), TYPES[manifest.dtype].itemsize, shard_tokens)
