@@ -27,7 +27,7 @@ experiment = ClassifierExperiment(
         width=64,
         block="pre_norm",
         positions="learned",
-        embedding=Embedding(deviation=0.1, word_dropout=0.3),
+        embedding=Embedding(init_std=0.1, word_dropout=0.3),
         pool=Pool("mean"),
         dropout=0.3,
     ),

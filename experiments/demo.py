@@ -8,7 +8,7 @@ result    validation loss 1.0730 (perplexity 2.924) in mixed precision
 
 from tlite.data import BuiltinText
 from tlite.experiment import GeneratorExperiment
-from tlite.models import FeedForward, GeneratorConfig, Head
+from tlite.models import FeedForward, GeneratorConfig, LMHead
 from tlite.training import TrainingConfig
 
 experiment = GeneratorExperiment(
@@ -23,7 +23,7 @@ experiment = GeneratorExperiment(
         feed_forward=FeedForward(activation="gelu"),
         positions="rotary",
         dropout=0.0,
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     ),
     training=TrainingConfig(
         steps=4000,

@@ -14,7 +14,7 @@ An update is 480 windows of 1,024 tokens, half a million, on whatever devices: e
 
 from tlite.data.corpus import Corpus
 from tlite.experiment import GeneratorExperiment
-from tlite.models import FeedForward, GeneratorConfig, Head, Loop
+from tlite.models import FeedForward, GeneratorConfig, LMHead, Loop
 from tlite.training import TrainingConfig
 
 experiment = GeneratorExperiment(
@@ -29,7 +29,7 @@ experiment = GeneratorExperiment(
         block="pre_norm",
         feed_forward=FeedForward(activation="gelu"),
         bias=False,
-        head=Head(tied=True),
+        head=LMHead(tied=True),
         dropout=0.0,
         loop=Loop(scan=True, remat=True),
     ),

@@ -39,9 +39,9 @@ experiment = TranslatorExperiment(
         width=128,
         num_heads=4,
         num_blocks=4,
-        feed_forward=FeedForward(hidden_width=256),
+        feed_forward=FeedForward(mlp_dim=256),
         dropout=0.3,
-        attention=Attention(input_bias=True),
+        attention=Attention(qkv_bias=True),
     ),
     length_penalty=1.4,  # chosen on the validation part
     training=TrainingConfig(

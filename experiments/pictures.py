@@ -28,7 +28,7 @@ from PIL import Image
 from tlite import functional as F
 from tlite.cli.experiment_files import load_experiment
 from tlite.comparison import scaling
-from tlite.inspection import repeated_tokens, run, score_heads
+from tlite.inspection import repeated_tokens, run, score_attention_patterns
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures.marks import visible
 from tlite.recipes import start
@@ -165,10 +165,10 @@ def train_induction() -> tuple[list[int], np.ndarray, np.ndarray]:
         width=64,
         num_heads=1,
         num_blocks=2,
-        feed_forward=FeedForward(hidden_width=64),
+        feed_forward=FeedForward(mlp_dim=64),
         positions="rotary",
         block="pre_norm",
-        embedding=Embedding(deviation=1.0),
+        embedding=Embedding(init_std=1.0),
     )
     training = TrainingConfig(
         steps=600, batch_size=32, learning_rate=1e-2, schedule="cosine", warmup_steps=50
@@ -180,7 +180,7 @@ def train_induction() -> tuple[list[int], np.ndarray, np.ndarray]:
     steps = list(range(0, training.steps + 1, 25))
     for step in steps:
         (model,) = trainer.models(state.parameters)
-        scores.append(np.asarray(score_heads(model, twice)["induction"])[:, 0])
+        scores.append(np.asarray(score_attention_patterns(model, twice)["induction"])[:, 0])
         if step < training.steps:
             state, history = trainer.train(state, step, 25)
             losses.extend(history["loss"][:, 0])

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 from tlite import functional as F
 from tlite.data import TinyShakespeare
 from tlite.experiment import GeneratorExperiment
-from tlite.models import Attention, FeedForward, GeneratorConfig, Head, Layer
+from tlite.models import Attention, FeedForward, GeneratorConfig, Layer, LMHead
 from tlite.training import TrainingConfig
 
 
@@ -78,7 +78,7 @@ experiment = GeneratorExperiment(
         attention=Convolved(Attention(query_key_norm=True, zero_output=True)),
         feed_forward=Convolved(FeedForward(activation="squared_relu", zero_output=True)),
         bias=False,
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     ),
     training=TrainingConfig(
         steps=2_000,

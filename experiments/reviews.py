@@ -34,7 +34,7 @@ experiment = ClassifierExperiment(
         num_heads=2,
         block="pre_norm",
         positions="learned",
-        embedding=Embedding(deviation=0.1, word_dropout=0.3),
+        embedding=Embedding(init_std=0.1, word_dropout=0.3),
         pool=Pool("mean"),
         dropout=0.5,
     ),

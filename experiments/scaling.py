@@ -29,7 +29,7 @@ from tlite.comparison.study import Study, read_study
 from tlite.data import Shakespeare
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import GeneratorExperiment
-from tlite.models import FeedForward, GeneratorConfig, Head
+from tlite.models import FeedForward, GeneratorConfig, LMHead
 from tlite.training import TrainingConfig
 from tlite.training.metrics import iterate_metrics
 
@@ -55,7 +55,7 @@ experiment = GeneratorExperiment(
         positions="rotary",
         dropout=0.0,
         bias=False,
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     ),
     training=TrainingConfig(
         batch_size=BATCH,

@@ -34,7 +34,7 @@ experiment = ClassifierExperiment(
         width=64,
         block="pre_norm",
         positions="learned",
-        embedding=Embedding(deviation=0.1, word_dropout=0.4),
+        embedding=Embedding(init_std=0.1, word_dropout=0.4),
         pool=Pool("mean"),
         dropout=0.3,
     ),

@@ -8,7 +8,7 @@ result    validation loss 1.8161 +- 0.0218 in float32, 1.8158 +- 0.0218 with --p
 
 from tlite.data import TinyShakespeare
 from tlite.experiment import GeneratorExperiment
-from tlite.models import FeedForward, GeneratorConfig, Head
+from tlite.models import FeedForward, GeneratorConfig, LMHead
 from tlite.training import TrainingConfig
 
 experiment = GeneratorExperiment(
@@ -23,7 +23,7 @@ experiment = GeneratorExperiment(
         block="pre_norm",
         feed_forward=FeedForward(activation="gelu"),
         bias=False,
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     ),
     training=TrainingConfig(
         steps=2_000,

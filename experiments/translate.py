@@ -26,7 +26,7 @@ experiment = TranslatorExperiment(
         width=128,
         num_heads=4,
         num_blocks=2,
-        feed_forward=FeedForward(hidden_width=256),
+        feed_forward=FeedForward(mlp_dim=256),
         dropout=0.3,
     ),
     truncate=True,

@@ -38,7 +38,7 @@ experiment = ClassifierExperiment(
         width=128,
         block="pre_norm",
         positions="learned",
-        embedding=Embedding(deviation=0.1, word_dropout=0.2),
+        embedding=Embedding(init_std=0.1, word_dropout=0.2),
         pool=Pool("mean"),
         dropout=0.3,
     ),

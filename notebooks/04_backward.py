@@ -139,17 +139,17 @@ y, pull = jax.vjp(jax.nn.relu, x)
 agree(relu_backward(y, x), *pull(x))
 
 # %% [markdown]
-# The library's functions hand out what they compute on the way to whoever passes `observe`; so
+# The library's functions hand out what they compute on the way to whoever passes `tap`; so
 # the forward pass can keep what the backward pass needs.
 
 
 # %%
 def keeping(forward):
-    """`forward`, which returns also what it tells `observe`: the values by their names."""
+    """`forward`, which returns also what it tells `tap`: the values by their names."""
 
     def both(*inputs):
         kept = {}
-        return forward(*inputs, observe=kept.setdefault), kept
+        return forward(*inputs, tap=kept.setdefault), kept
 
     return jax.jit(both)
 

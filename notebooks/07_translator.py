@@ -33,7 +33,7 @@ from tlite.data import CopyTask
 from tlite.decoding.search import length_normaliser
 from tlite.decoding.translate import translate
 from tlite.inspection import run
-from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
+from tlite.models import FeedForward, Seq2Seq, Seq2SeqConfig
 from tlite.pictures import plot_attention
 from tlite.text import PairTokenizer
 from tlite.text.subwords import START_ID
@@ -80,7 +80,7 @@ config = Seq2SeqConfig(
     dropout=0.0,
     feed_forward=FeedForward(dropout=0.0),
 )
-model = jax.jit(partial(TransformerSeq2Seq, config))(rng=jax.random.key(0))
+model = jax.jit(partial(Seq2Seq, config))(rng=jax.random.key(0))
 source, target = (jnp.asarray(side[0]) for side in encoded)
 memory, memory_mask = model.encode(source)
 x = model.decoder.embed(target, table=model.target_table())
@@ -160,7 +160,7 @@ print("\na log-probability of -2 scores {:.2f} with 5 tokens, {:.2f} with 20".fo
 # %%
 source = tests[0]
 target = found[0][0][0]
-target = np.r_[START_ID, target[target != config.symbols.pad]]
+target = np.r_[START_ID, target[target != config.special_tokens.pad_id]]
 name = "decoder.blocks.0.cross_attention.weights"
 _, captured = run(model, jnp.asarray(source), jnp.asarray(target), capture=name)
 weights = np.asarray(captured[name]).mean(0)[None, :-1]

@@ -34,7 +34,7 @@ from tlite.inspection import (
     logit_lens,
     repeated_tokens,
     run,
-    score_heads,
+    score_attention_patterns,
 )
 from tlite.models import Embedding, FeedForward, GeneratorConfig
 from tlite.pictures import plot_attention, plot_heads, plot_top_of_lens
@@ -73,9 +73,9 @@ config = GeneratorConfig(
     num_heads=1,
     num_blocks=2,
     dropout=0.0,
-    embedding=Embedding(deviation=1.0),
+    embedding=Embedding(init_std=1.0),
     positions="rotary",
-    feed_forward=FeedForward(hidden_width=64),
+    feed_forward=FeedForward(mlp_dim=64),
     block="pre_norm",
 )
 training = TrainingConfig(
@@ -84,7 +84,7 @@ training = TrainingConfig(
 trainer = Trainer(generator_task(config)._replace(draw=draw), training, jnp.zeros(0, int))
 twice = repeated_tokens(jax.random.key(1), CONTEXT // 2, VOCABULARY, batch=64)
 
-measure, members, scores, losses = jax.jit(score_heads), trainer.init(), [], []
+measure, members, scores, losses = jax.jit(score_attention_patterns), trainer.init(), [], []
 steps = list(range(0, training.steps + 1, 25))
 for step in steps:
     (model,) = trainer.models(members.parameters)

@@ -41,13 +41,13 @@ from tlite import functional as F
 from tlite.errors import UserError
 from tlite.inspection import (
     logit_lens,
+    logit_lens_top_k,
     names,
     repeated_tokens,
     run,
-    score_heads,
-    top_of_lens,
+    score_attention_patterns,
 )
-from tlite.models import Attention, Embedding, FeedForward, GeneratorConfig, Head
+from tlite.models import Attention, Embedding, FeedForward, GeneratorConfig, LMHead
 from tlite.pictures import plot_attention, plot_heads, plot_top_of_lens
 from tlite.pretrained import save_pretrained
 from tlite.text import CharTokenizer
@@ -108,12 +108,12 @@ def trained_here():
         num_heads=2,
         num_blocks=2,
         dropout=0.0,
-        embedding=Embedding(deviation=0.5),
+        embedding=Embedding(init_std=0.5),
         positions="learned",
-        attention=Attention(input_bias=True),
-        feed_forward=FeedForward(hidden_width=64, activation="gelu"),
+        attention=Attention(qkv_bias=True),
+        feed_forward=FeedForward(mlp_dim=64, activation="gelu"),
         block="pre_norm",
-        head=Head(bias=False),
+        head=LMHead(bias=False),
     )
     training = TrainingConfig(
         steps=600, batch_size=32, learning_rate=5e-3, schedule="cosine", warmup_steps=50
@@ -166,7 +166,7 @@ assert f"blocks.{config.num_blocks - 1}.attention.weights" in names(model)
 # %%
 HALF, BATCH = 16, 8
 twice = repeated_tokens(jax.random.key(1), HALF, min(config.vocabulary_size, len(tokenizer)), BATCH)
-scores = jax.device_get(jax.jit(score_heads)(model, twice))
+scores = jax.device_get(jax.jit(score_attention_patterns)(model, twice))
 for name in ("previous", "induction"):
     plot_heads(scores[name], f"{name} score")
 plt.show()
@@ -256,10 +256,10 @@ assert rounds[1][1] > rounds[0][1] + 0.2
 # ## Logit lens
 #
 # What the model would say if it ended after each block. `logit_lens` gives all probabilities, (L +
-# 1, T, V); of a vocabulary of 50,257 tokens `top_of_lens` keeps only the largest.
+# 1, T, V); of a vocabulary of 50,257 tokens `logit_lens_top_k` keeps only the largest.
 
 # %%
-best, tokens = jax.device_get(jax.jit(top_of_lens)(model, text))
+best, tokens = jax.device_get(jax.jit(logit_lens_top_k)(model, text))
 pieces = [[tokenizer.decode([token]) for token in row] for row in tokens[..., 0]]
 plot_top_of_lens(best[..., 0], pieces, marks)
 plt.show()

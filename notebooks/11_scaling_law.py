@@ -37,7 +37,7 @@ import optax
 from tlite import functional as F
 from tlite.comparison.scaling import Runs, bootstrap, fit, interval, predictions
 from tlite.data import BuiltinText, draw_windows, every_window, split_tokens
-from tlite.models import GeneratorConfig, Head, TransformerGenerator
+from tlite.models import CausalLM, GeneratorConfig, LMHead
 from tlite.text import CharTokenizer
 
 CONTEXT, BATCH = 32, 8
@@ -69,9 +69,9 @@ def make(width, rng):
         positions="rotary",
         norm="rms",
         block="pre_norm",
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     )
-    return TransformerGenerator(config, rng=rng)
+    return CausalLM(config, rng=rng)
 
 
 def count(width):

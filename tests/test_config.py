@@ -141,7 +141,7 @@ MISFITS = [
         {"block": {"kind": "Block", "pre_norm": 1}},
         "^block: pre_norm: expected bool, not",
     ),
-    (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected Head, not 'Transla"),
+    (GENERATOR, {"head": {"kind": "TranslatorHead"}}, "^head: expected LMHead, not 'Transla"),
     (GENERATOR, {"width_of_heads": 8}, "GeneratorConfig has no field width_of_heads"),
 ]
 

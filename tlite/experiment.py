@@ -167,7 +167,7 @@ class Named:
 
 @dataclass(frozen=True)
 class GeneratorExperiment(Named):
-    """Train a `TransformerGenerator` to predict the next token of a text."""
+    """Train a `CausalLM` to predict the next token of a text."""
 
     data: TextSource | Corpus = field(default_factory=BuiltinText)
     """Where the text comes from: a class of `tlite.data`, or a frozen dataclass of your own with
@@ -229,7 +229,7 @@ class PairSubwords:
 
 @dataclass(frozen=True)
 class TranslatorExperiment(Named):
-    """Train a `TransformerSeq2Seq` to translate sentences."""
+    """Train a `Seq2Seq` to translate sentences."""
 
     data: ParallelText | CopyTask | NumberWords = field(default_factory=ParallelText)
     """Where the pairs of sentences come from: a class of `tlite.data`, or a frozen dataclass of

@@ -18,15 +18,15 @@ WORK = {  # samples, tokens of the prompt, new tokens
 
 def config():
     """GPT-2's architecture (Radford et al. 2019)."""
-    from tlite.models import Attention, FeedForward, GeneratorConfig, Head
+    from tlite.models import Attention, FeedForward, GeneratorConfig, LMHead
 
     return GeneratorConfig(
         **SHAPE,
         dropout=0.0,
         block="pre_norm",
-        attention=Attention(input_bias=True),
+        attention=Attention(qkv_bias=True),
         feed_forward=FeedForward(activation="gelu"),
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     )
 
 
@@ -36,12 +36,12 @@ def tlite(options: dict) -> None:
     import numpy as np
 
     from tlite.decoding import generate
-    from tlite.models import TransformerGenerator
+    from tlite.models import CausalLM
     from tlite.parallel.devices import prepare_devices
 
     prepare_devices()
     jax.config.update("jax_enable_compilation_cache", False)
-    shapes = jax.eval_shape(lambda: TransformerGenerator(config(), rng=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: CausalLM(config(), rng=jax.random.key(0)))
     leaves, tree = jax.tree.flatten(shapes)
     numbers = np.random.default_rng(0)
 

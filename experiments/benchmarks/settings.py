@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tlite.comparison.flops import flops_of_generator
-from tlite.models import FeedForward, GeneratorConfig, Head
+from tlite.models import FeedForward, GeneratorConfig, LMHead
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Setting:
             block="pre_norm",
             feed_forward=FeedForward(activation="gelu"),
             bias=False,
-            head=Head(tied=True),
+            head=LMHead(tied=True),
             **changes,
         )
 

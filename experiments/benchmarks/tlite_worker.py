@@ -15,7 +15,7 @@ from experiments.benchmarks.worker import serve, work
 from tlite.data import BuiltinText
 from tlite.decoding import generate
 from tlite.decoding.generate import plan
-from tlite.models import TransformerGenerator, count_parameters
+from tlite.models import CausalLM, count_parameters
 from tlite.parallel.devices import prepare_devices
 from tlite.text import CharTokenizer
 from tlite.training import Trainer, TrainingConfig, generator_task
@@ -85,7 +85,7 @@ def profile(options: dict) -> None:
 
 def write(options: dict) -> None:
     prepare_devices()
-    model = TransformerGenerator(GENERATION.config(), rng=jax.random.key(0))
+    model = CausalLM(GENERATION.config(), rng=jax.random.key(0))
     samples = options["samples"]
     prompt = jnp.zeros((1,) if samples == 1 else (samples, 1), jnp.int32)
 

@@ -25,7 +25,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Str
 from tlite.cli.options import Plan, Train
 from tlite.cli.parts import WORDS, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
-from tlite.models import BlocksConfig
+from tlite.models import TransformerConfig
 from tlite.models.parts import FunctionPart
 from tlite.models.probe import CONTRACTS, OBJECT_CONTRACTS
 
@@ -221,7 +221,7 @@ def sections(kind: type, prefix: str = "") -> Iterator[tuple[type, str]]:
             yield from sections(base, prefix)
     yield kind, prefix
     for field in fields(kind):
-        inner = f"{prefix}{field.name}." if prefix or issubclass(kind, BlocksConfig) else ""
+        inner = f"{prefix}{field.name}." if prefix or issubclass(kind, TransformerConfig) else ""
         for part in classes(field.type):
             yield from sections(part, inner)
 
@@ -240,7 +240,7 @@ def table(kind: type, prefix: str) -> Iterator[str]:
     """A line for each option of a class."""
     by_name = {field.name: field for field in dataclasses.fields(kind)}
     for field in fields(kind):
-        words = words_of(kind, field.name) if prefix or issubclass(kind, BlocksConfig) else {}
+        words = words_of(kind, field.name) if prefix or issubclass(kind, TransformerConfig) else {}
         if classes(field.type) and not words:
             continue
         option = f"`--{dashed(prefix + field.name)}`"

@@ -28,14 +28,14 @@ from tlite.models import (
     Rotary,
     RotaryScaling,
     Sinusoidal,
-    Symbols,
+    SpecialTokens,
     TranslatorHead,
     Wide,
 )
 
 TURNED = GeneratorConfig(
     positions=Rotary(base=5.0, scaling=None),
-    attention=Attention(key_heads=2),
+    attention=Attention(num_kv_heads=2),
     norm=Norm(epsilon=1.0),
 )
 EXPERIMENTS = {
@@ -61,7 +61,7 @@ READ = {
     "generator --block pre_norm --block.no-pre-norm": {},
     "generator --feed-forward default": {},
     # How attention is computed is one of its numbers.
-    "turned --attention mixed": {"attention": Attention("mixed", key_heads=2)},
+    "turned --attention mixed": {"attention": Attention("mixed", num_kv_heads=2)},
     "generator --attention.windows 0 8 --width 64": {
         "attention": Attention(windows=(0, 8)),
         "width": 64,
@@ -82,9 +82,9 @@ READ = {
         "pool": Pool("mean", Projection("tanh", norm=False)),
         "wide": Wide(bigrams=60),
     },
-    "translator --head.embeddings shared --symbols.pad 5 --norm.bias True": {
+    "translator --head.embeddings shared --special_tokens.pad_id 5 --norm.bias True": {
         "head": TranslatorHead("shared"),
-        "symbols": Symbols(pad=5),
+        "special_tokens": SpecialTokens(pad_id=5),
         "norm": Norm(bias=True),
     },
 }

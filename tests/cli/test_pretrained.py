@@ -27,11 +27,11 @@ from tlite.models import (
     Embedding,
     FeedForward,
     MaskedConfig,
+    MaskedLM,
     Norm,
+    Seq2Seq,
     Seq2SeqConfig,
-    Symbols,
-    TransformerMasked,
-    TransformerSeq2Seq,
+    SpecialTokens,
     TranslatorHead,
     Wide,
 )
@@ -78,11 +78,11 @@ def bert(tmp_path_factory):
     """A masked language model of BERT's architecture, with random parameters."""
     config = MaskedConfig(
         vocabulary_size=len(word_tokenizer()), context=16, width=8, num_heads=2, num_blocks=1,
-        feed_forward=FeedForward(activation="gelu_exact"), attention=Attention(input_bias=True),
-        embedding=Embedding(norm=True, segments=2), norm=Norm(epsilon=1e-12),
+        feed_forward=FeedForward(activation="gelu_exact"), attention=Attention(qkv_bias=True),
+        embedding=Embedding(norm=True, type_vocab_size=2), norm=Norm(epsilon=1e-12),
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("bert") / "bert"
-    save_pretrained(folder, TransformerMasked(config, rng=jax.random.key(0)), word_tokenizer())
+    save_pretrained(folder, MaskedLM(config, rng=jax.random.key(0)), word_tokenizer())
     return folder
 
 
@@ -243,10 +243,10 @@ def test_a_folder_with_an_encoder_and_a_decoder_translates(works, tmp_path):
         vocabulary_size=len(word_tokenizer()), source_vocabulary_size=len(word_tokenizer()),
         context=16, width=8, num_heads=2, num_blocks=1, norm="rms", block="pre_norm", bias=False,
         positions="relative", attention=Attention(scale=1.0),
-        embedding=Embedding(deviation=8**-0.5, scale=False),
-        head=TranslatorHead(scale=8**-0.5), symbols=Symbols(start=0, end=3),
+        embedding=Embedding(init_std=8**-0.5, scale=False),
+        head=TranslatorHead(scale=8**-0.5), special_tokens=SpecialTokens(bos_id=0, eos_id=3),
     )  # fmt: skip
-    model, noise = TransformerSeq2Seq(config, rng=jax.random.key(0)), np.random.default_rng(5)
+    model, noise = Seq2Seq(config, rng=jax.random.key(0)), np.random.default_rng(5)
     model = jax.tree.map(lambda a: a + np.float32(0.5 * noise.normal(size=a.shape)), model)
     save_pretrained(tmp_path / "t5", model, word_tokenizer())
     texts, tokenizer = ["it was a good film", "so bad"], word_tokenizer()
@@ -315,7 +315,7 @@ def test_without_a_prompt_a_text_starts_from_the_mark_of_beginnings_else_of_ends
 def test_the_options_that_a_refusal_names_make_a_model_of_the_family(line, kind, advice):
     sizes = {"classifier": {"num_classes": 3}, "seq2seq": {"source_vocabulary_size": 50}}
     of_data = {"vocabulary_size": 50} | sizes.get(kind, {})
-    of_data |= {"symbols": Symbols(49, 1, 2)} if kind == "seq2seq" else {}
+    of_data |= {"special_tokens": SpecialTokens(49, 1, 2)} if kind == "seq2seq" else {}
 
     def config_of(line):
         name, *words = line.split()

@@ -24,14 +24,14 @@ from tlite.comparison.rows import common_steps, read_rows, shares_initial_values
 from tlite.config import to_dict
 from tlite.models import (
     Attention,
-    Head,
+    LMHead,
     LogisticConfig,
     Pool,
     TranslatorHead,
     Wide,
     make_model,
 )
-from tlite.models.parameters import by_name
+from tlite.models.parameters import named_arrays
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import summarise
 
@@ -240,7 +240,7 @@ def cost(tmp_path, experiment):
 
 
 def test_a_generator_costs_what_the_plan_says(tmp_path):
-    parts = {"positions": "relative", "attention": Attention(head_width=6), "head": Head(tied=True)}
+    parts = {"positions": "relative", "attention": Attention(head_dim=6), "head": LMHead(tied=True)}
     experiment = varied(GENERATOR, parts, accumulate=3)
     _, tokens, flops = cost(tmp_path, experiment)
     assert tokens == 3 * 4 * T
@@ -292,7 +292,7 @@ def test_with_functions_of_the_users_a_checkpoint_is_counted(tmp_path):
     assert row.parameters is row.flops_per_step is None
     assert row.values(LOSS)
     shapes = jax.eval_shape(lambda: make_model(GENERATOR.model, rng=jax.random.key(0)))
-    arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in by_name(shapes).items()}
+    arrays = {name: np.zeros((3, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()}
     with Checkpoints(folder / "checkpoints", writing=True) as checkpoints:
         checkpoints.save(10, {"parameters": arrays, "optimizer": {"0": np.zeros(3)}}, 1.0)
     (row,) = read(folder)

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.models import Shifted
 from tlite.decoding import generate, stream
 from tlite.decoding.generate import _capacity, plan
-from tlite.models import Attention, Block, FeedForward, GeneratorConfig, TransformerGenerator
+from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfig
 
 CONTEXT, V = 6, 11
 PROMPT = np.array([3, 1, 4, 1])
@@ -24,7 +24,7 @@ def make_model(positions="learned", context=CONTEXT, **fields):
 
     @jax.jit
     def drawn(rng):
-        return jax.tree.map(lambda a: 6 * a, TransformerGenerator(config, rng=rng))
+        return jax.tree.map(lambda a: 6 * a, CausalLM(config, rng=rng))
 
     return drawn(jax.random.key(2))
 
@@ -91,7 +91,7 @@ def watched(model, calls):
     """The model, which notes how many tokens come at once, and the caches' room: when a program is
     compiled, and None in place of the room when it runs."""
 
-    class Watched(TransformerGenerator):
+    class Watched(CausalLM):
         def extend(self, tokens, caches, start, **settings):
             calls.append((tokens.shape[-1], caches[0]["attention"].key.shape[-2]))
             jax.debug.callback(lambda: calls.append((tokens.shape[-1], None)))
@@ -164,7 +164,7 @@ def uncached(model, prompt, num_tokens, slide):
     "fields",
     [
         {"positions": "rotary", "attention": Attention(windows=(9, 0))},
-        {"attention": Attention(key_heads=1)},
+        {"attention": Attention(num_kv_heads=1)},
         {"feed_forward": Shifted()},
     ],
 )

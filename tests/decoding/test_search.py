@@ -153,7 +153,7 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
     """As BART's targets begin with the end symbol, and go on (`forced_bos_token_id`)."""
     plain = make_model(1)
     model = jax.tree.unflatten(jax.tree.structure(plain), jax.tree.leaves(plain))
-    model.config = replaced(plain.config, {"symbols.first": first})
+    model.config = replaced(plain.config, {"special_tokens.forced_bos_id": first})
     if first == END:
         greedy = as_lists(greedy_search(model, SOURCES, max_length=4))
         assert_found(greedy[0], [((END,), 0.0)])
@@ -262,7 +262,9 @@ def test_targets_are_as_long_as_asked_for_or_as_the_context_allows():
 
 def test_targets_start_and_end_as_the_tokenizer_says_unless_the_model_does():
     assert start_and_end(CONFIG) == (START_ID, END_ID)
-    assert start_and_end(replaced(CONFIG, {"symbols.start": 0, "symbols.end": 1})) == (0, 1)
+    assert start_and_end(
+        replaced(CONFIG, {"special_tokens.bos_id": 0, "special_tokens.eos_id": 1})
+    ) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from experiments.benchmarks import gpt2_worker
 from experiments.benchmarks.bench import check_parameters, compare
 from experiments.benchmarks.settings import TRAINING
 from tlite.errors import UserError
-from tlite.models import TransformerGenerator, count_parameters
+from tlite.models import CausalLM, count_parameters
 
 
 def contender(name, parameters=10, seconds=(1.0, 1.0)):
@@ -43,5 +43,5 @@ def test_flops_are_those_of_every_product_of_a_step(setting):
 
 def test_the_large_shape_is_gpt_2():
     config = gpt2_worker.config()
-    shapes = jax.eval_shape(lambda: TransformerGenerator(config, rng=jax.random.key(0)))
+    shapes = jax.eval_shape(lambda: CausalLM(config, rng=jax.random.key(0)))
     assert count_parameters(shapes) == 124_439_808

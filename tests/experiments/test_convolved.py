@@ -12,7 +12,7 @@ from tests.helpers.arrays import integers, numbers
 from tests.helpers.models import begun, call, drawn, extend
 from tlite import functional as F
 from tlite.models import Attention, FeedForward, make_model
-from tlite.models.parameters import held
+from tlite.models.parameters import as_params
 
 WINDOWS = Convolved(Attention(query_key_norm=True, windows=(4, 0)), taps=2)
 CONFIG = dataclasses.replace(
@@ -29,7 +29,7 @@ def test_a_layer_gets_the_convolution_of_what_came_before():
     for t in range(5):
         for j in range(min(3, t + 1)):
             expected[:, t] += taps[j] * x[:, t - j]
-    params, look = held(arrays | {"taps": taps}), F.Look(num_heads=2)
+    params, look = as_params(arrays | {"taps": taps}), F.Look(num_heads=2)
     y, rows = jax.jit(lambda params, x: layer(params, x, look))(params, x)
     of_expected = jax.jit(lambda params, x: layer.layer(params, x, look)[0])
     np.testing.assert_allclose(y, of_expected(params.layer, jnp.array(expected)), atol=1e-5)

@@ -45,7 +45,7 @@ scaled_dot_product_attention = jax.jit(
     F.scaled_dot_product_attention, static_argnames=("scale", "softcap")
 )
 multi_head_attention = jax.jit(F.multi_head_attention, static_argnames=("num_heads", "norm"))
-write = jax.jit(F.write)
+write = jax.jit(F.update_cache)
 SCORES = {
     "plain": {},
     "scale": {"scale": 0.3},
@@ -166,14 +166,14 @@ TILT = np.arange(1, H + 1)[:, None, None] * np.arange(T)[:, None] * np.arange(np
 
 
 def tilted(query, key, value, mask=None):
-    """Takes no `observe`; looks at the number of heads and at the places of queries."""
+    """Takes no `tap`; looks at the number of heads and at the places of queries."""
     assert query.shape[-3:-1] == key.shape[-3:-1] == (H, T)
     return F.scaled_dot_product_attention(query, key, value, mask, bias=jnp.asarray(TILT))
 
 
-def attend(params, x, observe=F.unobserved):
-    look = F.Look(H, observe=observe)
-    return F.attend(params, x, F.key_values(params, x, look), look, F.repeating(tilted))
+def attend(params, x, tap=F.no_tap):
+    look = F.Look(H, tap=tap)
+    return F.attend(params, x, F.key_values(params, x, look), look, F.with_repeated_kv(tilted))
 
 
 def test_an_attention_of_ones_own_sees_every_head_and_can_be_seen_but_not_changed():
@@ -188,7 +188,7 @@ def test_an_attention_of_ones_own_sees_every_head_and_can_be_seen_but_not_change
     formula = functools.partial(reference.multi_head_attention, num_heads=H, bias=TILT)
     assert_close(both, over_batch((2,), lambda p, x: formula(p, x, x, x), x, params=params))
     assert_close(seen, both[1])
-    with pytest.raises(ValueError, match="takes no `observe`"):
+    with pytest.raises(ValueError, match="takes no `tap`"):
         attend(params, x, lambda name, v: 2 * v if name == "weights" else v)
     assert_close(attend(params, x, lambda name, v: jnp.array(v)), both)  # copies
 
@@ -268,8 +268,8 @@ causal_mask = jax.jit(F.causal_mask, static_argnums=0)
 padding_mask = jax.jit(F.padding_mask, static_argnums=1)
 cache_mask = jax.jit(F.cache_mask, static_argnums=1)
 window_mask = jax.jit(F.window_mask, static_argnums=2)
-documents = jax.jit(F.documents, static_argnums=1)
-document_mask = jax.jit(F.document_mask)
+documents = jax.jit(F.segment_ids, static_argnums=1)
+segment_mask = jax.jit(F.segment_mask)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
@@ -326,7 +326,7 @@ def test_documents_are_counted_and_an_end_is_the_first_that_the_next_one_sees(to
 
 @given(arrays(int, (2, 5), elements=st.integers(0, 2)))
 def test_document_mask_shows_the_present_and_the_past_of_a_document(numbers):
-    mask = np.asarray(document_mask(numbers))
+    mask = np.asarray(segment_mask(numbers))
     assert mask.shape == (2, 1, 5, 5)
     for b, t, s in np.ndindex(2, 5, 5):
         assert mask[b, 0, t, s] == (s <= t and numbers[b, s] == numbers[b, t])

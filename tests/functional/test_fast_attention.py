@@ -11,7 +11,11 @@ import pytest
 
 from tests.helpers.arrays import normal
 from tlite.functional import causal_mask, matmul, scaled_dot_product_attention
-from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
+from tlite.functional.fast_attention import (
+    chunked_causal_attention,
+    fused_attention,
+    mixed_attention,
+)
 
 SHAPES = {"one head": (5, 4), "heads": (2, 3, 7, 5), "shared keys": (2, 3, 7, 5)}
 
@@ -97,7 +101,7 @@ def test_what_is_causal_and_within_a_window_is_what_the_mask_says(window):
 def test_observed_weights_are_the_ones_used_and_are_of_rounded_operands(attention, factor):
     inputs = [normal(2, 3, 7, 4, seed=seed) for seed in range(3)]
     seen, scaled = [], lambda name, weights: seen.append(weights) or factor * weights
-    output, weights = attention(*inputs, causal_mask(7), observe=scaled)
+    output, weights = attention(*inputs, causal_mask(7), tap=scaled)
     plain = attention(*inputs, causal_mask(7))
     np.testing.assert_allclose(output, factor * plain[0], atol=0.02 * factor)
     np.testing.assert_array_equal(weights, factor * seen[0])
@@ -132,7 +136,7 @@ def test_by_rows_it_is_the_definition(length, rows, case, window):
     whole = functools.partial(attention, mask=causal_mask(length) & near)
     expected = results_of(whole, inputs, gradient, **of_scores)
     said = {"causal": True, "window": window, **of_scores}
-    ours = results_of(by_rows(attention, rows, operands), inputs, gradient, **said)
+    ours = results_of(chunked_causal_attention(attention, rows, operands), inputs, gradient, **said)
     for one, other in zip(ours, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=close * np.abs(other).max())
 
@@ -142,12 +146,12 @@ def test_what_is_not_causal_or_is_looked_at_is_computed_whole(attention):
     query, key, value, _ = draw((2, 3, 9, 4))
     mask = some(2, 1, 1, 9)  # of keys that are padding, say
     np.testing.assert_array_equal(
-        jax.jit(by_rows(attention, 2))(query, key, value, mask)[0],
+        jax.jit(chunked_causal_attention(attention, 2))(query, key, value, mask)[0],
         jax.jit(attention)(query, key, value, mask)[0],
     )
-    for observe in (lambda _, weights: weights, lambda _, weights: 2 * weights):
-        settings = {"mask": causal_mask(9), "observe": observe}
-        ours = by_rows(attention, 2)(query, key, value, causal=True, **settings)
+    for tap in (lambda _, weights: weights, lambda _, weights: 2 * weights):
+        settings = {"mask": causal_mask(9), "tap": tap}
+        ours = chunked_causal_attention(attention, 2)(query, key, value, causal=True, **settings)
         jax.tree.map(np.testing.assert_array_equal, ours, attention(query, key, value, **settings))
 
 
@@ -164,7 +168,9 @@ def test_by_rows_memory_grows_with_the_length_and_not_with_its_square(attention)
         program = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(x, x, x).compile()
         return program.memory_analysis().temp_size_in_bytes
 
-    short, long = (size(by_rows(attention, 16), length, causal=True) for length in (512, 2048))
+    short, long = (
+        size(chunked_causal_attention(attention, 16), length, causal=True) for length in (512, 2048)
+    )
     assert long < 5 * short
     assert long < size(attention, 2048) / 10
 

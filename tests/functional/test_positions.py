@@ -27,7 +27,9 @@ rotary_angles = jax.jit(F.rotary_angles, static_argnums=(0, 1, 2, 3), static_arg
 rotary_frequencies = jax.jit(F.rotary_frequencies, static_argnums=(0, 1))
 llama3_frequencies = jax.jit(F.llama3_frequencies, static_argnums=range(1, 5))
 yarn_frequencies = jax.jit(F.yarn_frequencies, static_argnums=range(1, 6))
-relative_buckets = jax.jit(F.relative_buckets, static_argnums=(1, 2), static_argnames="causal")
+relative_position_buckets = jax.jit(
+    F.relative_position_buckets, static_argnums=(1, 2), static_argnames="causal"
+)
 alibi = jax.jit(F.alibi, static_argnums=2)
 
 
@@ -106,7 +108,7 @@ def test_scaled_frequencies_are_their_formula(dim, kind, factor, context, first,
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "longest"), BUCKETS)
 def test_relative_buckets_are_their_formula(buckets, longest, causal):
-    found = relative_buckets(DISTANCES, buckets, longest, causal=causal)
+    found = relative_position_buckets(DISTANCES, buckets, longest, causal=causal)
     expected = [reference.relative_bucket(int(d), buckets, longest, causal) for d in DISTANCES]
     assert_same(found, np.array(expected))
     assert set(np.unique(found)) <= set(range(buckets))

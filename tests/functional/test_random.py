@@ -21,7 +21,7 @@ N = 2**16
 KEYS = [jax.random.key(seed) for seed in (0, 1, 2**31)]
 KEYS += [jax.random.fold_in(KEYS[0], i) for i in range(3)]
 random_bits = jax.jit(F.random_bits, static_argnames="shape")
-shuffled = jax.jit(F.shuffled, static_argnames="size")
+shuffled = jax.jit(F.permuted_index, static_argnames="size")
 
 
 def deviations(first, second):
@@ -84,7 +84,7 @@ def test_fold_in_is_that_of_jax_for_each_key():
 
 @functools.partial(jax.jit, static_argnames="size")
 def order(rng, size):
-    return F.shuffled(rng, jnp.arange(size), size)
+    return F.permuted_index(rng, jnp.arange(size), size)
 
 
 # On either side of powers of four: each size has a program of its own.
@@ -106,7 +106,7 @@ def test_every_element_comes_to_every_place_about_equally_often(size):
     """By tenths of the elements, at 20 places at most; of few elements all orders come up."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(0), jnp.arange(10_000))
     places, parts = jnp.arange(min(size, 20)), min(size, 10)
-    elements = np.asarray(jax.jit(jax.vmap(lambda rng: F.shuffled(rng, places, size)))(keys))
+    elements = np.asarray(jax.jit(jax.vmap(lambda rng: F.permuted_index(rng, places, size)))(keys))
     shares = np.bincount(np.arange(size) * parts // size) / size
     for place in (elements * parts // size).T:
         frequencies = np.bincount(place, minlength=parts) / len(elements)

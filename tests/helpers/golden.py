@@ -44,13 +44,13 @@ from tlite.models import (
     Embedding,
     FeedForward,
     GeneratorConfig,
-    Head,
+    LMHead,
     LogisticConfig,
     Pool,
     Seq2SeqConfig,
     make_model,
 )
-from tlite.models.parameters import by_name, model_maker
+from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.recipes import start
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.feed import Streamed
@@ -134,9 +134,9 @@ COURSES: dict[str, Callable[[Path], GeneratorExperiment | ClassifierExperiment]]
         optimizer="muon",
         weight_decay=0.1,
         norm="rms",
-        attention=Attention(key_heads=1, query_key_norm=True),
+        attention=Attention(num_kv_heads=1, query_key_norm=True),
         feed_forward=FeedForward(activation="silu", gated=True),
-        head=Head(tied=True),
+        head=LMHead(tied=True),
     ),
     "generator, two seeds": lambda _: varied(
         GENERATOR, seeds=2, tokenizer=BPE(300), positions="relative", schedule="cosine"
@@ -296,8 +296,8 @@ def logits_of(config) -> dict:
     if isinstance(config, ClassifierConfig):
         tokens[1, 4:] = -1  # padding
     model = make_model(config, rng=jax.random.key(1))
-    parameters, inputs = by_name(model), jax.tree.map(jnp.asarray, inputs)
-    logits = jax.jit(lambda arrays: model_maker(model)(arrays)(*inputs))
+    parameters, inputs = named_arrays(model), jax.tree.map(jnp.asarray, inputs)
+    logits = jax.jit(lambda arrays: from_named_arrays(model)(arrays)(*inputs))
     return {
         "initial": moments(parameters),
         "initial logits": rounded(np.asarray(logits(parameters))),
@@ -317,9 +317,9 @@ def random_numbers() -> dict[str, list]:
     numbers = {
         "random_bits": F.random_bits(key, (3, 4)),
         "random_bits of keys": F.random_bits(keys, (2,)),
-        "shuffled 1": F.shuffled(key, jnp.arange(1), 1),
-        "shuffled 100": F.shuffled(key, jnp.arange(100), 100),
-        "shuffled 2,000,000": F.shuffled(key, jnp.arange(20), 2_000_000),
+        "shuffled 1": F.permuted_index(key, jnp.arange(1), 1),
+        "shuffled 100": F.permuted_index(key, jnp.arange(100), 100),
+        "shuffled 2,000,000": F.permuted_index(key, jnp.arange(20), 2_000_000),
         "fold_in": jax.random.key_data(F.fold_in(keys, 5)),
         "dropout": F.dropout(keys, jnp.ones((2, 3, 8)), 0.3),
         "windows of a text": draw_windows(key, jnp.arange(1000), 8, 4)[0],

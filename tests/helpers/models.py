@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.helpers.arrays import assert_all_finite, assert_close, numbers
 from tlite import functional as F
-from tlite.models import Attention, FeedForward, Head, Layer
+from tlite.models import Attention, FeedForward, Layer, LMHead
 from tlite.models.parameters import parameter_names
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
@@ -21,8 +21,8 @@ GENERATORS = {  # the parts of some that differ where a token might see a later 
     "generator, rotary": {"positions": "rotary"},
     "generator, all": {
         **ALL,
-        "attention": Attention(input_bias=True, head_width=6),
-        "head": Head(tied=True),
+        "attention": Attention(qkv_bias=True, head_dim=6),
+        "head": LMHead(tied=True),
     },
 }
 
@@ -65,15 +65,15 @@ def found(config, name):
 class Shifted(Layer):
     """A feed-forward layer of a user's own: of what stood before each place, kept in a cache."""
 
-    hidden_width: int = 6
+    mlp_dim: int = 6
 
     def init(self, rng, config):
-        return FeedForward(self.hidden_width).init(rng, config)
+        return FeedForward(self.mlp_dim).init(rng, config)
 
     def __call__(self, params, x, look):
         rows, at = look.remember(x), jnp.broadcast_to(look.positions, x.shape[:-1])[..., None]
         before = jnp.take_along_axis(rows, jnp.maximum(at - 1, 0), axis=-2)
-        return F.feed_forward(params, jnp.where(at > 0, before, 0.0), observe=look.observe), rows
+        return F.feed_forward(params, jnp.where(at > 0, before, 0.0), tap=look.tap), rows
 
 
 def begun(kind, config):

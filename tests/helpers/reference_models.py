@@ -41,8 +41,8 @@ def norm_of(config):
     return functools.partial(reference.layer_norm, eps=part.epsilon)
 
 
-def head_width(config):
-    return config.attention.head_width or config.width // config.num_heads
+def head_dim(config):
+    return config.attention.head_dim or config.width // config.num_heads
 
 
 def embed(config, stack, table, tokens):
@@ -55,7 +55,7 @@ def embed(config, stack, table, tokens):
         x = x + reference.sinusoidal_positions(len(x), config.width, split=split)
     elif isinstance(config.positions, Learned):
         x = x + stack.positions.table[config.positions.offset :][: len(x)]
-    if part.segments:
+    if part.type_vocab_size:
         x = x + stack.segments.table[0]
     return norm_of(config)(stack.embedding_norm, x) if part.norm else x
 
@@ -65,7 +65,7 @@ def rotation(config, length, window):
     part = config.positions
     local = window and part.local_base is not None
     base = part.local_base if local else part.base
-    frequencies = reference.rotary_angles(2, head_width(config), base)[1]
+    frequencies = reference.rotary_angles(2, head_dim(config), base)[1]
     magnitude, scaling = 1.0, None if local else part.scaling
     if scaling is not None:
         given = scaling.factor, scaling.original_context
@@ -83,7 +83,7 @@ def rotation(config, length, window):
 
 
 def relative_bias(config, table, length, causal):
-    sizes = config.positions.buckets, config.positions.distance
+    sizes = config.positions.num_buckets, config.positions.max_distance
     bias = np.zeros((config.num_heads, length, length))
     for h, t, s in np.ndindex(*bias.shape):
         bias[h, t, s] = table[reference.relative_bucket(s - t, *sizes, causal), h]
@@ -165,7 +165,7 @@ def classifier(model, tokens):
 
 def seq2seq(model, source, target):
     config, table = model.config, model.encoder.embedding.table
-    real = source != config.symbols.pad
+    real = source != config.special_tokens.pad_id
     x = embed(config, model.encoder, table, source)
     sees = np.broadcast_to(real, (len(x), len(x)))
     memory = run(config, model.encoder, x, sees, causal=False)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from tests.helpers.arrays import numbers
-from tlite.models import Attention, Seq2SeqConfig, TransformerSeq2Seq, TranslatorHead
+from tlite.models import Attention, Seq2Seq, Seq2SeqConfig, TranslatorHead
 
 V, CONTEXT, START, END = 8, 12, 2, 3
 SIZES = {"source_vocabulary_size": V, "width": 8, "num_heads": 2, "num_blocks": 1}
@@ -21,7 +21,7 @@ SEED_OF_RELATIVE = 70  # a seed from this one on is that of a model with these
 
 @functools.cache
 def initial(config):
-    return jax.jit(lambda seed: TransformerSeq2Seq(config, rng=jax.random.key(seed)))
+    return jax.jit(lambda seed: Seq2Seq(config, rng=jax.random.key(seed)))
 
 
 @functools.cache

@@ -198,10 +198,10 @@ def logits_of(model):
 def ours(model, pad=PAD):
     """The same of a model of tlite."""
     kind = type(model).__name__
-    tokens, mask = batch(model.config.symbols.pad if kind == "TransformerSeq2Seq" else pad)
-    if kind == "TransformerSeq2Seq":
-        return np.asarray(call(model, tokens, targets(model.config.symbols.start)))
-    if kind != "TransformerGenerator":
+    tokens, mask = batch(model.config.special_tokens.pad_id if kind == "Seq2Seq" else pad)
+    if kind == "Seq2Seq":
+        return np.asarray(call(model, tokens, targets(model.config.special_tokens.bos_id)))
+    if kind != "CausalLM":
         tokens = np.where(mask, tokens, -1)
     logits = np.asarray(call(model, tokens))
     return np.where(mask[..., None], logits, 0) if logits.ndim == 3 else logits

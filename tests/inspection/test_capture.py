@@ -39,27 +39,30 @@ def seq2seq(**parts):
 PRE_NORM = {"positions": "rotary", "block": "pre_norm"}
 MODELS = {
     "generator": generator(),
-    "generator, rotary": generator(**PRE_NORM, norm="rms", head=M.Head(tied=True)),
+    "generator, rotary": generator(**PRE_NORM, norm="rms", head=M.LMHead(tied=True)),
     "classifier, dense": classifier(pool=M.Pool("dense")),
     "classifier, mean": classifier(pool=M.Pool("mean"), block="pre_norm"),
     "classifier, attention": classifier(pool=M.Pool("attention")),
     "seq2seq": seq2seq(decoder_blocks=1),
-    "seq2seq, pre-norm": seq2seq(**PRE_NORM, attention=M.Attention(input_bias=True)),
+    "seq2seq, pre-norm": seq2seq(**PRE_NORM, attention=M.Attention(qkv_bias=True)),
 }
 # As others build them: what `run` shows of these must be as whole.
 TODAY = {
     "norm": "rms", "feed_forward": M.FeedForward(gated=True), "attention": M.Attention(
-        key_heads=1, query_key_norm=True, windows=(3, 0), softcap=5.0, scale=0.3
+        num_kv_heads=1, query_key_norm=True, windows=(3, 0), softcap=5.0, scale=0.3
     ),
 }  # fmt: skip
 NORMS = M.Block(pre_norm=True, output_norms=True)
-SEGMENTS = {"embedding": M.Embedding(norm=True, segments=2), "positions": M.Learned(offset=2)}
+SEGMENTS = {
+    "embedding": M.Embedding(norm=True, type_vocab_size=2),
+    "positions": M.Learned(offset=2),
+}
 NO_FIRST = {"block": dataclasses.replace(NORMS, first_norm=False)}
 MODERN = {
     "generator, today's": generator(**TODAY, block=NORMS, positions=M.Rotary(local_base=100.0)),
     "generator, deep": generator(loop=M.Loop(scan=True)),
     "masked": (M.MaskedConfig(**SIZES, **SEGMENTS), (TEXT,)),
-    "encoder": (M.BlocksConfig(**SIZES, **TODAY, **NO_FIRST), (TEXT,)),
+    "encoder": (M.TransformerConfig(**SIZES, **TODAY, **NO_FIRST), (TEXT,)),
     "classifier, first": classifier(pool=M.Pool("first", M.Projection("tanh"))),
     "classifier, n-grams": (
         classifier(pool=M.Pool("mean"), wide=M.Wide(word_rows=4, character_rows=5))[0],
@@ -113,13 +116,13 @@ def lowered_model(name):
 
 def stacks(model):
     """Each stack of blocks with the place that its names begin with."""
-    if isinstance(model, M.TransformerSeq2Seq):
+    if isinstance(model, M.Seq2Seq):
         return {"encoder.": model.encoder, "decoder.": model.decoder}
     return {"": model}
 
 
 def self_mask(model, place, inputs):
-    if isinstance(model, M.TransformerClassifier):
+    if isinstance(model, M.SequenceClassifier):
         return (inputs[0] >= 0)[None, None]
     if place == "encoder.":
         return (inputs[0] != 0)[None, None]
@@ -150,14 +153,14 @@ def stack_names(place, block, number):
 @pytest.mark.parametrize("name", [*MODELS, *MODERN])
 def test_names_list_every_value_in_the_order_of_computation(name):
     model, _ = model_and_inputs(name)
-    if isinstance(model, M.TransformerSeq2Seq):
+    if isinstance(model, M.Seq2Seq):
         expected = stack_names("encoder.", BLOCK, 2)
         number = len(model.decoder.blocks)
         # What the decoder looks at is made before its first block.
         expected += [f"decoder.blocks.{i}.cross_{n}" for i in range(number) for n in ATTENTION[:2]]
         expected += stack_names("decoder.", DECODER_BLOCK, number)
     else:
-        pooled = ["pooled"] if isinstance(model, M.TransformerClassifier) else []
+        pooled = ["pooled"] if isinstance(model, M.SequenceClassifier) else []
         expected = stack_names("", BLOCK, 2) + pooled
     assert names(model) == expected
     assert list(captured_all(name)[1]) == expected
@@ -267,6 +270,6 @@ def test_an_edit_that_changes_a_shape_is_an_error():
 @pytest.mark.parametrize("name", ["embedding", "blocks.1.attention.weights"])
 def test_an_observe_that_returns_nothing_is_an_error_with_the_name(name):
     model, inputs = model_and_inputs("generator")
-    observe = lambda at, value: None if at == name else value  # noqa: E731
+    tap = lambda at, value: None if at == name else value  # noqa: E731
     with pytest.raises(TypeError, match=re.escape(name)):
-        jax.eval_shape(lambda: model(*map(jnp.asarray, inputs), observe=observe))
+        jax.eval_shape(lambda: model(*map(jnp.asarray, inputs), tap=tap))

@@ -17,15 +17,15 @@ from tlite import functional as F
 from tlite import models as M
 from tlite.inspection import (
     ablate_heads,
-    fill_in,
+    attention_pattern_scores,
     gradient_times_input,
-    head_scores,
     logit_lens,
+    logit_lens_top_k,
     patch_residual,
+    pseudo_log_likelihoods,
     repeated_tokens,
     run,
-    score_heads,
-    top_of_lens,
+    score_attention_patterns,
 )
 
 V, T, L, H = 7, 6, 2, 2
@@ -78,12 +78,12 @@ def test_the_lens_reads_a_user_s_block_and_refuses_a_classifier():
     model = generator(block=Attending())
     assert_close(logit_lens(model, TOKENS)[-1], jax.nn.softmax(model(TOKENS)))
     classifier = drawn(M.make_model, M.ClassifierConfig(**SIZES, num_classes=2))
-    with pytest.raises(TypeError, match="TransformerClassifier"):
+    with pytest.raises(TypeError, match="SequenceClassifier"):
         logit_lens(classifier, TOKENS)
 
 
 TOP = {
-    "tied": lambda: (generator(block="pre_norm", head=M.Head(tied=True)), (TOKENS,)),
+    "tied": lambda: (generator(block="pre_norm", head=M.LMHead(tied=True)), (TOKENS,)),
     "masked": lambda: (masked(), (TOKENS,)),
     "seq2seq": lambda: (seq2seq(), (TOKENS, FIRST)),
 }
@@ -96,7 +96,7 @@ def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind):
     @jax.jit
     def found(model, *inputs):
         own = jax.nn.softmax(model(*inputs))
-        return top_of_lens(model, *inputs, most=most), logit_lens(model, *inputs), own
+        return logit_lens_top_k(model, *inputs, most=most), logit_lens(model, *inputs), own
 
     (best, tokens), lens, own = jax.device_get(found(model, *inputs))
     assert_close(lens[-1], own)
@@ -111,7 +111,7 @@ def masked():
 
 def test_each_token_is_filled_in_from_the_others_alone():
     model, mask_id = masked(), V - 1
-    filled = jax.jit(fill_in)
+    filled = jax.jit(pseudo_log_likelihoods)
     table = np.asarray(filled(model, TOKENS, mask_id))
     assert table.shape == (T, V)
     own = jax.jit(lambda model, hidden: jax.nn.log_softmax(model(hidden)))
@@ -148,14 +148,14 @@ def test_many_passes_need_the_arrays_of_one():
     patch = lambda model: patch_residual(model, TOKENS, CORRUPTED, loss)  # noqa: E731
     for many in (ablate, patch):
         assert largest(many, model) == one
-    assert largest(lambda model: top_of_lens(model, TOKENS, most=2), model) == one
+    assert largest(lambda model: logit_lens_top_k(model, TOKENS, most=2), model) == one
     assert largest(lambda model: logit_lens(model, TOKENS), model) == (L + 1) * one
     masked = drawn(M.make_model, M.MaskedConfig(**SIZES | {"vocabulary_size": size}))
-    fill = lambda model: fill_in(model, TOKENS, 0)  # noqa: E731
+    fill = lambda model: pseudo_log_likelihoods(model, TOKENS, 0)  # noqa: E731
     assert largest(fill, masked) == largest(lambda model: model(TOKENS), masked)
 
 
-# Head scores
+# LMHead scores
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
@@ -202,7 +202,7 @@ def causal_weights(draw, *shape):
 
 @jax.jit
 def scored(weights, tokens):
-    scores = head_scores(weights, tokens)
+    scores = attention_pattern_scores(weights, tokens)
     assert list(scores) == KINDS
     return scores
 
@@ -223,7 +223,7 @@ def test_the_heads_of_a_model_are_scored_by_their_weights():
     @jax.jit
     def found(model, tokens):
         _, captured = run(model, tokens, capture="blocks.*.attention.weights")
-        return score_heads(model, tokens), captured
+        return score_attention_patterns(model, tokens), captured
 
     scores, captured = jax.device_get(found(model, tokens))
     by_layer = [scores_by_loops(weights, tokens) for weights in captured.values()]
@@ -239,7 +239,7 @@ def seq2seq():
     return drawn(M.make_model, config)
 
 
-GROUPED = {"attention": M.Attention(key_heads=1, windows=(2, 0)), "positions": "rotary"}
+GROUPED = {"attention": M.Attention(num_kv_heads=1, windows=(2, 0)), "positions": "rotary"}
 ABLATED = [("", "attention"), ("encoder.", "attention")]  # the blocks, and which of their layers
 ABLATED += [("decoder.", "attention"), ("decoder.", "cross_attention")]
 

@@ -13,7 +13,6 @@ from tests.helpers.arrays import assert_all_finite, assert_close, assert_same, n
 from tests.helpers.models import ALL, GENERATORS, call, difference, drawn, replaced
 from tlite import functional as F
 from tlite.models import (
-    BlocksConfig,
     ClassifierConfig,
     Embedding,
     FeedForward,
@@ -23,18 +22,19 @@ from tlite.models import (
     MaskedConfig,
     Pool,
     Seq2SeqConfig,
+    TransformerConfig,
     TranslatorHead,
     Wide,
     make_model,
 )
 from tlite.models.parameters import parameter_names
-from tlite.models.stack import by_example
+from tlite.models.stack import constrain_batch_sharding
 
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
 SIZES |= {"dropout": 0.5, "feed_forward": FeedForward(6, dropout=0.3)}
 GENERATOR = GeneratorConfig(**SIZES)
-WORDS = Embedding(deviation=1.0, scale=False, word_dropout=0.3)
+WORDS = Embedding(init_std=1.0, scale=False, word_dropout=0.3)
 CLASSIFIER = ClassifierConfig(**SIZES, num_classes=C, embedding=WORDS)
 SEQ2SEQ = Seq2SeqConfig(**SIZES | {"decoder_blocks": 1}, source_vocabulary_size=V)
 CAUSAL = {
@@ -47,7 +47,7 @@ PADDED = {  # by numbers below 0
     "mean": replaced(CLASSIFIER, {"pool": Pool("mean")}),
     "attention": replaced(CLASSIFIER, {"pool": Pool("attention")}),
     "no bias": replaced(CLASSIFIER, {"bias": False}),
-    "encoder": BlocksConfig(**SIZES),
+    "encoder": TransformerConfig(**SIZES),
     "masked": MaskedConfig(**SIZES),
     "logistic": LogisticConfig(vocabulary_size=V, num_classes=C, context=T),
 }
@@ -136,17 +136,17 @@ def test_nothing_but_padding_has_finite_logits_and_gradients(name):
 
 
 PACKED = np.array([3, 1, END, 2, 5, 4])  # two documents, the second not ended
-NUMBERS = np.asarray(F.documents(jnp.asarray(PACKED), END))
+NUMBERS = np.asarray(F.segment_ids(jnp.asarray(PACKED), END))
 
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_what_a_document_holds_does_not_change_another_by_a_bit(name):
     """A token changes the logits at its place, those after it in its document, and no others."""
     model = make(name)
-    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
+    logits = np.asarray(call(model, PACKED, segment_ids=NUMBERS))
     for t in range(T):
         tokens = np.where(np.arange(T) == t, (PACKED + 1) % V, PACKED)
-        changed = np.asarray(call(model, tokens, documents=NUMBERS))
+        changed = np.asarray(call(model, tokens, segment_ids=NUMBERS))
         assert_same((changed != logits).any(-1), (np.arange(T) >= t) & (NUMBERS[t] == NUMBERS))
 
 
@@ -162,7 +162,7 @@ def test_a_document_is_as_if_alone_at_its_place(positions):
         x, places = model.embed(tokens, jnp.arange(2, T)), jnp.arange(2, T)
         return model.logits(model.run_blocks(x, F.causal_mask(T - 2), positions=places)[0])
 
-    logits = np.asarray(call(model, PACKED, documents=NUMBERS))
+    logits = np.asarray(call(model, PACKED, segment_ids=NUMBERS))
     assert_close(logits[:2], call(model, PACKED[:2]))
     assert_close(logits[2:], second(model, PACKED[2:]))
     if positions in ("rotary", "alibi", "relative"):
@@ -348,12 +348,16 @@ def test_word_dropout_makes_padding_of_each_word_with_its_rate(pool, rate):
 
 @pytest.mark.parametrize("inside", [False, True], ids=["of the whole", "of each device's part"])
 def test_on_a_mesh_each_device_has_other_examples_and_the_numbers_stay(inside):
-    x, spec, function = jnp.arange(24.0).reshape(8, 3), PartitionSpec(("data", "model")), by_example
+    x, spec, function = (
+        jnp.arange(24.0).reshape(8, 3),
+        PartitionSpec(("data", "model")),
+        constrain_batch_sharding,
+    )
     devices = np.array(jax.local_devices()[:4]).reshape(1, 2, 2)
     mesh = Mesh(devices, ("member", "data", "model"))
-    assert by_example(x) is x
+    assert constrain_batch_sharding(x) is x
     if inside:
-        function = jax.shard_map(by_example, mesh=mesh, in_specs=spec, out_specs=spec)
+        function = jax.shard_map(constrain_batch_sharding, mesh=mesh, in_specs=spec, out_specs=spec)
     with jax.set_mesh(mesh):
         found = jax.jit(function)(x)
     assert_same(found, x)

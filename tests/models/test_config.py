@@ -12,12 +12,13 @@ from tlite.errors import UserError
 from tlite.models import (
     ALiBi,
     Attention,
+    CausalLM,
     ClassifierConfig,
     Embedding,
     FeedForward,
     GeneratorConfig,
-    Head,
     Learned,
+    LMHead,
     LogisticConfig,
     Loop,
     MaskedConfig,
@@ -28,8 +29,7 @@ from tlite.models import (
     Rotary,
     RotaryScaling,
     Seq2SeqConfig,
-    Symbols,
-    TransformerGenerator,
+    SpecialTokens,
     TranslatorHead,
     Wide,
     make_model,
@@ -38,17 +38,17 @@ from tlite.models import (
 BLOCKS = [GeneratorConfig, ClassifierConfig, MaskedConfig, Seq2SeqConfig]
 SIZES = {
     **dict.fromkeys(BLOCKS, "context num_blocks width num_heads"),
-    **{Attention: "head_width key_heads", FeedForward: "hidden_width"},
+    **{Attention: "head_dim num_kv_heads", FeedForward: "mlp_dim"},
     **{LogisticConfig: "context", RotaryScaling: "original_context"},
 }
 COUNTS = {
     **dict.fromkeys(BLOCKS, "vocabulary_size"),
     **{ClassifierConfig: "num_classes", Seq2SeqConfig: "source_vocabulary_size"},
-    **{LogisticConfig: "vocabulary_size num_classes bigrams", Embedding: "segments"},
-    **{Wide: "bigrams word_rows character_rows", Learned: "offset", Symbols: "pad"},
+    **{LogisticConfig: "vocabulary_size num_classes bigrams", Embedding: "type_vocab_size"},
+    **{Wide: "bigrams word_rows character_rows", Learned: "offset", SpecialTokens: "pad_id"},
 }
 POSITIVE = {
-    **{Attention: "softcap scale", Norm: "epsilon", Embedding: "deviation", Head: "softcap"},
+    **{Attention: "softcap scale", Norm: "epsilon", Embedding: "init_std", LMHead: "softcap"},
     **{Rotary: "base local_base", TranslatorHead: "scale"},
     RotaryScaling: "factor attention_factor low_frequency_factor beta_fast beta_slow",
 }
@@ -83,8 +83,8 @@ def own_attention(query, key, value, mask):
 LOCAL, PRE = {"attention.windows": (4, 0)}, {"block.first_norm": False}
 REFUSED = [  # of a generator's parts
     ({"num_heads": 5}, "32 is not divisible by 5 heads"),
-    *(({"attention.key_heads": n}, f"4 heads can't share {n} heads") for n in (3, 8)),
-    ({"positions": Rotary(), "attention.head_width": 3}, "head width must be even"),
+    *(({"attention.num_kv_heads": n}, f"4 heads can't share {n} heads") for n in (3, 8)),
+    ({"positions": Rotary(), "attention.head_dim": 3}, "head width must be even"),
     ({"attention.windows": (4, -1)}, "a window must be at least 1, not -1"),
     ({"attention": Attention("mixed"), "attention.softcap": 5.0}, "mixed.* not support softcap"),
     *(
@@ -102,8 +102,8 @@ REFUSED = [  # of a generator's parts
     ),
     ({"norm.offset": 1.0}, "layer norm has no offset"),
     ({"positions": "rotery"}, "positions must be one of .* not 'rotery'"),
-    ({"positions": Relative(), "positions.buckets": 3}, "buckets must be at least 4"),
-    ({"positions": Relative(), "positions.distance": 16}, "distance above half"),
+    ({"positions": Relative(), "positions.num_buckets": 3}, "buckets must be at least 4"),
+    ({"positions": Relative(), "positions.max_distance": 16}, "distance above half"),
 ]
 
 
@@ -116,9 +116,9 @@ def test_parts_that_do_not_go_together_are_refused(fields, message):
 def test_other_models_refuse_what_does_not_go_together():
     with pytest.raises(ValueError, match="not the dense pool"):
         Pool(projection=Projection())
-    for symbols in ({"pad": 3}, {"pad": 1, "end": 1}):
-        with pytest.raises(ValueError, match=f"pad and end .* {symbols['pad']}"):
-            Symbols(**symbols)
+    for symbols in ({"pad_id": 3}, {"pad_id": 1, "eos_id": 1}):
+        with pytest.raises(ValueError, match=str(symbols["pad_id"])):
+            SpecialTokens(**symbols)
     for settings in ({}, {"head": TranslatorHead("shared")}):
         with pytest.raises(ValueError, match=r"one vocabulary, not sizes \(9, 10\)"):
             Seq2SeqConfig(9, source_vocabulary_size=10, **settings)
@@ -127,7 +127,7 @@ def test_other_models_refuse_what_does_not_go_together():
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_model_without_a_vocabulary_is_refused(tied):
     with pytest.raises(UserError, match="vocabulary_size"):
-        make_model(GeneratorConfig(head=Head(tied=tied)), rng=jax.random.key(0))
+        make_model(GeneratorConfig(head=LMHead(tied=tied)), rng=jax.random.key(0))
 
 
 def test_a_subclass_of_a_config_has_the_same_model():
@@ -136,5 +136,5 @@ def test_a_subclass_of_a_config_has_the_same_model():
         width: int = 8
 
     shapes = jax.eval_shape(lambda: make_model(Mine(vocabulary_size=5), rng=jax.random.key(0)))
-    assert type(shapes) is TransformerGenerator
+    assert type(shapes) is CausalLM
     assert shapes.embedding.table.shape == (5, 8)

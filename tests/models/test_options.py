@@ -47,7 +47,7 @@ from tlite.models.parameters import parameter_names
 
 V, T, D = 7, 5, 8
 SIZES = {"context": 6, "width": D, "num_heads": 2, "num_blocks": 1, "vocabulary_size": V}
-SIZES |= {"dropout": 0.0, "feed_forward": FeedForward(hidden_width=6)}
+SIZES |= {"dropout": 0.0, "feed_forward": FeedForward(mlp_dim=6)}
 BASES = {
     "generator": GeneratorConfig(**SIZES, block=Block(pre_norm=True)),
     "classifier": ClassifierConfig(**SIZES, num_classes=3, pool=Pool("mean")),
@@ -72,11 +72,11 @@ FIELDS = {
         ROTARY,
         {"positions.scaling": dataclasses.replace(YARN, attention_factor=1.0)}
         | {"feed_forward.activation": "tanh", "feed_forward.bias": False}
-        | {"attention.input_bias": True, "attention.bias": False, "attention.key_heads": 1},
+        | {"attention.qkv_bias": True, "attention.bias": False, "attention.num_kv_heads": 1},
     ),
     "alibi": (
         TWO | NONE,
-        {"positions": ALiBi(), "embedding.segments": 2, "attention.windows": (2,)}
+        {"positions": ALiBi(), "embedding.type_vocab_size": 2, "attention.windows": (2,)}
         | {"block.output_norms": True},
     ),
     "sinusoidal": (
@@ -93,7 +93,7 @@ FIELDS = {
 OWN_FIELDS = {
     "generator": {
         "biased tied head": (
-            {"attention.key_heads": 1},
+            {"attention.num_kv_heads": 1},
             {"head.tied": True, "head.bias": True, "head.softcap": 0.9},
         ),
         "head bias": ({}, {"head.bias": False}),
@@ -130,14 +130,14 @@ OWN_FIELDS = {
     },
 }
 GEMMA = {"norm": Norm("rms", offset=1.0), "feed_forward.activation": "gelu"} | GATED
-GEMMA |= {"attention.key_heads": 1, "block.output_norms": True}
+GEMMA |= {"attention.num_kv_heads": 1, "block.output_norms": True}
 # What belongs together, in as many combinations as there are families of models.
 FAMILIES = {
     "llama": (
         ROTARY,
-        {"norm.method": "rms", "feed_forward.activation": "silu", "attention.key_heads": 1}
+        {"norm.method": "rms", "feed_forward.activation": "silu", "attention.num_kv_heads": 1}
         | {"bias": False, "positions.scaling": RotaryScaling("llama3", 4.0, 20)}
-        | {"attention.query_key_norm": True, "attention.head_width": 6}
+        | {"attention.query_key_norm": True, "attention.head_dim": 6}
         | GATED,
     ),
     "gemma": (
@@ -149,7 +149,7 @@ FAMILIES = {
     ),
     "t5": (
         TWO | {"positions": Relative(4), "bias": False},
-        {"norm.method": "rms", "attention.scale": 1.0, "attention.head_width": 3}
+        {"norm.method": "rms", "attention.scale": 1.0, "attention.head_dim": 3}
         | {"positions": Relative(6, 4), "feed_forward.activation": "gelu"}
         | GATED,
     ),
@@ -161,7 +161,7 @@ FAMILIES = {
     ),
     "bart": (
         {"positions": Learned()},
-        {"positions.offset": 2, "embedding.norm": True, "attention.input_bias": True}
+        {"positions.offset": 2, "embedding.norm": True, "attention.qkv_bias": True}
         | {"feed_forward.activation": "gelu_exact"},
     ),
 }

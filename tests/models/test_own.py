@@ -100,8 +100,8 @@ def learning(**shapes):
 
 
 @learning(heat=())
-def tempered(own, query, key, value, mask, *, observe=F.unobserved):
-    return F.scaled_dot_product_attention(own.heat * query, key, value, mask, observe=observe)
+def tempered(own, query, key, value, mask, *, tap=F.no_tap):
+    return F.scaled_dot_product_attention(own.heat * query, key, value, mask, tap=tap)
 
 
 @learning(slope=(6,))
@@ -115,8 +115,8 @@ def powered(own, x):
 
 
 @learning(into=(8, 5), back=(5, 8))
-def small_feed_forward(own, x, *, observe):
-    return observe("output", jnp.tanh(x @ own.into[...]) @ own.back[...])
+def small_feed_forward(own, x, *, tap):
+    return tap("output", jnp.tanh(x @ own.into[...]) @ own.back[...])
 
 
 @learning(waves=(8,))
@@ -137,7 +137,7 @@ TOGETHER = {
     "layer": {"feed_forward": Shifted(), "positions": waves},
 }
 FUNCTIONS = PLAIN | {"feed_forward": bare_feed_forward, "feed_forward layer": Shifted()}
-FUNCTIONS["attention layer"] = Attention(squared_attention, key_heads=1)
+FUNCTIONS["attention layer"] = Attention(squared_attention, num_kv_heads=1)
 FUNCTIONS |= {f"learned {name}": function for name, function in LEARNED.items()}
 each_function = pytest.mark.parametrize("name", FUNCTIONS)
 all_together = pytest.mark.parametrize("functions", TOGETHER.values(), ids=TOGETHER)
@@ -220,14 +220,14 @@ def test_what_a_function_takes_is_what_it_gets():
         given.update(scale=scale, softcap=softcap, bias=bias.shape)
         return squared_attention(query, key, value, mask)
 
-    def noisy(params, x, *, rng, observe):
-        given.update(noise=rng.shape, observe=observe is F.unobserved)
+    def noisy(params, x, *, rng, tap):
+        given.update(noise=rng.shape, tap=tap is F.no_tap)
         return F.feed_forward(params, x)
 
     parts = {"attention": Attention(curious, scale=0.3, softcap=5.0), "positions": ALiBi()}
     model = make(replaced(GENERATOR, parts | {"feed_forward": noisy}))
     jax.eval_shape(call, model, TOKENS, rng=jax.random.split(jax.random.key(0), 2))
-    expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "observe": True}
+    expected = {"scale": 0.3, "softcap": 5.0, "bias": (2, 5, 5), "noise": (2,), "tap": True}
     assert given == expected
 
 
@@ -235,7 +235,7 @@ def test_what_a_function_takes_is_what_it_gets():
 class Tilted(NoPositions):
     """A bias of scores by the distance, of a user's own."""
 
-    def of_scores(self, params, look, config, *, causal):
+    def attention_inputs(self, params, look, config, *, causal):
         return {"bias": 1.0 * (look.key_positions - look.positions[:, None])}
 
 
@@ -245,7 +245,7 @@ def test_a_bias_of_custom_positions_reaches_every_attention_or_is_an_error():
         with pytest.raises(ValueError, match="bias"):
             replaced(config, {"attention": word})
     decided = choose_products(config, "mixed")
-    assert decided.attention == Attention("exact", rows=64)
+    assert decided.attention == Attention("exact", query_chunk_size=64)
     tokens = jnp.arange(200) % 7
     plain, by_rows = (drawn(make_model, c) for c in (config, decided))
     assert_close(call(by_rows, tokens), call(plain, tokens), 3e-5)
@@ -306,9 +306,9 @@ def test_a_layer_s_own_keys_and_values_serve_cross_attention_or_are_an_error():
 # A changed attention is the line that runs
 
 
-def slowed(query, key, value, mask, *, observe=F.unobserved):
+def slowed(query, key, value, mask, *, tap=F.no_tap):
     """The definition with a quarter of its scores, as its only change."""
-    return F.scaled_dot_product_attention(query / 4, key, value, mask, observe=observe)
+    return F.scaled_dot_product_attention(query / 4, key, value, mask, tap=tap)
 
 
 @functools.cache

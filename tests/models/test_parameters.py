@@ -18,7 +18,7 @@ from tlite.models import (
     Embedding,
     FeedForward,
     GeneratorConfig,
-    Head,
+    LMHead,
     LogisticConfig,
     MaskedConfig,
     Pool,
@@ -29,7 +29,7 @@ from tlite.models import (
     count_parameters,
     make_model,
 )
-from tlite.models.parameters import by_name
+from tlite.models.parameters import named_arrays
 from tlite.models.parts import WORDS, linear
 
 KEY = jax.random.key(0)
@@ -66,12 +66,12 @@ CHANGES = [
     ("generator", {"attention.query_key_norm": True}, 2 * 2 * 2 * 4),
     (
         "generator",
-        {"attention": Attention(key_heads=1, head_width=5, input_bias=True)},
+        {"attention": Attention(num_kv_heads=1, head_dim=5, qkv_bias=True)},
         2 * (2 * 10 * D + 2 * 5 * D + 10 + 2 * 5 - 4 * D * D),
     ),
     ("generator", {"bias": False, "norm.bias": True}, -2 * (BIASES - 2 * D) - V),
-    ("generator", {"head": Head(tied=True, bias=True)}, -D * V),
-    ("generator", {"embedding": Embedding(norm=True, segments=2)}, NORM + 2 * D),
+    ("generator", {"head": LMHead(tied=True, bias=True)}, -D * V),
+    ("generator", {"embedding": Embedding(norm=True, type_vocab_size=2)}, NORM + 2 * D),
     ("classifier", {"pool": Pool("attention")}, OF_VECTOR + (D + 1) - OF_DENSE),
     ("classifier", {"wide": Wide(10, 10, 5)}, 2 * ((V + 10) * C + C) + 5 * C + C),
     ("masked", {"head_bias": False, "projection.norm": False}, -V - NORM),
@@ -180,7 +180,7 @@ DRAWN = {
         "feed_forward": FeedForward(gated=True),
         "block": Block(True, output_norms=True),
     },
-    "embedding": {"embedding": Embedding(norm=True, segments=2), **CUSTOM},
+    "embedding": {"embedding": Embedding(norm=True, type_vocab_size=2), **CUSTOM},
     "custom": {**CUSTOM, "feed_forward": scaled_layer, "positions": vectors, "block": "pre_norm"},
     "custom activation": {**CUSTOM, "feed_forward": FeedForward(activation=scaled_tanh)},
 }
@@ -203,7 +203,7 @@ PRESETS = [
 def test_no_two_drawn_arrays_are_correlated(kind, fields):
     sizes = {"vocabulary_size": 32, "context": 16, "width": 16, "num_heads": 1, "num_blocks": 2}
     config = kind(**sizes, **OTHERS[kind], **fields)
-    arrays = jax.jit(lambda: by_name(make_model(config, rng=KEY)))()
+    arrays = jax.jit(lambda: named_arrays(make_model(config, rng=KEY)))()
     arrays = {n: np.ravel(a) for n, a in arrays.items() if np.ptp(a) > 0 and np.size(a) >= 16}
     assert len(arrays) > 12
     for (one, x), (other, y) in itertools.combinations(arrays.items(), 2):

@@ -17,9 +17,9 @@ from tlite.models import (
     ClassifierConfig,
     FeedForward,
     GeneratorConfig,
-    Head,
     Layer,
     Learned,
+    LMHead,
     Rotary,
     Seq2SeqConfig,
     make_model,
@@ -108,9 +108,9 @@ class Cut(Layer):
 class Backwards(Rotary):
     """Positions from the end of what there is, so that they change as a text grows."""
 
-    def of_scores(self, params, look, config, **settings):
+    def attention_inputs(self, params, look, config, **settings):
         look = dataclasses.replace(look, positions=look.positions[..., ::-1])
-        return super().of_scores(params, look, config, **settings)
+        return super().attention_inputs(params, look, config, **settings)
 
 
 class Unplaced(Learned):
@@ -164,7 +164,7 @@ def test_a_cache_that_changes_logits_is_an_error(kind, slot, function, hint):
 def test_the_probe_computes_exactly_what_is_trained_in_bfloat16():
     """Rounding of 5e-4 between a cached and a full pass is no fault of a component."""
     sizes = {"width": 64, "num_heads": 4, "positions": "rotary", "block": "pre_norm"}
-    head = Head(tied=True, product="mixed")
+    head = LMHead(tied=True, product="mixed")
     config = GeneratorConfig(**sizes, attention="mixed", head=head, feed_forward=plain)
     probe(config, make_model)
 
@@ -215,7 +215,10 @@ def test_a_layer_is_told_what_a_layer_gets_with_its_line(slot, layer):
             "infinite, as attention, gives numbers or gradients that",
         ),
         ({"positions": Backwards()}, "Backwards, as positions, decodes otherwise than it trains"),
-        ({"positions": Unplaced()}, "Unplaced, as positions, needs the methods add and of_scores"),
+        (
+            {"positions": Unplaced()},
+            "Unplaced, as positions, needs the methods add and attention_inputs",
+        ),
         (
             {"norm": lambda params, x: x, "feed_forward": FeedForward(activation=lambda x: x)}
             | {"attention": forgetful},

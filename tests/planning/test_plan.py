@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment
-from tlite.models import GeneratorConfig, Head
+from tlite.models import GeneratorConfig, LMHead
 from tlite.planning.plan import (
     bytes_on_a_device,
     exchanged,
@@ -22,7 +22,7 @@ from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import StreamedFeed
 
 SIZES = {"vocabulary_size": 64, "context": 16, "width": 32, "num_heads": 2, "num_blocks": 1}
-MODEL = GeneratorConfig(**SIZES, dropout=0.0, head=Head(tied=True))
+MODEL = GeneratorConfig(**SIZES, dropout=0.0, head=LMHead(tied=True))
 TRAINING = TrainingConfig(batch_size=16, examples_per_device=2, steps=10)
 EXPERIMENT = GeneratorExperiment("small", model=MODEL, training=TRAINING)
 

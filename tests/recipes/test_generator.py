@@ -373,7 +373,7 @@ def test_documents_apart_have_another_loss_than_together(trained):
 
     @jax.jit
     def masked(model, inputs, targets):
-        logits = model(inputs, documents=F.documents(inputs, 256))
+        logits = model(inputs, segment_ids=F.segment_ids(inputs, 256))
         return F.token_cross_entropy(logits, targets)
 
     found = np.asarray(masked(model, inputs, targets)) * weights

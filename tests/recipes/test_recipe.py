@@ -250,7 +250,10 @@ class Parallel(Block):
     ("config", "told"),
     [
         (GeneratorConfig(attention="mixed", norm="rms"), "attention mixed"),
-        (GeneratorConfig(attention=Attention("exact", rows=8)), "attention exact by 8 rows"),
+        (
+            GeneratorConfig(attention=Attention("exact", query_chunk_size=8)),
+            "attention exact by 8 rows",
+        ),
         (GeneratorConfig(attention=own, block=Parallel()), "attention own of, block Parallel of"),
         (
             GeneratorConfig(feed_forward=FeedForward(activation=own), norm=own),

@@ -44,29 +44,30 @@ SIZES = {
     "vocabulary_size": len(WORDS), "context": 16, "width": 8, "num_heads": 2, "num_blocks": 2,
 }  # fmt: skip
 PRE_NORM = M.Block(pre_norm=True)
-INPUT_BIAS = M.Attention(input_bias=True)
+QKV_BIAS = M.Attention(qkv_bias=True)
 BERT = SIZES | {
     "feed_forward": M.FeedForward(activation="gelu_exact"), "norm": M.Norm(epsilon=1e-12),
-    "attention": INPUT_BIAS, "embedding": M.Embedding(norm=True, segments=2),
+    "attention": QKV_BIAS, "embedding": M.Embedding(norm=True, type_vocab_size=2),
 }  # fmt: skip
 OF_CLASSES = {"num_classes": 3, "pool": M.Pool("first", M.Projection("tanh", norm=False))}
 MODELS = {
     "generator": ("gpt2", M.GeneratorConfig(
-        **SIZES, block=PRE_NORM, attention=INPUT_BIAS, head=M.Head(tied=True),
+        **SIZES, block=PRE_NORM, attention=QKV_BIAS, head=M.LMHead(tied=True),
         feed_forward=M.FeedForward(activation="gelu"),
     )),
     "rotary": ("llama", M.GeneratorConfig(
-        **SIZES, block=PRE_NORM, attention=M.Attention(key_heads=1), norm=M.Norm("rms"), bias=False,
+        **SIZES, block=PRE_NORM, attention=M.Attention(num_kv_heads=1),
+        norm=M.Norm("rms"), bias=False,
         positions=M.Rotary(), feed_forward=M.FeedForward(activation="silu", gated=True),
     )),
     "masked": ("bert", M.MaskedConfig(**BERT)),
-    "encoder": ("bert", M.BlocksConfig(**BERT)),
+    "encoder": ("bert", M.TransformerConfig(**BERT)),
     "classifier": ("bert", M.ClassifierConfig(**BERT | OF_CLASSES)),
     "seq2seq": ("t5", M.Seq2SeqConfig(
         **SIZES, block=PRE_NORM, attention=M.Attention(scale=1.0), norm=M.Norm("rms", 1e-6),
         bias=False, positions=M.Relative(), embedding=M.Embedding(scale=False),
         source_vocabulary_size=len(WORDS), head=M.TranslatorHead(scale=8**-0.5),
-        symbols=M.Symbols(start=0, end=3),
+        special_tokens=M.SpecialTokens(bos_id=0, eos_id=3),
     )),
 }  # fmt: skip
 ATTENTION = ["blocks-0-attention", "blocks-1-attention"]
@@ -218,7 +219,9 @@ def test_positions_are_those_of_the_model():
 def test_positions_are_drawn_in_models_with_windows_too(
     positions, windows, expected, drawn, tmp_path
 ):
-    config = M.BlocksConfig(**SIZES, positions=positions, attention=M.Attention(windows=windows))
+    config = M.TransformerConfig(
+        **SIZES, positions=positions, attention=M.Attention(windows=windows)
+    )
     draw_positions(Page(tmp_path), M.Encoder(config, rng=jax.random.key(0)))
     assert set(drawn) == expected
     assert all(caption.endswith(".") for caption, _ in drawn.values())

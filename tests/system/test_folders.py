@@ -78,7 +78,7 @@ def test_greedy_search(name):
         bad_words_ids=[[theirs.config.pad_token_id]],
     )
     found = greedy_search(model, jnp.asarray(tokens), max_length=16)
-    assert info.end_ids == [model.config.symbols.end]
+    assert info.end_ids == [model.config.special_tokens.eos_id]
     expected = expected[:, 1:].numpy()
     np.testing.assert_array_equal(found.tokens[:, 0, : expected.shape[1]], expected)
 

@@ -73,7 +73,7 @@ def test_relative_buckets_are_those_of_t5(buckets, longest, causal, compiled):
     theirs = t5.T5Attention._relative_position_bucket(
         torch.tensor(DISTANCES), not causal, buckets, longest
     )
-    of_ours = partial(F.relative_buckets, buckets=buckets, longest=longest, causal=causal)
+    of_ours = partial(F.relative_position_buckets, buckets=buckets, longest=longest, causal=causal)
     ours = (jax.jit(of_ours) if compiled else of_ours)(jnp.asarray(DISTANCES))
     assert_same(ours, theirs.numpy())
 

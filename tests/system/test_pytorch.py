@@ -15,8 +15,8 @@ from tlite.models import (
     Attention,
     Block,
     FeedForward,
+    Seq2Seq,
     Seq2SeqConfig,
-    TransformerSeq2Seq,
     TranslatorHead,
 )
 
@@ -86,9 +86,9 @@ def test_logits_and_gradients_are_those_of_pytorch(embeddings, pre_norm):
     config = Seq2SeqConfig(
         V, S, source_vocabulary_size=V, width=D, num_heads=HEADS, num_blocks=2, decoder_blocks=2,
         dropout=0.5, feed_forward=FeedForward(dropout=0.3), block=Block(pre_norm=pre_norm),
-        attention=Attention(input_bias=True), head=TranslatorHead(embeddings),
+        attention=Attention(qkv_bias=True), head=TranslatorHead(embeddings),
     )  # fmt: skip
-    model = drawn(TransformerSeq2Seq, config)
+    model = drawn(Seq2Seq, config)
     gradients, logits = jax.tree.map(np.asarray, gradients_and_logits(model))
     stacks, ends = arrays_by_name(jax.tree.map(np.asarray, model))
     transformer = torch.nn.Transformer(

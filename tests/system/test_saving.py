@@ -33,8 +33,8 @@ from tlite.text import IndexTokenizer, PairTokenizer
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 SWIGLU = M.FeedForward(activation="silu", gated=True)
-TIED = {"head": M.Head(tied=True)}
-QKV_BIASES = M.Attention(input_bias=True)
+TIED = {"head": M.LMHead(tied=True)}
+QKV_BIASES = M.Attention(qkv_bias=True)
 ROTARY = TIED | {
     "norm": M.Norm("rms"), "positions": M.Rotary(), "feed_forward": SWIGLU, "bias": False,
 }  # fmt: skip
@@ -66,7 +66,7 @@ def test_there_and_back(name, tmp_path):
     mine, other = flat(info.config), flat(again.config)
     assert mine.keys() == other.keys()
     for path, value in mine.items():
-        left_open = path == "feed_forward.hidden_width" or path.startswith("positions.scaling")
+        left_open = path == "feed_forward.mlp_dim" or path.startswith("positions.scaling")
         assert other[path] == value or left_open, path
 
 
@@ -151,7 +151,7 @@ SMALL = {"vocabulary_size": 50, "num_blocks": 1}
 
 def generator(**settings):
     settings = SMALL | {"block": "pre_norm"} | settings
-    return drawn(M.TransformerGenerator, M.GeneratorConfig(**settings), spread=0.5)
+    return drawn(M.CausalLM, M.GeneratorConfig(**settings), spread=0.5)
 
 
 def classifier(**settings):
@@ -159,12 +159,16 @@ def classifier(**settings):
     settings = (
         SMALL | {"num_classes": 3, "pool": pool, "embedding": M.Embedding(norm=True)} | settings
     )
-    return drawn(M.TransformerClassifier, M.ClassifierConfig(**settings), spread=0.5)
+    return drawn(M.SequenceClassifier, M.ClassifierConfig(**settings), spread=0.5)
 
 
 def seq2seq(**settings):
-    settings = SMALL | {"source_vocabulary_size": 50, "symbols": M.Symbols(49, 1, 2)} | settings
-    return drawn(M.TransformerSeq2Seq, M.Seq2SeqConfig(**settings), spread=0.5)
+    settings = (
+        SMALL
+        | {"source_vocabulary_size": 50, "special_tokens": M.SpecialTokens(49, 1, 2)}
+        | settings
+    )
+    return drawn(M.Seq2Seq, M.Seq2SeqConfig(**settings), spread=0.5)
 
 
 SQUARED = M.FeedForward(activation="squared_relu", gated=True)
@@ -179,8 +183,8 @@ SCALED = {"positions": M.Learned(), "embedding": M.Embedding(scale=True, norm=Tr
         ("gpt2", generator, TIED | {"feed_forward": M.FeedForward(activation="gelu")}),
         ("gpt2", generator, {"positions": M.Sinusoidal(), "bias": False}),
         ("gpt2", generator, TIED | PLAIN),
-        ("llama", generator, ROTARY | {"attention": M.Attention(key_heads=2)}),
-        ("llama", generator, ROTARY | {"bias": True, "head": M.Head(bias=False)}),
+        ("llama", generator, ROTARY | {"attention": M.Attention(num_kv_heads=2)}),
+        ("llama", generator, ROTARY | {"bias": True, "head": M.LMHead(bias=False)}),
         ("llama", generator, ROTARY | {"feed_forward": SQUARED}),
         ("gpt_neox", generator, TIED | {"positions": M.Rotary(7.0), "attention": QKV_BIASES}),
         ("gpt_neox", generator, TIED | {"positions": "rotary", "bias": False}),
@@ -188,7 +192,7 @@ SCALED = {"positions": M.Learned(), "embedding": M.Embedding(scale=True, norm=Tr
         (
             "bert",
             classifier,
-            {"positions": "learned", "embedding": M.Embedding(norm=True, segments=1)},
+            {"positions": "learned", "embedding": M.Embedding(norm=True, type_vocab_size=1)},
         ),
         ("marian", seq2seq, {}),
         ("marian", seq2seq, {"head": M.TranslatorHead("shared")}),
@@ -272,9 +276,9 @@ def test_a_folder_with_another_context(name, tmp_path):
 def test_with_pairs(tmp_path):
     tokenizer = PairTokenizer.train(["ab cd", "b a d c"], ["dd cc", "aa bb"], 20)
     sizes = dict.fromkeys(("vocabulary_size", "source_vocabulary_size"), len(tokenizer))
-    save_pretrained(tmp_path, seq2seq(symbols=M.Symbols(), **sizes), tokenizer)
+    save_pretrained(tmp_path, seq2seq(special_tokens=M.SpecialTokens(), **sizes), tokenizer)
     _, opened, info = load_pretrained(tmp_path)
-    assert info.config.symbols == M.Symbols(pad=0, start=2, end=3)
+    assert info.config.special_tokens == M.SpecialTokens(pad_id=0, bos_id=2, eos_id=3)
     (expected,) = tokenizer.encode_sources(["ab dc"])
     np.testing.assert_array_equal(opened.encode("ab dc"), expected)
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)

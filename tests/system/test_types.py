@@ -19,7 +19,7 @@ from tlite.data import LabelledText
 from tlite.decoding import generate
 from tlite.experiment import GeneratorExperiment
 from tlite.inspection import run
-from tlite.models import GeneratorConfig, TransformerGenerator
+from tlite.models import GeneratorConfig, CausalLM
 from tlite.pictures import plot_attention
 from tlite.pretrained import load_pretrained
 from tlite.recipes import open_recipe

@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from tlite.models import GeneratorConfig, TransformerGenerator
-from tlite.models.parameters import by_name
+from tlite.models import CausalLM, GeneratorConfig
+from tlite.models.parameters import named_arrays
 from tlite.training import TrainingConfig
 from tlite.training.precision import with_precision
 from tlite.training.step import decays, make_optimizer, parameter_rules, schedule
@@ -54,7 +54,7 @@ def test_the_inverse_square_root_is_that_of_2017_as_a_fraction_of_its_peak(warmu
 def drawn():
     """A small generator's parameters by name."""
     config = GeneratorConfig(vocabulary_size=7, context=4, width=8, num_heads=2, num_blocks=1)
-    return jax.jit(lambda: by_name(TransformerGenerator(config, rng=jax.random.key(0))))()
+    return jax.jit(lambda: named_arrays(CausalLM(config, rng=jax.random.key(0))))()
 
 
 def gradients(parameters, step):

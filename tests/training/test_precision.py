@@ -14,14 +14,14 @@ from tlite.errors import UserError
 from tlite.inspection import run
 from tlite.models import (
     Attention,
+    CausalLM,
     ClassifierConfig,
     GeneratorConfig,
-    Head,
     Layer,
+    LMHead,
     LogisticConfig,
+    Seq2Seq,
     Seq2SeqConfig,
-    TransformerGenerator,
-    TransformerSeq2Seq,
     TranslatorHead,
 )
 from tlite.training import Trainer, TrainingConfig, generator_task, precision
@@ -41,7 +41,7 @@ def make_trainer(**changes):
 def test_only_the_matrices_of_linear_layers_become_bfloat16():
     @jax.jit
     def everything(rng):
-        model = TransformerGenerator(MODEL, rng=rng)
+        model = CausalLM(MODEL, rng=rng)
         mixed = precision.with_precision(model, "mixed")
         back = precision.with_precision(mixed, "float32")
         return mixed, mixed(jnp.arange(8)), back
@@ -72,7 +72,7 @@ def test_mixed_precision_learns_as_float32_does_and_keeps_float32_parameters():
 def test_float32_products_are_float32_on_every_device(chosen):
     """Not TF32, a GPU's default: so says the program of a run, and of generation."""
     trainer = make_trainer(precision=chosen)
-    model = jax.eval_shape(lambda: TransformerGenerator(MODEL, rng=jax.random.key(0)))
+    model = jax.eval_shape(lambda: CausalLM(MODEL, rng=jax.random.key(0)))
     tokens = jax.ShapeDtypeStruct((2, 4), jnp.int32)
     lengths = jax.ShapeDtypeStruct((2,), jnp.int32)
     start = _start.lower(model, tokens, lengths, 3, capacity=8, size=4)
@@ -151,18 +151,22 @@ def model(context=1024, attention="auto"):
 
 AUTO = [
     ("float32", model(511), Attention("exact")),
-    ("float32", model(512), Attention("exact", rows=64)),
+    ("float32", model(512), Attention("exact", query_chunk_size=64)),
     ("mixed", model(127), Attention("exact")),
     ("mixed", model(128), Attention("mixed")),
-    ("mixed", model(512), Attention("mixed", rows=64)),
+    ("mixed", model(512), Attention("mixed", query_chunk_size=64)),
     # rows are for what is causal, and may be named
     ("mixed", ClassifierConfig(context=512), Attention("mixed")),
-    ("float32", model(64, Attention("auto", rows=16)), Attention("exact", rows=16)),
+    (
+        "float32",
+        model(64, Attention("auto", query_chunk_size=16)),
+        Attention("exact", query_chunk_size=16),
+    ),
     # exact where the kernels lack something
     (
         "mixed",
         model(attention=Attention("auto", softcap=5.0)),
-        Attention("exact", rows=64, softcap=5.0),
+        Attention("exact", query_chunk_size=64, softcap=5.0),
     ),
     # what is named stays
     *[("mixed", model(attention=name), Attention(name)) for name in ("exact", "mixed")],
@@ -189,7 +193,7 @@ def test_auto_products_are_decided_by_precision_and_context(chosen, asked, atten
 def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
     def make(attention):
         config = dataclasses.replace(MODEL, context=130, attention=attention)
-        return TransformerGenerator(config, rng=jax.random.key(0))
+        return CausalLM(config, rng=jax.random.key(0))
 
     def logits_of(attention, parameters):
         model = functools.partial(make, attention)
@@ -210,20 +214,20 @@ def test_attention_is_the_one_that_is_named_in_every_precision(chosen, error):
 
 
 @pytest.mark.parametrize("product", ["exact", "mixed", "auto"])
-@pytest.mark.parametrize("kind", [TransformerGenerator, TransformerSeq2Seq])
+@pytest.mark.parametrize("kind", [CausalLM, Seq2Seq])
 def test_a_tied_head_multiplies_by_the_embedding_as_its_config_says(kind, product):
-    head = (Head if kind is TransformerGenerator else TranslatorHead)(product=product)
-    if kind is TransformerGenerator:
+    head = (LMHead if kind is CausalLM else TranslatorHead)(product=product)
+    if kind is CausalLM:
         config = dataclasses.replace(MODEL, head=dataclasses.replace(head, tied=True))
     else:
         config = Seq2SeqConfig(11, 8, 16, 2, 1, source_vocabulary_size=11, head=head)
     decided = precision.choose_products(config, "mixed")
     assert decided.head.product == ("mixed" if product == "auto" else product)
     model = jax.jit(lambda: kind(decided, rng=jax.random.key(0)))()
-    inputs = [jnp.arange(8)] * (1 if kind is TransformerGenerator else 2)
-    name = "final" if kind is TransformerGenerator else "decoder.final"
+    inputs = [jnp.arange(8)] * (1 if kind is CausalLM else 2)
+    name = "final" if kind is CausalLM else "decoder.final"
     logits, captured = jax.jit(lambda *x: run(model, *x, capture=name))(*inputs)
-    stack = model if kind is TransformerGenerator else model.encoder
+    stack = model if kind is CausalLM else model.encoder
     x, table = captured[name], stack.embedding.table[...]
     if decided.head.product == "mixed":
         x, table = (a.astype(jnp.bfloat16).astype(jnp.float32) for a in (x, table))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers.arrays import host_copy
-from tlite.models import FeedForward, Seq2SeqConfig, TransformerSeq2Seq
+from tlite.models import FeedForward, Seq2Seq, Seq2SeqConfig
 from tlite.text.subwords import END_ID, START_ID, pad_tokens
 from tlite.training import Trainer, TrainingConfig
 from tlite.training.loop import validate
@@ -156,7 +156,7 @@ def test_a_batch_that_would_hold_no_sentence_is_refused():
 
 @pytest.fixture(scope="module")
 def model():
-    return jax.jit(lambda: TransformerSeq2Seq(MODEL, rng=jax.random.key(3)))()
+    return jax.jit(lambda: Seq2Seq(MODEL, rng=jax.random.key(3)))()
 
 
 logits_of = jax.jit(lambda model, source, target: model(source, target))

@@ -29,7 +29,7 @@ from tlite.cli.experiment_files import did_you_mean
 from tlite.cli.options import Train, one_word
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.models import Attention, BlocksConfig, Projection, RotaryScaling, parts
+from tlite.models import Attention, Projection, RotaryScaling, TransformerConfig, parts
 from tlite.models.parts import ACTIVATIONS
 from tlite.recipes.kinds import fit_to_corpus
 
@@ -188,7 +188,7 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     A part that a word can name is an option as well, of the name of its field.
     """
     plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
-    with_parts = bool(prefix) or isinstance(config, BlocksConfig)
+    with_parts = bool(prefix) or isinstance(config, TransformerConfig)
     pretraining = getattr(getattr(config, "pretraining", None), "__dict__", {})
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
         name, value = prefix + field.name, getattr(config, field.name)

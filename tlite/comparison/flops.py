@@ -9,7 +9,7 @@ import jax
 from tlite.config import to_dict
 from tlite.experiment import Experiment
 from tlite.models import make_model
-from tlite.models.parameters import by_name
+from tlite.models.parameters import named_arrays
 
 LOOKED_UP = "wide.", "word_ngrams.", "character_ngrams."  # linear models beside a transformer
 GENERATOR, CLASSIFIER, TRANSLATOR = (kind.__name__ for kind in Experiment.__args__)
@@ -45,14 +45,14 @@ def flops_per_token(
     attention = 0
     if "num_heads" in model and kind != TRANSLATOR:
         part = model["attention"].get("fields", model["attention"])  # of a class of the user's
-        width = part.get("head_width") or model["width"] // model["num_heads"]
+        width = part.get("head_dim") or model["width"] // model["num_heads"]
         attention = 12 * model["num_blocks"] * model["num_heads"] * width * model["context"]
     return 6 * (by_token + by_text / model["context"]) + attention
 
 
 def parameter_sizes(config) -> dict[str, int]:
     """Parameters of each array of a model, by name."""
-    shapes = by_name(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
+    shapes = named_arrays(jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0))))
     return {name: math.prod(leaf.shape) for name, leaf in shapes.items()}
 
 

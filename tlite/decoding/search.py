@@ -26,7 +26,7 @@ class Hypotheses(NamedTuple):
 
 def start_and_end(config) -> tuple[int, int]:
     """The symbols that targets of a model start and end with."""
-    start, end = config.symbols.start, config.symbols.end
+    start, end = config.special_tokens.bos_id, config.special_tokens.eos_id
     return START_ID if start is None else start, END_ID if end is None else end
 
 
@@ -60,7 +60,7 @@ def greedy_search(
     The one hypothesis' score is its log-probability. `limits` are those of each source's target,
     where they are less than `max_length`.
     """
-    size, pad = len(source), model.config.symbols.pad
+    size, pad = len(source), model.config.special_tokens.pad_id
     memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
     limits = jnp.full(size, max_length) if limits is None else limits
 
@@ -149,7 +149,7 @@ def beam_search(
 def _begun(model, source: Int[Array, "B S"], beam: int, max_length: int) -> Beams:
     """One empty beam for each source."""
     size = len(source)
-    empty = jnp.full((size, beam, max_length), model.config.symbols.pad, source.dtype)
+    empty = jnp.full((size, beam, max_length), model.config.special_tokens.pad_id, source.dtype)
     nothing = jnp.full((size, beam), -jnp.inf)
     return Beams(
         jnp.int32(0),
@@ -250,10 +250,10 @@ def _while(goes_on: Callable, step: Callable, state, max_length: int, each: int 
 def allowed(
     config, logits: Float[Array, "*batch V"], index: Int[Array, ""]
 ) -> Float[Array, "*batch V"]:
-    """Logits of a distribution that never gives the padding, and first `symbols.first`, if any."""
+    """Logits that never give the padding, and first `special_tokens.forced_bos_id`, if any."""
     tokens = jnp.arange(logits.shape[-1])
-    logits = jnp.where(tokens == config.symbols.pad, -jnp.inf, logits)
-    if config.symbols.first is None:
+    logits = jnp.where(tokens == config.special_tokens.pad_id, -jnp.inf, logits)
+    if config.special_tokens.forced_bos_id is None:
         return logits
-    forced = jnp.where(tokens == config.symbols.first, 0.0, -jnp.inf)
+    forced = jnp.where(tokens == config.special_tokens.forced_bos_id, 0.0, -jnp.inf)
     return jnp.where(index == 0, forced, logits)

@@ -47,7 +47,7 @@ def translate(
     model = jax.device_put(model, NamedSharding(mesh, PartitionSpec()))  # once, not at every call
     hypotheses = []
     for rows in _batches([len(source) for source in sources], batch_size, mesh.size):
-        tokens = _padded([sources[row] for row in rows], context, config.symbols.pad)
+        tokens = _padded([sources[row] for row in rows], context, config.special_tokens.pad_id)
         limits = np.array([limit(len(sources[row])) for row in rows])
         search = _search(mesh, beam, limit(tokens.shape[1]))
         hypotheses.append((rows, search(model, tokens, limits, length_penalty)))

@@ -12,17 +12,17 @@ from tlite.functional.attention import (
     cache_mask,
     causal_mask,
     combine_masks,
-    document_mask,
-    documents,
     key_values,
     merge_heads,
     multi_head_attention,
     padding_mask,
-    repeating,
     scaled_dot_product_attention,
+    segment_ids,
+    segment_mask,
     split_heads,
+    update_cache,
     window_mask,
-    write,
+    with_repeated_kv,
 )
 from tlite.functional.block import (
     HIDDEN,
@@ -34,12 +34,16 @@ from tlite.functional.block import (
     feed_forward_layer,
     residual,
 )
-from tlite.functional.fast_attention import by_rows, fused_attention, mixed_attention
+from tlite.functional.fast_attention import (
+    chunked_causal_attention,
+    fused_attention,
+    mixed_attention,
+)
 from tlite.functional.layers import (
     FeedForwardParameters,
     LinearParameters,
     NormParameters,
-    Observe,
+    Tap,
     attention_pool,
     bind_supported_kwargs,
     check_tokens,
@@ -50,14 +54,14 @@ from tlite.functional.layers import (
     layer_norm,
     linear,
     mean_pool,
+    no_tap,
     parabolic_average,
     rms_norm,
+    scoped,
     soft_cap,
     squared_relu,
     unembed,
-    unobserved,
     unsupported_kwargs,
-    within,
 )
 from tlite.functional.logistic import (
     bag_of_words,
@@ -85,13 +89,13 @@ from tlite.functional.positions import (
     interpolate_positions,
     llama3_frequencies,
     positions_from,
-    relative_buckets,
+    relative_position_buckets,
     rotary_angles,
     rotary_frequencies,
     rotate,
     sinusoidal_positions,
     yarn_frequencies,
 )
-from tlite.functional.random import fold_in, kept, random_bits, shuffled
+from tlite.functional.random import dropout_mask, fold_in, permuted_index, random_bits
 
 __all__ = [name for name, value in [*globals().items()] if callable(value)]

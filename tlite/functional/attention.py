@@ -20,13 +20,13 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from tlite.functional.layers import (
     LinearParameters,
     NormParameters,
-    Observe,
+    Tap,
     bind_supported_kwargs,
     layer_norm,
     linear,
+    no_tap,
+    scoped,
     soft_cap,
-    unobserved,
-    within,
 )
 from tlite.functional.mixed import product
 from tlite.functional.positions import rotate
@@ -63,25 +63,25 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     softcap: float | None = None,
     bias: Float[Array, "..."] | None = None,
-    observe: Observe = unobserved,
+    tap: Tap = no_tap,
 ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V (eq. 1); returns the output and the softmax's weights.
 
     Where `mask` (broadcastable to (..., T, S)) is False the weight is 0. A query that may attend
     to nothing gets weights and output 0, with finite gradients. `scale` takes the place of
     1 / sqrt(K); the scores are then bounded by `softcap`, and `bias` (..., T, S) is added. Keys
-    and values may have fewer heads than queries (..., H, T, K): see `shared`. With 16-bit inputs
-    scores and weights are float32, and the output has the value's type.
+    and values may have fewer heads than queries (..., H, T, K): see `grouped_einsum`. With 16-bit
+    inputs scores and weights are float32, and the output has the value's type.
     """
     divisor = math.sqrt(query.shape[-1]) if scale is None else 1 / scale
-    scores = shared("...tk,...sk->...ts", query, key) / divisor
+    scores = grouped_einsum("...tk,...sk->...ts", query, key) / divisor
     scores = scores if softcap is None else soft_cap(scores, softcap)
     scores = scores if bias is None else scores + bias
-    weights = observe("weights", jax.nn.softmax(scores, axis=-1, where=mask))
-    return shared("...ts,...sv->...tv", weights, value).astype(value.dtype), weights
+    weights = tap("weights", jax.nn.softmax(scores, axis=-1, where=mask))
+    return grouped_einsum("...ts,...sv->...tv", weights, value).astype(value.dtype), weights
 
 
-def shared(
+def grouped_einsum(
     form: str, x: Float[Array, "*batch T N"], y: Float[Array, "*keys S M"]
 ) -> Float[Array, "*batch T J"]:
     """The einsum of x and y, each of whose heads is for H / G of x's (Ainslie et al. 2023)."""
@@ -92,7 +92,7 @@ def shared(
     return product(form, x, y[..., None, :, :]).reshape(*batch, heads, rows, -1)
 
 
-def repeated(query, key, value) -> tuple[Array, Array]:
+def repeat_kv(query, key, value) -> tuple[Array, Array]:
     """Keys and values that are shared, once for each query's head."""
     if query.shape[:-2] == key.shape[:-2]:
         return key, value
@@ -100,12 +100,12 @@ def repeated(query, key, value) -> tuple[Array, Array]:
     return key, value
 
 
-def repeating(attention: Callable) -> Callable:
-    """The attention, handed `repeated` keys and values: it may look at the number of heads."""
+def with_repeated_kv(attention: Callable) -> Callable:
+    """The attention, handed `repeat_kv` keys and values: it may look at the number of heads."""
 
     @wraps(attention)
     def call(query, key, value, *others, **settings):
-        return attention(query, *repeated(query, key, value), *others, **settings)
+        return attention(query, *repeat_kv(query, key, value), *others, **settings)
 
     return call
 
@@ -148,11 +148,11 @@ class Look:
     """How far the block sees; 0: everything."""
     norm: Callable = field(default=layer_norm, metadata=STATIC)
     """Of the layers, and of each head's queries and keys where these are normed."""
-    observe: Observe = field(default=unobserved, metadata=STATIC)
+    tap: Tap = field(default=no_tap, metadata=STATIC)
 
     def at(self, layer: str) -> "Look":
         """For one layer of the block: across to the memory there are no positions."""
-        look = dataclasses.replace(self, observe=within(self.observe, layer))
+        look = dataclasses.replace(self, tap=scoped(self.tap, layer))
         if layer == "cross_attention":
             nothing: dict[str, Any] = {"causal": False, "window": 0, "magnitude": 1.0}
             nothing |= dict.fromkeys(("bias", "angles", "positions", "key_positions", "cache"))
@@ -164,7 +164,7 @@ class Look:
         """The cache with the rows of x; these alone where there is no cache."""
         if self.cache is None or self.start is None:
             return rows
-        return write(self.cache, rows, self.start)
+        return update_cache(self.cache, rows, self.start)
 
     def turned(self, x: Float[Array, "*batch N K"], of_norm) -> Float[Array, "*batch N K"]:
         """Each head's queries or keys: normed, where there is a norm, and turned by the angles."""
@@ -198,12 +198,12 @@ def key_values(
     `params` are `AttentionParameters`, of which `query` only tells K. With `value` it is value W_V.
     Where there is a `params.key_norm`, keys are normed first. Observed are `key` and `value`.
     """
-    head_width = params.query.kernel.shape[-1] // look.num_heads
-    key_heads = params.key.kernel.shape[-1] // head_width
-    key_BxGxSxK = split_heads(linear(params.key, x), key_heads)
-    value_BxGxSxK = split_heads(linear(params.value, x if value is None else value), key_heads)
+    head_dim = params.query.kernel.shape[-1] // look.num_heads
+    num_kv_heads = params.key.kernel.shape[-1] // head_dim
+    key_BxGxSxK = split_heads(linear(params.key, x), num_kv_heads)
+    value_BxGxSxK = split_heads(linear(params.value, x if value is None else value), num_kv_heads)
     key_BxGxSxK = look.turned(key_BxGxSxK, params.key_norm)
-    return KeyValues(look.observe("key", key_BxGxSxK), look.observe("value", value_BxGxSxK))
+    return KeyValues(look.tap("key", key_BxGxSxK), look.tap("value", value_BxGxSxK))
 
 
 def attend(
@@ -223,29 +223,29 @@ def attend(
 
     `attention` maps (query, key, value, mask) to (output, weights). It must accept `scale`,
     `softcap` and the look's `bias` as keyword arguments where these are not None; the look's
-    `distances`, `causal`, `window` and `observe` are passed if it accepts them. Without `observe`
+    `distances`, `causal`, `window` and `tap` are passed if it accepts them. Without `tap`
     its weights can be seen, but not changed.
 
     Raises:
         ValueError: `attention` does not accept what it must.
     """
     query_BxHxTxK = split_heads(linear(params.query, x), look.num_heads)
-    query_BxHxTxK = look.observe("query", look.turned(query_BxHxTxK, params.query_norm))
+    query_BxHxTxK = look.tap("query", look.turned(query_BxHxTxK, params.query_norm))
     call = bind_supported_kwargs(
         attention,
         {"bias": look.bias, "scale": scale, "softcap": softcap},
         distances=look.distances,
         causal=look.causal,
         window=look.window,
-        observe=look.observe,
+        tap=look.tap,
     )
     output_BxHxTxK, weights = call(query_BxHxTxK, keys.key, keys.value, look.mask)
-    if "observe" not in call.keywords:
-        observed = look.observe("weights", weights)
+    if "tap" not in call.keywords:
+        observed = look.tap("weights", weights)
         if observed is not weights and not equal(observed, weights):
-            raise ValueError("this attention takes no `observe`: its weights can't be changed")
-    output_BxHxTxK = look.observe("heads", output_BxHxTxK)
-    return look.observe("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
+            raise ValueError("this attention takes no `tap`: its weights can't be changed")
+    output_BxHxTxK = look.tap("heads", output_BxHxTxK)
+    return look.tap("output", linear(params.output, merge_heads(output_BxHxTxK))), weights
 
 
 def multi_head_attention(
@@ -258,7 +258,7 @@ def multi_head_attention(
     num_heads: int,
     angles: Float[Array, "... L half_K"] | None = None,
     norm: Callable = layer_norm,
-    observe: Observe = unobserved,
+    tap: Tap = no_tap,
 ) -> tuple[Float[Array, "*batch T D"], Float[Array, "*batch H T S"]]:
     """Concat(head_1, ..., head_H) W_O with head_h = attention(q W_Q, k W_K, v W_V) (section 3.2.2).
 
@@ -269,11 +269,11 @@ def multi_head_attention(
     Raises:
         ValueError: the layers' width is not divisible by `num_heads`.
     """
-    look = Look(num_heads, mask, angles=angles, norm=norm, observe=observe)
+    look = Look(num_heads, mask, angles=angles, norm=norm, tap=tap)
     return attend(params, query, key_values(params, key, look, value), look)
 
 
-def write(cache, new, start: Int[Array, "*#batch"]):
+def update_cache(cache, new, start: Int[Array, "*#batch"]):
     """The cache with new rows at the places start, start + 1, ... of each sample.
 
     Both are trees of arrays, (..., C, N) and (..., T, N): `KeyValues`, or other rows. What would
@@ -299,8 +299,8 @@ def split_heads(x: Float[Array, "*batch T HK"], num_heads: int) -> Float[Array, 
 
 def merge_heads(x: Float[Array, "*batch H T K"]) -> Float[Array, "*batch T HK"]:
     """(..., H, T, K) to (..., T, H*K): the inverse of `split_heads`."""
-    *batch, num_heads, length, head_width = x.shape
-    return jnp.swapaxes(x, -2, -3).reshape(*batch, length, num_heads * head_width)
+    *batch, num_heads, length, head_dim = x.shape
+    return jnp.swapaxes(x, -2, -3).reshape(*batch, length, num_heads * head_dim)
 
 
 # Masks
@@ -331,7 +331,7 @@ def padding_mask(tokens: Int[Array, "*batch S"], pad_id: int) -> Bool[Array, "*b
     return (tokens != pad_id)[..., None, None, :]
 
 
-def documents(tokens: Int[Array, "*batch T"], end_id: int) -> Int[Array, "*batch T"]:
+def segment_ids(tokens: Int[Array, "*batch T"], end_id: int) -> Int[Array, "*batch T"]:
     """The number of the document that each token belongs to.
 
     The token that ends a document is the first that the next one sees, as a text that is generated
@@ -340,13 +340,13 @@ def documents(tokens: Int[Array, "*batch T"], end_id: int) -> Int[Array, "*batch
     return jnp.cumsum(tokens == end_id, axis=-1)
 
 
-def document_mask(numbers: Int[Array, "*batch T"]) -> Bool[Array, "*batch 1 T T"]:
+def segment_mask(segment_ids: Int[Array, "*batch T"]) -> Bool[Array, "*batch 1 T T"]:
     """Causal attention within documents that are packed into one sequence, by their numbers.
 
     Positions count on from one document to the next: rotary ones and distances do not mind.
     """
-    same = numbers[..., :, None] == numbers[..., None, :]
-    return same[..., None, :, :] & causal_mask(numbers.shape[-1])
+    same = segment_ids[..., :, None] == segment_ids[..., None, :]
+    return same[..., None, :, :] & causal_mask(segment_ids.shape[-1])
 
 
 def combine_masks(*masks: Bool[Array, "..."] | None) -> Bool[Array, "..."] | None:

@@ -20,12 +20,12 @@ from tlite.functional.attention import (
 from tlite.functional.layers import (
     FeedForwardParameters,
     NormParameters,
-    Observe,
+    Tap,
     dropout,
     feed_forward,
     layer_norm,
-    unobserved,
-    within,
+    no_tap,
+    scoped,
 )
 from tlite.functional.random import fold_in
 
@@ -102,7 +102,7 @@ def residual(
     rate = 0.0 if look.deterministic else dropout_rate
     y = norm("output_norm", dropout(fold_in(look.rng, PLACES.get(name, 0)), y, rate))
     x = x + y if pre_norm else norm("norm", x + y)
-    return x if name == "feed_forward" else look.observe(f"{name}_residual", x), rows
+    return x if name == "feed_forward" else look.tap(f"{name}_residual", x), rows
 
 
 def attention_layer(
@@ -137,7 +137,7 @@ def feed_forward_layer(
     `params` are `FeedForwardParameters`.
     """
     rate, rng = 0.0 if look.deterministic else dropout_rate, fold_in(look.rng, HIDDEN)
-    settings = {"dropout_rate": rate, "rng": rng, "observe": look.observe}
+    settings = {"dropout_rate": rate, "rng": rng, "tap": look.tap}
     return feed_forward(params, x, activation, **settings), None
 
 
@@ -156,7 +156,7 @@ def encoder_block(
     """The `block` of the library's own layers. With a causal mask it is that of a generator.
 
     `params` are `BlockParameters`; `look` are more fields of `Look`: `rng`, the key of
-    dropout, `observe`, `angles`, `bias`.
+    dropout, `tap`, `angles`, `bias`.
     """
     feed = partial(feed_forward_layer, activation=activation)
     looked = Look(num_heads, mask, norm=norm, **look)
@@ -172,14 +172,14 @@ def decoder_block(
     *,
     num_heads: int,
     norm: Callable = layer_norm,
-    observe: Observe = unobserved,
+    tap: Tap = no_tap,
     **settings,
 ) -> Float[Array, "*batch T D"]:
     """The `block` on an encoder's output; `mask` (causal, and padding) is for the target.
 
     `params` are `BlockParameters` with `cross_attention`.
     """
-    across = Look(num_heads, norm=norm, observe=within(observe, "cross_attention"))
+    across = Look(num_heads, norm=norm, tap=scoped(tap, "cross_attention"))
     keys = key_values(params.cross_attention, memory, across)
-    look = {"memory": keys, "memory_mask": memory_mask, "observe": observe}
+    look = {"memory": keys, "memory_mask": memory_mask, "tap": tap}
     return encoder_block(params, x, mask, num_heads=num_heads, norm=norm, **look, **settings)

@@ -1,6 +1,6 @@
 """Attention with bfloat16 operands, as one kernel of a GPU's, or of so many queries at a time.
 
-A model takes them where its config says so (`attention="mixed"`, `"fused"`, `Attention(rows=64)`).
+A model takes them where its config says so (`attention="mixed"`, "fused").
 They compute what `scaled_dot_product_attention` defines, up to rounding, and are tested against it.
 `jax.grad` and `jax.vjp` take them; of `jax.jvp` only `fused_attention` does.
 """
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from tlite.functional.attention import repeated, scaled_dot_product_attention
-from tlite.functional.layers import Observe, bind_supported_kwargs, soft_cap, unobserved, widen
+from tlite.functional.attention import repeat_kv, scaled_dot_product_attention
+from tlite.functional.layers import Tap, bind_supported_kwargs, no_tap, soft_cap, widen
 from tlite.functional.mixed import product, transposed
 
 SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 remain
@@ -24,13 +24,13 @@ SPANS = 8  # each is compiled by itself; of T^2 products (1 + 1 / SPANS) / 2 rem
 
 def _flat(query, key, value):
     """(..., H, T, K) with one axis for batch and heads: with two XLA's product is slower."""
-    return (x.reshape(-1, *x.shape[-2:]) for x in (query, *repeated(query, key, value)))
+    return (x.reshape(-1, *x.shape[-2:]) for x in (query, *repeat_kv(query, key, value)))
 
 
-def _definition(query, key, value, mask, observe):
+def _definition(query, key, value, mask, tap):
     """The definition's output and weights, of operands that are rounded to bfloat16."""
     rounded = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
-    return scaled_dot_product_attention(*rounded, mask=mask, observe=observe)
+    return scaled_dot_product_attention(*rounded, mask=mask, tap=tap)
 
 
 def mixed_attention(
@@ -39,15 +39,15 @@ def mixed_attention(
     value: Float[Array, "*keys S Kv"],
     mask: Bool[Array, "..."] | None = None,
     *,
-    observe: Observe = unobserved,
+    tap: Tap = no_tap,
 ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
     """softmax(Q K^T / sqrt(K)) V: softmax and sums in float32, operands in bfloat16.
 
     Nobody who asks only for the output pays for the weights: the compiler drops them. To somebody
     who observes them the definition offers its own, of operands that are rounded in the same way.
     """
-    looked_at, weights = _definition(query, key, value, mask, observe)
-    if observe is not unobserved:
+    looked_at, weights = _definition(query, key, value, mask, tap)
+    if tap is not no_tap:
         return looked_at, weights
     *batch, length, width = query.shape
     mask = jnp.ones((1, 1), bool) if mask is None else mask
@@ -100,7 +100,7 @@ def fused_attention(
     *,
     causal: bool = False,
     window: int = 0,
-    observe: Observe = unobserved,
+    tap: Tap = no_tap,
 ) -> tuple[Float[Array, "*batch T K"], Float[Array, "*batch T S"]]:
     """The same by `jax.nn.dot_product_attention`: on a GPU one kernel of cuDNN's, which never has
     all T S weights in memory (Dao et al. 2022); elsewhere XLA's products.
@@ -109,8 +109,8 @@ def fused_attention(
     say so, and the kernel reads no mask. `weights` and what is observed are the definition's, of
     operands that are rounded.
     """
-    looked_at, weights = _definition(query, key, value, mask, observe)
-    if observe is not unobserved:
+    looked_at, weights = _definition(query, key, value, mask, tap)
+    if tap is not no_tap:
         return looked_at, weights
     *batch, length, width = query.shape
     on_gpu, sees = jax.default_backend() == "gpu", None
@@ -136,7 +136,9 @@ def fused_attention(
 # So many queries at a time
 
 
-def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -> Callable:
+def chunked_causal_attention(
+    attention: Callable, rows: int, operands: DTypeLike | None = None
+) -> Callable:
     """`attention`, of `rows` queries at a time where it is causal: each with the keys it may see.
 
     It keeps no weights (Dao et al. 2022, section 3.1 and appendix B): memory grows with T, not with
@@ -146,7 +148,7 @@ def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -
     are each query's output and log sum exp of its scores, from which it computes the weights again.
 
     Only operands of products are rounded to `operands` (bfloat16), if given. `causal` and `window`
-    describe the mask; with another mask, or with `observe`, this is `attention` itself.
+    describe the mask; with another mask, or with `tap`, this is `attention` itself.
     """
 
     def call(
@@ -160,12 +162,12 @@ def by_rows(attention: Callable, rows: int, operands: DTypeLike | None = None) -
         bias: Float[Array, "..."] | None = None,
         causal: bool = False,
         window: int = 0,
-        observe: Observe = unobserved,
+        tap: Tap = no_tap,
     ) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
         changes = {"scale": scale, "softcap": softcap, "bias": bias}
-        definition = bind_supported_kwargs(attention, changes, observe=observe)
+        definition = bind_supported_kwargs(attention, changes, tap=tap)
         output, weights = definition(query, key, value, mask)
-        if not causal or observe is not unobserved:
+        if not causal or tap is not no_tap:
             return output, weights
         *batch, length, width = query.shape
         query = widen(query) * (1 / math.sqrt(width) if scale is None else scale)

@@ -3,8 +3,8 @@
 A function reads fields of its parameters by name, so anything with these fields will do: one of
 the tuples here in a notebook, or what a Flax model holds. `None` in place of a bias leaves it out.
 
-What takes `observe` calls it as `x = observe("name", x)` and goes on with what it returns, so that
-values inside a model can be taken out or changed. `unobserved` compiles to nothing.
+What takes `tap` calls it as `x = tap("name", x)` and goes on with what it returns, so that
+values inside a model can be taken out or changed. `no_tap` compiles to nothing.
 """
 
 import inspect
@@ -20,9 +20,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite.functional.mixed import matmul
-from tlite.functional.random import kept
+from tlite.functional.random import dropout_mask
 
-Observe = Callable[[str, Array], Array]
+Tap = Callable[[str, Array], Array]
 """Gets the name of a value inside and the value; what it returns is gone on with."""
 
 
@@ -49,24 +49,24 @@ class FeedForwardParameters(NamedTuple):
     own: Any = None  # what an activation has of its own
 
 
-def unobserved(name: str, value: Array) -> Array:
+def no_tap(name: str, value: Array) -> Array:
     """The value as it is."""
     return value
 
 
-def within(observe: Observe, place: str) -> Observe:
-    """`observe` for a part of a model: "weights" in "attention" is "attention.weights".
+def scoped(tap: Tap, place: str) -> Tap:
+    """`tap` for a part of a model: "weights" in "attention" is "attention.weights".
 
     Raises:
         TypeError: what is called returns None.
     """
-    if observe is unobserved:
-        return unobserved
+    if tap is no_tap:
+        return no_tap
 
     def observe_inside(name: str, value: Array) -> Array:
         name = f"{place}.{name}" if place else name
-        if (observed := observe(name, value)) is None:
-            raise TypeError(f"observe returned None for {name}: return the value, changed or not")
+        if (observed := tap(name, value)) is None:
+            raise TypeError(f"tap returned None for {name}: return the value, changed or not")
         return observed
 
     return observe_inside
@@ -206,7 +206,7 @@ def dropout(
         return x
     if rng is None:
         raise ValueError(f"dropout with rate {rate} needs a key `rng`; pass rate 0 to evaluate")
-    return jnp.where(kept(rng, x.shape, rate), x / (1 - rate), 0)
+    return jnp.where(dropout_mask(rng, x.shape, rate), x / (1 - rate), 0)
 
 
 def feed_forward(
@@ -216,7 +216,7 @@ def feed_forward(
     *,
     dropout_rate: float = 0.0,
     rng: Key[Array, "..."] | None = None,
-    observe: Observe = unobserved,
+    tap: Tap = no_tap,
 ) -> Float[Array, "*batch D"]:
     """activation(x W1 + b1) W2 + b2 ("Attention is all you need", eq. 2).
 
@@ -229,8 +229,8 @@ def feed_forward(
         hidden = activation(hidden)
     else:
         hidden = activation(linear(params.gate, x)) * hidden
-    hidden = observe("hidden", hidden)
-    return observe("output", linear(params.output, dropout(rng, hidden, dropout_rate)))
+    hidden = tap("hidden", hidden)
+    return tap("output", linear(params.output, dropout(rng, hidden, dropout_rate)))
 
 
 # From vectors of words to one of the text, and from sentences' scores to one score

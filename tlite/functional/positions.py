@@ -120,7 +120,7 @@ def yarn_frequencies(
     return frequencies * (1 - slowed + slowed / factor)
 
 
-def relative_buckets(
+def relative_position_buckets(
     distances: Int[Array, "*shape"], buckets: int, longest: int, *, causal: bool
 ) -> Int[Array, "*shape"]:
     """A bucket for each distance s - t: exact when near, logarithmic up to `longest` (T5).

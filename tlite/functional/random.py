@@ -50,7 +50,7 @@ def random_bits(rng: Key[Array, "*batch"], shape: tuple[int, ...]) -> UInt32[Arr
     return mix(mix(index + first) + last)
 
 
-def kept(rng: Key[Array, "..."], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:
+def dropout_mask(rng: Key[Array, "..."], shape: tuple[int, ...], rate: float) -> Bool[Array, "..."]:
     """What dropout leaves of an array: each with probability 1 - rate.
 
     `rng` may be one key, or an array of keys whose shape begins the array's.
@@ -58,7 +58,9 @@ def kept(rng: Key[Array, "..."], shape: tuple[int, ...], rate: float) -> Bool[Ar
     return random_bits(rng, shape[rng.ndim :]) >= jnp.uint32(rate * 2**32)
 
 
-def shuffled(rng: Key[Array, ""], places: Int[Array, "*batch"], size: int) -> Int[Array, "*batch"]:
+def permuted_index(
+    rng: Key[Array, ""], places: Int[Array, "*batch"], size: int
+) -> Int[Array, "*batch"]:
     """The elements at these places of 0..size-1 in a random order, which is never written out.
 
     A Feistel network of eight rounds permutes the numbers below the next power of four; who lands

@@ -3,14 +3,14 @@
 from tlite.inspection.capture import names, run
 from tlite.inspection.tools import (
     ablate_heads,
-    fill_in,
+    attention_pattern_scores,
     gradient_times_input,
-    head_scores,
     logit_lens,
+    logit_lens_top_k,
     patch_residual,
+    pseudo_log_likelihoods,
     repeated_tokens,
-    score_heads,
-    top_of_lens,
+    score_attention_patterns,
 )
 
 __all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too

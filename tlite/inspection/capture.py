@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from tlite.models import TransformerSeq2Seq
+from tlite.models import Seq2Seq
 
 
 def run(
@@ -42,7 +42,7 @@ def run(
         return model(*inputs), {}
     met, captured = [], {}
 
-    def observe(name: str, value: Array) -> Array:
+    def tap(name: str, value: Array) -> Array:
         met.append(name)
         shape = value.shape
         for change in (edit[pattern] for pattern in edit if fnmatchcase(name, pattern)):
@@ -53,7 +53,7 @@ def run(
             captured[name] = value
         return value
 
-    logits = model(*inputs, observe=observe)
+    logits = model(*inputs, tap=tap)
     for pattern in (*capture, *edit):
         matching(pattern, met)
     return logits, captured
@@ -69,7 +69,7 @@ def names(model, *inputs: Array) -> list[str]:
     if not inputs:
         wide = getattr(model.config, "wide", None)
         length = model.config.context + 1 if wide and wide.has_ngrams else 1
-        number = 2 if isinstance(model, TransformerSeq2Seq) else 1
+        number = 2 if isinstance(model, Seq2Seq) else 1
         shapes = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
     found: dict[str, Array] = {}
     jax.eval_shape(lambda *inputs: found.update(run(model, *inputs, capture="*")[1]), *shapes)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite.inspection.capture import matching, names, run
-from tlite.models import TransformerSeq2Seq
+from tlite.models import Seq2Seq
 
 
 def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
@@ -27,7 +27,7 @@ def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
     return _at_each_depth(model, inputs, lambda logits: jax.nn.softmax(logits, axis=-1))
 
 
-def top_of_lens(
+def logit_lens_top_k(
     model, *inputs: Int[Array, "_"], most: int = 1
 ) -> tuple[Float[Array, "L1 T N"], Int[Array, "L1 T N"]]:
     """The `most` largest probabilities of `logit_lens` and their tokens, without the others.
@@ -47,14 +47,14 @@ def _at_each_depth(model, inputs, function: Callable):
     place, stack = "", model
     if not hasattr(model, "logits"):
         raise TypeError(f"a {type(model).__name__} has no logits at every position")
-    if isinstance(model, TransformerSeq2Seq):
+    if isinstance(model, Seq2Seq):
         place, stack = "decoder.", model.decoder
     _, captured = run(model, *inputs, capture=[f"{place}embedding", f"{place}blocks.*.residual"])
     streams = jnp.stack(list(captured.values()))
     return jax.lax.map(lambda x: function(model.logits(stack.final_norm(x))), streams)
 
 
-def fill_in(
+def pseudo_log_likelihoods(
     model,
     tokens: Int[Array, "T"],
     mask_id: int | Int[Array, ""],
@@ -80,7 +80,7 @@ def repeated_tokens(
     return jnp.concatenate([once, once], axis=1)
 
 
-def head_scores(
+def attention_pattern_scores(
     weights: Float[Array, "*batch H T T"], tokens: Int[Array, "*batch T"]
 ) -> dict[str, Float[Array, "H"]]:
     """How much of a causal head's attention goes where a known kind of head looks.
@@ -109,10 +109,10 @@ def head_scores(
     return scores
 
 
-def score_heads(model, tokens: Int[Array, "B T"]) -> dict[str, Float[Array, "L H"]]:
-    """`head_scores` of every layer and head of a generator."""
+def score_attention_patterns(model, tokens: Int[Array, "B T"]) -> dict[str, Float[Array, "L H"]]:
+    """`attention_pattern_scores` of every layer and head of a generator."""
     _, captured = run(model, tokens, capture="blocks.*.attention.weights")
-    by_layer = [head_scores(weights, tokens) for weights in captured.values()]
+    by_layer = [attention_pattern_scores(weights, tokens) for weights in captured.values()]
     return {name: jnp.stack([scores[name] for scores in by_layer]) for name in by_layer[0]}
 
 

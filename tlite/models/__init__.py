@@ -5,17 +5,17 @@ from tlite.models.classifier import (
     LogisticConfig,
     LogisticRegression,
     Pool,
-    TransformerClassifier,
+    SequenceClassifier,
     Wide,
 )
-from tlite.models.config import BlocksConfig, Loop
+from tlite.models.config import Loop, TransformerConfig
 from tlite.models.ensemble import Ensemble
 from tlite.models.generator import (
+    CausalLM,
     GeneratorConfig,
-    Head,
+    LMHead,
     MaskedConfig,
-    TransformerGenerator,
-    TransformerMasked,
+    MaskedLM,
 )
 from tlite.models.parameters import count_parameters
 from tlite.models.parts import (
@@ -35,16 +35,16 @@ from tlite.models.parts import (
     RotaryScaling,
     Sinusoidal,
 )
-from tlite.models.seq2seq import Seq2SeqConfig, Symbols, TransformerSeq2Seq, TranslatorHead
+from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
 from tlite.models.stack import Decoder, Encoder, Stack
 
 MODELS = {
-    BlocksConfig: Encoder,
-    GeneratorConfig: TransformerGenerator,
-    ClassifierConfig: TransformerClassifier,
+    TransformerConfig: Encoder,
+    GeneratorConfig: CausalLM,
+    ClassifierConfig: SequenceClassifier,
     LogisticConfig: LogisticRegression,
-    MaskedConfig: TransformerMasked,
-    Seq2SeqConfig: TransformerSeq2Seq,
+    MaskedConfig: MaskedLM,
+    Seq2SeqConfig: Seq2Seq,
 }
 
 

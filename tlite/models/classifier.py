@@ -9,8 +9,8 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig
-from tlite.models.parameters import held, hold
+from tlite.models.config import TransformerConfig
+from tlite.models.parameters import as_params, set_params
 from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, component, linear
 from tlite.models.stack import Encoder
 
@@ -49,13 +49,13 @@ class LogisticRegression(nnx.Module):
         tokens: Int[Array, "*batch T"],
         *,
         rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        tap: F.Tap = F.no_tap,
     ) -> Float[Array, "*batch C"]:
         """Logits of the classes; there is no dropout, so the key changes nothing."""
         if self.config.bigrams:
             tokens = F.with_bigrams(tokens, self.config.vocabulary_size, self.config.bigrams)
-        weights = observe("weights", self.weights[...])
-        return observe("logits", F.bag_of_words(weights, self.bias[...], tokens))
+        weights = tap("weights", self.weights[...])
+        return tap("logits", F.bag_of_words(weights, self.bias[...], tokens))
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Wide:
 
 
 @dataclass(frozen=True)
-class ClassifierConfig(BlocksConfig):
+class ClassifierConfig(TransformerConfig):
     """The sizes and parts of a classifier."""
 
     num_classes: int = 0
@@ -141,7 +141,7 @@ class ClassifierConfig(BlocksConfig):
         check(self, counts="num_classes")
 
 
-class TransformerClassifier(Encoder):
+class SequenceClassifier(Encoder):
     """Embedding, positions, dropout, blocks, pool, head: tokens (..., T) to logits (..., C).
 
     A token below 0 is padding: nothing attends to it and it does not reach the head. With n-grams
@@ -153,10 +153,10 @@ class TransformerClassifier(Encoder):
 
     def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
         pool_key, head_key, projection_key = jax.random.split(rng, 3)
-        hold(self, config.pool.init(pool_key, projection_key, config))
+        set_params(self, config.pool.init(pool_key, projection_key, config))
         inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
-        self.head = held(linear(head_key, inputs, config.num_classes, bias=bias))
+        self.head = as_params(linear(head_key, inputs, config.num_classes, bias=bias))
         wide, words = config.wide, config.vocabulary_size
 
         def bag(rows: int, bigrams: int = 0) -> LogisticRegression:
@@ -188,7 +188,7 @@ class TransformerClassifier(Encoder):
         tokens: Int[Array, "*batch T"],
         *,
         rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        tap: F.Tap = F.no_tap,
     ) -> Float[Array, "*batch C"]:
         """Logits without those of n-grams, as in training: the linear model of these was fitted to
         the very texts, and would leave the transformer nothing to learn.
@@ -201,10 +201,10 @@ class TransformerClassifier(Encoder):
         mask = tokens >= 0
         noise = F.fold_in(rng, config.num_blocks + 1)
         if noise is not None and config.embedding.word_dropout:
-            mask &= F.kept(noise, tokens.shape, config.embedding.word_dropout)
+            mask &= F.dropout_mask(noise, tokens.shape, config.embedding.word_dropout)
         x, sees = self.embed(jnp.maximum(tokens, 0)), mask[..., None, None, :]
-        x, _ = self.run_blocks(x, sees, rng=rng, observe=observe)
-        pooled = observe("pooled", config.pool(self, x, mask))
+        x, _ = self.run_blocks(x, sees, rng=rng, tap=tap)
+        pooled = tap("pooled", config.pool(self, x, mask))
         rate = 0.0 if rng is None else config.dropout
         pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, rate)
         logits = F.linear(self.head, pooled)

@@ -23,7 +23,7 @@ from tlite.models.parts import (
 )
 from tlite.user_code import is_own, name_of
 
-MOST_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
+MAX_BLOCKS = 10_000  # each is compiled by itself, unless they are scanned
 MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
 ROWS_FROM_LENGTH, ROWS = 512, 64  # of causal attention (LOG, 2026-11-24)
 
@@ -39,7 +39,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class BlocksConfig:
+class TransformerConfig:
     """The sizes and parts of a stack of blocks. The defaults are the post-norm model of 2017.
 
     A part may be given by a word, for one with its defaults (`positions="rotary"`), or a function
@@ -80,14 +80,14 @@ class BlocksConfig:
         for slot in ("positions", "attention", "feed_forward", "norm", "block"):
             object.__setattr__(self, slot, part(slot, getattr(self, slot)))
         check(self, sizes="context width num_heads", counts="vocabulary_size", rates="dropout")
-        check_size("num_blocks", self.num_blocks, MOST_BLOCKS)
+        check_size("num_blocks", self.num_blocks, MAX_BLOCKS)
         self.attention.check(self)
         if self.loop.scan and not (len({*self.windows}) == 1 and self.block.first_norm):
             raise ValueError("scan needs blocks that are alike: no different windows or norms")
         hash(self)  # a list in a part can't be compared: told here
 
     @property
-    def width_of_heads(self) -> int:
+    def head_dim(self) -> int:
         """Width K of a head."""
         return self.attention.width_of_heads(self)
 
@@ -107,7 +107,7 @@ def named_parts(config) -> Iterator[tuple[str, str]]:
         elif is_own(value):
             yield name, name_of(type(value))
         elif isinstance(value, Attention):
-            rows = f" by {value.rows} rows" if value.rows else ""
+            rows = f" by {value.query_chunk_size} rows" if value.query_chunk_size else ""
             yield name, name_of(value.function) + rows
         else:
             for inner, told in named_parts(value):

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig
-from tlite.models.parameters import held, hold
+from tlite.models.config import TransformerConfig
+from tlite.models.parameters import as_params, set_params
 from tlite.models.parts import OutputLayer, Projection, check
 from tlite.models.stack import Encoder, Rows
 
 
 @dataclass(frozen=True)
-class Head(OutputLayer):
+class LMHead(OutputLayer):
     """From vectors to logits of tokens."""
 
     tied: bool = False
@@ -27,43 +27,43 @@ class Head(OutputLayer):
 
 
 @dataclass(frozen=True)
-class GeneratorConfig(BlocksConfig):
+class GeneratorConfig(TransformerConfig):
     """The sizes and parts of a generator."""
 
-    head: Head = Head()
+    head: LMHead = LMHead()
     """The output layer."""
 
 
-class TransformerGenerator(Encoder):
+class CausalLM(Encoder):
     """Embedding, positions, dropout, causal blocks, head: tokens (..., T) to logits (..., T, V)."""
 
     config: GeneratorConfig
     causal = True
 
     def init_head(self, rng: Key[Array, ""], config: GeneratorConfig) -> None:
-        hold(self, config.head.init(rng, config))
+        set_params(self, config.head.init(rng, config))
 
     def __call__(
         self,
         tokens: Int[Array, "*batch T"],
         *,
-        documents: Int[Array, "*#batch T"] | None = None,
+        segment_ids: Int[Array, "*#batch T"] | None = None,
         rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        tap: F.Tap = F.no_tap,
     ) -> Float[Array, "*batch T V"]:
         """Logits of the next token at every position.
 
         Args:
             rng: the key of dropout, or one a sample. None evaluates the model: every dropout rate
                 counts as 0.
-            documents: the number of each token's document; it sees no token of another. Positions
+            segment_ids: the number of each token's document; it sees no token of another. Positions
                 are those in the whole sequence.
 
         Raises:
             ValueError: more tokens than the model's context.
         """
-        mask = None if documents is None else F.document_mask(documents)
-        x, _ = self.run_blocks(self.embed(tokens), mask, rng=rng, observe=observe)
+        mask = None if segment_ids is None else F.segment_mask(segment_ids)
+        x, _ = self.run_blocks(self.embed(tokens), mask, rng=rng, tap=tap)
         return self.logits(x)
 
     def extend(
@@ -76,7 +76,7 @@ class TransformerGenerator(Encoder):
         """Logits after T more tokens of a sequence whose first `start` tokens are in the caches.
 
         The same as the rows of a call on the whole sequence, for the price of the new tokens.
-        start + T must not exceed the model's context. `observe` is a field of the look.
+        start + T must not exceed the model's context. `tap` is a field of the look.
         """
         x = self.embed(tokens, F.positions_from(start, tokens.shape[-1]))
         x, caches = self.run_blocks(x, caches=caches, start=start, **look)
@@ -90,7 +90,7 @@ class TransformerGenerator(Encoder):
 
 
 @dataclass(frozen=True)
-class MaskedConfig(BlocksConfig):
+class MaskedConfig(TransformerConfig):
     """The sizes and parts of a masked language model. The defaults are BERT's."""
 
     projection: Projection = Projection()
@@ -99,7 +99,7 @@ class MaskedConfig(BlocksConfig):
     """A bias of the output layer, which is the embedding."""
 
 
-class TransformerMasked(Encoder):
+class MaskedLM(Encoder):
     """Tokens (..., T), those below 0 padding, to logits (..., T, V) of the token at each place.
 
     ("BERT", Devlin et al. 2019, section 3.1.) Which tokens are hidden, and by what, is the
@@ -110,9 +110,9 @@ class TransformerMasked(Encoder):
     head_bias: Any
 
     def init_head(self, rng: Key[Array, ""], config: MaskedConfig) -> None:
-        hold(self, config.projection.init(rng, config))
+        set_params(self, config.projection.init(rng, config))
         if config.head_bias:
-            self.head_bias = held(jnp.zeros(config.vocabulary_size))
+            self.head_bias = as_params(jnp.zeros(config.vocabulary_size))
 
     def __call__(self, tokens: Int[Array, "*batch T"], **settings) -> Float[Array, "*batch T V"]:
         """Logits at every position; settings and errors are those of `Encoder`'s call."""

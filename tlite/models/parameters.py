@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 
 
-class Parameters(nnx.Module):
+class ParamTree(nnx.Module):
     """A tree of arrays that a part has drawn: a dictionary, or a tuple with named fields.
 
     Its fields are those of the tree, each array an `nnx.Param`. A `flax.nnx.Module` is a pytree:
@@ -18,22 +18,22 @@ class Parameters(nnx.Module):
     """
 
     def __init__(self, tree):
-        hold(self, tree if isinstance(tree, Mapping) else tree._asdict())
+        set_params(self, tree if isinstance(tree, Mapping) else tree._asdict())
 
 
-def held(tree) -> Parameters | nnx.Param | None:
+def as_params(tree) -> ParamTree | nnx.Param | None:
     """A drawn tree, or an array of it, as a model holds it; None as it is."""
     if tree is None:
         return None
     if isinstance(tree, Mapping) or hasattr(tree, "_asdict"):
-        return Parameters(tree)
+        return ParamTree(tree)
     return nnx.Param(jnp.asarray(tree))
 
 
-def hold(module: nnx.Module, trees: Mapping) -> None:
+def set_params(module: nnx.Module, trees: Mapping) -> None:
     """Give a module what was drawn, as fields of these names."""
     for name, tree in trees.items():
-        setattr(module, name, held(tree))
+        setattr(module, name, as_params(tree))
 
 
 def parameter_names(model) -> list[str]:
@@ -62,13 +62,13 @@ def is_matrix(name: str, array) -> bool:
     return np.ndim(array) > 1 and (last == "kernel" or inside)
 
 
-def by_name(model) -> dict[str, Any]:
+def named_arrays(model) -> dict[str, Any]:
     """A model's arrays by name."""
     return dict(zip(parameter_names(model), jax.tree.leaves(model), strict=True))
 
 
-def model_maker(model) -> Callable[[dict[str, Any]], Any]:
-    """The inverse of `by_name` for models like this one (shapes are enough)."""
+def from_named_arrays(model) -> Callable[[dict[str, Any]], Any]:
+    """The inverse of `named_arrays` for models like this one (shapes are enough)."""
     names, structure = parameter_names(model), jax.tree.structure(model)
     return lambda arrays: jax.tree.unflatten(structure, [arrays[name] for name in names])
 

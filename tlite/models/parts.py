@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, Int, Key
 from tlite import functional as F
 from tlite.config import check_size, check_words
 from tlite.errors import UserError
-from tlite.models.parameters import held
+from tlite.models.parameters import as_params
 
 ACTIVATIONS = {
     "relu": jax.nn.relu,
@@ -240,7 +240,7 @@ class Attention(Layer):
     A function of your own gets (query (..., H, T, K), key and value (..., H, S, K), mask), the mask
     None or broadcastable to (..., H, T, S), and returns its output (..., H, T, K) and its weights
     (..., H, T, S). It gets those of the keyword arguments `distances` (..., T, S), how far each key
-    is ahead of each query, `causal`, `window` and `observe` that it accepts. It must accept `bias`,
+    is ahead of each query, `causal`, `window` and `tap` that it accepts. It must accept `bias`,
     `scale` and `softcap` where a model has them. What its `parameters(config, rng)` gives comes
     first.
 
@@ -248,7 +248,7 @@ class Attention(Layer):
     ...     scores = query @ key.swapaxes(-1, -2) / query.shape[-1] ** 0.5 - jnp.abs(distances)
     ...     weights = jax.nn.softmax(scores, where=mask)
     ...     return weights @ value, weights
-    >>> config = GeneratorConfig(attention=Attention(near, key_heads=2))
+    >>> config = GeneratorConfig(attention=Attention(near, num_kv_heads=2))
 
     A layer of your own is a `Layer` with `init` and a call.
     """
@@ -256,15 +256,15 @@ class Attention(Layer):
     function: Literal["exact", "mixed", "fused", "auto"] | Callable = "auto"
     """What computes it: the definition, bfloat16 products ("mixed"), or one kernel of a GPU
     ("fused"); "auto" takes these two in mixed precision and contexts of 128 or more, and in
-    causal models of 512 or more `rows`. Before a run has decided, it is the definition."""
-    rows: int = 0
+    causal models of 512 or more tokens. Before a run has decided, it is the definition."""
+    query_chunk_size: int = 0
     """Queries that causal attention computes at a time, each with only the keys that it may see:
     faster and in less memory where a context is long; 0: all together."""
-    key_heads: int | None = None
+    num_kv_heads: int | None = None
     """Heads of keys and values, each for several queries (grouped queries); H unless given."""
-    head_width: int | None = None
+    head_dim: int | None = None
     """Width K of a head; D / H unless given."""
-    input_bias: bool = False
+    qkv_bias: bool = False
     """Biases in the query, key and value layers."""
     bias: bool | None = None
     """A bias of the output layer; as the model's unless given."""
@@ -280,20 +280,24 @@ class Attention(Layer):
     """The output layer begins at 0: the layer adds nothing yet."""
 
     def __post_init__(self):
-        check(self, sizes="key_heads head_width", counts="rows", positive="softcap scale")
-        if self.rows and self.function not in ("exact", "mixed", "auto"):
-            raise ValueError("rows are for exact and mixed attention, not for another")
+        check(
+            self, sizes="num_kv_heads head_dim", counts="query_chunk_size", positive="softcap scale"
+        )
+        if self.query_chunk_size and self.function not in ("exact", "mixed", "auto"):
+            raise ValueError("query_chunk_size is for exact and mixed attention, not for another")
         for window in self.windows:
             check_size("a window", max(window, 1) if window >= 0 else window)
 
     def check(self, config) -> None:
         width = self.width_of_heads(config)
-        if self.head_width is None and config.width % config.num_heads:
+        if self.head_dim is None and config.width % config.num_heads:
             raise ValueError(
                 f"a width of {config.width} is not divisible by {config.num_heads} heads"
             )
-        if config.num_heads % (self.key_heads or config.num_heads):
-            raise ValueError(f"{config.num_heads} heads can't share {self.key_heads} heads of keys")
+        if config.num_heads % (self.num_kv_heads or config.num_heads):
+            raise ValueError(
+                f"{config.num_heads} heads can't share {self.num_kv_heads} heads of keys"
+            )
         if isinstance(config.positions, Rotary) and width % 2:
             raise ValueError("rotary positions pair the columns: the head width must be even")
         function = self.function if callable(self.function) else ATTENTIONS[self.function]
@@ -309,7 +313,7 @@ class Attention(Layer):
         return missing if lacks_bias else [name for name in missing if name != "bias"]
 
     def width_of_heads(self, config) -> int:
-        return self.head_width or config.width // config.num_heads
+        return self.head_dim or config.width // config.num_heads
 
     def window(self, block: int) -> int:
         return self.windows[block % len(self.windows)] if self.windows else 0
@@ -319,13 +323,13 @@ class Attention(Layer):
 
     def init(self, rng: Key[Array, ""], config) -> F.AttentionParameters:
         width, heads = self.width_of_heads(config), config.num_heads
-        inner, of_keys = heads * width, (self.key_heads or heads) * width
+        inner, of_keys = heads * width, (self.num_kv_heads or heads) * width
         *in_keys, out_key, custom_key, query_key, key_key = jax.random.split(rng, 7)
         norm_keys = (query_key, key_key) if self.query_key_norm else ()
         norms = [config.norm.init(k, config, width) for k in norm_keys] or (None, None)
         query_norm, key_norm = norms
         query, key, value = (
-            linear(k, config.width, size, bias=self.input_bias)
+            linear(k, config.width, size, bias=self.qkv_bias)
             for k, size in zip(in_keys, (inner, of_keys, of_keys), strict=True)
         )
         settings = {"bias": has_bias(self, config), "zeros": self.zero_output}
@@ -335,12 +339,12 @@ class Attention(Layer):
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
         if callable(self.function):
-            function = F.repeating(bind_params(self.function, params.own))
+            function = F.with_repeated_kv(bind_params(self.function, params.own))
         else:
             function = ATTENTIONS[self.function]
-        if self.rows:
+        if self.query_chunk_size:
             operands = jnp.bfloat16 if self.function == "mixed" else None
-            function = F.by_rows(function, self.rows, operands)
+            function = F.chunked_causal_attention(function, self.query_chunk_size, operands)
         settings = {"attention": function, "scale": self.scale, "softcap": self.softcap}
         return F.attention_layer(params, x, look, **settings)
 
@@ -354,7 +358,7 @@ class FeedForward:
 
     An activation of your own gets x (..., T, F) and returns the same shape. A function in place of
     the layer gets (params, x (..., T, D)) and returns y (..., T, D). The keyword arguments `rng`,
-    the key of dropout (None in evaluation), and `observe` are passed if it accepts them. Its
+    the key of dropout (None in evaluation), and `tap` are passed if it accepts them. Its
     `params` are this layer's, `hidden` and `output`, or what its `parameters(config, rng)` gives.
 
     >>> def linear_layer(params, x):
@@ -364,7 +368,7 @@ class FeedForward:
     >>> config = GeneratorConfig(feed_forward=FeedForward(activation=jnp.cos))
     """
 
-    hidden_width: int | None = None
+    mlp_dim: int | None = None
     """Width F between the two; 4 D unless given."""
     activation: Activation = "relu"
     """Activation of the hidden units."""
@@ -378,11 +382,11 @@ class FeedForward:
     """The last layer begins at 0: the layer adds nothing yet."""
 
     def __post_init__(self):
-        check(self, sizes="hidden_width", rates="dropout")
+        check(self, sizes="mlp_dim", rates="dropout")
 
     def init(self, rng: Key[Array, ""], config) -> F.FeedForwardParameters:
         bias = has_bias(self, config)
-        width, hidden = config.width, self.hidden_width or 4 * config.width
+        width, hidden = config.width, self.mlp_dim or 4 * config.width
         hidden_key, output_key, gate_key, custom_key = jax.random.split(rng, 4)
         return F.FeedForwardParameters(
             linear(hidden_key, width, hidden, bias=bias),
@@ -398,13 +402,13 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class FeedForwardFunction(FunctionPart):
-    """A user's `feed_forward(params, x)`, which may also accept `rng` and `observe`."""
+    """A user's `feed_forward(params, x)`, which may also accept `rng` and `tap`."""
 
     part = FeedForward()
 
     def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
         noise = F.fold_in(look.rng, F.HIDDEN)
-        call = F.bind_supported_kwargs(self.function, rng=noise, observe=look.observe)
+        call = F.bind_supported_kwargs(self.function, rng=noise, tap=look.tap)
         return call(params, x), None
 
 
@@ -423,7 +427,7 @@ def positions_of(look: F.Look) -> tuple[Int[Array, "..."], Int[Array, "..."]]:
 
 
 class Positions:
-    """How the place of a token enters: each kind does `add` or `of_scores`.
+    """How the place of a token enters: each kind does `add` or `attention_inputs`.
 
     A function of your own gets (positions (..., T), D) and returns what is added to the embeddings,
     (..., T, D). What its `parameters(config, rng)` gives comes first.
@@ -454,7 +458,7 @@ class Positions:
         F.check_length(x.shape[-2], config.context, "the model's context")
         return x
 
-    def of_scores(self, params, look: F.Look, config, *, causal: bool) -> dict[str, Any]:
+    def attention_inputs(self, params, look: F.Look, config, *, causal: bool) -> dict[str, Any]:
         """Fields of the `look` of attention, from its positions, key positions and window.
 
         `angles` (..., T, K / 2) and a `magnitude`, by which queries and keys are turned and
@@ -466,14 +470,14 @@ class Positions:
 
 def adds_bias(config) -> bool:
     """True if the positions of a model give a bias of attention scores in one of its blocks."""
-    if type(config.positions).of_scores is Positions.of_scores:
+    if type(config.positions).attention_inputs is Positions.attention_inputs:
         return False
 
     def scores(window: int):
         at = jnp.arange(1)
         look = F.Look(config.num_heads, positions=at, key_positions=at, window=window)
-        params = held(config.positions.init(jax.random.key(0), config))
-        return config.positions.of_scores(params, look, config, causal=True)
+        params = as_params(config.positions.init(jax.random.key(0), config))
+        return config.positions.attention_inputs(params, look, config, causal=True)
 
     found = (jax.eval_shape(partial(scores, window)) for window in {*config.windows})
     return any(score.get("bias") is not None for score in found)
@@ -581,9 +585,9 @@ class Rotary(Positions):
     def __post_init__(self):
         check(self, positive="base local_base")
 
-    def of_scores(self, params, look, config, *, causal):
+    def attention_inputs(self, params, look, config, *, causal):
         local = self.local_base if look.window > 0 else None
-        frequencies = F.rotary_frequencies(config.width_of_heads, local or self.base)
+        frequencies = F.rotary_frequencies(config.head_dim, local or self.base)
         scaling, magnitude = None if local else self.scaling, 1.0
         if scaling:
             frequencies = scaling.frequencies(frequencies, self.base)
@@ -599,23 +603,25 @@ class Relative(Positions):
     """A learned bias of scores by the distance (Raffel et al. 2020, section 2.1)."""
 
     name: ClassVar[str] = "relative"
-    buckets: int = 32
+    num_buckets: int = 32
     """Numbers for each head, one a bucket of distances."""
-    distance: int = 128
+    max_distance: int = 128
     """From which distance on all share a bucket."""
 
     def __post_init__(self):
-        check(self, sizes="buckets distance")
-        if not 4 <= self.buckets < 2 * self.distance:
-            raise ValueError("buckets must be at least 4, distance above half of them")
+        check(self, sizes="num_buckets max_distance")
+        if not 4 <= self.num_buckets < 2 * self.max_distance:
+            raise ValueError("num_buckets must be at least 4, max_distance above half of them")
 
     def init(self, rng: Key[Array, ""], config):
-        return table(rng, self.buckets, config.num_heads)
+        return table(rng, self.num_buckets, config.num_heads)
 
-    def of_scores(self, params, look, config, *, causal):
+    def attention_inputs(self, params, look, config, *, causal):
         positions, key_positions = positions_of(look)
         distances = key_positions[..., None, :] - positions[..., :, None]
-        buckets = F.relative_buckets(distances, self.buckets, self.distance, causal=causal)
+        buckets = F.relative_position_buckets(
+            distances, self.num_buckets, self.max_distance, causal=causal
+        )
         return {"bias": jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)}
 
 
@@ -623,7 +629,7 @@ class Relative(Positions):
 class ALiBi(Positions):
     """A bias of scores in proportion to the distance (Press et al. 2022)."""
 
-    def of_scores(self, params, look, config, *, causal):
+    def attention_inputs(self, params, look, config, *, causal):
         return {"bias": F.alibi(*positions_of(look), config.num_heads)}
 
 
@@ -646,20 +652,20 @@ class PositionsFunction(FunctionPart, Positions):
 class Embedding:
     """A table of vectors, one for each token."""
 
-    deviation: float | None = None
+    init_std: float | None = None
     """Their standard deviation before training; 0.02, or 1 / sqrt(D) if they are scaled."""
     scale: bool = False
     """Multiply them by sqrt(D) before positions are added ("Attention is all you need", section
     3.4)."""
     norm: bool = False
     """Norm them with their positions."""
-    segments: int = 0
+    type_vocab_size: int = 0
     """Rows of a table of segments, whose first is added to every embedding."""
     word_dropout: float = 0.0
     """Chance that a word is hidden from a classifier in training."""
 
     def __post_init__(self):
-        check(self, counts="segments", positive="deviation", rates="word_dropout")
+        check(self, counts="type_vocab_size", positive="init_std", rates="word_dropout")
 
     def factor(self, config) -> float:
         """What embeddings are multiplied by."""
@@ -667,7 +673,7 @@ class Embedding:
 
     def init(self, rng: Key[Array, ""], config) -> dict[str, Array]:
         deviation = 1 / math.sqrt(config.width) if self.scale else 0.02
-        return table(rng, config.vocabulary_size, config.width, self.deviation or deviation)
+        return table(rng, config.vocabulary_size, config.width, self.init_std or deviation)
 
 
 @dataclass(frozen=True, kw_only=True)

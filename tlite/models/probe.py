@@ -38,7 +38,7 @@ LAYER = (
 OBJECT_CONTRACTS = {
     "attention": LAYER,
     "feed_forward": LAYER,
-    "positions": "needs the methods add and of_scores, as tlite.models.Learned has them",
+    "positions": "needs the methods add and attention_inputs, as tlite.models.Learned has them",
 }
 """Contracts of dataclasses with `init`, where they differ from a function's."""
 BY_POSITION = "each position must be computed from that position alone"
@@ -73,7 +73,7 @@ def probe(config, make: Callable) -> None:
         sizes |= {"num_classes": 2, "wide": type(config.wide)()}
     if isinstance(config, Seq2SeqConfig):
         sizes |= {"source_vocabulary_size": 7, "decoder_blocks": 1}
-        sizes |= {"symbols": type(config.symbols)()}
+        sizes |= {"special_tokens": type(config.special_tokens)()}
     small = _exact(dataclasses.replace(config, **sizes))
     for slot, part in brought.items():
         alone = _without(small, brought.keys() - {slot})
@@ -104,7 +104,7 @@ def _exact(config):
     """The config with float32 products: rounding to bfloat16 would look like a fault."""
     attention, head = config.attention, getattr(config, "head", None)
     if isinstance(attention, Attention) and isinstance(attention.function, str):
-        attention = dataclasses.replace(attention, function="exact", rows=0)
+        attention = dataclasses.replace(attention, function="exact", query_chunk_size=0)
     changed = {"attention": attention}
     if isinstance(head, OutputLayer):
         changed["head"] = dataclasses.replace(head, product="exact")
@@ -160,7 +160,7 @@ def _fault(model, slot: str, part) -> str:
             hint = CACHE_HINT.get(kind, BY_POSITION)
             return f"decodes otherwise than it trains {measured}: {hint}"
     if not isinstance(config, GeneratorConfig):
-        real, nothing = LENGTH // 2, config.symbols.pad if translates else -1
+        real, nothing = LENGTH // 2, config.special_tokens.pad_id if translates else -1
         texts = tokens.at[real:].set(nothing), tokens[:real]
         padded, short = (run(model, text, *source) for text in texts)
         if difference := _difference(padded[: len(short)], short):

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.config import check_size
-from tlite.models.config import MOST_BLOCKS, BlocksConfig
-from tlite.models.parameters import hold
+from tlite.models.config import MAX_BLOCKS, TransformerConfig
+from tlite.models.parameters import set_params
 from tlite.models.parts import (
     Embedding,
     FeedForward,
@@ -28,22 +28,22 @@ START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
 
 
 @dataclass(frozen=True)
-class Symbols:
+class SpecialTokens:
     """The tokens that are no text."""
 
-    pad: int = 0
+    pad_id: int = 0
     """What fills up short sequences: nothing attends to it."""
-    start: int | None = None
+    bos_id: int | None = None
     """What a target starts with; the tokenizer's own start symbol unless given."""
-    end: int | None = None
+    eos_id: int | None = None
     """What it ends with; the tokenizer's own end symbol unless given."""
-    first: int | None = None
+    forced_bos_id: int | None = None
     """The token that every translation begins with; the most probable ones unless given."""
 
     def __post_init__(self):
-        check(self, counts="pad")
-        if self.pad == (END_ID if self.end is None else self.end):
-            raise ValueError(f"pad and end can't both be {self.pad}: no target would end")
+        check(self, counts="pad_id")
+        if self.pad_id == (END_ID if self.eos_id is None else self.eos_id):
+            raise ValueError(f"pad_id and eos_id can't both be {self.pad_id}: no target would end")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TranslatorHead(OutputLayer):
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig(BlocksConfig):
+class Seq2SeqConfig(TransformerConfig):
     """The sizes and parts of an encoder-decoder; `num_blocks` is for the encoder.
 
     `vocabulary_size` is the target's. The defaults are the base model's of 2017 in small.
@@ -83,13 +83,13 @@ class Seq2SeqConfig(BlocksConfig):
     """The feed-forward layer."""
     head: TranslatorHead = TranslatorHead()
     """The output layer."""
-    symbols: Symbols = Symbols()
+    special_tokens: SpecialTokens = SpecialTokens()
     """The tokens that are no text."""
 
     def __post_init__(self):
         super().__post_init__()
         check(self, counts="source_vocabulary_size")
-        check_size("decoder_blocks", self.blocks_of_decoder, MOST_BLOCKS)
+        check_size("decoder_blocks", self.blocks_of_decoder, MAX_BLOCKS)
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.head.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
@@ -99,7 +99,7 @@ class Seq2SeqConfig(BlocksConfig):
         return self.num_blocks if self.decoder_blocks is None else self.decoder_blocks
 
 
-class TransformerSeq2Seq(nnx.Module):
+class Seq2Seq(nnx.Module):
     """Source (..., S) and target (..., T) to logits (..., T, V) of the target's next tokens."""
 
     def __init__(self, config: Seq2SeqConfig, *, rng: Key[Array, ""]):
@@ -110,7 +110,7 @@ class TransformerSeq2Seq(nnx.Module):
         self.encoder = Encoder(of_encoder, rng=encoder_key)
         own = config.head.embeddings == "separate"
         self.decoder = Decoder(of_decoder, embedding=own, rng=decoder_key)
-        hold(self, config.head.init(head_key, config))
+        set_params(self, config.head.init(head_key, config))
         self.config = config
 
     def __call__(
@@ -119,7 +119,7 @@ class TransformerSeq2Seq(nnx.Module):
         target: Int[Array, "*batch T"],
         *,
         rng: Key[Array, "..."] | None = None,
-        observe: F.Observe = F.unobserved,
+        tap: F.Tap = F.no_tap,
     ) -> Float[Array, "*batch T V"]:
         """Logits of the token after each of the target's.
 
@@ -130,11 +130,11 @@ class TransformerSeq2Seq(nnx.Module):
         Raises:
             ValueError: more tokens than the model's context.
         """
-        of_source = {"rng": F.fold_in(rng, 0), "observe": F.within(observe, "encoder")}
-        of_target = {"rng": F.fold_in(rng, 1), "observe": F.within(observe, "decoder")}
+        of_source = {"rng": F.fold_in(rng, 0), "tap": F.scoped(tap, "encoder")}
+        of_target = {"rng": F.fold_in(rng, 1), "tap": F.scoped(tap, "decoder")}
         memory, mask = self.encode(source, **of_source)
         x = self.decoder.embed(target, table=self.target_table())
-        memories = self.decoder.key_values(memory, of_target["observe"])
+        memories = self.decoder.key_values(memory, of_target["tap"])
         x, _ = self.decoder.run_blocks(x, memories=memories, memory_mask=mask, **of_target)
         return self.logits(x)
 
@@ -142,7 +142,7 @@ class TransformerSeq2Seq(nnx.Module):
         self, source: Int[Array, "*batch S"], **look
     ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
         """What the decoder looks at, and the mask of what is no padding."""
-        mask = F.padding_mask(source, self.config.symbols.pad)
+        mask = F.padding_mask(source, self.config.special_tokens.pad_id)
         return self.encoder.run_blocks(self.encoder.embed(source), mask, **look)[0], mask
 
     def memories(
@@ -170,7 +170,7 @@ class TransformerSeq2Seq(nnx.Module):
         The T may also be the next tokens of T targets of one source, which share the caches: then
         `positions` are theirs in their targets, `key_positions` (..., C) those of the caches'
         places, and `mask` (..., T, C) says which places, `start` to `start` + T - 1 for the new
-        ones among them, hold each one's target. These and `observe` are fields of the look.
+        ones among them, hold each one's target. These and `tap` are fields of the look.
         """
         if positions is None:
             positions = F.positions_from(start, tokens.shape[-1])

@@ -13,8 +13,8 @@ from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.models.config import BlocksConfig
-from tlite.models.parameters import held, hold
+from tlite.models.config import TransformerConfig
+from tlite.models.parameters import as_params, set_params
 from tlite.models.parts import positions_of
 from tlite.models.parts import table as drawn_table
 
@@ -41,7 +41,7 @@ class Stack(nnx.Module):
     With `embedding` False the table belongs to someone else and is passed to `embed`.
     """
 
-    config: BlocksConfig
+    config: TransformerConfig
     embedding: Any
     segments: Any
     embedding_norm: Any
@@ -49,22 +49,24 @@ class Stack(nnx.Module):
     across: ClassVar[bool] = False  # whether blocks attend to an encoder's output
     causal: ClassVar[bool] = False  # whether relative positions have buckets for what comes later
 
-    def __init__(self, config: BlocksConfig, *, embedding: bool = True, rng: Key[Array, ""]):
+    def __init__(self, config: TransformerConfig, *, embedding: bool = True, rng: Key[Array, ""]):
         keys, parts = StackKeys(*jax.random.split(rng, len(StackKeys._fields))), {}
         if embedding:
             parts["embedding"] = config.embedding.init(keys.embedding, config)
         parts[config.positions.name] = config.positions.init(keys.positions, config)
-        if config.embedding.segments:
-            parts["segments"] = drawn_table(keys.segments, config.embedding.segments, config.width)
+        if config.embedding.type_vocab_size:
+            parts["segments"] = drawn_table(
+                keys.segments, config.embedding.type_vocab_size, config.width
+            )
         if config.embedding.norm:
             parts["embedding_norm"] = config.norm.init(keys.embedding_norm, config)
-        hold(self, parts)
+        set_params(self, parts)
         self.blocks = nnx.List(
-            held(config.block.init(k, config, index, across=self.across))
+            as_params(config.block.init(k, config, index, across=self.across))
             for index, k in enumerate(jax.random.split(keys.blocks, config.num_blocks))
         )
         if config.block.pre_norm:
-            self.norm = held(config.norm.init(keys.final_norm, config))
+            self.norm = as_params(config.norm.init(keys.final_norm, config))
         self.init_head(keys.head, config)
         self.config = config
 
@@ -90,7 +92,7 @@ class Stack(nnx.Module):
         factor = config.embedding.factor(config)
         x = factor * x if factor != 1 else x
         x = config.positions.add(self.learned_positions, x, positions, config)
-        if config.embedding.segments:
+        if config.embedding.type_vocab_size:
             x = x + self.segments.table[0]
         return config.norm(self.embedding_norm, x) if config.embedding.norm else x
 
@@ -111,20 +113,20 @@ class Stack(nnx.Module):
         in caches 0, 1, ...
         """
         look = self.look(x.shape[-2], caches, mask=mask, **given)
-        x = look.observe("embedding", by_example(x))
+        x = look.tap("embedding", constrain_batch_sharding(x))
         rate = 0.0 if look.deterministic else self.config.dropout
         x = F.dropout(F.fold_in(look.rng, len(self.blocks)), x, rate)
-        watched = look.observe is not F.unobserved  # what is inside of a scan can't be
+        watched = look.tap is not F.no_tap  # what is inside of a scan can't be
         if self.config.loop.scan and not (caches or watched):
             x, rows = self.scanned(x, look, memories)
         else:
             x, rows = self.unrolled(x, look, memories, caches)
-        return look.observe("final", self.final_norm(x)), rows
+        return look.tap("final", self.final_norm(x)), rows
 
     def look(self, length: int, caches: Sequence[Rows] | None = None, **given) -> F.Look:
         """What all blocks look at: the places of so many tokens and of their keys, and a mask."""
         given["deterministic"] = given.get("rng") is None
-        given["observe"] = F.within(given.get("observe", F.unobserved), "")
+        given["tap"] = F.scoped(given.get("tap", F.no_tap), "")
         look = F.Look(self.config.num_heads, norm=self.config.norm, **given)
         if caches and look.start is not None and not isinstance(look.start, Tracer):
             end = int(look.start.max()) + length
@@ -148,7 +150,7 @@ class Stack(nnx.Module):
             mask = F.combine_masks(mask, F.window_mask(*positions_of(look), window))
         look = dataclasses.replace(look, mask=mask, window=window)
         params, causal = self.learned_positions, self.causal
-        scores = config.positions.of_scores(params, look, config, causal=causal)
+        scores = config.positions.attention_inputs(params, look, config, causal=causal)
         return dataclasses.replace(look, **scores)
 
     def unrolled(self, x, look: F.Look, memories, caches):
@@ -161,7 +163,7 @@ class Stack(nnx.Module):
                 "memory": memories and memories[index],
                 "cache": caches and caches[index],
                 "rng": F.fold_in(look.rng, index),
-                "observe": F.within(look.observe, f"blocks.{index}"),
+                "tap": F.scoped(look.tap, f"blocks.{index}"),
             }
             x, of_block = self.block(params, x, dataclasses.replace(looks[window], **inside))
             rows.append(of_block)
@@ -184,16 +186,16 @@ class Stack(nnx.Module):
     def block(self, params, x, look: F.Look):
         """A block of the config's, over all devices; with `remat` again in the backward pass."""
         config = self.config
-        remat = config.loop.remat and look.observe is F.unobserved
+        remat = config.loop.remat and look.tap is F.no_tap
         block = jax.checkpoint(config.block, static_argnums=3) if remat else config.block
         x, rows = block(params, x, look, config)
-        return look.observe("residual", by_example(x)), rows
+        return look.tap("residual", constrain_batch_sharding(x)), rows
 
     def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
         """For each block a cache of zeros with room for `capacity` tokens, or a context."""
         length = self.config.context if capacity is None else capacity
         empty = lambda row: jnp.zeros((*batch, *row.shape[:-2], length, row.shape[-1]), row.dtype)  # noqa: E731
-        return jax.tree.map(empty, rows_of(self.across, self.config))
+        return jax.tree.map(empty, cache_shapes(self.across, self.config))
 
     @property
     def learned_positions(self):
@@ -205,7 +207,7 @@ class Stack(nnx.Module):
         return self.config.norm(self.norm, x) if self.config.block.pre_norm else x
 
 
-def by_example(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
+def constrain_batch_sharding(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
     """x, of which each device has other examples: so that a sharded model's parameters go to the
     examples, and not these to them.
 
@@ -226,7 +228,7 @@ def room(caches: Sequence[Rows], default: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def rows_of(across: bool, config: BlocksConfig) -> list[Rows]:
+def cache_shapes(across: bool, config: TransformerConfig) -> list[Rows]:
     """Shapes of what a cache holds of one token, (..., 1, N), for each block."""
 
     def run():
@@ -245,7 +247,7 @@ class Encoder(Stack):
         """The last block's vectors, after the final norm, of tokens that see each other.
 
         One below 0 is padding, seen by none. `rng` is the key of dropout, or one a sample; without
-        it every dropout rate counts as 0. It and `observe` are fields of `functional.Look`.
+        it every dropout rate counts as 0. It and `tap` are fields of `functional.Look`.
 
         Raises:
             ValueError: more tokens than the model's context.
@@ -260,13 +262,11 @@ class Decoder(Stack):
     across = True
     causal = True
 
-    def key_values(
-        self, memory: Float[Array, "*batch S D"], observe: F.Observe = F.unobserved
-    ) -> list[Any]:
+    def key_values(self, memory: Float[Array, "*batch S D"], tap: F.Tap = F.no_tap) -> list[Any]:
         """For each block what its attention reads of an encoder's output: keys and values."""
         config, keys = self.config, []
         for index, block in enumerate(self.blocks):
-            inside = F.within(observe, f"blocks.{index}.cross_attention")
-            look = F.Look(config.num_heads, norm=config.norm, observe=inside)
+            inside = F.scoped(tap, f"blocks.{index}.cross_attention")
+            look = F.Look(config.num_heads, norm=config.norm, tap=inside)
             keys.append(config.attention.key_values(block.cross_attention, memory, look))
         return keys

@@ -8,12 +8,12 @@ from typing import Any
 
 from tlite.errors import UserError
 from tlite.models import (
-    BlocksConfig,
     ClassifierConfig,
     GeneratorConfig,
     MaskedConfig,
     Rotary,
     Seq2SeqConfig,
+    TransformerConfig,
 )
 from tlite.pretrained.fields import FIELDS
 from tlite.pretrained.layers import LAYERS
@@ -24,7 +24,7 @@ CONFIGS = {
     "generator": GeneratorConfig,
     "masked": MaskedConfig,
     "classifier": ClassifierConfig,
-    "encoder": BlocksConfig,
+    "encoder": TransformerConfig,
     "seq2seq": Seq2SeqConfig,
 }
 ACTIVATIONS = {
@@ -82,7 +82,7 @@ FROM_SCRATCH = {
 UNTIED = "llama", "mistral", "qwen2", "qwen3", "gpt_neox"
 
 
-# The fields of configs and their parts, by dotted paths: "attention.key_heads"
+# The fields of configs and their parts, by dotted paths: "attention.num_kv_heads"
 
 
 def flat(part, prefix: str = "") -> dict[str, Any]:
@@ -112,18 +112,18 @@ def with_fields(part, values: dict[str, Any]):
     return dataclasses.replace(part, **own)
 
 
-def tied(config: BlocksConfig) -> bool:
+def tied(config: TransformerConfig) -> bool:
     """Whether the output layer, if there is one, is the embedding."""
     return getattr(getattr(config, "head", None), "tied", True)
 
 
-def filled_in(config: BlocksConfig) -> dict[str, Any]:
+def filled_in(config: TransformerConfig) -> dict[str, Any]:
     """The fields of a config, with what is left open filled in and what has no effect left out."""
-    ours, heads = flat(config), config.width_of_heads
+    ours, heads = flat(config), config.head_dim
     found = {path: config.bias for path in ours if path.endswith("bias")} | {
-        "feed_forward.hidden_width": 4 * config.width,
-        "attention.head_width": heads,
-        "attention.key_heads": config.num_heads,
+        "feed_forward.mlp_dim": 4 * config.width,
+        "attention.head_dim": heads,
+        "attention.num_kv_heads": config.num_heads,
         "attention.scale": 1 / math.sqrt(heads),
         "decoder_blocks": config.num_blocks,
         "head.bias": config.bias and not tied(config),
@@ -164,7 +164,7 @@ def kind_of(theirs: dict[str, Any]) -> tuple[str, str]:
 
 def read_config(
     theirs: dict[str, Any], family: str, kind: str, arrays: Collection[str]
-) -> BlocksConfig:
+) -> TransformerConfig:
     """Our config of one of theirs.
 
     Args:
@@ -219,7 +219,7 @@ def _value(ours: str, theirs: Any) -> Any:
         return POOLING[theirs]
     if ours == "attention.scale":  # Gemma's query_pre_attn_scalar
         return theirs**-0.5
-    return theirs[0] if ours == "symbols.end" and isinstance(theirs, list) else theirs
+    return theirs[0] if ours == "special_tokens.eos_id" and isinstance(theirs, list) else theirs
 
 
 def says_tied(theirs: dict[str, Any], family: str) -> bool:
@@ -263,7 +263,7 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
         found |= {"positions.offset": offset, "context": ours["context"] - offset}
     if kind == "seq2seq":
         found["head.embeddings"] = "shared" if own_head else "tied"
-        found["symbols.first"] = theirs.get("forced_bos_token_id")
+        found["special_tokens.forced_bos_id"] = theirs.get("forced_bos_token_id")
     if family in ("marian", "bart"):
         found["head.bias"] = "final_logits_bias" in arrays
     if family == "marian" and not theirs.get("share_encoder_decoder_embeddings", True):
@@ -278,14 +278,16 @@ def _special(theirs, family, kind, ours, arrays) -> dict[str, Any]:
         found["feed_forward.gated"] = way.startswith("gated-")
         scaled = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings") is not False)
         found["head.scale"] = ours["width"] ** -0.5 if scaled else 1.0
-        found["symbols.start"] = theirs.get("decoder_start_token_id", ours["symbols.pad"])
+        found["special_tokens.bos_id"] = theirs.get(
+            "decoder_start_token_id", ours["special_tokens.pad_id"]
+        )
     return found
 
 
 # Out
 
 
-def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]:
+def write_config(family: str, kind: str, config: TransformerConfig) -> dict[str, Any]:
     """The fields of theirs that describe a config of ours, as well as the family can."""
     ours = filled_in(config)
     # Else transformers takes those of the family's first model, whose vocabulary was another.
@@ -303,7 +305,7 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
     if family == "gpt_neox":
         written["use_parallel_residual"] = False
     if family == "bert":
-        written["type_vocab_size"] = max(config.embedding.segments, 1)
+        written["type_vocab_size"] = max(config.embedding.type_vocab_size, 1)
     if kind in ("generator", "seq2seq"):
         written["tie_word_embeddings"] = config.head.tied
     if kind == "classifier":
@@ -314,9 +316,9 @@ def write_config(family: str, kind: str, config: BlocksConfig) -> dict[str, Any]
 def _write_seq2seq(family: str, config: Seq2SeqConfig) -> dict[str, Any]:
     """What no line of a table says of an encoder-decoder."""
     written: dict[str, Any] = {"is_encoder_decoder": True}
-    written["decoder_start_token_id"] = config.symbols.start
-    if config.symbols.first is not None:
-        written["forced_bos_token_id"] = config.symbols.first
+    written["decoder_start_token_id"] = config.special_tokens.bos_id
+    if config.special_tokens.forced_bos_id is not None:
+        written["forced_bos_token_id"] = config.special_tokens.forced_bos_id
     if family == "marian":
         written["vocab_size"] = config.source_vocabulary_size
         written["decoder_vocab_size"] = config.vocabulary_size
@@ -334,7 +336,7 @@ def architecture(family: str, kind: str) -> str:
     return FIELDS[family].stem + FIELDS[family].endings[kind][0]
 
 
-def context_field(family: str, config: BlocksConfig) -> dict[str, int]:
+def context_field(family: str, config: TransformerConfig) -> dict[str, int]:
     """The fields of theirs that say how long a text may be."""
     offset = config.positions.offset if family == "roberta" else 0
     named = (names for names, targets, *_ in _rows(family) if targets == ["context"])

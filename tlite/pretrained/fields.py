@@ -37,7 +37,7 @@ SEQ2SEQ = {"seq2seq": ("ForConditionalGeneration", "WithLMHeadModel", "Model")}
 SIZES: Table = {
     "vocab_size": "vocabulary_size",
     "hidden_size": "width",
-    "intermediate_size": "feed_forward.hidden_width",
+    "intermediate_size": "feed_forward.mlp_dim",
     "num_hidden_layers": "num_blocks",
     "num_attention_heads": "num_heads",
     "max_position_embeddings": "context",
@@ -45,12 +45,12 @@ SIZES: Table = {
 # In place of default sizes, which differ between families, the shapes of arrays tell.
 MISTRAL: Table = SIZES | {
     "rms_norm_eps": ("norm.epsilon", 1e-6),
-    "num_key_value_heads": ("attention.key_heads", None),
-    "head_dim": ("attention.head_width", None),
+    "num_key_value_heads": ("attention.num_kv_heads", None),
+    "head_dim": ("attention.head_dim", None),
     "hidden_act": ("feed_forward.activation", "silu"),
 }
 LLAMA: Table = MISTRAL | {
-    "attention_bias": ("attention.input_bias+attention.bias", False),
+    "attention_bias": ("attention.qkv_bias+attention.bias", False),
     "mlp_bias": ("feed_forward.bias", False),
 }
 GEMMA: Table = LLAMA | {
@@ -68,12 +68,12 @@ GEMMA_IS = LLAMA_IS | {
 BERT: Table = SIZES | {
     "hidden_act": ("feed_forward.activation+projection.activation", "gelu"),
     "max_position_embeddings": ("context", 512),
-    "type_vocab_size": ("embedding.segments", 2),
+    "type_vocab_size": ("embedding.type_vocab_size", 2),
     "layer_norm_eps": ("norm.epsilon", 1e-12),
     "hidden_dropout_prob": ("dropout", 0.1),
 }
 BERT_IS = {
-    "positions": Learned(), "embedding.norm": True, "attention.input_bias": True,
+    "positions": Learned(), "embedding.norm": True, "attention.qkv_bias": True,
     "pool": Pool("first", Projection("tanh", norm=False)),
 }  # fmt: skip
 BART: Table = {
@@ -82,15 +82,15 @@ BART: Table = {
     "encoder_layers": "num_blocks",
     "decoder_layers": "decoder_blocks",
     "encoder_attention_heads+decoder_attention_heads": "num_heads",
-    "encoder_ffn_dim+decoder_ffn_dim": "feed_forward.hidden_width",
+    "encoder_ffn_dim+decoder_ffn_dim": "feed_forward.mlp_dim",
     "max_position_embeddings": "context",
     "activation_function": ("feed_forward.activation", "gelu"),
     "scale_embedding": ("embedding.scale", False),
     "dropout": ("dropout", 0.1),
     "activation_dropout": ("feed_forward.dropout", 0.0),
-    "pad_token_id": "symbols.pad",
-    "decoder_start_token_id": "symbols.start",
-    "eos_token_id": ("symbols.end", None),
+    "pad_token_id": "special_tokens.pad_id",
+    "decoder_start_token_id": "special_tokens.bos_id",
+    "eos_token_id": ("special_tokens.eos_id", None),
 }
 
 FIELDS = {
@@ -103,19 +103,19 @@ FIELDS = {
             "n_embd": "width",
             "n_head": "num_heads",
             "n_layer": "num_blocks",
-            "n_inner": ("feed_forward.hidden_width", None),
+            "n_inner": ("feed_forward.mlp_dim", None),
             "activation_function": ("feed_forward.activation", "gelu_new"),
             "layer_norm_epsilon": ("norm.epsilon", 1e-5),
             "resid_pdrop": ("dropout", 0.1),
         },
         {
-            "block.pre_norm": True, "positions": Learned(), "attention.input_bias": True,
+            "block.pre_norm": True, "positions": Learned(), "attention.qkv_bias": True,
             "head.bias": False,
         },
     ),
     "llama": Fields("Llama", GENERATOR, LLAMA, LLAMA_IS),
     "mistral": Fields("Mistral", GENERATOR, MISTRAL, LLAMA_IS),
-    "qwen2": Fields("Qwen2", GENERATOR, MISTRAL, LLAMA_IS | {"attention.input_bias": True}),
+    "qwen2": Fields("Qwen2", GENERATOR, MISTRAL, LLAMA_IS | {"attention.qkv_bias": True}),
     "qwen3": Fields("Qwen3", GENERATOR, LLAMA, LLAMA_IS | {"attention.query_key_norm": True}),
     "gemma2": Fields(
         "Gemma2",
@@ -133,7 +133,7 @@ FIELDS = {
             "hidden_act": ("feed_forward.activation", "gelu"),
             "layer_norm_eps": ("norm.epsilon", 1e-5),
             "hidden_dropout": ("dropout", 0.0),
-            "attention_bias": ("attention.input_bias+attention.bias", True),
+            "attention_bias": ("attention.qkv_bias+attention.bias", True),
         },
         {"block.pre_norm": True, "positions": Rotary(), "head.bias": False},
     ),
@@ -147,7 +147,7 @@ FIELDS = {
         {
             "vocab_size": "vocabulary_size",
             "dim": "width",
-            "hidden_dim": "feed_forward.hidden_width",
+            "hidden_dim": "feed_forward.mlp_dim",
             "n_layers": "num_blocks",
             "n_heads": "num_heads",
             "activation": ("feed_forward.activation+projection.activation", "gelu"),
@@ -163,7 +163,7 @@ FIELDS = {
             "hidden_activation": ("feed_forward.activation", "gelu"),
             "norm_eps+layer_norm_eps": ("norm.epsilon", 1e-5),
             "norm_bias": ("norm.bias", False),
-            "attention_bias": ("attention.input_bias+attention.bias", False),
+            "attention_bias": ("attention.qkv_bias+attention.bias", False),
             "mlp_bias": ("feed_forward.bias", False),
             "mlp_dropout": ("feed_forward.dropout", 0.0),
             "classifier_pooling": ("pool.method", "cls"),
@@ -181,13 +181,13 @@ FIELDS = {
         "Marian",
         {"seq2seq": ("MTModel", "Model")},
         BART,
-        {"attention.input_bias": True, "positions": Sinusoidal(split=True)},
+        {"attention.qkv_bias": True, "positions": Sinusoidal(split=True)},
     ),
     "bart": Fields(
         "Bart",
         SEQ2SEQ,
         BART,
-        {"attention.input_bias": True, "positions": Learned(offset=2), "embedding.norm": True},
+        {"attention.qkv_bias": True, "positions": Learned(offset=2), "embedding.norm": True},
     ),
     "t5": Fields(
         "T5",
@@ -195,18 +195,18 @@ FIELDS = {
         {
             "vocab_size": "vocabulary_size+source_vocabulary_size",
             "d_model": "width",
-            "d_kv": ("attention.head_width", 64),
-            "d_ff": "feed_forward.hidden_width",
+            "d_kv": ("attention.head_dim", 64),
+            "d_ff": "feed_forward.mlp_dim",
             "num_layers": "num_blocks",
             "num_decoder_layers": ("decoder_blocks", None),
             "num_heads": "num_heads",
             "n_positions": ("context", 512),
-            "relative_attention_num_buckets": ("positions.buckets", 32),
-            "relative_attention_max_distance": ("positions.distance", 128),
+            "relative_attention_num_buckets": ("positions.num_buckets", 32),
+            "relative_attention_max_distance": ("positions.max_distance", 128),
             "layer_norm_epsilon": ("norm.epsilon", 1e-6),
             "dropout_rate": ("dropout", 0.1),
-            "pad_token_id": ("symbols.pad", 0),
-            "eos_token_id": ("symbols.end", 1),
+            "pad_token_id": ("special_tokens.pad_id", 0),
+            "eos_token_id": ("special_tokens.eos_id", 1),
         },
         {
             "norm.method": "rms", "block.pre_norm": True, "positions": Relative(),

@@ -16,8 +16,8 @@ import numpy as np
 
 from tlite.data.reading import read_json
 from tlite.errors import UserError
-from tlite.models import BlocksConfig, make_model
-from tlite.models.parameters import by_name, model_maker
+from tlite.models import TransformerConfig, make_model
+from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.pretrained.configs import (
     class_names,
     kind_of,
@@ -45,7 +45,7 @@ class Pretrained:
     """generator, masked, classifier, encoder or seq2seq."""
     fields: dict[str, Any]
     """Its config.json."""
-    config: BlocksConfig
+    config: TransformerConfig
     generation: dict[str, Any] = field(default_factory=dict)
     """Its generation_config.json."""
     no_tokenizer: str = ""
@@ -139,8 +139,8 @@ def load_pretrained(
         tokenizer, reason = None, str(error)
     told = Pretrained(folder, family, kind, theirs, config, generation, reason)
     rng = None if num_classes is None else jax.random.key(0) if rng is None else rng
-    arrays, told = _read_arrays(told, stored, by_name(abstract), rng)
-    return model_maker(abstract)(arrays), tokenizer, told
+    arrays, told = _read_arrays(told, stored, named_arrays(abstract), rng)
+    return from_named_arrays(abstract)(arrays), tokenizer, told
 
 
 def _read_arrays(
@@ -167,7 +167,7 @@ def _read_arrays(
             raise UserError(f"{folder} has no array {theirs}, which its config.json asks for")
         array = left.pop(theirs)
         try:
-            parts = to_ours(family, theirs, array.read(), shapes, told.config.width_of_heads)
+            parts = to_ours(family, theirs, array.read(), shapes, told.config.head_dim)
         except ValueError as error:
             what = f"{array.name} of {error}, which its config.json asks for"
             raise UserError(f"{folder} has {what}") from error
@@ -193,7 +193,7 @@ def _understood(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def abstract_model(config: BlocksConfig):
+def abstract_model(config: TransformerConfig):
     """The model with shapes for arrays: nothing is drawn."""
     return jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tlite.config import check_size
 from tlite.errors import UserError
-from tlite.models import BlocksConfig, Rotary, RotaryScaling
-from tlite.models.config import MOST_BLOCKS
+from tlite.models import Rotary, RotaryScaling, TransformerConfig
+from tlite.models.config import MAX_BLOCKS
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 # The keys of each kind of scaling, and those that a field of ours has another name for.
@@ -92,7 +92,7 @@ def _one(parameters: dict[str, Any], context: int) -> Rotary:
     return Rotary(base, scaling=RotaryScaling(kind, **fields))
 
 
-def write_rotary(family: str, config: BlocksConfig) -> dict[str, Any]:
+def write_rotary(family: str, config: TransformerConfig) -> dict[str, Any]:
     """The inverse for a family that has one base, as version 4 spells it, which 5 reads too."""
     rotary = config.positions if isinstance(config.positions, Rotary) else Rotary()
     name, part, _ = NAMES.get(family, ("rope_theta", "", 1.0))
@@ -109,7 +109,7 @@ def read_windows(family: str, theirs: dict[str, Any]) -> tuple[int, ...]:
     """Our windows of attention, one a block; none where no block has one."""
     if family not in PATTERNS:
         return ()
-    check_size("num_hidden_layers", blocks := theirs["num_hidden_layers"], MOST_BLOCKS)
+    check_size("num_hidden_layers", blocks := theirs["num_hidden_layers"], MAX_BLOCKS)
     window = theirs.get("sliding_window", DEFAULT_WINDOW)
     if family == "modernbert":
         window = theirs.get("local_attention", 128) // 2 + 1

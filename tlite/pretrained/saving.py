@@ -12,14 +12,14 @@ import numpy as np
 from tlite.errors import UserError, disk_errors
 from tlite.models import (
     MODELS,
-    BlocksConfig,
     ClassifierConfig,
     Learned,
     Relative,
     Rotary,
     Sinusoidal,
+    TransformerConfig,
 )
-from tlite.models.parameters import by_name
+from tlite.models.parameters import named_arrays
 from tlite.models.parts import WORDS
 from tlite.pretrained.configs import (
     CONFIGS,
@@ -44,10 +44,11 @@ from tlite.user_code import is_own
 MARKS = "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"
 # Fields of ours that change training only, or how the same is computed; and one that others say.
 TRAINING = {
-    "dropout", "feed_forward.dropout", "embedding.word_dropout", "embedding.deviation",
-    "attention.function", "attention.rows", "head.product", "attention.zero_output",
+    "dropout", "feed_forward.dropout", "embedding.word_dropout", "embedding.init_std",
+    "attention.function", "attention.query_chunk_size", "head.product", "attention.zero_output",
     "feed_forward.zero_output", "loop.scan", "loop.remat", "bias",
-    "symbols.pad", "symbols.start", "symbols.end", "symbols.first",
+    "special_tokens.pad_id", "special_tokens.bos_id", "special_tokens.eos_id",
+    "special_tokens.forced_bos_id",
 }  # fmt: skip
 # What decides of fields that the data fills.
 INSTEAD = {"wide.word_rows": "--word-ngrams 0", "wide.character_rows": "--character-ngrams 0"}
@@ -109,8 +110,8 @@ def _without_refusal(*steps: Callable[[], Any]) -> list[Any]:
 
 
 def _as_it_was(
-    config: BlocksConfig, original: Pretrained
-) -> tuple[str, dict[str, Any], BlocksConfig]:
+    config: TransformerConfig, original: Pretrained
+) -> tuple[str, dict[str, Any], TransformerConfig]:
     """Family and fields of the folder that a model comes from, with its context; our config of it.
 
     Raises:
@@ -155,11 +156,11 @@ def _marks(theirs: dict[str, Any], tokenizer: PretrainedTokenizer | None) -> dic
     return {mark: i for mark, i in ids.items() if i is not None and theirs.get(mark) is None}
 
 
-def _filled(model, target: BlocksConfig) -> dict[str, Any]:
+def _filled(model, target: TransformerConfig) -> dict[str, Any]:
     """The arrays of a model as those of one with the target's config, which computes the same."""
     config = model.config
-    arrays, filled = by_name(model), {}
-    for name, wanted in by_name(abstract_model(target)).items():
+    arrays, filled = named_arrays(model), {}
+    for name, wanted in named_arrays(abstract_model(target)).items():
         if name in arrays:
             array = arrays.pop(name)
         elif name.endswith("positions.table"):
@@ -202,14 +203,14 @@ def _fits(arrays: dict[str, Any], dtype: str) -> bool:
 
 
 def _theirs(
-    family: str, kind: str, config: BlocksConfig, arrays: dict[str, Any], kept: dict[str, Any]
+    family: str, kind: str, config: TransformerConfig, arrays: dict[str, Any], kept: dict[str, Any]
 ) -> dict[str, np.ndarray]:
     """The arrays of a folder, those that only training used among them."""
     prefix = "" if kind == "encoder" else LAYERS[family].prefix
     found = {name if name.startswith("cls.") else prefix + name: a for name, a in kept.items()}
     for name, names in counterparts(family, kind, list(arrays), prefix).items():
         ours = {of: np.asarray(arrays[of]) for of in names}
-        found[name] = to_theirs(family, name, ours, config.width_of_heads)
+        found[name] = to_theirs(family, name, ours, config.head_dim)
     if family in ("marian", "bart") and config.head.embeddings == "shared":
         # Where the head is not tied, transformers ties the embeddings of the two sides neither.
         for side in ("encoder", "decoder"):
@@ -220,7 +221,7 @@ def _theirs(
 # Which family has a model, and in which fields it differs
 
 
-def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
+def differences(config: TransformerConfig, other: TransformerConfig) -> list[str]:
     """The fields in which two models differ, but for what arrays can make up for.
 
     So biases, which can be zeros, a table of segments or of positions that were computed, rows of
@@ -228,14 +229,14 @@ def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
     """
     ours, theirs = filled_in(config), filled_in(other)
     made_up = {name for name in ours if name.endswith("bias") and ours[name] is False}
-    made_up |= {n for n in ("embedding.segments", "positions.offset") if not ours.get(n)}
+    made_up |= {n for n in ("embedding.type_vocab_size", "positions.offset") if not ours.get(n)}
     if isinstance(config.positions, Sinusoidal) and (
         isinstance(other.positions, Learned) and getattr(other.positions, "split", True)
     ):
         made_up |= {name for name in ours if name.startswith("positions")}
     if ours.get("norm.method") != theirs.get("norm.method"):
         made_up.add("norm.bias")  # goes with the method
-    untied = not tied(config) or type(config) in (BlocksConfig, ClassifierConfig)
+    untied = not tied(config) or type(config) in (TransformerConfig, ClassifierConfig)
     if ours["embedding.scale"] and untied:
         made_up.add("embedding.scale")
 
@@ -248,7 +249,7 @@ def differences(config: BlocksConfig, other: BlocksConfig) -> list[str]:
     return [name for name in names if not same(ours[name], theirs[name])]
 
 
-def natural_family(kind: str, config: BlocksConfig) -> str:
+def natural_family(kind: str, config: TransformerConfig) -> str:
     """The family that a model of tlite's is written as, by its positions, norms and gates."""
     if kind == "generator":
         if not isinstance(config.positions, Rotary):
@@ -261,8 +262,8 @@ def natural_family(kind: str, config: BlocksConfig) -> str:
 
 
 def described(
-    config: BlocksConfig, kind: str, family: str | None = None
-) -> tuple[str, dict[str, Any], BlocksConfig]:
+    config: TransformerConfig, kind: str, family: str | None = None
+) -> tuple[str, dict[str, Any], TransformerConfig]:
     """The family, the fields of config.json, and our config of these.
 
     Raises:
@@ -283,8 +284,8 @@ def described(
 
 
 def read_again(
-    fields: dict[str, Any], family: str, kind: str, config: BlocksConfig, bias: bool = True
-) -> BlocksConfig:
+    fields: dict[str, Any], family: str, kind: str, config: TransformerConfig, bias: bool = True
+) -> TransformerConfig:
     """Our config of fields that describe one of ours.
 
     Args:
@@ -305,7 +306,7 @@ def read_again(
     return back
 
 
-def options_of(config: BlocksConfig, names: list[str]) -> str:
+def options_of(config: TransformerConfig, names: list[str]) -> str:
     """The options that give an experiment's model these fields of a config."""
     options = []
     for path, value in flat(config).items():

@@ -19,11 +19,11 @@ from tlite.data.tables import Part
 from tlite.errors import UserError, check_packages
 from tlite.experiment import ClassifierExperiment, Pretrained, Subwords, Words
 from tlite.models import (
-    BlocksConfig,
     ClassifierConfig,
     GeneratorConfig,
-    Head,
-    TransformerClassifier,
+    LMHead,
+    SequenceClassifier,
+    TransformerConfig,
 )
 from tlite.pretrained import PretrainedTokenizer
 from tlite.recipes.recipe import (
@@ -63,7 +63,7 @@ class ClassifierRecipe(Recipe):
 
     kind = "classifier"
     experiment_type = ClassifierExperiment
-    model_type = TransformerClassifier
+    model_type = SequenceClassifier
     data_needs = ("classes", "examples")
     unit = "texts"
     packages = ("sklearn",)  # of the baseline
@@ -405,10 +405,10 @@ def pretrained_parameters(recipe: ClassifierRecipe) -> dict[str, np.ndarray]:
     return trainer.on_host(members.parameters)
 
 
-def generator_config(config: BlocksConfig, dropout: float) -> GeneratorConfig:
+def generator_config(config: TransformerConfig, dropout: float) -> GeneratorConfig:
     """The generator whose embedding and blocks a classifier of this config can take over."""
-    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(BlocksConfig)}
-    return GeneratorConfig(**shared | {"dropout": dropout}, head=Head(tied=True))
+    shared = {f.name: getattr(config, f.name) for f in dataclasses.fields(TransformerConfig)}
+    return GeneratorConfig(**shared | {"dropout": dropout}, head=LMHead(tied=True))
 
 
 def pretraining_config(training: TrainingConfig, settings) -> TrainingConfig:

@@ -19,7 +19,7 @@ from tlite.data.tables import Part
 from tlite.decoding import stream
 from tlite.errors import OutOfMemory, UserError, command
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
-from tlite.models import TransformerGenerator
+from tlite.models import CausalLM
 from tlite.pretrained import PretrainedTokenizer, learn_bpe
 from tlite.pretrained.tokenizers import open_tokenizer, plain
 from tlite.recipes.recipe import EVALUATION_BATCH, Recipe, interval, spread, taken_from
@@ -43,7 +43,7 @@ class GeneratorRecipe(Recipe):
 
     kind = "generator"
     experiment_type = GeneratorExperiment
-    model_type = TransformerGenerator
+    model_type = CausalLM
     data_needs = ("load", "validation_fraction")
 
     @classmethod

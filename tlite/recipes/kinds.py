@@ -27,7 +27,7 @@ from tlite.data.reading import decoded, locate
 from tlite.errors import UserError, disk_errors
 from tlite.experiment import Experiment, GeneratorExperiment, Pretrained, Pretraining
 from tlite.models import Ensemble, make_model
-from tlite.models.parameters import by_name, model_maker
+from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.parallel import processes
 from tlite.pretrained import is_pretrained, load_pretrained, save_pretrained
 from tlite.recipes.classifier import ClassifierRecipe
@@ -361,11 +361,13 @@ def load_run(
     shapes = jax.eval_shape(lambda: make_model(config, rng=jax.random.key(0)))
     host = jax.sharding.SingleDeviceSharding(host_device())
     on_host = partial(jax.ShapeDtypeStruct, sharding=host)
-    wanted = {name: on_host((number, *a.shape), a.dtype) for name, a in by_name(shapes).items()}
+    wanted = {
+        name: on_host((number, *a.shape), a.dtype) for name, a in named_arrays(shapes).items()
+    }
     parameters, _ = read_parameters(run, checkpoint, wanted)
     chosen = slice(None) if member == "all" else member
     arrays = {name: jnp.asarray(np.asarray(a)[chosen]) for name, a in parameters.items()}
-    model = model_maker(shapes)(arrays)
+    model = from_named_arrays(shapes)(arrays)
     tokenizer = recipe_type(run.experiment).load_tokenizer(run)
     return Ensemble(model) if member == "all" else model, tokenizer
 

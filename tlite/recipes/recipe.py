@@ -21,9 +21,9 @@ from tlite import functional as F
 from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment import Pretrained, Pretraining
-from tlite.models import BlocksConfig, Ensemble, make_model
+from tlite.models import Ensemble, TransformerConfig, make_model
 from tlite.models.config import named_parts
-from tlite.models.parameters import by_name, model_maker
+from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.models.probe import probe
 from tlite.parallel import processes
 from tlite.pretrained import load_pretrained
@@ -41,7 +41,8 @@ FEW, FEW_TOKENS = {"texts": 100, "pairs": 100}, 2000  # so few scored say little
 LEARNED = "training", "validation"  # the parts that a run reads before it has ended
 OURS = {  # fields of a model that are the experiment's, whatever it starts from
     "dropout", "feed_forward.dropout", "embedding.word_dropout", "attention.function",
-    "attention.rows", "head.product", "embedding.deviation", "loop.scan", "loop.remat", "context",
+    "attention.query_chunk_size", "head.product", "embedding.init_std",
+    "loop.scan", "loop.remat", "context",
 }  # fmt: skip
 
 
@@ -243,7 +244,7 @@ class Recipe:
     def ensemble_of(self, parameters: dict) -> Ensemble:
         """The members as one model, whole in this process."""
         arrays = self.trainer.on_host(parameters)
-        return Ensemble(jax.tree.map(jnp.asarray, model_maker(self.trainer.model)(arrays)))
+        return Ensemble(jax.tree.map(jnp.asarray, from_named_arrays(self.trainer.model)(arrays)))
 
     def ensemble_means(self, parameters: dict, batches: Any) -> dict[str, np.ndarray]:
         """`training.loop.validate` of the members as one model: means over all batches, (1,) each.
@@ -415,8 +416,8 @@ def tell_what_is_read(experiment: Any, parts: Iterable[Part] = LEARNED) -> None:
 
 
 def taken_from(
-    settings: Pretrained, config: BlocksConfig, num_classes: int | None = None
-) -> tuple[BlocksConfig, dict[str, Any], Any, Pretrained]:
+    settings: Pretrained, config: TransformerConfig, num_classes: int | None = None
+) -> tuple[TransformerConfig, dict[str, Any], Any, Pretrained]:
     """The config, the arrays by name and the tokenizer that a run starts from; and where from.
 
     Its context, dropout and function of attention are the experiment's, the rest is the folder's.
@@ -441,7 +442,7 @@ def taken_from(
             raise UserError(f"{path} is the pre-trained model's: leave it out")
     changed = {path: ours[path] for path in OURS & ours.keys()}
     changed["context"] = min(config.context, model.config.context)
-    arrays = by_name(model)
+    arrays = named_arrays(model)
     for name in told.new:  # each member draws its own
         del arrays[name]
     if "positions.table" in arrays:  # those of the places that are not used are left out

@@ -12,7 +12,7 @@ from tlite.data.tables import Part
 from tlite.decoding.translate import check_search, translate
 from tlite.errors import UserError
 from tlite.experiment import TranslatorExperiment
-from tlite.models import TransformerSeq2Seq
+from tlite.models import Seq2Seq
 from tlite.recipes.recipe import (
     EVALUATION_BATCH,
     Parts,
@@ -35,7 +35,7 @@ class TranslatorRecipe(Recipe):
 
     kind = "translator"
     experiment_type = TranslatorExperiment
-    model_type = TransformerSeq2Seq
+    model_type = Seq2Seq
     data_needs = ("pairs",)
     unit = "pairs"
     measured = ("loss", "accuracy", "bleu", "exact_match")
@@ -48,8 +48,8 @@ class TranslatorRecipe(Recipe):
 
     @classmethod
     def fit_to_data(cls, experiment: TranslatorExperiment, data: Parts):
-        if experiment.model.symbols.pad != PAD_ID:
-            raise UserError(f"symbols.pad is the tokenizer's, {PAD_ID}: leave it out")
+        if experiment.model.special_tokens.pad_id != PAD_ID:
+            raise UserError(f"special_tokens.pad_id is the tokenizer's, {PAD_ID}: leave it out")
         sides = ([getattr(p, side) for p in data.training] for side in ("source", "target"))
         tokenizer = PairTokenizer.train(*sides, **vars(experiment.tokenizer))
         if not tokenizer.joint and experiment.model.head.embeddings != "separate":
@@ -92,7 +92,7 @@ class TranslatorRecipe(Recipe):
         return in_batches(arrays, EVALUATION_BATCH, self.trainer.num_shards)
 
     def tell_what_is_trained(self) -> None:
-        share = padding_share(self.buckets, self.experiment.model.symbols.pad)
+        share = padding_share(self.buckets, self.experiment.model.special_tokens.pad_id)
         lengths = ", ".join(str(bucket.source.shape[1]) for bucket in self.buckets)
         print(f"buckets of up to {lengths} tokens, {100 * share:.1f} % padding")
         super().tell_what_is_trained()
@@ -157,7 +157,7 @@ class TranslatorRecipe(Recipe):
         settings = {"beam": self.experiment.beam, "length_penalty": self.experiment.length_penalty}
         target = translate(model, [source], **settings)[0][0][0]
         config = self.experiment.model
-        return np.r_[START_ID, target[target != config.symbols.pad]][: config.context]
+        return np.r_[START_ID, target[target != config.special_tokens.pad_id]][: config.context]
 
     def print_scores(self, pairs: list[Pair], parameters: dict, ensemble: str = "") -> list[str]:
         """Print BLEU and exact matches of greedy and beam search.

@@ -39,7 +39,7 @@ KINDS = {
 # Logits, and the attention weights by name.
 read = jax.jit(partial(inspection.run, capture="*attention.weights"))
 # The most probable tokens at each depth.
-lens = jax.jit(inspection.top_of_lens, static_argnames="most")
+lens = jax.jit(inspection.logit_lens_top_k, static_argnames="most")
 
 
 def tell_size(page: Page, model) -> None:
@@ -130,7 +130,7 @@ def draw_filled(
 
     @jax.jit
     def filled(model, text, places):
-        predicted = inspection.fill_in(model, text, tokenizer.mask_id, places)
+        predicted = inspection.pseudo_log_likelihoods(model, text, tokenizer.mask_id, places)
         losses = -jnp.take_along_axis(predicted, text[places][:, None], axis=-1)[:, 0]
         most = min(RANKS, model.config.vocabulary_size)
         return losses, *jax.lax.top_k(jnp.exp(predicted), most)
@@ -379,7 +379,7 @@ def draw_scores(page: Page, model, by_step: Iterable[tuple[int, Any]] = ()) -> N
     config = model.config
     half = min(config.context // 2, REPEATED)
     twice = inspection.repeated_tokens(jax.random.key(0), half, config.vocabulary_size, SEQUENCES)
-    scores = jax.jit(inspection.score_heads)
+    scores = jax.jit(inspection.score_attention_patterns)
     of_model = jax.device_get(scores(model, twice))
     for kind, told in KINDS.items():
         axes = pictures.plot_heads(of_model[kind], f"{kind} score")

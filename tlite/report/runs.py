@@ -294,7 +294,7 @@ def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, told: Pret
     elif told.kind == "seq2seq":
         limit, config = max(min(models.SHOWN, model.config.context) - 1, 1), model.config
         ((written, _), *_), *_ = translate(model, [tokens], beam=1, max_length=limit)
-        written = written[written != config.symbols.pad]
+        written = written[written != config.special_tokens.pad_id]
         target = np.r_[start_and_end(config)[0], written][: limit + 1].astype(np.int32)
         models.draw_seq2seq(page, model, (tokenizer, tokenizer), tokens, target, text, "")
     else:

@@ -81,8 +81,8 @@ def choose_products(model, precision: Precision, fastest: str = "fused"):
     name = "fused" if fast and fastest == "fused" and _has_fused(model) else name
     long = isinstance(model, GeneratorConfig) and model.context >= ROWS_FROM_LENGTH
     # The one kernel leaves out what is hidden by itself.
-    rows = 0 if name == "fused" else part.rows or ROWS * long
-    part = dataclasses.replace(part, function=name, rows=rows)
+    rows = 0 if name == "fused" else part.query_chunk_size or ROWS * long
+    part = dataclasses.replace(part, function=name, query_chunk_size=rows)
     return dataclasses.replace(model, attention=part)
 
 
@@ -102,7 +102,7 @@ def _has_fused(model) -> bool:
     if jax.default_backend() != "gpu":
         return False
     try:
-        _try_attention(fused_attention, model.width_of_heads)
+        _try_attention(fused_attention, model.head_dim)
     except Exception:  # cuDNN's own, of no documented type
         return False
     return True

@@ -16,14 +16,14 @@ from jaxtyping import Array, Float, Int, PyTree
 from tlite import functional as F
 from tlite.data import draw_windows, every_window
 from tlite.models import (
+    CausalLM,
     ClassifierConfig,
     Ensemble,
     GeneratorConfig,
     LogisticConfig,
+    Seq2Seq,
     Seq2SeqConfig,
-    TransformerClassifier,
-    TransformerGenerator,
-    TransformerSeq2Seq,
+    SequenceClassifier,
     make_model,
 )
 from tlite.text.subwords import pad_tokens
@@ -58,7 +58,7 @@ def in_batches(arrays: PyTree[np.ndarray], size: int, num_shards: int = 1) -> Py
 def generator_task(
     config: GeneratorConfig, label_smoothing: float = 0.0, *, end_id: int | None = None
 ) -> Task:
-    """Train a `TransformerGenerator` on windows of a text (N,), or on a stream of windows.
+    """Train a `CausalLM` on windows of a text (N,), or on a stream of windows.
 
     With `end_id` the token ends a document, and what is in one window of several documents does not
     see the others.
@@ -66,7 +66,7 @@ def generator_task(
 
     def run(model, tokens, **settings):
         if end_id is not None:
-            settings["documents"] = F.documents(tokens, end_id)
+            settings["segment_ids"] = F.segment_ids(tokens, end_id)
         return model(tokens, **settings)
 
     def draw(tokens, rng, step, size):
@@ -86,7 +86,7 @@ def generator_task(
         return scores(run(model, inputs), targets, weights)
 
     return Task(
-        init=lambda rng: TransformerGenerator(config, rng=rng),
+        init=lambda rng: CausalLM(config, rng=rng),
         draw=draw,
         loss=loss,
         evaluate=evaluate,
@@ -140,7 +140,7 @@ def draw_examples(data, rng, step, size):
     number = data[1].shape[0]
     epoch, first = epoch_and_index(step, size, number)
     index = first + jnp.arange(size)
-    shuffled = lambda epoch, index: F.shuffled(F.fold_in(rng, epoch), index, number)  # noqa: E731
+    shuffled = lambda epoch, index: F.permuted_index(F.fold_in(rng, epoch), index, number)  # noqa: E731
     chosen = jax.vmap(shuffled)(epoch + index // number, index % number)
     return jax.tree.map(lambda a: a[chosen], data)
 
@@ -163,7 +163,7 @@ def epoch_and_index(step: Int[Array, ""], size: int, num_examples: int) -> tuple
 
 def score(model, tokens, keys):
     """Logits in training, where the transformer stands without its linear model of n-grams."""
-    if not isinstance(model, TransformerClassifier):
+    if not isinstance(model, SequenceClassifier):
         return model(tokens, rng=keys)
     return model.read(tokens[..., : model.config.context], rng=keys)
 
@@ -232,7 +232,7 @@ def translator_task(
     num_devices: int = 1,
     label_smoothing: float = 0.0,
 ) -> Task:
-    """Train a `TransformerSeq2Seq` on buckets of pairs, one program for each bucket's shape.
+    """Train a `Seq2Seq` on buckets of pairs, one program for each bucket's shape.
 
     A batch holds about `batch_tokens` tokens of one bucket, with padding. Every pair comes once an
     epoch, in an order that is a function of (seed, epoch).
@@ -245,7 +245,7 @@ def translator_task(
     def run(model, batch, rng=None):
         source, target = batch
         logits, expected = model(source, target[:, :-1], rng=rng), target[:, 1:]
-        return logits, expected, (expected != config.symbols.pad).astype(logits.dtype)
+        return logits, expected, (expected != config.special_tokens.pad_id).astype(logits.dtype)
 
     def loss(model, batch, keys):
         # No accuracy: over thousands of subwords argmax takes a seventh of the step.
@@ -255,12 +255,12 @@ def translator_task(
         return {n: a.sum(1) for n, a in scores(*run(model, batch)).items()}
 
     return Task(
-        init=lambda rng: TransformerSeq2Seq(config, rng=rng),
+        init=lambda rng: Seq2Seq(config, rng=rng),
         draw=None,
         loss=loss,
         evaluate=evaluate,
         perplexity=True,
-        buckets=bucket_batches(sizes, batch_tokens, config.symbols.pad, num_devices),
+        buckets=bucket_batches(sizes, batch_tokens, config.special_tokens.pad_id, num_devices),
         label_smoothing=label_smoothing,
     )
 
@@ -283,7 +283,7 @@ def bucket_batches(
         """The key of the epoch, and the place that the batch has in it."""
         total = int(ends[-1])
         rng = F.fold_in(rng, number // total)
-        return rng, F.shuffled(rng, number % total, total)
+        return rng, F.permuted_index(rng, number % total, total)
 
     def choose(data, rng, number):
         return jnp.searchsorted(jnp.asarray(ends), place(rng, number)[1], side="right")
@@ -293,7 +293,7 @@ def bucket_batches(
         rng, batch = place(rng, number)
         places = jnp.arange(-(-size // num_devices) * num_devices)
         rows = (batch - (ends[index] - batches[index])) * size + places
-        chosen = F.shuffled(F.fold_in(rng, index), rows % pairs, pairs)
+        chosen = F.permuted_index(F.fold_in(rng, index), rows % pairs, pairs)
         source, target = (side[chosen] for side in data[index])
         # A bucket's last batch, too, is filled up with pairs that do not count.
         counts = (places < size) & (rows < pairs)

@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
 from tlite.errors import UserError
-from tlite.models.parameters import by_name, model_maker
+from tlite.models.parameters import from_named_arrays, named_arrays
 from tlite.models.stack import BATCH_AXES
 from tlite.training.config import TrainingConfig
 from tlite.training.feed import Resident, Streamed
@@ -66,7 +66,7 @@ class Trainer:
             )
         self.task = task
         self.model = jax.eval_shape(task.init, jax.random.key(0))
-        self.shapes = by_name(self.model)
+        self.shapes = named_arrays(self.model)
         self.num_parameters = sum(leaf.size for leaf in self.shapes.values())
         examples = task.buckets.multiple_of if task.buckets else config.batch_size
         devices = devices or jax.devices()
@@ -82,7 +82,7 @@ class Trainer:
         # Of several processes each can read the losses: they lie on every device.
         spec = PartitionSpec() if jax.process_count() > 1 else PartitionSpec("member")
         self._of_results = NamedSharding(self.mesh, spec)
-        self._to_model = model_maker(self.model)
+        self._to_model = from_named_arrays(self.model)
         self._data = data
         self._compiled_train = None
         self._evaluate = jax.jit(
@@ -160,7 +160,7 @@ class Trainer:
     def _init(self) -> TrainState:
         def member(seed):
             key = jax.random.key(seed)
-            parameters = by_name(self.task.init(fold_in(key, INIT)))
+            parameters = named_arrays(self.task.init(fold_in(key, INIT)))
             state = make_optimizer(self.config).init(parameters)
             return TrainState(parameters, state, key, jnp.float32(self.config.learning_rate))
 
