@@ -222,8 +222,8 @@ agree(attention_backward((query, key, value, weights), gradient), pull(gradient)
 #
 # $$\sum_s W_{ts}\, dW_{ts} = \sum_s W_{ts} \sum_i dO_{ti} V_{si} = \sum_i dO_{ti}\, O_{ti}.$$
 #
-# The library's attention in mixed precision, `tlite/functional/fast_attention.py`, uses that: $O$
-# is as wide as a head, $W$ as wide as the text is long.
+# The library's attention in mixed precision, `tlite/functional/kernels/mixed_attention.py`, uses
+# that: $O$ is as wide as a head, $W$ as wide as the text is long.
 
 # %%
 by_weights = gradient @ jnp.swapaxes(value, -1, -2)

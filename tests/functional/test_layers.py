@@ -222,7 +222,7 @@ REDUCING = {
     "attention": lambda x: F.scaled_dot_product_attention(x[:1, :T], x.T, x.T)[0],
     "mixed attention": lambda x: F.mixed_attention(x[:1, :T], x.T, x.T)[0],
     "attention by rows": lambda x: F.chunked_causal_attention(F.scaled_dot_product_attention, 2)(
-        x[:, :T], x[:, :T], x[:, :T], F.causal_mask(T), causal=True
+        x[:, :T], x[:, :T], x[:, :T], F.causal_mask(T), is_causal=True
     )[0],
 }
 

@@ -34,11 +34,10 @@ from tlite.functional.block import (
     feed_forward_layer,
     residual,
 )
-from tlite.functional.fast_attention import (
-    chunked_causal_attention,
-    fused_attention,
-    mixed_attention,
-)
+from tlite.functional.kernels.chunked_attention import chunked_causal_attention
+from tlite.functional.kernels.fused_attention import fused_attention
+from tlite.functional.kernels.matmul import float32_products, matmul
+from tlite.functional.kernels.mixed_attention import mixed_attention
 from tlite.functional.layers import (
     FeedForwardParameters,
     LinearParameters,
@@ -81,7 +80,6 @@ from tlite.functional.logits import (
     sample,
     token_cross_entropy,
 )
-from tlite.functional.mixed import float32_products, matmul
 from tlite.functional.positions import (
     add_positions,
     alibi,

@@ -17,6 +17,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from tlite.functional.kernels.matmul import product
 from tlite.functional.layers import (
     LinearParameters,
     NormParameters,
@@ -28,7 +29,6 @@ from tlite.functional.layers import (
     scoped,
     soft_cap,
 )
-from tlite.functional.mixed import product
 from tlite.functional.positions import rotate
 
 
@@ -223,7 +223,7 @@ def attend(
 
     `attention` maps (query, key, value, mask) to (output, weights). It must accept `scale`,
     `softcap` and the look's `bias` as keyword arguments where these are not None; the look's
-    `distances`, `causal`, `window` and `tap` are passed if it accepts them. Without `tap`
+    `distances`, `is_causal`, `window` and `tap` are passed if it accepts them. Without `tap`
     its weights can be seen, but not changed.
 
     Raises:
@@ -235,7 +235,7 @@ def attend(
         attention,
         {"bias": look.bias, "scale": scale, "softcap": softcap},
         distances=look.distances,
-        causal=look.causal,
+        is_causal=look.causal,
         window=look.window,
         tap=look.tap,
     )

@@ -19,7 +19,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from tlite.functional.mixed import matmul
+from tlite.functional.kernels.matmul import matmul
 from tlite.functional.random import dropout_mask
 
 Tap = Callable[[str, Array], Array]

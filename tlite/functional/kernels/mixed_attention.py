@@ -1,0 +1,84 @@
+"""Attention with bfloat16 operands and a float32 softmax, with a handwritten backward pass.
+
+Definition: `scaled_dot_product_attention`.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from tlite.functional.attention import repeat_kv, scaled_dot_product_attention
+from tlite.functional.kernels.matmul import product, transpose
+from tlite.functional.layers import Tap, no_tap, widen
+
+
+def flatten_heads(query, key, value) -> tuple[Array, Array, Array]:
+    """Reshape (..., H, T, K) to (N, T, K), keys repeated: XLA multiplies one batch axis faster."""
+    key, value = repeat_kv(query, key, value)
+    query, key, value = (x.reshape(-1, *x.shape[-2:]) for x in (query, key, value))
+    return query, key, value
+
+
+def rounded_reference(query, key, value, mask, tap):
+    """Return the definition's output and weights for inputs rounded to bfloat16."""
+    query, key, value = (x.astype(jnp.bfloat16).astype(x.dtype) for x in (query, key, value))
+    return scaled_dot_product_attention(query, key, value, mask, tap=tap)
+
+
+def mixed_attention(
+    query: Float[Array, "*batch T K"],
+    key: Float[Array, "*keys S K"],
+    value: Float[Array, "*keys S Kv"],
+    mask: Bool[Array, "..."] | None = None,
+    *,
+    tap: Tap = no_tap,
+) -> tuple[Float[Array, "*batch T Kv"], Float[Array, "*batch T S"]]:
+    """softmax(Q K^T / sqrt(K)) V: bfloat16 operands, softmax and sums in float32.
+
+    Under `jit`, unused weights are eliminated. With `tap` the definition runs instead, on inputs
+    that are rounded to bfloat16.
+    """
+    output, weights = rounded_reference(query, key, value, mask, tap)
+    if tap is not no_tap:
+        return output, weights
+    *batch, length, head_dim = query.shape
+    mask = jnp.ones((1, 1), bool) if mask is None else mask
+    if mask.ndim > 2:
+        mask = jnp.broadcast_to(mask, (*batch, *mask.shape[-2:])).reshape(-1, *mask.shape[-2:])
+    scaled_query = widen(query) / math.sqrt(head_dim)
+    output = _attention(*flatten_heads(scaled_query, widen(key), widen(value)), mask)
+    return output.astype(value.dtype).reshape(*batch, length, value.shape[-1]), weights
+
+
+def _forward(query, key, value, mask):
+    """O = E V / z,  E = exp(S - max S) where the mask allows,  S = Q K^T,  z = row sums of E.
+
+    `mask` is (T, S) or (N, T, S). Dividing the output costs less than dividing the weights
+    W = E / z. A row whose mask is False throughout has E = 0 and O = 0.
+    """
+    query, key, value = (x.astype(jnp.bfloat16) for x in (query, key, value))
+    scores = jnp.where(mask, product("ntk,nsk->nts", query, key), -1e30)
+    exponentials = jnp.where(mask, jnp.exp(scores - scores.max(-1, keepdims=True)), 0)
+    inverse_sum = 1 / jnp.maximum(exponentials.sum(-1, keepdims=True), 1e-30)
+    exponentials = exponentials.astype(jnp.bfloat16)
+    output = inverse_sum * product("nts,nsv->ntv", exponentials, value)
+    return output, (query, key, value, exponentials, inverse_sum, output)
+
+
+def _backward(residuals, d_output):
+    """dW = dO V^T,  dS = W * (dW - rowsum(dO * O)),  dQ = dS K,  dK = dS^T Q,  dV = W^T dO."""
+    query, key, value, exponentials, inverse_sum, output = residuals
+    output_dot = (d_output * output).sum(-1, keepdims=True)
+    scaled = (inverse_sum * d_output).astype(jnp.bfloat16)
+    d_weights = product("ntv,nsv->nts", scaled, value)
+    d_scores = (exponentials * (d_weights - inverse_sum * output_dot)).astype(jnp.bfloat16)
+    d_query = product("nts,nsk->ntk", d_scores, key)
+    d_key = product("nst,ntk->nsk", transpose(d_scores), query)
+    d_value = product("nst,ntv->nsv", transpose(exponentials), scaled)
+    return d_query, d_key, d_value, None
+
+
+_attention = jax.custom_vjp(lambda *inputs: _forward(*inputs)[0])
+_attention.defvjp(_forward, _backward)
