@@ -95,5 +95,6 @@ from tlite.functional.positions import (
     yarn_frequencies,
 )
 from tlite.functional.random import dropout_mask, fold_in, permuted_index, random_bits
+from tlite.functional.recurrent import chunked_gated_delta_rule, gated_delta_rule
 
 __all__ = [name for name, value in [*globals().items()] if callable(value)]
