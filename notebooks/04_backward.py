@@ -29,6 +29,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from tlite import functional as F
+from tlite.baselines import gradient_descent
 
 # %% [markdown]
 # ## The rule
@@ -484,8 +485,8 @@ agree(jax.jit(loss_backward)(saved, 1.0), jax.jit(jax.grad(loss))(model))
 loss_by_hand = jax.custom_vjp(loss)
 loss_by_hand.defvjp(loss_forward, lambda saved, gradient: (loss_backward(saved, gradient),))
 curves = {
-    "by hand": F.gradient_descent(loss_by_hand, model, rate=0.1, steps=200)[1],
-    "by jax.grad": F.gradient_descent(loss, model, rate=0.1, steps=200)[1],
+    "by hand": gradient_descent(loss_by_hand, model, learning_rate=0.1, steps=200)[1],
+    "by jax.grad": gradient_descent(loss, model, learning_rate=0.1, steps=200)[1],
 }
 axes = plt.subplots(figsize=(6, 3), layout="constrained")[1]
 for (name, losses), style in zip(curves.items(), ("-", "--"), strict=True):

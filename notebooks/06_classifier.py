@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from tlite import functional as F
+from tlite.baselines import binary_cross_entropy, gradient_descent, logistic_regression
 
 # %% [markdown]
 # ## Four random numbers: is their sum below 1?
@@ -38,7 +38,7 @@ params = {"weights": jnp.zeros(4), "bias": jnp.zeros(())}
 
 
 def loss(params):
-    return F.binary_cross_entropy(F.logistic_regression(params, x), y)
+    return binary_cross_entropy(logistic_regression(params, x), y)
 
 
 # %% [markdown]
@@ -47,12 +47,12 @@ def loss(params):
 
 # %%
 gradient = jax.grad(loss)(params)
-by_hand = (F.logistic_regression(params, x) - y) @ x / len(x)
+by_hand = (logistic_regression(params, x) - y) @ x / len(x)
 print("by autodiff", gradient["weights"], "by hand", by_hand)
 
 # %%
-params, losses = F.gradient_descent(loss, params, rate=1.0, steps=1000)
-right = (F.logistic_regression(params, x) > 0.5) == y
+params, losses = gradient_descent(loss, params, learning_rate=1.0, steps=1000)
+right = (logistic_regression(params, x) > 0.5) == y
 print(f"{y.mean():.2f} of the vectors are of class 1")
 print(f"loss {losses[0]:.3f} -> {loss(params):.3f}, accuracy {right.mean():.3f}")
 print(f"weights {params['weights']}, bias {params['bias']:.2f}: the plane sum(x) = 1, found")
@@ -68,7 +68,7 @@ plt.show()
 # ## A bag of words
 #
 # The same with a vector that has a 1 for every word that occurs in a text, scaled to length 1.
-# `F.bag_of_words` never writes that vector out: it adds up the rows of the words. The reviews are
+# `bag_of_words` never writes that vector out: it adds up the rows of the words. The reviews are
 # SYNTHETIC: a grammar of this project decides their stars ("not very good" is worse than "good").
 
 # %%

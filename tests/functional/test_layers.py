@@ -3,14 +3,11 @@
 import functools
 import itertools
 
-import hypothesis
 import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from tests.helpers import reference
 from tests.helpers.arrays import (
@@ -18,15 +15,15 @@ from tests.helpers.arrays import (
     assert_close,
     assert_same,
     block_parameters,
-    exact,
     feed_forward_parameters,
     linear_parameters,
     norm_parameters,
     normal,
     over_batch,
-    some_mask,
 )
 from tlite import functional as F
+from tlite.baselines import parabolic_average
+from tlite.models.classifier import attention_pool, mean_pool
 
 T, D = 3, 4
 
@@ -212,13 +209,9 @@ WIDE = 4_097  # bfloat16 has no such number
 REDUCING = {
     "layer norm": lambda x: F.layer_norm(norm_parameters(WIDE), x),
     "rms norm": lambda x: F.rms_norm(norm_parameters(WIDE, bias=False), x),
-    "mean pool": lambda x: F.mean_pool(x.T, jnp.ones(WIDE, bool)),
-    "attention pool": lambda x: F.attention_pool(
-        linear_parameters(T, 1), x.T, jnp.ones(WIDE, bool)
-    ),
-    "parabolic average": lambda x: F.parabolic_average(
-        jax.nn.sigmoid(x), jnp.ones((T, WIDE), bool)
-    ),
+    "mean pool": lambda x: mean_pool(x.T, jnp.ones(WIDE, bool)),
+    "attention pool": lambda x: attention_pool(linear_parameters(T, 1), x.T, jnp.ones(WIDE, bool)),
+    "parabolic average": lambda x: parabolic_average(jax.nn.sigmoid(x), jnp.ones((T, WIDE), bool)),
     "attention": lambda x: F.scaled_dot_product_attention(x[:1, :T], x.T, x.T)[0],
     "mixed attention": lambda x: F.mixed_attention(x[:1, :T], x.T, x.T)[0],
     "attention by rows": lambda x: F.chunked_causal_attention(F.scaled_dot_product_attention, 2)(
@@ -239,72 +232,3 @@ def test_16_bit_inputs_are_reduced_in_float32(name, dtype):
     gradient = jax.grad(lambda x: reduce(x).astype(jnp.float32).sum())(x)
     assert gradient.dtype == dtype
     assert_all_finite(gradient.astype(jnp.float32))
-
-
-# Pools
-
-POOLS = {
-    "dense": (F.dense_pool, reference.dense_pool),
-    "mean": (
-        lambda params, x, mask: F.mean_pool(x, mask),
-        lambda params, x, mask: reference.mean_pool(x, mask),
-    ),
-    "attention": (F.attention_pool, reference.attention_pool),
-}
-POOLS = {name: (jax.jit(pool), formula) for name, (pool, formula) in POOLS.items()}
-each_pool = pytest.mark.parametrize(("pool", "formula"), POOLS.values(), ids=POOLS)
-POOL = linear_parameters(D, 1)
-S = 5
-parabolic_average = jax.jit(F.parabolic_average)
-parabolic_slopes = jax.jit(jax.value_and_grad(F.parabolic_average))
-
-
-@functools.cache
-def value_and_gradients_of(pool):
-    """Of what is pooled, weighted: by the parameters and by the vectors."""
-
-    @jax.jit
-    def results(x, mask):
-        pooled, pull_back = jax.vjp(lambda params, x: pool(params, x, mask), POOL, x)
-        return pooled, *pull_back(normal(*pooled.shape))
-
-    return results
-
-
-@pytest.mark.parametrize(("batch", "bias"), [((), True), ((2, 3), True), ((), False)])
-@each_pool
-def test_pools_are_their_formulas(pool, formula, batch, bias):
-    params, x, mask = linear_parameters(D, 1, bias), normal(*batch, S, D), some_mask(*batch, S)
-    expected = over_batch(batch, formula, x, mask, params=params)
-    assert_close(pool(params, x, mask), expected)
-
-
-@each_pool
-@hypothesis.given(arrays(bool, S), st.sampled_from([0.0, 1.0, -100.0, 1e30]))
-def test_padding_cannot_change_the_result_by_a_bit_and_has_no_gradient(pool, formula, mask, size):
-    x, results = np.asarray(normal(S, D)), value_and_gradients_of(pool)
-    noise = np.float32(size) * np.asarray(normal(S, D, seed=1))
-    pooled, *plain = results(x, mask)
-    of_changed, by_params, by_x = results(np.where(mask[:, None], x, noise), mask)
-    assert_same(of_changed, pooled)
-    assert_all_finite((by_params, by_x))
-    assert_close(by_params, plain[0], 1e-6)
-    assert_same(np.asarray(by_x)[~mask], np.zeros_like(x)[~mask])
-
-
-@pytest.mark.parametrize("words", [S, 0], ids=["only padding", "not even padding"])
-@each_pool
-def test_no_words_pool_to_zeros_with_finite_gradients(pool, formula, words):
-    x, mask = np.asarray(normal(S, D))[:words], np.zeros(words, bool)
-    for result in jax.tree.leaves(value_and_gradients_of(pool)(x, mask)):
-        assert_same(result, np.zeros(result.shape))
-
-
-@hypothesis.given(arrays(np.float32, S, elements=st.floats(0, 1, width=32)), arrays(bool, S))
-def test_the_parabolic_average_is_its_formula_with_finite_gradients(p, mask):
-    average, gradient = parabolic_slopes(p, mask)
-    assert_close(average, reference.parabolic_average(*exact((p, mask))))
-    assert_all_finite(gradient)
-    assert not np.asarray(gradient)[~mask].any()
-    together = parabolic_average(np.stack([p, 1 - p]), np.stack([mask, mask]))
-    assert_close(together, np.stack([average, 1 - np.asarray(average)]))

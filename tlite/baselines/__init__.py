@@ -1,1 +1,15 @@
-"""What a model has to beat."""
+"""Baselines that a transformer has to beat: logistic regression, naive Bayes, TF-IDF."""
+
+from tlite.baselines.logistic import (
+    LogisticConfig,
+    LogisticRegression,
+    bag_of_words,
+    binary_cross_entropy,
+    gradient_descent,
+    log_count_ratios,
+    logistic_regression,
+    with_bigrams,
+)
+from tlite.baselines.sentences import parabolic_average
+
+__all__ = [name for name in globals() if name[0] != "_"]

@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.sparse
 import scipy.special
 
-from tlite import functional as F
+from tlite.baselines.logistic import log_count_ratios
 
 MOST = 150  # iterations of L-BFGS, which ends earlier where the loss no longer falls
 
@@ -34,7 +34,7 @@ def fit_bags_of_words(
     bags, classes = unit_bags(features, sizes), np.eye(num_classes)[labels]
     transposed = bags.T.tocsr()
     counts = jnp.asarray((transposed > 0) @ classes, jnp.float32)
-    ratios = np.asarray(F.log_count_ratios(counts), np.float64)
+    ratios = np.asarray(log_count_ratios(counts), np.float64)
 
     def loss(flat):
         w, bias = flat[: ratios.size].reshape(ratios.shape), flat[ratios.size :]

@@ -1,13 +1,7 @@
 """Whole models: functions of tokens, built from parts."""
 
-from tlite.models.classifier import (
-    ClassifierConfig,
-    LogisticConfig,
-    LogisticRegression,
-    Pool,
-    SequenceClassifier,
-    Wide,
-)
+from tlite.baselines.logistic import LogisticConfig, LogisticRegression
+from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
 from tlite.models.config import Loop, TransformerConfig
 from tlite.models.ensemble import Ensemble
 from tlite.models.generator import (

@@ -1,14 +1,15 @@
-"""Classifiers, which give a text a score for each class: the encoder, and a linear baseline."""
+"""Text classifier: encoder, pool and linear head."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
+from tlite.baselines.logistic import LogisticConfig, LogisticRegression
+from tlite.functional.layers import widen
 from tlite.models.config import TransformerConfig
 from tlite.models.parameters import as_params, set_params
 from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, component, linear
@@ -18,82 +19,73 @@ WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the trans
 
 
 @dataclass(frozen=True)
-class LogisticConfig:
-    """The sizes of a logistic regression."""
-
-    vocabulary_size: int = 0
-    """Number of tokens V; 0 takes it from the tokenizer."""
-    num_classes: int = 0
-    """Number of classes C; 0 takes it from the data."""
-    context: int = 400
-    """Tokens T that a text is cut to."""
-    bigrams: int = 0
-    """Rows of weights for bigrams (two neighbouring words), which share them by a hash; 0: none."""
-
-    def __post_init__(self):
-        check(self, sizes="context", counts="vocabulary_size num_classes bigrams")
-
-
-class LogisticRegression(nnx.Module):
-    """`functional.bag_of_words` with its parameters: tokens (..., T) to logits (..., C)."""
-
-    def __init__(self, config: LogisticConfig, *, rng: Key[Array, ""] | None = None):
-        """The loss is convex: the weights start at 0 and the key is not needed."""
-        rows = config.vocabulary_size + config.bigrams
-        self.weights = nnx.Param(jnp.zeros((rows, config.num_classes)))
-        self.bias = nnx.Param(jnp.zeros(config.num_classes))
-        self.config = config
-
-    def __call__(
-        self,
-        tokens: Int[Array, "*batch T"],
-        *,
-        rng: Key[Array, "..."] | None = None,
-        tap: F.Tap = F.no_tap,
-    ) -> Float[Array, "*batch C"]:
-        """Logits of the classes; there is no dropout, so the key changes nothing."""
-        if self.config.bigrams:
-            tokens = F.with_bigrams(tokens, self.config.vocabulary_size, self.config.bigrams)
-        weights = tap("weights", self.weights[...])
-        return tap("logits", F.bag_of_words(weights, self.bias[...], tokens))
-
-
-@dataclass(frozen=True)
 class Pool:
-    """From the vectors of words to one of the text."""
+    """How the vectors of a text's tokens become one vector; see `pool`."""
 
     method: Literal["dense", "mean", "attention", "first"] = "dense"
-    """A number for each word, the mean vector, a weighted mean, or the first token's vector."""
+    """One number per token (dense), their mean, a weighted mean, or the first token's vector."""
     projection: Projection | None = None
-    """A layer of the text's vector before the head."""
+    """Layer between the pool and the head."""
 
     def __post_init__(self):
         check(self)
         if self.projection and self.method == "dense":
-            raise ValueError("a projection needs a vector: not the dense pool")
+            raise ValueError("pool.projection needs a pool.method other than 'dense'")
 
-    def init(self, pool_key: Key[Array, ""], projection_key: Key[Array, ""], config) -> dict:
-        """The linear layer `pool` of a dense pool or of attention, and those of the projection."""
-        has_layer = self.method in ("dense", "attention")
-        layers = {"pool": linear(pool_key, config.width, 1, bias=config.bias)} if has_layer else {}
-        if self.projection:
-            layers |= self.projection.init(projection_key, config)
-        return layers
 
-    def __call__(
-        self, model, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
-    ) -> Float[Array, "*batch N"]:
-        if self.method == "first":
-            vector = x[..., 0, :]
-        elif self.method == "mean":
-            vector = F.mean_pool(x, mask)
-        elif self.method == "attention":
-            vector = F.attention_pool(model.pool, x, mask)
-        else:
-            vector = F.dense_pool(model.pool, x, mask)
-            missing = model.config.context - vector.shape[-1]
-            vector = jnp.pad(vector, [(0, 0)] * (vector.ndim - 1) + [(0, missing)])
-        return self.projection(model, vector) if self.projection else vector
+def dense_pool(
+    params, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
+) -> Float[Array, "*batch T"]:
+    """x_t w + b for each token, 0 for padding; `params` is a linear layer (D, 1)."""
+    return jnp.where(mask, F.linear(params, x)[..., 0], 0)
+
+
+def mean_pool(
+    x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
+) -> Float[Array, "*batch D"]:
+    """Mean of the vectors of the tokens where `mask` is True, summed in float32; 0 if none is."""
+    count = jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    return (jnp.where(mask[..., None], widen(x), 0).sum(-2) / count).astype(x.dtype)
+
+
+def attention_pool(
+    params, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
+) -> Float[Array, "*batch D"]:
+    """sum_t softmax(x w + b)_t x_t (Yang et al. 2016, eq. 5-7, without the hidden layer).
+
+    `params` is a linear layer (D, 1). Padding has weight 0; 0 if `mask` is False everywhere.
+    """
+    weights = jax.nn.softmax(widen(F.linear(params, x)[..., 0]), axis=-1, where=mask)
+    return jnp.einsum("...t,...td->...d", weights, x).astype(x.dtype)
+
+
+def init_pool(
+    pool_key: Key[Array, ""], projection_key: Key[Array, ""], config: "ClassifierConfig"
+) -> dict:
+    """Return the initial parameters of `pool`: its linear layer (D, 1) and its projection."""
+    params = {}
+    if config.pool.method in ("dense", "attention"):
+        params["pool"] = linear(pool_key, config.width, 1, bias=config.bias)
+    if config.pool.projection:
+        params |= config.pool.projection.init(projection_key, config)
+    return params
+
+
+def pool(
+    model, x: Float[Array, "*batch T D"], mask: Bool[Array, "*batch T"]
+) -> Float[Array, "*batch N"]:
+    """Pool a classifier's token vectors (..., T, D) to (..., D); "dense" to (..., context)."""
+    config = model.config
+    if config.pool.method == "dense":
+        y = dense_pool(model.pool, x, mask)
+        return jnp.pad(y, [(0, 0)] * (y.ndim - 1) + [(0, config.context - y.shape[-1])])
+    if config.pool.method == "first":
+        y = x[..., 0, :]
+    elif config.pool.method == "mean":
+        y = mean_pool(x, mask)
+    else:
+        y = attention_pool(model.pool, x, mask)
+    return config.pool.projection(model, y) if config.pool.projection else y
 
 
 @dataclass(frozen=True)
@@ -153,7 +145,7 @@ class SequenceClassifier(Encoder):
 
     def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
         pool_key, head_key, projection_key = jax.random.split(rng, 3)
-        set_params(self, config.pool.init(pool_key, projection_key, config))
+        set_params(self, init_pool(pool_key, projection_key, config))
         inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
         self.head = as_params(linear(head_key, inputs, config.num_classes, bias=bias))
@@ -204,7 +196,7 @@ class SequenceClassifier(Encoder):
             mask &= F.dropout_mask(noise, tokens.shape, config.embedding.word_dropout)
         x, sees = self.embed(jnp.maximum(tokens, 0)), mask[..., None, None, :]
         x, _ = self.run_blocks(x, sees, rng=rng, tap=tap)
-        pooled = tap("pooled", config.pool(self, x, mask))
+        pooled = tap("pooled", pool(self, x, mask))
         rate = 0.0 if rng is None else config.dropout
         pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, rate)
         logits = F.linear(self.head, pooled)

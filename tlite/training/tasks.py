@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from tlite import functional as F
+from tlite.baselines import parabolic_average
 from tlite.data import draw_windows, every_window
 from tlite.models import (
     CausalLM,
@@ -178,7 +179,7 @@ def class_logits(model, tokens):
 
 def join_sentences(logits, written):
     """Two classes: log of the parabolic average of the sentences' probabilities (..., S, 2)."""
-    positive = F.parabolic_average(jax.nn.softmax(logits)[..., 1], written)
+    positive = parabolic_average(jax.nn.softmax(logits)[..., 1], written)
     positive = jnp.clip(positive, 1e-6, 1 - 1e-6)
     return jnp.log(jnp.stack([1 - positive, positive], axis=-1))
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tlite import baselines as B
 from tlite import functional as F
 from tlite.baselines.convex import fit_bags_of_words, unit_bags
 
@@ -21,8 +22,8 @@ LABELS[::5] = RNG.integers(0, C, len(LABELS[::5]))
 @jax.jit
 def loss(weights, bias, ratios):
     features = jnp.asarray(FEATURES)
-    first = F.bag_of_words(weights, bias, jnp.where(features < SIZES[0], features, -1))
-    second = F.bag_of_words(weights, 0 * bias, jnp.where(features < SIZES[0], -1, features))
+    first = B.bag_of_words(weights, bias, jnp.where(features < SIZES[0], features, -1))
+    second = B.bag_of_words(weights, 0 * bias, jnp.where(features < SIZES[0], -1, features))
     logits = first + second
     mean = F.cross_entropy(logits, jnp.asarray(LABELS))[0] / N
     return mean + L2 / 2 * jnp.square(weights / ratios).sum()
@@ -38,7 +39,7 @@ def ratios():
     counts = np.zeros((V, C))
     for row, label in zip(FEATURES, LABELS, strict=True):
         counts[row[row >= 0], label] += 1
-    return np.asarray(jax.jit(F.log_count_ratios)(counts.astype(np.float32)))
+    return np.asarray(jax.jit(B.log_count_ratios)(counts.astype(np.float32)))
 
 
 def test_the_gradient_of_the_loss_vanishes(found, ratios):

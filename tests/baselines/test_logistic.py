@@ -20,14 +20,14 @@ from tests.helpers.arrays import (
     normal,
     over_batch,
 )
-from tlite import functional as F
+from tlite import baselines as B
 
 N, D = 6, 4
 PARAMS = {"weights": normal(D), "bias": jnp.array(0.5)}
 V, C, T = 7, 3, 5
 WEIGHTS, BIAS = normal(V, C), normal(C)
 logistic_regression, binary_cross_entropy, bag_of_words = map(
-    jax.jit, (F.logistic_regression, F.binary_cross_entropy, F.bag_of_words)
+    jax.jit, (B.logistic_regression, B.binary_cross_entropy, B.bag_of_words)
 )
 
 
@@ -58,7 +58,7 @@ def test_binary_cross_entropy_of_certainty_is_finite_and_small_only_if_right():
 def test_gradient_descent_on_a_parabola_is_its_closed_form(steps):
     centre, rate = normal(3), 0.1
     loss = lambda params: jnp.square(params["a"] - centre).sum()  # noqa: E731
-    found, losses = F.gradient_descent(loss, {"a": jnp.zeros(3)}, rate, steps)
+    found, losses = B.gradient_descent(loss, {"a": jnp.zeros(3)}, rate, steps)
     assert_close(found["a"], centre * (1 - (1 - 2 * rate) ** steps))
     start = np.square(exact(centre)).sum()
     assert_close(losses, start * (1 - 2 * rate) ** (2 * np.arange(steps)))
@@ -81,7 +81,7 @@ def test_a_bag_without_a_word_is_the_bias_with_finite_gradients(length):
     tokens = jnp.full(length, -1)
     assert_same(bag_of_words(WEIGHTS, BIAS, tokens), BIAS)
     total = jax.jit(
-        jax.grad(lambda weights, bias: F.bag_of_words(weights, bias, tokens).sum(), argnums=(0, 1))
+        jax.grad(lambda weights, bias: B.bag_of_words(weights, bias, tokens).sum(), argnums=(0, 1))
     )
     assert_same(total(WEIGHTS, BIAS), (np.zeros((V, C)), np.ones(C)))
 
@@ -89,13 +89,13 @@ def test_a_bag_without_a_word_is_the_bias_with_finite_gradients(length):
 # Pairs of words
 
 
-@pytest.mark.parametrize("num_pairs", [1, 3, 1000])
-def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_pairs):
+@pytest.mark.parametrize("num_bigrams", [1, 3, 1000])
+def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_bigrams):
     tokens = np.array([[2, 0, 5, -1, -1], [-1, -1, -1, -1, -1]])
-    extended = np.asarray(F.with_bigrams(jnp.asarray(tokens), 6, num_pairs))
+    extended = np.asarray(B.with_bigrams(jnp.asarray(tokens), 6, num_bigrams))
     assert (extended[:, :5] == tokens).all()
     assert (extended[0, 5:7] >= 6).all()
-    assert (extended[0, 5:7] < 6 + num_pairs).all()
+    assert (extended[0, 5:7] < 6 + num_bigrams).all()
     assert (extended[0, 7:] == -1).all()
     assert (extended[1] == -1).all()
 
@@ -103,9 +103,9 @@ def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_pairs):
 def test_pairs_are_spread_over_the_ids_wherever_they_stand():
     left, right = np.divmod(np.arange(2500), 50)
     tokens = jnp.asarray(np.stack([left, right], -1))
-    ids = np.asarray(F.with_bigrams(tokens, 50, 100_000))[:, 2]
+    ids = np.asarray(B.with_bigrams(tokens, 50, 100_000))[:, 2]
     assert len(np.unique(ids)) > 2400  # so order matters
-    first, turned, again = np.asarray(F.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
+    first, turned, again = np.asarray(B.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
     assert first == again != turned
 
 
@@ -116,7 +116,7 @@ COUNTS = jnp.array([[3.0, 0.0, 1.0], [2.0, 2.0, 2.0], [0.0, 5.0, 0.0], [0.0, 0.0
 
 def test_log_count_ratios_are_their_formula():
     for smoothing in (1.0, 0.3):
-        found = F.log_count_ratios(COUNTS, smoothing)
+        found = B.log_count_ratios(COUNTS, smoothing)
         for c in range(3):
             p = [row[c] + smoothing for row in COUNTS]
             q = [sum(row) - row[c] + smoothing for row in COUNTS]

@@ -1,0 +1,76 @@
+"""Pools of a classifier equal their formulas; padding has no effect."""
+
+import functools
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from tests.helpers import reference
+from tests.helpers.arrays import (
+    assert_all_finite,
+    assert_close,
+    assert_same,
+    linear_parameters,
+    normal,
+    over_batch,
+    some_mask,
+)
+from tlite.models.classifier import attention_pool, dense_pool, mean_pool
+
+T, D = 5, 4
+POOLS = {
+    "dense": (dense_pool, reference.dense_pool),
+    "mean": (
+        lambda params, x, mask: mean_pool(x, mask),
+        lambda params, x, mask: reference.mean_pool(x, mask),
+    ),
+    "attention": (attention_pool, reference.attention_pool),
+}
+POOLS = {name: (jax.jit(pool), formula) for name, (pool, formula) in POOLS.items()}
+each_pool = pytest.mark.parametrize(("pool", "formula"), POOLS.values(), ids=POOLS)
+
+
+@functools.cache
+def pooled_and_gradients(pool):
+    """A function of (x, mask) that returns the pooled vector and gradients of a weighted sum."""
+
+    @jax.jit
+    def compute(x, mask):
+        params = linear_parameters(D, 1)
+        pooled, pull_back = jax.vjp(lambda params, x: pool(params, x, mask), params, x)
+        return pooled, *pull_back(normal(*pooled.shape))
+
+    return compute
+
+
+@pytest.mark.parametrize(("batch", "bias"), [((), True), ((2, 3), True), ((), False)])
+@each_pool
+def test_pools_are_their_formulas(pool, formula, batch, bias):
+    params, x, mask = linear_parameters(D, 1, bias), normal(*batch, T, D), some_mask(*batch, T)
+    expected = over_batch(batch, formula, x, mask, params=params)
+    assert_close(pool(params, x, mask), expected)
+
+
+@each_pool
+@hypothesis.given(arrays(bool, T), st.sampled_from([0.0, 1.0, -100.0, 1e30]))
+def test_padding_changes_no_bit_and_has_no_gradient(pool, formula, mask, size):
+    x, compute = np.asarray(normal(T, D)), pooled_and_gradients(pool)
+    noise = np.float32(size) * np.asarray(normal(T, D, seed=1))
+    expected, params_gradient, _ = compute(x, mask)
+    pooled, *gradients = compute(np.where(mask[:, None], x, noise), mask)
+    assert_same(pooled, expected)
+    assert_all_finite(gradients)
+    assert_close(gradients[0], params_gradient, 1e-6)
+    assert_same(np.asarray(gradients[1])[~mask], np.zeros_like(x)[~mask])
+
+
+@pytest.mark.parametrize("length", [T, 0], ids=["only padding", "no token"])
+@each_pool
+def test_pools_of_no_token_are_zeros_with_finite_gradients(pool, formula, length):
+    x, mask = np.asarray(normal(T, D))[:length], np.zeros(length, bool)
+    for result in jax.tree.leaves(pooled_and_gradients(pool)(x, mask)):
+        assert_same(result, np.zeros(result.shape))
