@@ -35,9 +35,9 @@ def product(subscripts: str, x: Array, y: Array) -> Array:
 
 def matmul(x: Float[Array, "*batch I"], matrix: Float[Array, "I O"]) -> Float[Array, "*batch O"]:
     """Return x W; a bfloat16 W rounds x to bfloat16 as well, and the result is float32."""
-    if matrix.dtype != jnp.bfloat16:
-        return x @ matrix
-    return _mixed_matmul(x.reshape(-1, x.shape[-1]), matrix).reshape(*x.shape[:-1], matrix.shape[1])
+    flat = x.reshape(-1, x.shape[-1])
+    y = _mixed_matmul(flat, matrix) if matrix.dtype == jnp.bfloat16 else flat @ matrix
+    return y.reshape(*x.shape[:-1], matrix.shape[1])
 
 
 def _mixed_forward(x: Float[Array, "N I"], matrix: Float[Array, "I O"]):
