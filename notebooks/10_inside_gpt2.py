@@ -42,10 +42,10 @@ from tlite.errors import UserError
 from tlite.inspection import (
     logit_lens,
     logit_lens_top_k,
-    names,
     repeated_tokens,
     run,
     score_attention_patterns,
+    tap_names,
 )
 from tlite.models import Attention, Embedding, FeedForward, GeneratorConfig, LMHead
 from tlite.pictures import plot_attention, plot_heads, plot_top_of_lens
@@ -153,8 +153,8 @@ print(f"this is {which}: {number:,} numbers, {config.num_blocks} blocks, {config
 # Each value has a name, the same in a model of ours and in one of theirs:
 
 # %%
-print(*names(model)[:12], "...", names(model)[-1], sep="\n")
-assert f"blocks.{config.num_blocks - 1}.attention.weights" in names(model)
+print(*tap_names(model)[:12], "...", tap_names(model)[-1], sep="\n")
+assert f"blocks.{config.num_blocks - 1}.attention.weights" in tap_names(model)
 
 # %% [markdown]
 # ## Which heads copy

@@ -13,7 +13,7 @@ from tests.helpers.arrays import assert_close, integers
 from tests.helpers.models import drawn
 from tlite import functional as F
 from tlite import models as M
-from tlite.inspection import names, run
+from tlite.inspection import run, tap_names
 
 V, T, S = 7, 6, 5
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": 2, "num_blocks": 2}
@@ -162,7 +162,7 @@ def test_names_list_every_value_in_the_order_of_computation(name):
     else:
         pooled = ["pooled"] if isinstance(model, M.SequenceClassifier) else []
         expected = stack_names("", BLOCK, 2) + pooled
-    assert names(model) == expected
+    assert tap_names(model) == expected
     assert list(captured_all(name)[1]) == expected
 
 
@@ -172,7 +172,7 @@ def test_patterns_stand_for_all_they_match_in_the_order_of_computation(name):
     chosen = ["*final", "*blocks.*.attention.weights", "*blocks.0.*.heads"]
     _, captured = compiled(model, *inputs, capture=chosen)
     ends = r".*final|.*blocks\..*\.attention\.weights|.*blocks\.0\..*\.heads"
-    assert list(captured) == [n for n in names(model) if re.fullmatch(ends, n)]
+    assert list(captured) == [n for n in tap_names(model) if re.fullmatch(ends, n)]
     assert len(captured) > 3
     for key, value in captured.items():
         assert_close(value, captured_all(name)[1][key], 1e-5)
@@ -186,7 +186,7 @@ def test_an_unknown_name_is_told_with_the_nearest(use):
     model, inputs = model_and_inputs("generator")
     wrong = "blocks.1.atention.weights"
     given = {"capture": [wrong]} if use == "capture" else {"edit": {wrong: lambda x: x}}
-    said = f"{wrong!r}; near it: blocks.1.attention.weights, "
+    said = f"{wrong!r}; closest: blocks.1.attention.weights, "
     with pytest.raises(ValueError, match=re.escape(said)):
         run(model, *inputs, **given)
 

@@ -96,7 +96,7 @@ def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind):
     @jax.jit
     def found(model, *inputs):
         own = jax.nn.softmax(model(*inputs))
-        return logit_lens_top_k(model, *inputs, most=most), logit_lens(model, *inputs), own
+        return logit_lens_top_k(model, *inputs, k=most), logit_lens(model, *inputs), own
 
     (best, tokens), lens, own = jax.device_get(found(model, *inputs))
     assert_close(lens[-1], own)
@@ -148,7 +148,7 @@ def test_many_passes_need_the_arrays_of_one():
     patch = lambda model: patch_residual(model, TOKENS, CORRUPTED, loss)  # noqa: E731
     for many in (ablate, patch):
         assert largest(many, model) == one
-    assert largest(lambda model: logit_lens_top_k(model, TOKENS, most=2), model) == one
+    assert largest(lambda model: logit_lens_top_k(model, TOKENS, k=2), model) == one
     assert largest(lambda model: logit_lens(model, TOKENS), model) == (L + 1) * one
     masked = drawn(M.make_model, M.MaskedConfig(**SIZES | {"vocabulary_size": size}))
     fill = lambda model: pseudo_log_likelihoods(model, TOKENS, 0)  # noqa: E731

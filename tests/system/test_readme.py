@@ -94,7 +94,7 @@ import numpy as np
 shapes = {name: weights.shape for name, weights in inside.items()}
 plain = tlite.inspection.run(model, tokens)[0]
 changed = not np.allclose(plain, logits, atol=1e-4)
-assert {*inside} < {*tlite.inspection.names(model)}
+assert {*inside} < {*tlite.inspection.tap_names(model)}
 print(json.dumps([len(tokens), len(tokenizer), shapes, logits.shape, changed]))
 """
 """What the block that looks inside has made."""

@@ -1,6 +1,6 @@
-"""Looking inside a model: values by their names, edits, and tools made of them."""
+"""Capture and edit the values inside a model, and analyses built on these."""
 
-from tlite.inspection.capture import names, run
+from tlite.inspection.capture import match_names, run, tap_names
 from tlite.inspection.tools import (
     ablate_heads,
     attention_pattern_scores,
@@ -13,4 +13,4 @@ from tlite.inspection.tools import (
     score_attention_patterns,
 )
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+__all__ = [name for name in globals() if name[0] != "_"]

@@ -1,8 +1,8 @@
-"""Take values out of a model by their names, and change them, as a pure function.
+"""Capture and edit the values inside a model by name, as a pure function.
 
-The names are those of the places in the model: `embedding`, `blocks.2.attention.weights`,
-`blocks.1.residual`, `final`, ...; an encoder-decoder's begin with `encoder.` or `decoder.`. In a
-pattern `*` stands for anything: `blocks.*.attention.weights`.
+A name is the value's path: `embedding`, `blocks.2.attention.weights`, `blocks.1.residual`, `final`;
+in an encoder-decoder it begins with `encoder.` or `decoder.`. In a pattern, `*` matches any
+characters: `blocks.*.attention.weights`.
 """
 
 import difflib
@@ -23,47 +23,47 @@ def run(
     capture: Iterable[str] = (),
     edit: Mapping[str, Callable[[Array], Array]] | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """The model's logits for its inputs, and the captured values by name, in their order.
+    """Return the model's logits, and the captured values by name in order of computation.
 
-    Works under `jit`, `grad` and `vmap`. Without `capture` and `edit` it compiles to the same
+    Works under `jit`, `grad` and `vmap`. Without `capture` and `edit`, it compiles to the same
     program as the model alone.
 
     Args:
-        inputs: tokens; of an encoder-decoder those of the source and of the target.
-        capture: names or patterns.
-        edit: for names or patterns a function of the value, whose result the model goes on with.
-            All that match a name are applied, in their order; what is captured is the result.
+        inputs: tokens; for an encoder-decoder, source and target tokens.
+        capture: names or patterns of values to return, after edits.
+        edit: maps names or patterns to functions of the value. The model continues with the
+            result; all functions that match a name are applied, in this order.
 
     Raises:
-        ValueError: there is no such name (the nearest are listed), or an edit changes a shape.
+        ValueError: a pattern matches no name, or an edit changes a shape.
     """
     capture, edit = [capture] if isinstance(capture, str) else list(capture), dict(edit or {})
     if not capture and not edit:
         return model(*inputs), {}
-    met, captured = [], {}
+    names, captured = [], {}
 
     def tap(name: str, value: Array) -> Array:
-        met.append(name)
+        names.append(name)
         shape = value.shape
-        for change in (edit[pattern] for pattern in edit if fnmatchcase(name, pattern)):
-            value = jnp.asarray(change(value))
+        for function in (edit[pattern] for pattern in edit if fnmatchcase(name, pattern)):
+            value = jnp.asarray(function(value))
             if value.shape != shape:
-                raise ValueError(f"the edit of {name} changes the shape {shape} to {value.shape}")
+                raise ValueError(f"the edit of {name} changes its shape {shape} to {value.shape}")
         if any(fnmatchcase(name, pattern) for pattern in capture):
             captured[name] = value
         return value
 
     logits = model(*inputs, tap=tap)
     for pattern in (*capture, *edit):
-        matching(pattern, met)
+        match_names(pattern, names)
     return logits, captured
 
 
-def names(model, *inputs: Array) -> list[str]:
-    """The names of all values that can be captured or edited, in the order they are computed.
+def tap_names(model, *inputs: Array) -> list[str]:
+    """Return the names of all values that can be captured or edited, in order of computation.
 
     Args:
-        inputs: as those of `run`; the fewest tokens that the model takes unless given.
+        inputs: as those of `run`; by default, the shortest that the model accepts.
     """
     shapes: tuple[Any, ...] = inputs
     if not inputs:
@@ -71,18 +71,19 @@ def names(model, *inputs: Array) -> list[str]:
         length = model.config.context + 1 if wide and wide.has_ngrams else 1
         number = 2 if isinstance(model, Seq2Seq) else 1
         shapes = (jax.ShapeDtypeStruct((length,), jnp.int32),) * number
-    found: dict[str, Array] = {}
-    jax.eval_shape(lambda *inputs: found.update(run(model, *inputs, capture="*")[1]), *shapes)
-    return list(found)
+    captured: dict[str, Array] = {}
+    jax.eval_shape(lambda *inputs: captured.update(run(model, *inputs, capture="*")[1]), *shapes)
+    return list(captured)
 
 
-def matching(pattern: str, known: list[str]) -> list[str]:
-    """The known names that a pattern stands for.
+def match_names(pattern: str, names: Iterable[str]) -> list[str]:
+    """Return the names that match the pattern.
 
     Raises:
-        ValueError: there are none; the nearest names are listed.
+        ValueError: no name matches; the message lists the closest ones.
     """
-    if found := [name for name in known if fnmatchcase(name, pattern)]:
-        return found
-    nearest = difflib.get_close_matches(pattern, known, n=4, cutoff=0.0)
-    raise ValueError(f"nothing in the model is called {pattern!r}; near it: {', '.join(nearest)}")
+    names = list(names)
+    if matches := [name for name in names if fnmatchcase(name, pattern)]:
+        return matches
+    closest = difflib.get_close_matches(pattern, names, n=4, cutoff=0.0)
+    raise ValueError(f"no value in the model matches {pattern!r}; closest: {', '.join(closest)}")

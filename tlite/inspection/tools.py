@@ -1,7 +1,7 @@
-"""Tools to study a model with: logit lens, head scores, ablation, patching, saliency.
+"""Analyses of a model: logit lens, attention patterns, ablation, patching, saliency.
 
-Each is a pure function and works under `jit` and `vmap`. What runs a model many times does
-so one time after another (`jax.lax.map`), in the memory of one: models may be large.
+Each is a pure function that works under `jit` and `vmap`. Repeated forward passes run
+sequentially (`jax.lax.map`), so that they need no more memory than one.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,45 +11,43 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from tlite.inspection.capture import matching, names, run
+from tlite.inspection.capture import match_names, run, tap_names
 from tlite.models import Seq2Seq
 
 
 def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
-    """What the model would predict if it ended after the embedding, after block 0, after block 1...
+    """Return the prediction from the residual stream x_l after the embedding and each block.
 
-    softmax(head(norm(x_l))) for the residual stream x_l at each depth (nostalgebraist 2020), of an
-    encoder-decoder the decoder's; the last row is the model's own prediction.
+    softmax(head(norm(x_l))) (nostalgebraist 2020), for the decoder of an encoder-decoder; the last
+    row is the model's prediction.
 
     Raises:
         TypeError: the model has no logits at every position, as a classifier.
     """
-    return _at_each_depth(model, inputs, lambda logits: jax.nn.softmax(logits, axis=-1))
+    return _map_over_depth(model, inputs, lambda logits: jax.nn.softmax(logits, axis=-1))
 
 
 def logit_lens_top_k(
-    model, *inputs: Int[Array, "_"], most: int = 1
-) -> tuple[Float[Array, "L1 T N"], Int[Array, "L1 T N"]]:
-    """The `most` largest probabilities of `logit_lens` and their tokens, without the others.
+    model, *inputs: Int[Array, "_"], k: int = 1
+) -> tuple[Float[Array, "L1 T K"], Int[Array, "L1 T K"]]:
+    """Return the `k` largest probabilities of `logit_lens`, and their tokens.
 
-    At no time there are more than the (T, V) of one depth: a vocabulary may be large.
+    Needs memory for the (T, V) logits of one depth only.
     """
 
-    def top(logits):
-        best, tokens = jax.lax.top_k(logits, most)
-        return jnp.exp(best - jax.nn.logsumexp(logits, axis=-1, keepdims=True)), tokens
+    def top_k(logits):
+        values, tokens = jax.lax.top_k(logits, k)
+        return jnp.exp(values - jax.nn.logsumexp(logits, axis=-1, keepdims=True)), tokens
 
-    return _at_each_depth(model, inputs, top)
+    return _map_over_depth(model, inputs, top_k)
 
 
-def _at_each_depth(model, inputs, function: Callable):
-    """The function of what is read out of each depth's residual stream, one after another."""
-    place, stack = "", model
+def _map_over_depth(model, inputs, function: Callable):
+    """Apply the function to the logits (T, V) read out at each depth, sequentially."""
     if not hasattr(model, "logits"):
         raise TypeError(f"a {type(model).__name__} has no logits at every position")
-    if isinstance(model, Seq2Seq):
-        place, stack = "decoder.", model.decoder
-    _, captured = run(model, *inputs, capture=[f"{place}embedding", f"{place}blocks.*.residual"])
+    prefix, stack = ("decoder.", model.decoder) if isinstance(model, Seq2Seq) else ("", model)
+    _, captured = run(model, *inputs, capture=[f"{prefix}embedding", f"{prefix}blocks.*.residual"])
     streams = jnp.stack(list(captured.values()))
     return jax.lax.map(lambda x: function(model.logits(stack.final_norm(x))), streams)
 
@@ -58,62 +56,65 @@ def pseudo_log_likelihoods(
     model,
     tokens: Int[Array, "T"],
     mask_id: int | Int[Array, ""],
-    places: Int[Array, "N"] | None = None,
+    positions: Int[Array, "N"] | None = None,
 ) -> Float[Array, "N V"]:
-    """What a masked model predicts at each place when that token alone is hidden.
+    """Return a masked model's log p(x_t | all other tokens), masking one position at a time.
 
-    log p(x_t | all others), whose values at the tokens sum up to the text's pseudo-log-likelihood
-    (Salazar et al. 2020). One place after another, in one program.
+    The values at the tokens sum up to the text's pseudo-log-likelihood (Salazar et al. 2020).
+
+    Args:
+        positions: positions to mask; by default all.
     """
 
-    def predicted(place):
-        return jax.nn.log_softmax(model(tokens.at[place].set(mask_id))[place])
+    def log_probabilities(position):
+        return jax.nn.log_softmax(model(tokens.at[position].set(mask_id))[position])
 
-    return jax.lax.map(predicted, jnp.arange(len(tokens)) if places is None else places)
+    positions = jnp.arange(len(tokens)) if positions is None else positions
+    return jax.lax.map(log_probabilities, positions)
 
 
 def repeated_tokens(
     rng: Key[Array, ""], length: int, vocabulary_size: int, batch: int = 1
 ) -> Int[Array, "B two_length"]:
-    """Random sequences, each written twice: after its first half a model can only copy."""
-    once = jax.random.randint(rng, (batch, length), 0, vocabulary_size)
-    return jnp.concatenate([once, once], axis=1)
+    """Return random sequences followed by themselves: the second half can only be copied."""
+    half = jax.random.randint(rng, (batch, length), 0, vocabulary_size)
+    return jnp.concatenate([half, half], axis=1)
 
 
 def attention_pattern_scores(
     weights: Float[Array, "*batch H T T"], tokens: Int[Array, "*batch T"]
 ) -> dict[str, Float[Array, "H"]]:
-    """How much of a causal head's attention goes where a known kind of head looks.
+    """Return the fraction of each causal head's attention that follows a known pattern.
 
-    Means over the queries for which there is such a place, from 0 to 1:
+    The keys of each pattern; a score is the mean over all queries that have such a key:
 
-        previous   the token before this one
-        duplicate  earlier tokens that are the same as this one
-        induction  the tokens that came after those (Olsson et al. 2022): what to copy next
+        previous   the token before the query
+        duplicate  earlier tokens equal to the query
+        induction  the tokens after those (Olsson et al. 2022)
     """
     length = tokens.shape[-1]
-    before = jnp.tril(jnp.ones((length, length), bool), -1)
-    same = (tokens[..., :, None] == tokens[..., None, :]) & before
-    after_same = jnp.concatenate([jnp.zeros_like(same[..., :1]), same[..., :-1]], axis=-1)
-    places = {
-        "previous": jnp.broadcast_to(jnp.eye(length, k=-1, dtype=bool), same.shape),
-        "duplicate": same,
-        "induction": after_same & jnp.tril(jnp.ones((length, length), bool)),
+    causal = jnp.tril(jnp.ones((length, length), bool))
+    equal = (tokens[..., :, None] == tokens[..., None, :]) & jnp.tril(causal, -1)
+    after_equal = jnp.concatenate([jnp.zeros_like(equal[..., :1]), equal[..., :-1]], axis=-1)
+    patterns = {
+        "previous": jnp.broadcast_to(jnp.eye(length, k=-1, dtype=bool), equal.shape),
+        "duplicate": equal,
+        "induction": after_equal & causal,
     }
-    scores = {}
-    for name, place in places.items():
-        there = place.any(-1)  # (..., T)
-        looked = jnp.where(place[..., None, :, :], weights, 0).sum(-1)  # (..., H, T)
-        total = jnp.where(there[..., None, :], looked, 0).sum(-1)
-        scores[name] = total.reshape(-1, total.shape[-1]).sum(0) / jnp.maximum(there.sum(), 1)
-    return scores
+
+    def score(pattern):
+        total = jnp.where(pattern[..., None, :, :], weights, 0).sum((-2, -1))  # (..., H)
+        num_queries = pattern.any(-1).sum()
+        return total.reshape(-1, total.shape[-1]).sum(0) / jnp.maximum(num_queries, 1)
+
+    return {name: score(pattern) for name, pattern in patterns.items()}
 
 
 def score_attention_patterns(model, tokens: Int[Array, "B T"]) -> dict[str, Float[Array, "L H"]]:
-    """`attention_pattern_scores` of every layer and head of a generator."""
+    """Return the `attention_pattern_scores` of every layer and head of a generator."""
     _, captured = run(model, tokens, capture="blocks.*.attention.weights")
-    by_layer = [attention_pattern_scores(weights, tokens) for weights in captured.values()]
-    return {name: jnp.stack([scores[name] for scores in by_layer]) for name in by_layer[0]}
+    layers = [attention_pattern_scores(weights, tokens) for weights in captured.values()]
+    return {name: jnp.stack([layer[name] for layer in layers]) for name in layers[0]}
 
 
 def ablate_heads(
@@ -122,14 +123,14 @@ def ablate_heads(
     metric: Callable[[Array], Array],
     layer: str = "blocks.*.attention",
 ) -> Float[Array, "L H"]:
-    """metric(logits) with each head's output in turn set to 0; one after another, in one program.
+    """Return metric(logits) with the output of one head set to 0, for each head.
 
     Args:
-        metric: a number from the model's logits.
-        layer: a pattern for whose heads: "decoder.blocks.*.cross_attention", say.
+        metric: maps the model's logits to a number.
+        layer: pattern of the attention layers, for example "decoder.blocks.*.cross_attention".
     """
-    silent = dict.fromkeys(matching(f"{layer}.heads", names(model, *inputs)), 0)
-    return _each_in_turn(model, inputs, metric, silent, model.config.num_heads, (1, 1))
+    zeros = dict.fromkeys(match_names(f"{layer}.heads", tap_names(model, *inputs)), 0)
+    return _replace_each(model, inputs, metric, zeros, model.config.num_heads, trailing_axes=2)
 
 
 def patch_residual(
@@ -139,45 +140,44 @@ def patch_residual(
     metric: Callable[[Array], Array],
     name: str = "blocks.*.residual",
 ) -> Float[Array, "L T"]:
-    """metric(logits) of the corrupted text with one value, at one position, from the clean text.
+    """Return metric(logits) of the corrupted text with one vector restored from the clean text.
 
-    Activation patching (Meng et al. 2022): where it restores the metric of the clean text, what
-    counts is there, at that depth and position. One place after another, in one program.
+    Activation patching (Meng et al. 2022): a layer and position where this restores the metric of
+    the clean text carries the information.
     """
-    _, restored = run(model, clean, capture=name)
-    return _each_in_turn(model, (corrupted,), metric, restored, clean.shape[-1], (1,))
+    _, values = run(model, clean, capture=name)
+    return _replace_each(model, (corrupted,), metric, values, clean.shape[-1], trailing_axes=1)
 
 
-def _each_in_turn(
-    model, inputs, metric: Callable, values: Mapping, size: int, after: tuple[int, ...]
+def _replace_each(
+    model, inputs, metric: Callable, values: Mapping, size: int, *, trailing_axes: int
 ) -> Float[Array, "L N"]:
-    """metric(logits) with one row of one value replaced: each of `size` rows, each value.
-
-    `vmap` would need the memory of as many passes.
+    """Return metric(logits) with one row of one value replaced, for each value and row.
 
     Args:
-        values: what replaces, by the name of what is replaced.
-        after: a 1 for each axis of a value after that of its rows.
+        values: replacements, by the name of the value.
+        size: number of rows N of each value.
+        trailing_axes: number of axes after that of the rows.
     """
 
-    def replaced(place: Int[Array, ""]) -> Float[Array, ""]:
-        def edit(layer, new, x):
-            here = layer * size + jnp.arange(size) == place
-            return jnp.where(here.reshape(-1, *after), new, x)
+    def metric_of_replaced(index: Int[Array, ""]) -> Float[Array, ""]:
+        def edit(layer, replacement, x):
+            is_replaced = layer * size + jnp.arange(size) == index
+            return jnp.where(is_replaced.reshape(-1, *[1] * trailing_axes), replacement, x)
 
         edits = {n: partial(edit, layer, new) for layer, (n, new) in enumerate(values.items())}
         return metric(run(model, *inputs, edit=edits)[0])
 
-    return jax.lax.map(replaced, jnp.arange(len(values) * size)).reshape(-1, size)
+    return jax.lax.map(metric_of_replaced, jnp.arange(len(values) * size)).reshape(-1, size)
 
 
 def gradient_times_input(
     model, tokens: Int[Array, "T"], index: int | Int[Array, ""]
-) -> Float[Array, "R"]:
-    """For each token x_t . d logit / d x_t, x_t its embedding: how much it speaks for the class.
+) -> Float[Array, "T2"]:
+    """Return x_t . d logit_index / d x_t for the embedding x_t of each token.
 
-    (Shrikumar et al. 2016.) Of a model linear in its embeddings the sum is the logit itself. Of a
-    text with features of n-grams, which have no embedding, it is for the tokens alone.
+    Shrikumar et al. 2016. In a model linear in its embeddings, the values sum up to the logit
+    without the bias. N-gram features have no embedding: values are those of the tokens alone.
     """
     _, captured = run(model, tokens, capture="embedding")
     embedded = captured["embedding"]

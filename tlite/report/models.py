@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, Int
 from tlite import functional as F
 from tlite import inspection, pictures
 from tlite.decoding import generate
-from tlite.inspection.capture import matching
 from tlite.models import Learned, Stack, count_parameters
 from tlite.models.parts import WORDS, PositionsFunction
 from tlite.pictures.marks import chosen_tokens, mark_of, symbols
@@ -39,7 +38,7 @@ KINDS = {
 # Logits, and the attention weights by name.
 read = jax.jit(partial(inspection.run, capture="*attention.weights"))
 # The most probable tokens at each depth.
-lens = jax.jit(inspection.logit_lens_top_k, static_argnames="most")
+lens = jax.jit(inspection.logit_lens_top_k, static_argnames="k")
 
 
 def tell_size(page: Page, model) -> None:
@@ -190,7 +189,8 @@ def draw_seq2seq(
     inputs = jnp.asarray(source), jnp.asarray(target)
     of_source, fed = map(marks_of, tokenizers, (source, target))
     _, weights = read(model, *inputs)
-    layers = lambda place: {n: weights[n] for n in matching(f"{place}.weights", [*weights])}  # noqa: E731
+    names_of = lambda layer: inspection.match_names(f"{layer}.weights", [*weights])  # noqa: E731
+    layers = lambda layer: {name: weights[name] for name in names_of(layer)}  # noqa: E731
     across, encoder, decoder = layers("decoder.*.cross_attention"), model.encoder, model.decoder
     draw_attention(page, "cross-attention", across, None, fed, of_source)
     for name, stack, shown in (("encoder", encoder, of_source), ("decoder", decoder, fed)):
@@ -365,7 +365,7 @@ def draw_predictions(
     """
     is_next, marks = which == "the next", marks_of(tokenizer, np.asarray(inputs[-1])[:PREDICTED])
     xlabel = "text so far, up to this token" if is_next else "text that is read"
-    top = lens(model, *inputs, most=min(RANKS, model.config.vocabulary_size))
+    top = lens(model, *inputs, k=min(RANKS, model.config.vocabulary_size))
     best, tokens = (np.asarray(part)[:, : len(marks)] for part in top)
     ranked = best[-1].T, marks_of(tokenizer, tokens[-1].T), marks
     axes = pictures.plot_top_tokens(*ranked, xlabel, f"rank of {which} token")
