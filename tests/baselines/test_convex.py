@@ -1,4 +1,4 @@
-"""The linear model of features: the gradient vanishes where it is found, and nowhere is better."""
+"""The fitted linear model is the minimum of its loss."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def loss(weights, bias, ratios):
 
 
 @pytest.fixture(scope="module")
-def found():
+def fitted():
     return [np.asarray(a, np.float32) for a in fit_bags_of_words(FEATURES, LABELS, SIZES, C, L2)]
 
 
@@ -42,32 +42,32 @@ def ratios():
     return np.asarray(jax.jit(B.log_count_ratios)(counts.astype(np.float32)))
 
 
-def test_the_gradient_of_the_loss_vanishes(found, ratios):
+def test_the_gradient_of_the_loss_vanishes(fitted, ratios):
     gradient = jax.jit(jax.grad(loss, (0, 1)))
     first = jax.device_get(gradient(np.zeros((V, C)), np.zeros(C), ratios))
-    last = jax.device_get(gradient(*found, ratios))
+    last = jax.device_get(gradient(*fitted, ratios))
     for before, after in zip(first, last, strict=True):
         assert abs(after).max() < 1e-3 * abs(before).max()
 
 
-def test_no_neighbour_is_better(found, ratios):
-    best = loss(*found, ratios)
+def test_no_nearby_parameters_have_a_smaller_loss(fitted, ratios):
+    best = loss(*fitted, ratios)
     random = np.random.default_rng(0)
     for _ in range(20):
-        moved = found[0] + 0.1 * ratios * random.normal(size=(V, C)).astype(np.float32)
-        assert loss(moved, found[1], ratios) > best
+        moved = fitted[0] + 0.1 * ratios * random.normal(size=(V, C)).astype(np.float32)
+        assert loss(moved, fitted[1], ratios) > best
 
 
-def test_a_larger_penalty_gives_smaller_weights(found):
+def test_a_larger_penalty_gives_smaller_weights(fitted):
     weights, _ = fit_bags_of_words(FEATURES, LABELS, SIZES, C, 100 * L2)
-    assert abs(weights).sum() < 0.5 * abs(found[0]).sum()
+    assert abs(weights).sum() < 0.5 * abs(fitted[0]).sum()
 
 
 def test_both_bags_of_every_text_have_length_1_unless_empty():
     bags = unit_bags(FEATURES, SIZES).toarray()
     first = (FEATURES >= 0) & (FEATURES < 6)
-    inside = [first, (FEATURES >= 0) & ~first]
-    for bag, there in zip(np.split(bags, [6], axis=1), inside, strict=True):
-        assert 0 < there.any(1).sum() < N
-        np.testing.assert_allclose(np.linalg.norm(bag, axis=1), there.any(1), atol=1e-12)
-        assert ((bag > 0).sum(1) == there.sum(1)).all()
+    in_bags = [first, (FEATURES >= 0) & ~first]
+    for bag, present in zip(np.split(bags, [6], axis=1), in_bags, strict=True):
+        assert 0 < present.any(1).sum() < N
+        np.testing.assert_allclose(np.linalg.norm(bag, axis=1), present.any(1), atol=1e-12)
+        assert ((bag > 0).sum(1) == present.sum(1)).all()

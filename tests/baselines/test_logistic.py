@@ -1,4 +1,4 @@
-"""Logistic regression and naive Bayes are their formulas; the former learns what it should."""
+"""Logistic regression, bags of words and naive Bayes equal their formulas."""
 
 import functools
 import math
@@ -45,11 +45,11 @@ def test_logistic_regression_and_its_loss_are_their_formulas(batch):
     assert_close(binary_cross_entropy(p, targets), loss)
 
 
-def test_binary_cross_entropy_of_certainty_is_finite_and_small_only_if_right():
+def test_binary_cross_entropy_of_certainty_is_finite():
     p, targets = np.array([0, 1], np.float32), np.array([0, 1])
-    of_certainty = jax.jit(jax.value_and_grad(binary_cross_entropy))
-    for wanted, bounds in [(targets, (0, 1e-6)), (1 - targets, (15, 17))]:
-        value, gradient = of_certainty(p, wanted)
+    loss_and_gradient = jax.jit(jax.value_and_grad(binary_cross_entropy))
+    for labels, bounds in [(targets, (0, 1e-6)), (1 - targets, (15, 17))]:
+        value, gradient = loss_and_gradient(p, labels)
         assert bounds[0] <= value <= bounds[1]
         assert_all_finite(gradient)
 
@@ -58,8 +58,8 @@ def test_binary_cross_entropy_of_certainty_is_finite_and_small_only_if_right():
 def test_gradient_descent_on_a_parabola_is_its_closed_form(steps):
     centre, rate = normal(3), 0.1
     loss = lambda params: jnp.square(params["a"] - centre).sum()  # noqa: E731
-    found, losses = B.gradient_descent(loss, {"a": jnp.zeros(3)}, rate, steps)
-    assert_close(found["a"], centre * (1 - (1 - 2 * rate) ** steps))
+    result, losses = B.gradient_descent(loss, {"a": jnp.zeros(3)}, rate, steps)
+    assert_close(result["a"], centre * (1 - (1 - 2 * rate) ** steps))
     start = np.square(exact(centre)).sum()
     assert_close(losses, start * (1 - 2 * rate) ** (2 * np.arange(steps)))
 
@@ -70,27 +70,27 @@ some_tokens = st.lists(st.integers(-3, V - 1), min_size=T, max_size=T)
 
 
 @given(st.lists(some_tokens, min_size=2, max_size=2).map(np.array))
-def test_a_bag_of_words_is_the_vector_of_what_occurs_scaled_to_length_1(tokens):
+def test_bag_of_words_is_linear_in_the_unit_binary_vector(tokens):
     formula = functools.partial(reference.bag_of_words, *exact((WEIGHTS, BIAS)))
     expected = over_batch((2,), formula, tokens)
     assert_close(bag_of_words(WEIGHTS, BIAS, tokens), expected)
 
 
 @pytest.mark.parametrize("length", [0, T])
-def test_a_bag_without_a_word_is_the_bias_with_finite_gradients(length):
+def test_an_empty_bag_of_words_is_the_bias(length):
     tokens = jnp.full(length, -1)
     assert_same(bag_of_words(WEIGHTS, BIAS, tokens), BIAS)
-    total = jax.jit(
+    gradients = jax.jit(
         jax.grad(lambda weights, bias: B.bag_of_words(weights, bias, tokens).sum(), argnums=(0, 1))
     )
-    assert_same(total(WEIGHTS, BIAS), (np.zeros((V, C)), np.ones(C)))
+    assert_same(gradients(WEIGHTS, BIAS), (np.zeros((V, C)), np.ones(C)))
 
 
-# Pairs of words
+# Bigrams
 
 
 @pytest.mark.parametrize("num_bigrams", [1, 3, 1000])
-def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_bigrams):
+def test_bigram_ids_follow_the_words_and_padding_has_none(num_bigrams):
     tokens = np.array([[2, 0, 5, -1, -1], [-1, -1, -1, -1, -1]])
     extended = np.asarray(B.with_bigrams(jnp.asarray(tokens), 6, num_bigrams))
     assert (extended[:, :5] == tokens).all()
@@ -100,13 +100,13 @@ def test_a_pair_has_an_id_after_the_words_and_padding_has_none(num_bigrams):
     assert (extended[1] == -1).all()
 
 
-def test_pairs_are_spread_over_the_ids_wherever_they_stand():
+def test_bigram_hashes_are_spread_and_depend_on_order():
     left, right = np.divmod(np.arange(2500), 50)
     tokens = jnp.asarray(np.stack([left, right], -1))
     ids = np.asarray(B.with_bigrams(tokens, 50, 100_000))[:, 2]
-    assert len(np.unique(ids)) > 2400  # so order matters
-    first, turned, again = np.asarray(B.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
-    assert first == again != turned
+    assert len(np.unique(ids)) > 2400
+    first, reversed_, again = np.asarray(B.with_bigrams(jnp.array([7, 9, 7, 9]), 10, 10_000))[4:]
+    assert first == again != reversed_
 
 
 # Naive Bayes
@@ -116,10 +116,10 @@ COUNTS = jnp.array([[3.0, 0.0, 1.0], [2.0, 2.0, 2.0], [0.0, 5.0, 0.0], [0.0, 0.0
 
 def test_log_count_ratios_are_their_formula():
     for smoothing in (1.0, 0.3):
-        found = B.log_count_ratios(COUNTS, smoothing)
+        result = B.log_count_ratios(COUNTS, smoothing)
         for c in range(3):
             p = [row[c] + smoothing for row in COUNTS]
             q = [sum(row) - row[c] + smoothing for row in COUNTS]
             for v in range(4):
                 expected = math.log((p[v] / sum(p)) / (q[v] / sum(q)))
-                np.testing.assert_allclose(found[v, c], expected, rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(result[v, c], expected, rtol=1e-5, atol=1e-6)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tlite.baselines.tfidf import REGULARIZATION, tfidf_logistic_regression
+from tlite.baselines.tfidf import C_VALUES, tfidf_logistic_regression
 from tlite.cli.experiment_files import load_experiment
 
 pytest.importorskip("sklearn")
@@ -26,7 +26,7 @@ def test_the_penalty_is_chosen_within_the_training_texts():
     noise = rng.integers(2, size=300).tolist()
     strengths = [tfidf_logistic_regression(texts, labels)[-1].C for labels in (rule, noise)]
     assert strengths[0] > strengths[1]
-    assert {*strengths} <= {*REGULARIZATION}
+    assert {*strengths} <= {*C_VALUES}
     assert tfidf_logistic_regression(TEXTS, LABELS)[-1].C == 3
 
 

@@ -1,4 +1,4 @@
-"""A linear classifier near the optimum of its loss, which is convex: no rate to choose."""
+"""Fit a linear classifier by L-BFGS: the loss is convex, so there is no learning rate to tune."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ import scipy.special
 
 from tlite.baselines.logistic import log_count_ratios
 
-MOST = 150  # iterations of L-BFGS, which ends earlier where the loss no longer falls
+MAX_ITERATIONS = 150
 
 
 def fit_bags_of_words(
@@ -20,45 +20,50 @@ def fit_bags_of_words(
     num_classes: int,
     l2: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (V, C) and bias (C,) of the sum of some `functional.bag_of_words`, by L-BFGS.
+    """Fit the sum of several `bag_of_words`; return weights (V, C) and bias (C,).
 
-    With weights = r w they minimise the mean cross-entropy + l2 / 2 |w|^2, where r are the
-    log-count ratios of naive Bayes: what tells the classes apart by its counts gets its weight for
-    less (Wang and Manning 2012, "NBSVM", here with the logistic loss).
+    Minimises mean cross-entropy + l2 / 2 |w|^2 with weights = r w, where r are the log-count
+    ratios of naive Bayes: features with a large ratio are penalised less (Wang and Manning 2012,
+    "NBSVM", here with the logistic loss).
 
     Args:
-        features: ids (N, G) of each text's features, all different; below 0 is padding.
-        labels: the classes (N,).
-        sizes: how many features each bag has, the first those with the first ids; V together.
+        features: distinct feature ids (N, G) of each text; negative ids are padding.
+        labels: classes (N,).
+        sizes: number of features in each bag, in the order of their ids; the sum is V.
+        l2: strength of the L2 penalty.
     """
-    bags, classes = unit_bags(features, sizes), np.eye(num_classes)[labels]
+    bags, targets = unit_bags(features, sizes), np.eye(num_classes)[labels]
     transposed = bags.T.tocsr()
-    counts = jnp.asarray((transposed > 0) @ classes, jnp.float32)
+    counts = jnp.asarray((transposed > 0) @ targets, jnp.float32)
     ratios = np.asarray(log_count_ratios(counts), np.float64)
 
-    def loss(flat):
+    def loss_and_gradient(flat):
         w, bias = flat[: ratios.size].reshape(ratios.shape), flat[ratios.size :]
         log_p = scipy.special.log_softmax(bags @ (ratios * w) + bias, axis=-1)
-        error = (np.exp(log_p) - classes) / len(labels)
-        value = -(classes * log_p).sum() / len(labels) + l2 / 2 * np.square(w).sum()
+        error = (np.exp(log_p) - targets) / len(labels)
+        value = -(targets * log_p).sum() / len(labels) + l2 / 2 * np.square(w).sum()
         gradient = ratios * (transposed @ error) + l2 * w
         return value, np.concatenate([gradient.ravel(), error.sum(0)])
 
-    start = np.zeros(ratios.size + num_classes)
-    limits = {"maxiter": MOST, "maxfun": 2 * MOST}
-    found = scipy.optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
-    return ratios * found[: ratios.size].reshape(ratios.shape), found[ratios.size :]
+    solution = scipy.optimize.minimize(
+        loss_and_gradient,
+        np.zeros(ratios.size + num_classes),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS},
+    ).x
+    return ratios * solution[: ratios.size].reshape(ratios.shape), solution[ratios.size :]
 
 
 def unit_bags(features: np.ndarray, sizes: Sequence[int]) -> scipy.sparse.csr_matrix:
-    """The features (N, G) of each text as a sparse row (V,), its part of each bag of length 1."""
+    """Return the binary feature vector (V,) of each text as a sparse row; each bag has length 1."""
     bags, first = [], 0
     for size in sizes:
-        inside = (features >= first) & (features < first + size)
-        number = inside.sum(-1)
-        values = np.repeat(1 / np.sqrt(np.maximum(number, 1)), number)
-        starts = np.concatenate([[0], np.cumsum(number)])
-        shape = len(features), size
-        bags.append(scipy.sparse.csr_matrix((values, features[inside] - first, starts), shape))
+        is_in_bag = (features >= first) & (features < first + size)
+        count = is_in_bag.sum(-1)
+        values = np.repeat(1 / np.sqrt(np.maximum(count, 1)), count)
+        row_starts = np.concatenate([[0], np.cumsum(count)])
+        csr = values, features[is_in_bag] - first, row_starts
+        bags.append(scipy.sparse.csr_matrix(csr, (len(features), size)))
         first += size
     return scipy.sparse.hstack(bags, format="csr")

@@ -6,19 +6,20 @@ import numpy as np
 
 from tlite.errors import needs_extra
 
-REGULARIZATION = 0.3, 1.0, 3.0, 10.0, 30.0
+C_VALUES = 0.3, 1.0, 3.0, 10.0, 30.0
 
 
 def tfidf_logistic_regression(texts: Sequence[str], labels: Sequence[int]):
-    """A pipeline fitted to texts and labels; its `predict` takes texts.
+    """Return a scikit-learn pipeline fitted to texts and labels.
 
-    Words and pairs of neighbouring words that occur in two texts or more, weighted
+    Features are words and bigrams that occur in at least two texts, weighted by
     (1 + log count) * log(N / document frequency) and scaled to length 1. C, the inverse strength of
-    the L2 penalty, is the best of `REGULARIZATION` by the accuracy on a stratified fifth of the
-    texts, which the final fit uses too; 3 where there are too few texts for that.
+    the L2 penalty, is the value in `C_VALUES` with the best accuracy on a stratified fifth of the
+    texts, on which the final fit is trained too; 3 if a class has fewer than two texts, or the
+    fifth fewer texts than classes.
 
     Raises:
-        ValueError: no word is in two texts.
+        ValueError: no word occurs in two texts.
     """
     with needs_extra("text"):
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -30,10 +31,10 @@ def tfidf_logistic_regression(texts: Sequence[str], labels: Sequence[int]):
     classifier = LogisticRegression(C=3, max_iter=1000)
     features, labels = vectorizer.fit_transform(list(texts)), np.asarray(labels)
     _, counts = np.unique(labels, return_counts=True)
-    fifth = len(labels) // 5
-    with threadpool_limits(1):  # threads that wait for each other cost 20 times the time
-        if counts.min() >= 2 and fifth >= len(counts):
-            split = StratifiedShuffleSplit(1, test_size=fifth, random_state=0)
-            search = GridSearchCV(classifier, {"C": REGULARIZATION}, cv=split, refit=False)
+    test_size = len(labels) // 5
+    with threadpool_limits(1):  # more threads are 20 times slower on small problems
+        if counts.min() >= 2 and test_size >= len(counts):
+            split = StratifiedShuffleSplit(1, test_size=test_size, random_state=0)
+            search = GridSearchCV(classifier, {"C": C_VALUES}, cv=split, refit=False)
             classifier.set_params(**search.fit(features, labels).best_params_)
         return make_pipeline(vectorizer, classifier.fit(features, labels))
