@@ -1,4 +1,4 @@
-"""Capture and edit: in every model the values are those of the equations, and cost nothing."""
+"""Captured values equal the equations in every model; unused taps cost nothing."""
 
 import dataclasses
 import functools
@@ -46,7 +46,7 @@ MODELS = {
     "seq2seq": seq2seq(decoder_blocks=1),
     "seq2seq, pre-norm": seq2seq(**PRE_NORM, attention=M.Attention(qkv_bias=True)),
 }
-# As others build them: what `run` shows of these must be as whole.
+# Components of other models.
 TODAY = {
     "norm": "rms", "feed_forward": M.FeedForward(gated=True), "attention": M.Attention(
         num_kv_heads=1, query_key_norm=True, windows=(3, 0), softcap=5.0, scale=0.3
@@ -66,7 +66,7 @@ MODERN = {
     "classifier, first": classifier(pool=M.Pool("first", M.Projection("tanh"))),
     "classifier, n-grams": (
         classifier(pool=M.Pool("mean"), wide=M.Wide(word_rows=4, character_rows=5))[0],
-        (np.r_[TOKENS, -1, -1, V + 1, V + 4, V + 8, -1],),  # a whole context, then features
+        (np.r_[TOKENS, -1, -1, V + 1, V + 4, V + 8, -1],),  # a full context, then features
     ),
     "seq2seq, relative": seq2seq(**TODAY, block=NORMS, positions="relative"),
 }
@@ -77,28 +77,28 @@ one_of_each = pytest.mark.parametrize("name", ONE_OF_EACH)
 
 @functools.cache
 def model_and_inputs(name):
-    """A model none of whose numbers is 0 or 1, and what it reads."""
+    """Return a model without a parameter that is 0 or 1, and its inputs."""
     config, inputs = (MODELS | MODERN)[name]
     return drawn(M.make_model, config), [jnp.asarray(tokens) for tokens in inputs]
 
 
 def compiled(model, *inputs, **settings):
-    """The logits and the values that `run` gives, in its order."""
+    """Return the logits and captured values of `run` under `jit`, in order."""
     order = []
 
     @jax.jit
     def observed(model, *inputs):
         logits, captured = run(model, *inputs, **settings)
-        order.extend(captured)  # what leaves a compiled function is sorted
+        order.extend(captured)  # a compiled function returns sorted dictionaries
         return logits, captured
 
     logits, captured = jax.device_get(observed(model, *inputs))
-    return logits, {place: captured[place] for place in order}
+    return logits, {name: captured[name] for name in order}
 
 
 @functools.cache
 def captured_all(name):
-    """The logits and every value, in the order in which `run` gives them."""
+    """Return the logits and every value, in order."""
     model, inputs = model_and_inputs(name)
     return compiled(model, *inputs, capture="*")
 
@@ -115,16 +115,16 @@ def lowered_model(name):
 
 
 def stacks(model):
-    """Each stack of blocks with the place that its names begin with."""
+    """Return the stacks of blocks by the prefix of their names."""
     if isinstance(model, M.Seq2Seq):
         return {"encoder.": model.encoder, "decoder.": model.decoder}
     return {"": model}
 
 
-def self_mask(model, place, inputs):
+def self_mask(model, prefix, inputs):
     if isinstance(model, M.SequenceClassifier):
         return (inputs[0] >= 0)[None, None]
-    if place == "encoder.":
+    if prefix == "encoder.":
         return (inputs[0] != 0)[None, None]
     return F.causal_mask(len(inputs[-1]))
 
@@ -145,18 +145,18 @@ DECODER_BLOCK = [
 ]
 
 
-def stack_names(place, block, number):
-    inside = [f"{place}blocks.{i}.{name}" for i in range(number) for name in block]
-    return [f"{place}embedding", *inside, f"{place}final"]
+def stack_names(prefix, block, number):
+    inside = [f"{prefix}blocks.{i}.{name}" for i in range(number) for name in block]
+    return [f"{prefix}embedding", *inside, f"{prefix}final"]
 
 
 @pytest.mark.parametrize("name", [*MODELS, *MODERN])
-def test_names_list_every_value_in_the_order_of_computation(name):
+def test_tap_names_are_in_order_of_computation(name):
     model, _ = model_and_inputs(name)
     if isinstance(model, M.Seq2Seq):
         expected = stack_names("encoder.", BLOCK, 2)
         number = len(model.decoder.blocks)
-        # What the decoder looks at is made before its first block.
+        # Keys and values of the memory are computed before the decoder's first block.
         expected += [f"decoder.blocks.{i}.cross_{n}" for i in range(number) for n in ATTENTION[:2]]
         expected += stack_names("decoder.", DECODER_BLOCK, number)
     else:
@@ -167,7 +167,7 @@ def test_names_list_every_value_in_the_order_of_computation(name):
 
 
 @one_of_each
-def test_patterns_stand_for_all_they_match_in_the_order_of_computation(name):
+def test_patterns_capture_all_matches_in_order_of_computation(name):
     model, inputs = model_and_inputs(name)
     chosen = ["*final", "*blocks.*.attention.weights", "*blocks.0.*.heads"]
     _, captured = compiled(model, *inputs, capture=chosen)
@@ -182,13 +182,13 @@ def test_patterns_stand_for_all_they_match_in_the_order_of_computation(name):
 
 
 @pytest.mark.parametrize("use", ["capture", "edit"])
-def test_an_unknown_name_is_told_with_the_nearest(use):
+def test_an_unorder_name_raises_with_the_closest_names(use):
     model, inputs = model_and_inputs("generator")
     wrong = "blocks.1.atention.weights"
-    given = {"capture": [wrong]} if use == "capture" else {"edit": {wrong: lambda x: x}}
-    said = f"{wrong!r}; closest: blocks.1.attention.weights, "
-    with pytest.raises(ValueError, match=re.escape(said)):
-        run(model, *inputs, **given)
+    kwargs = {"capture": [wrong]} if use == "capture" else {"edit": {wrong: lambda x: x}}
+    message = f"{wrong!r}; closest: blocks.1.attention.weights, "
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run(model, *inputs, **kwargs)
 
 
 # The values
@@ -196,67 +196,68 @@ def test_an_unknown_name_is_told_with_the_nearest(use):
 
 @jax.jit
 def attended(model, inputs, captured):
-    """What each attention gives for the captured residuals, and its weights."""
-    found = {}
-    for place, stack in stacks(model).items():
+    """Return the output and weights of each attention, from the captured residuals."""
+    results = {}
+    for prefix, stack in stacks(model).items():
         config = stack.config
         norm = config.norm if config.block.pre_norm else lambda params, x: x
         angles = F.rotary_angles(8, 4) if config.positions == M.Rotary() else None
-        x = captured[f"{place}embedding"]
+        x = captured[f"{prefix}embedding"]
         for index, block in enumerate(stack.blocks):
-            here = f"{place}blocks.{index}"
+            name = f"{prefix}blocks.{index}"
             q = norm(block.attention_norm, x)
-            mask = self_mask(model, place, inputs)
-            found[f"{here}.attention"] = F.multi_head_attention(
+            mask = self_mask(model, prefix, inputs)
+            results[f"{name}.attention"] = F.multi_head_attention(
                 block.attention, q, q, q, mask, num_heads=2, angles=angles
             )
-            if place == "decoder.":
-                q = norm(block.cross_attention_norm, captured[f"{here}.attention_residual"])
+            if prefix == "decoder.":
+                q = norm(block.cross_attention_norm, captured[f"{name}.attention_residual"])
                 memory, mask = captured["encoder.final"], (inputs[0] != 0)[None, None]
-                found[f"{here}.cross_attention"] = F.multi_head_attention(
+                results[f"{name}.cross_attention"] = F.multi_head_attention(
                     block.cross_attention, q, memory, memory, mask, num_heads=2
                 )
-            x = captured[f"{here}.residual"]
-    return found
+            x = captured[f"{name}.residual"]
+    return results
 
 
 @each_model
-def test_weights_are_those_of_the_equation_on_the_captured_residuals(name):
+def test_captured_attention_weights_equal_the_equation(name):
     model, inputs = model_and_inputs(name)
     captured = captured_all(name)[1]
     expected = attended(model, inputs, captured)
-    assert {f"{place}.weights" for place in expected} == {n for n in captured if "weights" in n}
-    for place, (output, weights) in expected.items():
-        np.testing.assert_allclose(captured[f"{place}.weights"], weights, atol=1e-6)
-        assert_close(captured[f"{place}.output"], output, 1e-5)
+    assert {f"{layer}.weights" for layer in expected} == {n for n in captured if "weights" in n}
+    for layer, (output, weights) in expected.items():
+        np.testing.assert_allclose(captured[f"{layer}.weights"], weights, atol=1e-6)
+        assert_close(captured[f"{layer}.output"], output, 1e-5)
 
 
 # Edits
 
 
 @pytest.mark.parametrize("name", [*MODELS, *(m for m in MODERN if "deep" not in m)])
-def test_the_program_is_the_models_own_unless_a_value_changes(name):
+def test_taps_that_change_nothing_compile_to_the_same_program(name):
     model, inputs = model_and_inputs(name)
-    settings = {}, {"edit": {"*": lambda x: x}}, {"capture": "*"}  # whose values nobody uses
-    for given in settings if name in ONE_OF_EACH else settings[:2]:
-        ours = lowered(lambda model, *inputs, s=given: run(model, *inputs, **s)[0], model, *inputs)
-        assert ours == lowered_model(name)
-        assert "exponential" in ours
+    settings = {}, {"edit": {"*": lambda x: x}}, {"capture": "*"}  # unused
+    for kwargs in settings if name in ONE_OF_EACH else settings[:2]:
+        tapped = lambda model, *inputs, s=kwargs: run(model, *inputs, **s)[0]  # noqa: E731
+        actual = lowered(tapped, model, *inputs)
+        assert actual == lowered_model(name)
+        assert "exponential" in actual
 
 
 @each_model
-def test_all_edits_of_a_value_are_seen_in_the_capture_and_downstream_only(name):
+def test_all_edits_apply_and_change_only_later_values(name):
     model, inputs = model_and_inputs(name)
     before = captured_all(name)[1]
-    known = list(before)
-    place = "decoder.blocks.0.cross_attention.heads" if "seq2seq" in name else known[5]
+    order = list(before)
+    edited = "decoder.blocks.0.cross_attention.heads" if "seq2seq" in name else order[5]
 
-    edit = {place: lambda x: x + 1, f"*{place}": lambda x: 2 * x}
+    edit = {edited: lambda x: x + 1, f"*{edited}": lambda x: 2 * x}
     logits, after = compiled(model, *inputs, capture="*", edit=edit)
-    at = known.index(place)
-    assert_close({n: after[n] for n in known[:at]}, {n: before[n] for n in known[:at]}, 1e-5)
-    assert_close(after[place], 2 * (before[place] + 1), 1e-5)
-    for later in (known[at + 1], known[-1]):
+    at = order.index(edited)
+    assert_close({n: after[n] for n in order[:at]}, {n: before[n] for n in order[:at]}, 1e-5)
+    assert_close(after[edited], 2 * (before[edited] + 1), 1e-5)
+    for later in (order[at + 1], order[-1]):
         assert np.abs(after[later] - before[later]).max() > 1e-3
     assert np.abs(logits - captured_all(name)[0]).max() > 1e-3
 
@@ -268,8 +269,8 @@ def test_an_edit_that_changes_a_shape_is_an_error():
 
 
 @pytest.mark.parametrize("name", ["embedding", "blocks.1.attention.weights"])
-def test_an_observe_that_returns_nothing_is_an_error_with_the_name(name):
+def test_a_tap_that_returns_none_is_an_error_with_its_name(name):
     model, inputs = model_and_inputs("generator")
-    tap = lambda at, value: None if at == name else value  # noqa: E731
+    tap = lambda n, value: None if n == name else value  # noqa: E731
     with pytest.raises(TypeError, match=re.escape(name)):
         jax.eval_shape(lambda: model(*map(jnp.asarray, inputs), tap=tap))

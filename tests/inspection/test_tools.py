@@ -1,4 +1,4 @@
-"""The tools: each equals what loops over heads, positions and layers find one by one."""
+"""The tools equal loops over heads, positions and layers."""
 
 import functools
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ V, T, L, H = 7, 6, 2, 2
 SIZES = {"vocabulary_size": V, "context": 8, "width": 8, "num_heads": H, "num_blocks": L}
 NUMBERS = np.asarray(integers(V, T))
 TOKENS, FIRST = jnp.asarray(NUMBERS), jnp.asarray(NUMBERS[:4])
-KINDS = ["previous", "duplicate", "induction"]
+PATTERNS = ["previous", "duplicate", "induction"]
 
 
 @functools.cache
@@ -40,16 +40,16 @@ def generator(**fields):
     return drawn(M.make_model, M.GeneratorConfig(**SIZES | fields))
 
 
-def changed(place, token):
-    """The tokens with another at a place."""
-    return jnp.asarray(np.where(np.arange(T) == place, token, NUMBERS))
+def changed(position, token):
+    """The tokens with another one at a position."""
+    return jnp.asarray(np.where(np.arange(T) == position, token, NUMBERS))
 
 
 # Logit lens
 
 
 @pytest.mark.parametrize("block", ["post_norm", "pre_norm"])
-def test_a_row_of_the_lens_is_what_a_model_without_the_later_blocks_predicts(block):
+def test_logit_lens_row_equals_a_model_without_later_blocks(block):
     @jax.jit
     def rows(model):
         x = model.embed(TOKENS)
@@ -74,7 +74,7 @@ class Attending(M.Block):
         return x + y, {"attention": rows, "feed_forward": None}
 
 
-def test_the_lens_reads_a_user_s_block_and_refuses_a_classifier():
+def test_logit_lens_reads_a_users_block_and_rejects_a_classifier():
     model = generator(block=Attending())
     assert_close(logit_lens(model, TOKENS)[-1], jax.nn.softmax(model(TOKENS)))
     classifier = drawn(M.make_model, M.ClassifierConfig(**SIZES, num_classes=2))
@@ -89,19 +89,19 @@ TOP = {
 }
 
 
-@pytest.mark.parametrize("kind", TOP)
-def test_the_top_of_the_lens_is_that_of_the_whole_lens(kind):
-    (model, inputs), most = TOP[kind](), 3
+@pytest.mark.parametrize("name", TOP)
+def test_logit_lens_top_k_is_the_top_k_of_the_logit_lens(name):
+    (model, inputs), k = TOP[name](), 3
 
     @jax.jit
-    def found(model, *inputs):
-        own = jax.nn.softmax(model(*inputs))
-        return logit_lens_top_k(model, *inputs, k=most), logit_lens(model, *inputs), own
+    def lenses(model, *inputs):
+        expected = jax.nn.softmax(model(*inputs))
+        return logit_lens_top_k(model, *inputs, k=k), logit_lens(model, *inputs), expected
 
-    (best, tokens), lens, own = jax.device_get(found(model, *inputs))
-    assert_close(lens[-1], own)
+    (best, tokens), lens, expected = jax.device_get(lenses(model, *inputs))
+    assert_close(lens[-1], expected)
     assert_close(lens.sum(-1), np.ones(lens.shape[:-1]))
-    assert_close(best, np.sort(lens)[..., ::-1][..., :most])
+    assert_close(best, np.sort(lens)[..., ::-1][..., :k])
     assert_close(np.take_along_axis(lens, tokens, -1), best)
 
 
@@ -109,25 +109,24 @@ def masked():
     return drawn(M.make_model, M.MaskedConfig(**SIZES))
 
 
-def test_each_token_is_filled_in_from_the_others_alone():
+def test_each_token_is_predicted_from_the_others_alone():
     model, mask_id = masked(), V - 1
-    filled = jax.jit(pseudo_log_likelihoods)
-    table = np.asarray(filled(model, TOKENS, mask_id))
+    predict = jax.jit(pseudo_log_likelihoods)
+    table = np.asarray(predict(model, TOKENS, mask_id))
     assert table.shape == (T, V)
-    own = jax.jit(lambda model, hidden: jax.nn.log_softmax(model(hidden)))
-    for place in range(T):
-        hidden = changed(place, mask_id)
-        assert_close(table[place], np.asarray(own(model, hidden))[place])
-    other = np.asarray(filled(model, changed(2, mask_id - 1), mask_id))
+    forward = jax.jit(lambda model, masked: jax.nn.log_softmax(model(masked)))
+    for t in range(T):
+        assert_close(table[t], np.asarray(forward(model, changed(t, mask_id)))[t])
+    other = np.asarray(predict(model, changed(2, mask_id - 1), mask_id))
     assert_close(other[2], table[2])
-    assert_close(filled(model, TOKENS, mask_id, np.array([4, 1])), table[[4, 1]])
+    assert_close(predict(model, TOKENS, mask_id, np.array([4, 1])), table[[4, 1]])
 
 
 # Memory
 
 
 def largest(function, *arguments):
-    """How many numbers the largest array has that a program makes, in loops too."""
+    """Return the size of the largest array that a program computes, in loops too."""
 
     def sizes(jaxpr):
         for equation in jaxpr.eqns:
@@ -138,7 +137,7 @@ def largest(function, *arguments):
     return max(sizes(jax.make_jaxpr(function)(*arguments).jaxpr))
 
 
-def test_many_passes_need_the_arrays_of_one():
+def test_repeated_passes_need_no_more_memory_than_one():
     size = 500
     model = generator(vocabulary_size=size)
     loss = lambda logits: F.token_cross_entropy(logits[:-1], TOKENS[1:]).mean()  # noqa: E731
@@ -155,7 +154,7 @@ def test_many_passes_need_the_arrays_of_one():
     assert largest(fill, masked) == largest(lambda model: model(TOKENS), masked)
 
 
-# LMHead scores
+# Attention patterns
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
@@ -163,7 +162,7 @@ def repeated(seed, length, size, batch):
     return repeated_tokens(jax.random.key(seed), length, size, batch)
 
 
-def test_repeated_tokens_are_written_twice_and_drawn_from_the_whole_vocabulary():
+def test_repeated_tokens_repeat_and_cover_the_vocabulary():
     tokens, others = (np.asarray(repeated(seed, 4, 5, 10)) for seed in (0, 1))
     assert_same(tokens[:, :4], tokens[:, 4:])
     assert set(tokens.ravel().tolist()) == {*range(5)}
@@ -171,25 +170,25 @@ def test_repeated_tokens_are_written_twice_and_drawn_from_the_whole_vocabulary()
     assert (tokens[0] != tokens[1]).any()
 
 
-def looks(kind, tokens, query, key):
-    """Whether a head of a kind looks from a position to another."""
-    if kind == "previous":
+def is_in_pattern(pattern, tokens, query, key):
+    """True if the pattern contains attention from position `query` to position `key`."""
+    if pattern == "previous":
         return key == query - 1
-    if kind == "duplicate":
+    if pattern == "duplicate":
         return key < query and tokens[key] == tokens[query]
     return 0 < key <= query and tokens[key - 1] == tokens[query]
 
 
 def scores_by_loops(weights, tokens):
-    """Of weights (B, H, T, T) and tokens (B, T)."""
+    """Return the scores of weights (B, H, T, T) and tokens (B, T)."""
     length, scores = weights.shape[-1], {}
-    for kind in KINDS:
-        found = []
-        for of_heads, text in zip(weights, tokens, strict=True):
+    for pattern in PATTERNS:
+        fractions = []
+        for heads, text in zip(weights, tokens, strict=True):
             for query in range(length):
-                if keys := [k for k in range(length) if looks(kind, text, query, k)]:
-                    found.append(of_heads[:, query, keys].sum(-1))
-        scores[kind] = np.mean(found, axis=0) if found else np.zeros(weights.shape[1])
+                if keys := [k for k in range(length) if is_in_pattern(pattern, text, query, k)]:
+                    fractions.append(heads[:, query, keys].sum(-1))
+        scores[pattern] = np.mean(fractions, axis=0) if fractions else np.zeros(weights.shape[1])
     return scores
 
 
@@ -203,12 +202,12 @@ def causal_weights(draw, *shape):
 @jax.jit
 def scored(weights, tokens):
     scores = attention_pattern_scores(weights, tokens)
-    assert list(scores) == KINDS
+    assert list(scores) == PATTERNS
     return scores
 
 
 @given(st.integers(0, 10**6), st.sampled_from([1, 2, 3, 4, 99]))
-def test_scores_are_those_that_loops_find(seed, alphabet):
+def test_attention_pattern_scores_equal_those_of_loops(seed, alphabet):
     draw = np.random.default_rng(seed)
     weights, tokens = causal_weights(draw, 2, H, T, T), draw.integers(0, alphabet, (2, T))
     scores = jax.device_get(scored(weights, tokens))
@@ -217,17 +216,17 @@ def test_scores_are_those_that_loops_find(seed, alphabet):
     assert_close(scored(weights[0], tokens[0]), scores_by_loops(weights[:1], tokens[:1]))
 
 
-def test_the_heads_of_a_model_are_scored_by_their_weights():
+def test_heads_of_a_model_are_scored_by_their_weights():
     model, tokens = generator(), np.asarray(repeated(0, T // 2, V, 2))
 
     @jax.jit
-    def found(model, tokens):
+    def score(model, tokens):
         _, captured = run(model, tokens, capture="blocks.*.attention.weights")
         return score_attention_patterns(model, tokens), captured
 
-    scores, captured = jax.device_get(found(model, tokens))
+    scores, captured = jax.device_get(score(model, tokens))
     by_layer = [scores_by_loops(weights, tokens) for weights in captured.values()]
-    assert_close(scores, {kind: np.stack([s[kind] for s in by_layer]) for kind in KINDS})
+    assert_close(scores, {p: np.stack([s[p] for s in by_layer]) for p in PATTERNS})
 
 
 # Ablation
@@ -250,7 +249,7 @@ def weighted(model, inputs, weights):
 
 
 @pytest.mark.parametrize(("stack", "name"), ABLATED)
-def test_ablation_equals_silencing_each_head_alone(stack, name):
+def test_ablation_equals_zeroing_each_heads_output_kernel(stack, name):
     model, inputs = (seq2seq(), (TOKENS, FIRST)) if stack else (generator(**GROUPED), (TOKENS,))
     blocks = getattr(model, stack.rstrip("."), model).blocks
     weights = normal(*jax.eval_shape(model, *inputs).shape)
@@ -261,7 +260,7 @@ def test_ablation_equals_silencing_each_head_alone(stack, name):
     ablate = functools.partial(ablate_heads, metric=metric, layer=f"{stack}blocks.*.{name}")
     table = jax.jit(ablate)(model, *inputs)
     assert table.shape == (L, H)
-    whole = weighted(model, inputs, weights)
+    intact = weighted(model, inputs, weights)
     for layer, head in np.ndindex(L, H):
         leaves, structure = jax.tree.flatten(model)
         kernel = getattr(blocks[layer], name).output.kernel[...]
@@ -270,7 +269,7 @@ def test_ablation_equals_silencing_each_head_alone(stack, name):
         leaves[at][4 * head : 4 * head + 4] = 0
         expected = weighted(jax.tree.unflatten(structure, leaves), inputs, weights)
         assert_close(table[layer, head], expected, 1e-4)
-        assert abs(expected - whole) > 1e-3
+        assert abs(expected - intact) > 1e-3
 
 
 # Patching
@@ -303,14 +302,14 @@ def test_a_patch_equals_an_edit_of_one_row():
     )
     assert (table.shape, first.shape) == ((L, T), (1, T))
     for layer, position in np.ndindex(L, T):
-        found = edited(model, position, name=f"blocks.{layer}.residual")
-        assert_close(table[layer, position], found)
+        expected = edited(model, position, name=f"blocks.{layer}.residual")
+        assert_close(table[layer, position], expected)
 
-    # After the last block only its own position counts; in the embedding the one that was changed.
+    # After the last block, only the last position matters; in the embedding, only the changed one.
     clean, corrupted = (float(at_the_end(model(tokens))) for tokens in (TOKENS, CORRUPTED))
     assert abs(clean - corrupted) > 1e-3
-    for row, place in ((table[-1], T - 1), (first[0], 2)):
-        assert_close(row, np.where(np.arange(T) == place, clean, corrupted).astype(np.float32))
+    for row, position in ((table[-1], T - 1), (first[0], 2)):
+        assert_close(row, np.where(np.arange(T) == position, clean, corrupted).astype(np.float32))
 
 
 # Saliency
@@ -323,7 +322,7 @@ def classifier(**fields):
 
 
 @pytest.mark.parametrize("pool", ["dense", "mean", "attention"])
-def test_padding_speaks_for_nothing(pool):
+def test_padding_has_no_saliency(pool):
     model = classifier(pool=M.Pool(pool))
     text = jnp.asarray(np.where(np.arange(T) < 4, NUMBERS, -1))
     both = jax.jit(lambda model: [gradient_times_input(model, t, 1) for t in (text, FIRST)])
@@ -345,8 +344,8 @@ def test_saliency_is_the_slope_along_each_embedding():
     step = 3e-3
     around = [exact(logit(model, np.float32(1 + sign * step * np.eye(T)))) for sign in (1, -1)]
     difference = (around[0] - around[1]) / (2 * step)
-    of_all = jax.jit(jax.vmap(gradient_times_input, (None, None, 0)))(model, TOKENS, np.arange(3))
-    np.testing.assert_allclose(of_all[index], difference, rtol=0.02, atol=2e-3)
+    table = jax.jit(jax.vmap(gradient_times_input, (None, None, 0)))(model, TOKENS, np.arange(3))
+    np.testing.assert_allclose(table[index], difference, rtol=0.02, atol=2e-3)
     alone = jax.jit(gradient_times_input)
-    for each in range(3):
-        assert_close(of_all[each], alone(model, TOKENS, each))
+    for i in range(3):
+        assert_close(table[i], alone(model, TOKENS, i))
