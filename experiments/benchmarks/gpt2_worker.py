@@ -35,6 +35,7 @@ def tlite(options: dict) -> None:
     import jax.numpy as jnp
     import numpy as np
 
+    from tlite import functional as F
     from tlite.decoding import generate
     from tlite.models import CausalLM
     from tlite.parallel.devices import prepare_devices
@@ -56,7 +57,7 @@ def tlite(options: dict) -> None:
     model = jax.tree.unflatten(tree, [arrays.pop(place) for place in range(len(leaves))])
     samples, length, new_tokens = WORK[options["work"]]
     prompt = jnp.tile(jnp.arange(length), (samples, 1))
-    settings = {"num_tokens": new_tokens, "rng": jax.random.key(0), "greedy": True}
+    settings = {"num_tokens": new_tokens, "rng": jax.random.key(0), "sampler": F.greedy}
     time_calls(
         sum(array.size for array in jax.tree.leaves(model)),
         lambda: generate(model, prompt, **settings).block_until_ready(),

@@ -14,7 +14,7 @@ from experiments.benchmarks.settings import GENERATION, NEW_TOKENS, TRAINING
 from experiments.benchmarks.worker import serve, work
 from tlite.data import BuiltinText
 from tlite.decoding import generate
-from tlite.decoding.generate import plan
+from tlite.decoding.generate import plan_chunks
 from tlite.models import CausalLM, count_parameters
 from tlite.parallel.devices import prepare_devices
 from tlite.text import CharTokenizer
@@ -101,9 +101,10 @@ def write(options: dict) -> None:
         sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
         for tree in (model, jax.eval_shape(lambda: model.empty_caches(samples, capacity=1)))
     )
-    room = sum(step.count * step.capacity for step in plan(1, NEW_TOKENS, GENERATION.context))
+    chunks = plan_chunks(1, NEW_TOKENS, GENERATION.context)
+    cached = sum(chunk.count * chunk.capacity for chunk in chunks)
     ready = {"parameters": count_parameters(model), "compile_seconds": compile_seconds}
-    serve(ready | {"bytes_read": NEW_TOKENS * weights + room * token}, one_text)
+    serve(ready | {"bytes_read": NEW_TOKENS * weights + cached * token}, one_text)
 
 
 def peak(options: dict) -> None:

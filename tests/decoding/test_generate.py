@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.helpers.models import Shifted
+from tlite import functional as F
 from tlite.decoding import generate, stream
-from tlite.decoding.generate import _capacity, plan
+from tlite.decoding.generate import PADDING, _capacity, plan_chunks
 from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfig
 
 CONTEXT, V = 6, 11
@@ -47,17 +49,17 @@ def test_the_same_key_gives_the_same_tokens_another_key_others_and_fewer_are_the
     assert (whole != draw(model, seed=1)).any()
 
 
-@pytest.mark.parametrize("part", [1, 5, 20])
-def test_the_parts_of_a_stream_are_what_generate_gives_and_end_with_the_text(model, part):
-    prompt, settings = jnp.asarray(PROMPT), {"num_tokens": 16, "rng": jax.random.key(0)}
-    whole, parts = draw(model), list(stream(model, prompt, part=part, **settings))
-    np.testing.assert_array_equal(np.concatenate(parts), whole)
-    assert all(len(p) == part for p in parts[:-1])
-    stop = int(whole[9])
-    parts = list(stream(model, prompt, part=part, stop=stop, **settings))
-    written = [token for tokens, count in parts for token in tokens[:count].tolist()]
-    assert written == up_to(whole, [stop])
-    assert len(parts) == len(written) // part + 1
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_a_stream_yields_the_tokens_of_generate_in_chunks(model, size):
+    options = {"num_tokens": 16, "rng": jax.random.key(0), "chunk_size": size}
+    expected, chunks = draw(model), list(stream(model, PROMPT, **options))
+    np.testing.assert_array_equal(np.concatenate(chunks), expected)
+    assert all(len(chunk) == size for chunk in chunks[:-1])
+    stop = int(expected[9])
+    chunks = list(stream(model, PROMPT, stop=stop, **options))
+    tokens = np.concatenate(chunks)
+    assert tokens[tokens >= 0].tolist() == up_to(expected, [stop])
+    assert len(chunks) == (tokens >= 0).sum() // size + 1
 
 
 BATCH = np.array([[3, 1, 4, 1], [5, 9, 2, 0], [1, 0, 0, 0]])
@@ -74,16 +76,12 @@ def test_what_comes_before_a_stop_token_is_what_comes_without_one(model, slide):
     whole = draw(model, BATCH, **settings)
     ways = set()
     for stop in (*range(V), [2, 7], []):
-        tokens, counts = draw(model, BATCH, stop=stop, **settings)
-        assert tokens.shape == whole.shape
+        tokens = draw(model, BATCH, stop=stop, **settings)
         ends = np.atleast_1d(stop).tolist()
-        for row, count, expected in zip(tokens, counts, whole, strict=True):
+        for row, expected in zip(tokens, whole, strict=True):
             text = up_to(expected, ends)
-            assert count == len(text)
-            # The stop token itself, and nothing more.
-            np.testing.assert_array_equal(row[: count + 1], expected[: count + 1])
-            assert (row[count + 1 :] == -1).all()
-            ways.add("never" if count == 30 else "soon" if count < 3 else "late")
+            assert row.tolist() == text + [PADDING] * (30 - len(text))
+            ways.add("never" if len(text) == 30 else "soon" if len(text) < 3 else "late")
     assert ways == {"soon", "late", "never"}
 
 
@@ -105,32 +103,32 @@ def watched(model, calls):
 def test_nothing_is_computed_when_all_rows_have_ended():
     calls = []
     model = watched(make_model(context=64), calls)
-    whole = draw(model, BATCH, num_tokens=60, greedy=True)
+    whole = draw(model, BATCH, num_tokens=60, sampler=F.greedy)
     jax.effects_barrier()
     assert calls.count((1, None)) == 60
     calls.clear()
-    _, counts = draw(model, BATCH, num_tokens=60, greedy=True, stop=whole[:, 5].tolist())
+    tokens = draw(model, BATCH, num_tokens=60, sampler=F.greedy, stop=whole[:, 5].tolist())
     jax.effects_barrier()
-    assert calls.count((1, None)) == counts.max() + 1 <= 6
+    assert calls.count((1, None)) == (tokens >= 0).sum(-1).max() + 1 <= 6
 
 
 @pytest.mark.parametrize("context", [6, 64, 100, 1000])
 def test_a_plan_writes_every_token_once_where_the_caches_have_room(context):
     choices = itertools.product((1, 5, 64, 99, context), (1, 7, 300), (None, 8), (0, 200))
-    for length, number, part, ample in choices:
+    for length, number, size, budget in choices:
         length = min(length, context)
-        steps = plan(length, number, context, part=part, ample=ample)
-        counts, rooms = [step.count for step in steps], [step.capacity for step in steps]
+        chunks = plan_chunks(length, number, context, chunk_size=size, budget=budget)
+        counts, capacities = zip(*[(chunk.count, chunk.capacity) for chunk in chunks], strict=True)
         assert min(counts) > 0
         assert sum(counts) == number
-        assert [step.start for step in steps] == np.cumsum([0, *counts[:-1]]).tolist()
-        assert rooms == sorted(rooms)
-        for start, count, room, slides in steps:
+        assert [chunk.start for chunk in chunks] == np.cumsum([0, *counts[:-1]]).tolist()
+        assert list(capacities) == sorted(capacities)
+        for start, count, capacity, slides in chunks:
             end = length + start + count
-            assert slides == (room == context < length + number)
-            assert slides or end <= room <= max(_capacity(end, context), ample + 64)
-            assert part is None or start // part == (start + count - 1) // part
-        assert part or len(steps) == len(set(rooms))  # a step more is a call more
+            assert slides == (capacity == context < length + number)
+            assert slides or end <= capacity <= max(_capacity(end, context), budget + 64)
+            assert size is None or start // size == (start + count - 1) // size
+        assert size or len(chunks) == len(set(capacities))  # each chunk is a call
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ def test_a_plan_writes_every_token_once_where_the_caches_have_room(context):
 def test_greedy_takes_the_largest_logit_over_a_window_that_slides(positions, slide):
     model = make_model(positions)
     expected = uncached(model, PROMPT, 16, slide)
-    assert draw(model, greedy=True, slide=slide).tolist() == expected
+    assert draw(model, sampler=F.greedy, slide=slide).tolist() == expected
     assert len(set(expected)) > 1
 
 
@@ -169,12 +167,12 @@ def uncached(model, prompt, num_tokens, slide):
     ],
 )
 def test_prompts_read_in_pieces_and_caches_that_grow_give_the_same(monkeypatch, fields):
-    monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "AT_ONCE", 48)  # 16 of each sample
+    monkeypatch.setattr(sys.modules["tlite.decoding.generate"], "PREFILL_CHUNK", 48)
     model = make_model(context=150, **fields)
     prompts = [np.arange(n) ** 2 % V for n in (41, 3, 100)]
     padded = np.stack([np.pad(p, (0, 100 - len(p))) for p in prompts])
     lengths = np.array([len(p) for p in prompts])
-    settings = {"lengths": lengths, "num_tokens": 70, "greedy": True, "slide": 40}
+    settings = {"lengths": lengths, "num_tokens": 70, "sampler": F.greedy, "slide": 40}
     expected = [uncached(model, p, 70, slide=40) for p in prompts]
     for _ in range(2):  # nothing of the caller's has been given away
         np.testing.assert_array_equal(draw(model, padded, **settings), expected)
@@ -213,27 +211,32 @@ def test_each_row_of_a_batch_is_generated_as_if_alone_whatever_its_length(model)
     """The last prompt is longer than the context, and counts by its end."""
     prompts = [PROMPT, PROMPT[:1], np.arange(CONTEXT + 2)]
     lengths = np.array([len(prompt) for prompt in prompts])
-    alone = [draw(model, prompt[-CONTEXT:], greedy=True) for prompt in prompts]
+    alone = [draw(model, prompt[-CONTEXT:], sampler=F.greedy) for prompt in prompts]
     for filling in (9, -1):  # of which one is no token
         pad = lambda p: np.pad(p, (0, CONTEXT + 2 - len(p)), constant_values=filling)  # noqa: B023, E731
         padded = np.stack([*map(pad, prompts)])
-        np.testing.assert_array_equal(draw(model, padded, lengths=lengths, greedy=True), alone)
+        tokens = draw(model, padded, lengths=lengths, sampler=F.greedy)
+        np.testing.assert_array_equal(tokens, alone)
 
 
 def test_one_compilation_serves_all_prompts_and_temperatures(model):
-    calls, prompts = [], [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)]
+    calls, prompts, compiled = [], [PROMPT, PROMPT + 1, PROMPT[:1], np.arange(V)], 0
     watching = watched(model, calls)
-    draw(watching)
-    compiled = calls.count((1, CONTEXT))
-    assert compiled
     for (seed, prompt), temperature in itertools.product(enumerate(prompts), [0.5, 1.0]):
-        draw(watching, prompt, seed=seed, temperature=temperature)
-    assert calls.count((1, CONTEXT)) == compiled
+        sampler = partial(F.sample, temperature=temperature, top_k=3, top_p=0.9)
+        draw(watching, prompt, seed=seed, sampler=sampler)
+        compiled = compiled or calls.count((1, CONTEXT))
+    assert calls.count((1, CONTEXT)) == compiled > 0
 
 
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 0.0}], ids=str)
-def test_one_token_to_choose_from_and_temperature_0_are_greedy(model, settings):
-    np.testing.assert_array_equal(draw(model, **settings), draw(model, greedy=True))
+def test_a_sampler_gets_the_tokens_of_the_window_if_it_accepts_them(model):
+    def different(rng, logits, tokens, penalty):
+        return F.greedy(rng, F.repetition_penalty(logits, tokens, penalty))
+
+    lengths = np.array([4, 3, 1])
+    rows = draw(model, BATCH, 2, sampler=partial(different, penalty=jnp.inf), lengths=lengths)
+    for prompt, length, new in zip(BATCH, lengths, rows, strict=True):
+        assert len({*prompt[:length], *new}) == len({*prompt[:length]}) + 2
 
 
 @pytest.mark.parametrize(
@@ -244,16 +247,12 @@ def test_one_token_to_choose_from_and_temperature_0_are_greedy(model, settings):
         ({"slide": 0}, "1 to 6"),
         ({"slide": CONTEXT + 1}, "1 to 6"),
         ({"num_tokens": 0}, "at least 1, not 0"),
-        ({"temperature": -1.0}, "temperature .* positive"),
-        ({"top_k": 0}, "top-k"),
-        ({"temperature": np.float32(-1)}, "temperature .* positive"),
-        ({"top_p": 2.0}, "top-p"),
+        ({"sampler": partial(F.sample, temperature=-1.0)}, "temperature .* positive"),
+        ({"sampler": partial(F.sample, top_k=0)}, "top-k"),
+        ({"sampler": lambda rng, logits: logits}, r"returns float32\[11\]: .* shape \[\]"),
         ({"prompt": np.array([1, V])}, f"token {V}"),
         ({"prompt": np.array([-1, 1])}, "token -1"),
         ({"lengths": np.int32(len(PROMPT) + 1)}, "lengths has 5"),
-        ({"greedy": True, "temperature": 0.5}, "greedy"),
-        ({"greedy": True, "top_k": 3}, "greedy"),
-        ({"greedy": True, "top_p": 0.5}, "greedy"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(model, wrong, named):

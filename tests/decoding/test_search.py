@@ -24,7 +24,7 @@ from tests.helpers.searches import (
     make_model,
     numbers,
 )
-from tlite.decoding.search import beam_search, continuations, greedy_search, start_and_end
+from tlite.decoding.search import beam_search, beam_top_k, greedy_search, start_and_end
 from tlite.decoding.translate import LENGTHS, translate
 from tlite.text.subwords import END_ID, START_ID
 
@@ -166,7 +166,7 @@ def test_what_every_target_begins_with_is_free_and_may_be_the_end_symbols_token(
         assert {tokens[0] for tokens, _ in beams[row]} == {first}
 
 
-best = jax.jit(continuations, static_argnums=2)
+best = jax.jit(beam_top_k, static_argnums=2)
 
 
 @pytest.mark.parametrize("size", [2, 63, 64, 65, 200])

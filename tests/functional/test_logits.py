@@ -105,7 +105,6 @@ def test_accuracy_counts_the_largest_logits_that_are_targets(weights):
 # The next token
 
 W, DRAWS = 8, 20_000
-greedy = jax.jit(F.greedy)
 keep_top_k = jax.jit(F.keep_top_k, static_argnums=1)
 keep_top_p = jax.jit(F.keep_top_p, static_argnums=1)
 sample = jax.jit(F.sample, static_argnames=("top_k", "top_p"))
@@ -148,6 +147,7 @@ def test_top_p_of_1_keeps_all_and_a_tiny_p_one(logits):
         ({"temperature": np.float32(3.0)}, lambda x: x / 3),
         ({"top_k": 3}, lambda x: keep_top_k(x, 3)),
         ({"top_p": 0.6}, lambda x: keep_top_p(x, 0.6)),
+        ({"min_p": 0.3}, lambda x: np.where(x < x.max() + np.log(0.3), -np.inf, x)),
         (
             {"temperature": 2.0, "top_k": 5, "top_p": 0.8},
             lambda x: keep_top_p(keep_top_k(x / 2, 5), 0.8),
@@ -168,8 +168,8 @@ def test_draws_repeat_with_their_key_and_one_kept_token_is_the_greedy_one():
     draws = np.asarray(sample(key, logits))
     assert_same(sample(key, logits), draws)
     assert (draws != sample(jax.random.key(1), logits)).any()
-    assert_same(sample(key, logits, top_k=1), greedy(logits))
-    assert_same(sample(key, logits, top_p=1e-6), greedy(logits))
+    for option in ({"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}):
+        assert_same(sample(key, logits, **option), F.greedy(key, logits))
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,16 @@ def test_draws_repeat_with_their_key_and_one_kept_token_is_the_greedy_one():
         ("temperature", [0.0, -1.0, np.float32(0), np.float32(-1), jnp.array(-2.0)]),
         ("top_k", [0, -1]),
         ("top_p", [0.0, -0.1, 1.1]),
+        ("min_p", [0.0, 1.1]),
     ],
 )
 def test_bad_options_are_named(option, values):
     for value in values:
         with pytest.raises(ValueError, match=f"not {value}"):
             F.sample(jax.random.key(0), normal(W), **{option: value})
+
+
+def test_a_repetition_penalty_divides_positive_and_multiplies_negative_logits():
+    logits, tokens = np.float32([[2, -2, 0, 4], [2, -2, 0, -4]]), np.array([[1, 1, 0], [3, -1, -1]])
+    expected = [[1, -4, 0, 4], [2, -2, 0, -8]]
+    assert_same(jax.jit(F.repetition_penalty)(logits, tokens, 2.0), np.float32(expected))

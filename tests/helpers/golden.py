@@ -246,7 +246,7 @@ def course(name: str, folder: Path, number: int) -> dict:
 def greedy_text(run, members) -> str:
     model = run.trainer.models(members.parameters)[0]
     prompt = jnp.asarray(run.tokenizer.encode("The"))
-    settings = {"num_tokens": WRITTEN, "greedy": True, "slide": 8}
+    settings = {"num_tokens": WRITTEN, "sampler": F.greedy, "slide": 8}
     return run.tokenizer.decode(generate(model, prompt, rng=jax.random.key(0), **settings))
 
 

@@ -174,7 +174,7 @@ def test_a_model_without_cached_rows_passes_and_generates():
     config = dataclasses.replace(KINDS[GeneratorConfig], attention=Scaling(), vocabulary_size=7)
     probe(config, make_model)
     model = make_model(config, rng=jax.random.key(0))
-    prompt, settings = jnp.array([[1, 2, 3]]), {"rng": jax.random.key(0), "greedy": True}
+    prompt, settings = jnp.array([[1, 2, 3]]), {"rng": jax.random.key(0), "sampler": F.greedy}
     text = generate(model, prompt, num_tokens=5, **settings)
     for end in range(5):
         seen = jnp.concatenate([prompt, text[:, :end]], axis=1)

@@ -25,6 +25,7 @@ from tests.helpers.transformers_models import (
     torch,
 )
 from tests.helpers.transformers_models import edited as copied_and_edited
+from tlite import functional as F
 from tlite.decoding import generate
 from tlite.decoding.search import greedy_search
 from tlite.errors import UserError
@@ -61,7 +62,7 @@ def test_greedy_generation(name):
         torch.tensor(tokens), attention_mask=torch.tensor(mask), max_new_tokens=16, do_sample=False
     )
     prompt = jnp.asarray([tokens[0], np.roll(tokens[1], -5)])  # filled up behind
-    settings = {"num_tokens": 16, "rng": jax.random.key(0), "greedy": True}
+    settings = {"num_tokens": 16, "rng": jax.random.key(0), "sampler": F.greedy}
     found = generate(model, prompt, lengths=jnp.asarray(lengths), **settings)
     np.testing.assert_array_equal(found, expected[:, 12:].numpy())
 

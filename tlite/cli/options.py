@@ -224,11 +224,13 @@ class Generate(OfMembers):
     tokens: int = 500
     """Tokens (characters, of most runs) to write."""
     temperature: float = 1.0
-    """How the next token is drawn: below 1 safer, above 1 wilder; 0: always the most probable."""
+    """Sampling temperature: below 1 sharper, above 1 flatter; 0: always the most probable token."""
     top_k: int | None = None
     """Draw from the k most probable tokens only."""
     top_p: float | None = None
     """Draw from the most probable tokens that sum to p."""
+    min_p: float | None = None
+    """Draw from the tokens at least p times as probable as the most probable."""
     greedy: bool = False
     """Always the most probable token."""
     seed: int = 0
@@ -240,7 +242,8 @@ class Generate(OfMembers):
 
     def __post_init__(self):
         # Otherwise it is 0 or infinite among the numbers that JAX computes with.
-        limit(self, temperature=(1e-4 * (self.temperature > 0), 1e4), top_p=(1e-6, 1))
+        limit(self, temperature=(1e-4 * (self.temperature > 0), 1e4))
+        limit(self, top_p=(1e-6, 1), min_p=(1e-6, 1))
         limit(self, seed=(0, 2**31 - 1), samples=(1, 2**31 - self.seed))  # sample i has seed + i
 
 

@@ -2,13 +2,16 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from tlite import functional as F
 from tlite.cli.options import Classify, Generate, Translate
 from tlite.data.reading import read_lines
+from tlite.decoding import Sampler
 from tlite.decoding.translate import translate as search_all
 from tlite.errors import UserError
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
@@ -35,10 +38,7 @@ def generate(options: Generate) -> None:
         ends = source.end_ids
         warn_of_unheeded(source)
     start = encode_prompt(tokenizer, prompt, options.unknown)
-    settings = {
-        name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "greedy")
-    }
-    settings |= {"num_tokens": options.tokens, "stop": ends}
+    settings = {"num_tokens": options.tokens, "stop": ends, "sampler": make_sampler(options)}
     for index in range(options.samples):
         head = f"--- sample {index + 1}\n" if options.samples > 1 else ""
         key = jax.random.key(options.seed + index)
@@ -46,6 +46,16 @@ def generate(options: Generate) -> None:
             write_sample(model, tokenizer, start, head + (prompt or ""), rng=key, **settings)
         except ValueError as error:
             raise UserError(str(error)) from error
+
+
+def make_sampler(options: Generate) -> Sampler:
+    """Return the sampler of the command's options; greedy at temperature 0."""
+    filters = {name: getattr(options, name) for name in ("top_k", "top_p", "min_p")}
+    if options.temperature and not options.greedy:
+        return partial(F.sample, temperature=options.temperature, **filters)
+    if options.temperature not in (0, 1) or any(value is not None for value in filters.values()):
+        raise UserError("greedy decoding has no --temperature, --top-k, --top-p or --min-p")
+    return F.greedy
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str | None, unknown: bool) -> np.ndarray:

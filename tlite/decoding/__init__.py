@@ -1,5 +1,5 @@
-"""From a trained model to text."""
+"""Generation of text and search for translations."""
 
-from tlite.decoding.generate import generate, stream
+from tlite.decoding.generate import PADDING, Sampler, generate, stream
 
-__all__ = ["generate", "stream"]
+__all__ = ["PADDING", "Sampler", "generate", "stream"]

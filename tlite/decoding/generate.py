@@ -1,6 +1,6 @@
-"""Generation with a key/value cache, token by token; past the context the window slides."""
+"""Generate tokens with a key/value cache; past the model's context the window slides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,135 +12,177 @@ from jaxtyping import Array, Bool, Int, Key
 from tlite import functional as F
 from tlite.models.stack import Rows
 
-AT_ONCE = 512  # tokens of a prompt (of all samples): more are no faster, and scores take memory
-PADDING = -1  # what follows a stop token: no token has this id
+PADDING = -1  # id in place of a stop token and of all that follows it: no token has this id
+PREFILL_CHUNK = 512  # prompt tokens (of all rows) read at once: more are no faster
 
-
-class Generated(NamedTuple):
-    """What was written up to a stop token."""
-
-    tokens: Int[Array, "*batch N"]
-    """Of each row its text, the stop token if it came to one, and -1 behind it."""
-    counts: Int[Array, "*batch"]
-    """Tokens of each row's text: where there is a stop token, it is the next."""
-
-
-class Decoding(NamedTuple):
-    """Where the generation of a batch stands."""
-
-    tokens: Int[Array, "*batch C"]
-    """The window: the last tokens, at most the model's context, from the left."""
-    length: Int[Array, "*batch"]
-    """How many of them there are."""
-    caches: list[Rows]
-    """Keys and values of all of them but the last, one cache a block, with room for C tokens."""
-    stale: Bool[Array, ""]
-    """Whether a window has slid, so that its caches must be made anew."""
-    ended: Bool[Array, "*batch"]
-    """Whether a stop token was the last."""
+Sampler = Callable[..., Int[Array, "*batch"]]
+Tap = Callable[..., Array]
 
 
 def generate(
     model,
-    prompt: Int[Array, "*batch P"],
+    prompt: Int[Array | np.ndarray, "*batch P"],
     *,
     num_tokens: int,
     rng: Key[Array, ""],
-    lengths: Int[Array, "*batch"] | None = None,
+    sampler: Sampler = F.sample,
+    lengths: Int[Array | np.ndarray, "*batch"] | None = None,
     stop: int | Sequence[int] | None = None,
-    temperature: float | np.number = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    greedy: bool = False,
     slide: int = 1,
-) -> Int[Array, "*batch N"] | Generated:
-    """The `num_tokens` tokens that follow the prompt, each drawn given at most a context before it.
+    tap: Tap | None = None,
+) -> Int[Array, "*batch N"]:
+    """Return the `num_tokens` tokens that follow each prompt, -1 from a stop token on.
 
-    Token i is drawn with `fold_in(key, i)` by `functional.sample`; with `greedy`, or at temperature
-    0, it is the most probable one.
+    Token i is `sampler(fold_in(rng, i), logits)`. Options of a sampler or a tap are bound by
+    `functools.partial`: another float or array needs no compilation. This draws with nucleus
+    sampling, and steers from position 20 of the text on:
+
+        def steer(name, value, positions, vector):
+            steered = (name == "blocks.3.residual") & (positions >= 20)
+            return jnp.where(steered[..., None], value + vector, value)
+
+        generate(model, prompt, num_tokens=50, rng=rng, sampler=partial(F.sample, top_p=0.9),
+                 tap=partial(steer, vector=vector))
 
     Args:
+        sampler: function (rng, logits (..., V)) -> tokens (...): `functional.sample`, `greedy` or
+            another; a keyword argument `tokens` gets the window (..., C), -1 behind its last token.
         lengths: number of tokens of each prompt; those after them are ignored.
-        stop: the token, or tokens, that end a row. What comes before is as without it, and when
-            all rows have ended nothing more is computed; `Generated` says how long each is.
-        slide: how many tokens a full window forgets at once. With 1 every token sees all that the
-            context can hold, but each costs a pass over the whole window, since the positions of
-            all tokens change; with half a context that pass is rare.
+        stop: the token, or tokens, that end a row; generation ends when all rows have ended.
+        slide: number of tokens that a full window drops at once. With 1 every token sees as much as
+            the context holds, at the price of a pass over the window, since all positions change;
+            with half a context that pass is rare.
+        tap: function (name, value, positions) -> value or its replacement, called for each named
+            value of the model (`inspection.tap_names`); `positions` (..., T) of the value's tokens in
+            prompt and text, -1 for padding. A single row has no batch axis here.
 
     Raises:
         ValueError: the prompt is empty, shorter than `lengths` or has a token that is not in the
-            vocabulary; a setting makes no sense, or `greedy` is combined with one of sampling.
+            vocabulary; an option is out of its range.
     """
-    (made,) = stream(
-        model, prompt, num_tokens=num_tokens, rng=rng, part=num_tokens, lengths=lengths, stop=stop,
-        slide=slide, temperature=temperature, top_k=top_k, top_p=top_p, greedy=greedy,
+    (tokens,) = stream(
+        model, prompt, num_tokens=num_tokens, rng=rng, chunk_size=num_tokens, sampler=sampler,
+        lengths=lengths, stop=stop, slide=slide, tap=tap,
     )  # fmt: skip
-    if not isinstance(made, Generated):
-        return made
-    missing = [(0, 0)] * (made.tokens.ndim - 1) + [(0, num_tokens - made.tokens.shape[-1])]
-    return made._replace(tokens=jnp.pad(made.tokens, missing, constant_values=PADDING))
+    return pad_axis(tokens, num_tokens, axis=-1, value=PADDING)
 
 
 def stream(
     model,
-    prompt: Int[Array, "*batch P"],
+    prompt: Int[Array | np.ndarray, "*batch P"],
     *,
     num_tokens: int,
     rng: Key[Array, ""],
-    part: int = 8,
-    lengths: Int[Array, "*batch"] | None = None,
+    chunk_size: int = 8,
+    sampler: Sampler = F.sample,
+    lengths: Int[Array | np.ndarray, "*batch"] | None = None,
     stop: int | Sequence[int] | None = None,
     slide: int = 1,
-    temperature: float | np.number = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    greedy: bool = False,
-) -> Iterator[Int[Array, "*batch n"] | Generated]:
-    """What `generate` gives, `part` tokens at a time, as soon as they are there."""
-    context, batch, temperature = model.config.context, jnp.shape(prompt)[:-1], float(temperature)
-    _check(context, num_tokens, slide, temperature, top_k, top_p, greedy)
-    greedy = greedy or temperature == 0  # the limit of softmax(logits / temperature)
-    window, counts = _last_tokens(prompt, lengths, model.config)
-    longest = int(counts.max())
-    steps = plan(longest, num_tokens, context, part=part, ample=_free(model, counts.shape))
-    size = _size(longest - 1, counts.size, steps[0].capacity)
-    stops = np.asarray(() if stop is None else stop, np.int32).reshape(-1)
-    window, counts, stops = jax.device_put((window, counts, stops))
-    state = _start(model, window, counts, longest - 1, capacity=steps[0].capacity, size=size)
-    pieces = []
-    for step in steps:
-        loop = Settings(part, slide if step.slides else None, top_k, top_p, greedy)
-        tokens = grown(state.tokens, step.capacity, axis=-1)
-        state = state._replace(tokens=tokens, caches=grown(state.caches, step.capacity))
-        state, new = _extend(model, state, rng, step.start, step.count, temperature, stops, loop)
-        pieces.append(new[..., : step.count])
-        over = step is steps[-1] or (stops.size and state.ended.all())
-        if over or (step.start + step.count) % part == 0:
-            tokens, pieces = jnp.concatenate(pieces, axis=-1).reshape(*batch, -1), []
-            yield tokens if stop is None else _counted(tokens, stops)
-        if over:
+    tap: Tap | None = None,
+) -> Iterator[Int[Array, "*batch n"]]:
+    """Yield the tokens of `generate`, `chunk_size` at a time, until all rows have ended."""
+    stop_ids = np.asarray(() if stop is None else stop, np.int32).reshape(-1)
+    options = DecodeOptions(rng, TracedPartial(sampler), stop_ids, tap and TracedPartial(tap))
+    window, length, dropped = _last_tokens(prompt, lengths, model.config)
+    _check(model.config, num_tokens, slide, options, length.shape)
+    longest = int(length.max())
+    chunks = plan_chunks(
+        longest, num_tokens, model.config.context, chunk_size=chunk_size,
+        budget=_cache_budget(model, length.shape),
+    )  # fmt: skip
+    capacity = chunks[0].capacity
+    size = _prefill_size(longest - 1, length.size, capacity)
+    arrays = jax.device_put((window, length, dropped))
+    state, pending = _start(model, *arrays, options.tap, capacity=capacity, size=size), []
+    for chunk in chunks:
+        state = _grow(state, chunk.capacity)
+        state, tokens = _decode(
+            model, state, options, chunk.start, chunk.count,
+            max_tokens=chunk_size, slide=slide if chunk.slides else None,
+        )  # fmt: skip
+        pending.append(tokens[..., : chunk.count])
+        is_last = chunk is chunks[-1] or (stop_ids.size and state.has_ended.all())
+        if is_last or (chunk.start + chunk.count) % chunk_size == 0:
+            yield jnp.concatenate(pending, axis=-1).reshape(*jnp.shape(prompt)[:-1], -1)
+            pending = []
+        if is_last:
             break
 
 
-def _check(context, num_tokens, slide, temperature, top_k, top_p, greedy) -> None:
+@jax.tree_util.register_pytree_node_class
+class TracedPartial(partial):
+    """A `functools.partial` as a pytree: `jit` traces its floats and arrays.
+
+    The function and all other bound values are static and compared by value, so that a partial
+    made anew at each call compiles once.
+    """
+
+    def tree_flatten(self):
+        leaves, structure = jax.tree.flatten((self.args, self.keywords))
+        traced = [isinstance(a, float | np.inexact | np.ndarray | jax.Array) for a in leaves]
+        constants = tuple(None if t else a for a, t in zip(leaves, traced, strict=True))
+        numbers = [a for a, t in zip(leaves, traced, strict=True) if t]
+        return numbers, (self.func, structure, constants)
+
+    @classmethod
+    def tree_unflatten(cls, static, numbers):
+        (function, structure, constants), numbers = static, iter(numbers)
+        leaves = [next(numbers) if a is None else a for a in constants]
+        args, keywords = jax.tree.unflatten(structure, leaves)
+        return cls(function, *args, **keywords)
+
+
+class DecodeOptions(NamedTuple):
+    """The arguments of `generate` that every step needs."""
+
+    rng: Key[Array, ""]
+    sampler: TracedPartial
+    stop: Int[np.ndarray, "E"]
+    tap: TracedPartial | None
+
+
+class DecodeState(NamedTuple):
+    """State of the generation of a batch."""
+
+    tokens: Int[Array, "*batch C"]
+    """Window of the last tokens, at most the model's context, left-aligned."""
+    length: Int[Array, "*batch"]
+    """Number of tokens in the window."""
+    dropped: Int[Array, "*batch"]
+    """Number of tokens before the window."""
+    caches: list[Rows]
+    """Cache of each block, filled with all tokens of the window but the last; capacity C."""
+    must_refill: Bool[Array, ""]
+    """True after a window has slid: all positions in the caches have changed."""
+    has_ended: Bool[Array, "*batch"]
+    """True after a stop token."""
+
+
+def _check(config, num_tokens: int, slide: int, options: DecodeOptions, batch) -> None:
     if num_tokens < 1:
         raise ValueError(f"the number of tokens must be at least 1, not {num_tokens}")
-    if not 1 <= slide <= context:
-        raise ValueError(f"a window of {context} can slide by 1 to {context} tokens, not {slide}")
-    if greedy and (temperature not in (0, 1) or top_k is not None or top_p is not None):
-        raise ValueError("greedy decoding has no temperature, top_k or top_p: leave them out")
-    if not greedy and temperature != 0:  # raises if it is not positive
-        jax.eval_shape(lambda: F.apply_temperature(jnp.zeros(1), temperature))
+    if not 1 <= slide <= config.context:
+        raise ValueError(
+            f"a window of {config.context} can slide by 1 to {config.context} tokens, not {slide}"
+        )
+    logits = jax.ShapeDtypeStruct((*batch, config.vocabulary_size), jnp.float32)
+    tokens = jax.ShapeDtypeStruct((*batch, 1), jnp.int32)
+    token = jax.eval_shape(partial(_sample, options.sampler), options.rng, logits, tokens)
+    if token.shape != batch or not jnp.issubdtype(token.dtype, jnp.integer):
+        raise ValueError(
+            f"the sampler returns {token.dtype}{list(token.shape)}: it must return an integer "
+            f"token for each row of logits, of shape {list(batch)}"
+        )
 
 
 def _last_tokens(prompt, lengths, config):
-    """The end of each prompt, as much as a context holds, from the left; and its length.
+    """Return the last `context` tokens of each prompt left-aligned, their number, and the rest's.
 
-    By NumPy: each operation of JAX would be a program of its own.
+    In NumPy: each operation of JAX would be a program to compile.
     """
     prompt, context = np.asarray(prompt), config.context
-    whole = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
-    lengths = whole if lengths is None else np.asarray(lengths)
+    full = np.full(prompt.shape[:-1], prompt.shape[-1], np.int32)
+    lengths = full if lengths is None else np.asarray(lengths, np.int32)
     if prompt.shape[-1] == 0 or not np.all(lengths > 0):
         raise ValueError("the prompt is empty: generation needs at least one token to start from")
     if (longest := lengths.max()) > prompt.shape[-1]:
@@ -149,87 +191,90 @@ def _last_tokens(prompt, lengths, config):
     F.check_tokens(prompt, config.vocabulary_size)
     if lengths.size == 1:  # without a batch axis XLA's CPU compiler copies no caches
         prompt, lengths = prompt.reshape(-1), lengths.reshape(())
-    places = np.maximum(lengths - context, 0)[..., None]
-    places = places + np.arange(min(prompt.shape[-1], context))
-    return np.take_along_axis(prompt, places, axis=-1), np.minimum(lengths, context)
+    dropped = np.maximum(lengths - context, 0)
+    indices = dropped[..., None] + np.arange(min(prompt.shape[-1], context))
+    return np.take_along_axis(prompt, indices, axis=-1), lengths - dropped, dropped
 
 
-def _counted(tokens: Int[Array, "*batch N"], stops: Int[Array, "E"]) -> Generated:
-    found = np.asarray(tokens)
-    counts = ((found != PADDING) & ~np.isin(found, stops)).sum(-1, dtype=np.int32)
-    return Generated(tokens, jax.device_put(counts))
-
-
-class Step(NamedTuple):
-    """Tokens that one call of a compiled loop writes."""
+class DecodeChunk(NamedTuple):
+    """Tokens that one call of a compiled loop generates."""
 
     start: int
-    """How many were written before."""
+    """Number of tokens generated before."""
     count: int
     capacity: int
-    """Tokens that the caches have room for."""
+    """Number of tokens that the caches can hold."""
     slides: bool
-    """Whether windows may be full, and slide; if not the caches have room for `count` more."""
+    """True if a window may fill up and slide; otherwise the capacity suffices for `count` more."""
 
 
-def plan(
-    length: int, num_tokens: int, context: int, *, part: int | None = None, ample: int = 0
-) -> list[Step]:
-    """How `num_tokens` are written after a longest prompt of `length`, which the context holds.
+def plan_chunks(
+    length: int, num_tokens: int, context: int, *, chunk_size: int | None = None, budget: int = 0
+) -> list[DecodeChunk]:
+    """Split decoding into compiled loops of fixed cache capacity.
 
-    Caches have room at once for `ample` tokens, if so many come, and grow by `_capacity`. A step
-    ends where they are full, and at multiples of `part`.
+    A chunk ends where the caches are full, and at multiples of `chunk_size`.
+
+    Args:
+        length: tokens of the longest prompt, at most `context`.
+        budget: capacity from the start, if that many tokens come.
     """
-    part, steps, start = part or num_tokens, [], 0
-    capacity = _capacity(max(length + 1, min(length + num_tokens, ample)), context)
+    chunk_size, chunks, start = chunk_size or num_tokens, [], 0
+    capacity = _capacity(max(length + 1, min(length + num_tokens, budget)), context)
     while start < num_tokens:
         capacity = max(capacity, _capacity(min(length + start, context) + 1, context))
         slides = length + num_tokens > context == capacity
-        count = min(num_tokens, start - start % part + part) - start
+        count = min(num_tokens, start - start % chunk_size + chunk_size) - start
         if not slides:
             count = min(count, capacity - length - start)
-        steps.append(Step(start, count, capacity, slides))
+        chunks.append(DecodeChunk(start, count, capacity, slides))
         start += count
-    return steps
+    return chunks
 
 
 def _capacity(length: int, context: int) -> int:
-    """Room in the caches for `length` tokens, in steps of a quarter to an eighth of it.
+    """Return the cache capacity for `length` tokens: a multiple of an eighth to a quarter of it.
 
-    Each step reads all of the caches, so room that is not needed yet costs time; a program is
-    compiled for each size, so there are not many, and one only up to a context of 64.
+    Each step reads the whole cache, so unused capacity costs time; each capacity is a program to
+    compile, so there are few, and only one up to a context of 64.
     """
-    step = max(64, 2 ** length.bit_length() // 8)
-    return min(context, -(-length // step) * step)
+    multiple = max(64, 2 ** length.bit_length() // 8)
+    return min(context, -(-length // multiple) * multiple)
 
 
-def _free(model, batch: tuple[int, ...]) -> int:
-    """How many tokens' caches are read in a quarter of the time that the weights take."""
-    empty = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
+def _cache_budget(model, batch: tuple[int, ...]) -> int:
+    """Return the number of tokens whose caches have a quarter of the weights' bytes."""
+    cache = jax.eval_shape(lambda: model.empty_caches(*batch, capacity=1))
     weights, token = (
         sum(array.size * array.dtype.itemsize for array in jax.tree.leaves(tree))
-        for tree in (model, empty)
+        for tree in (model, cache)
     )
     return weights // (4 * token) if token else model.config.context
 
 
-def _size(count: int, samples: int, capacity: int) -> int:
-    """How many tokens of each sample to read at once: few sizes, as each is a program."""
+def _prefill_size(count: int, rows: int, capacity: int) -> int:
+    """Return how many tokens of each row to read at once: few sizes, as each is a program."""
     if count < 1:
         return 0
-    most = max(16, AT_ONCE // max(1, samples))
-    return min(max(16, 2 ** (count - 1).bit_length()), most, capacity)
+    limit = max(16, PREFILL_CHUNK // max(1, rows))
+    return min(max(16, 2 ** (count - 1).bit_length()), limit, capacity)
 
 
-def grown(arrays, size: int, axis: int = -2):
-    """Arrays, a cache's say, with zeros behind, so that the axis is `size` long."""
+def pad_axis(array: Array, size: int, axis: int = -2, value: int = 0) -> Array:
+    """Pad an axis of the array with `value` behind, up to `size`."""
+    width = [(0, 0)] * array.ndim
+    width[axis] = (0, size - array.shape[axis])
+    return jnp.pad(array, width, constant_values=value) if width[axis][1] else array
 
-    def grow(array):
-        missing = [(0, 0)] * array.ndim
-        missing[axis] = (0, size - array.shape[axis])
-        return jnp.pad(array, missing) if missing[axis][1] else array
 
-    return jax.tree.map(grow, arrays)
+def grow_caches(caches: list[Rows], capacity: int) -> list[Rows]:
+    """Pad all caches with zeros up to a capacity."""
+    return jax.tree.map(partial(pad_axis, size=capacity), caches)
+
+
+def _grow(state: DecodeState, capacity: int) -> DecodeState:
+    tokens = pad_axis(state.tokens, capacity, axis=-1)
+    return state._replace(tokens=tokens, caches=grow_caches(state.caches, capacity))
 
 
 @partial(jax.jit, static_argnames=("capacity", "size"))
@@ -238,22 +283,23 @@ def _start(
     model,
     tokens: Int[Array, "*batch P"],
     length: Int[Array, "*batch"],
-    count,
+    dropped: Int[Array, "*batch"],
+    tap: TracedPartial | None = None,
     *,
     capacity: int,
     size: int,
-) -> Decoding:
-    """A window with room for `capacity` tokens, whose first `count` have been read."""
-    tokens = grown(tokens, capacity, axis=-1)
+) -> DecodeState:
+    """Return a state of this capacity, all tokens but the last in the caches (unless size is 0)."""
     caches = model.empty_caches(*length.shape, capacity=capacity)
-    state = Decoding(tokens, length, caches, jnp.array(False), jnp.zeros_like(length, bool))
-    return _fill(model, state, count, size) if size else state
+    tokens, ended = pad_axis(tokens, capacity, axis=-1), jnp.zeros_like(length, bool)
+    state = DecodeState(tokens, length, dropped, caches, jnp.array(False), ended)
+    return _prefill(model, state, tap, size, length.max() - 1) if size else state
 
 
-def _fill(model, state: Decoding, count: int | Int[Array, ""], size: int) -> Decoding:
-    """Keys and values of the first `count` tokens, made `size` by `size`.
+def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> DecodeState:
+    """Read the first `count` tokens of the window into the caches, `size` at a time.
 
-    What lies behind a sample's tokens is read too: nothing sees it before it is written anew.
+    Padding behind a row's tokens is read too: causality hides it, and decoding overwrites it.
     """
     last = state.tokens.shape[-1] - size
 
@@ -263,75 +309,79 @@ def _fill(model, state: Decoding, count: int | Int[Array, ""], size: int) -> Dec
         return model.extend(tokens, caches, start)[1]
 
     caches = jax.lax.fori_loop(0, -(-count // size), read, state.caches)
-    return state._replace(caches=caches, stale=jnp.array(False))
+    return state._replace(caches=caches, must_refill=jnp.array(False))
 
 
-def _push(state: Decoding, token: Int[Array, "*batch"], slide: int | None) -> Decoding:
-    """Append a token where a row goes on; a full window first forgets its first `slide`."""
-    room, going, shift = state.tokens.shape[-1], ~state.ended, slide or 0
-    tokens, length, stale = state.tokens, state.length, state.stale
-
-    def forget(tokens, length):
-        places = jnp.arange(room) + jnp.where(full, shift, 0)[..., None]
-        tokens = jnp.take_along_axis(tokens, jnp.minimum(places, room - 1), axis=-1)
-        return tokens, jnp.where(full, room - shift, length)
-
-    if slide is not None:
-        full = (length == room) & going
-        stale = full.any()
-        tokens, length = jax.lax.cond(stale, forget, lambda *x: x, tokens, length)
-    new = (jnp.arange(room) == length[..., None]) & going[..., None]
-    tokens = jnp.where(new, token[..., None], tokens)
-    return state._replace(tokens=tokens, length=length + going, stale=stale)
-
-
-class Settings(NamedTuple):
-    """What a loop is compiled for."""
-
-    room: int
-    """Tokens that it can write."""
-    slide: int | None = None
-    """How many a full window forgets; None where none is full."""
-    top_k: int | None = None
-    top_p: float | None = None
-    greedy: bool = False
-
-
-@partial(jax.jit, static_argnames="settings", donate_argnames="state")
+@partial(jax.jit, static_argnames=("max_tokens", "slide"), donate_argnames="state")
 @F.float32_products
-def _extend(model, state, rng, start, count, temperature, stops, settings: Settings):
-    """`count` more tokens (..., room): cached steps until a window slides, then a pass over all."""
-    room, slide, top_k, top_p, greedy = settings
+def _decode(
+    model, state: DecodeState, options: DecodeOptions, start, count,
+    *, max_tokens: int, slide: int | None,
+) -> tuple[DecodeState, Int[Array, "*batch max_tokens"]]:  # fmt: skip
+    """Generate `count` tokens, or until all rows have ended; cached, but after a window has slid.
 
-    def choose(logits, index):
-        if greedy:
-            return F.greedy(logits)
-        return F.sample(jax.random.fold_in(rng, index), logits, temperature, top_k, top_p)
+    Args:
+        start: number of tokens generated before.
+        slide: number of tokens that a full window drops; None if no window fills up.
+    """
 
-    def goes_on(carry):
+    def continues(carry):
         index, state, _ = carry
-        return (index < count) & ~state.ended.all()
+        return (index < count) & ~state.has_ended.all()
 
     def step(carry):
         index, state, written = carry
-        place = state.length - 1
-        last = jnp.take_along_axis(state.tokens, place[..., None], axis=-1)
-        logits, caches = model.extend(last, state.caches, place)
-        token = choose(logits[..., 0, :], start + index).astype(written.dtype)
-        token = jnp.where(state.ended, PADDING, token)
-        state = state._replace(caches=caches, ended=state.ended | jnp.isin(token, stops))
-        return index + 1, _push(state, token, slide), written.at[index].set(token)
+        last = state.length - 1
+        tokens = jnp.take_along_axis(state.tokens, last[..., None], axis=-1)
+        logits, caches = model.extend(tokens, state.caches, last)
+        rng = jax.random.fold_in(options.rng, start + index)
+        token = _sample(options.sampler, rng, logits[..., 0, :], _text(state)).astype(written.dtype)
+        ended = state.has_ended | jnp.isin(token, options.stop)
+        state = _append(state._replace(caches=caches, has_ended=ended), token, slide)
+        return index + 1, state, written.at[index].set(jnp.where(ended, PADDING, token))
 
-    def until_stale(carry):
+    def refill_and_step(carry):
         index, state, written = carry
         window = state.tokens.shape[-1]
-        size = _size(window, state.length.size, window)
-        fill = lambda state: _fill(model, state, window, size)  # noqa: E731
-        state = jax.lax.cond(state.stale, fill, lambda state: state, state)
-        fresh = lambda carry: goes_on(carry) & ~carry[1].stale  # noqa: E731
-        return jax.lax.while_loop(fresh, step, (index, state, written))
+        size = _prefill_size(window, state.length.size, window)
+        refill = lambda state: _prefill(model, state, options.tap, size, window)  # noqa: E731
+        state = jax.lax.cond(state.must_refill, refill, lambda state: state, state)
+        fits = lambda carry: continues(carry) & ~carry[1].must_refill  # noqa: E731
+        return jax.lax.while_loop(fits, step, (index, state, written))
 
-    written = jnp.full((room, *state.length.shape), PADDING, state.tokens.dtype)
-    body = step if slide is None else until_stale
-    _, state, written = jax.lax.while_loop(goes_on, body, (jnp.int32(0), state, written))
+    written = jnp.full((max_tokens, *state.length.shape), PADDING, state.tokens.dtype)
+    body = step if slide is None else refill_and_step
+    _, state, written = jax.lax.while_loop(continues, body, (jnp.int32(0), state, written))
     return state, jnp.moveaxis(written, 0, -1)
+
+
+def _text(state: DecodeState) -> Int[Array, "*batch C"]:
+    """Return the tokens of the window, padded with -1."""
+    indices = jnp.arange(state.tokens.shape[-1])
+    return jnp.where(indices < state.length[..., None], state.tokens, PADDING)
+
+
+def _sample(sampler: TracedPartial, rng, logits, tokens):
+    return F.bind_supported_kwargs(sampler, tokens=tokens)(rng, logits)
+
+
+def _append(state: DecodeState, token: Int[Array, "*batch"], slide: int | None) -> DecodeState:
+    """Append a token to each row that has not ended; a full window first drops `slide` tokens."""
+    capacity, active = state.tokens.shape[-1], ~state.has_ended
+    window, must_refill = (state.tokens, state.length, state.dropped), state.must_refill
+
+    def drop(tokens, length, dropped):
+        shift = jnp.where(full, slide or 0, 0)
+        sources = jnp.minimum(jnp.arange(capacity) + shift[..., None], capacity - 1)
+        return jnp.take_along_axis(tokens, sources, axis=-1), length - shift, dropped + shift
+
+    if slide is not None:
+        full = (state.length == capacity) & active
+        must_refill = full.any()
+        window = jax.lax.cond(must_refill, drop, lambda *window: window, *window)
+    tokens, length, dropped = window
+    is_new = (jnp.arange(capacity) == length[..., None]) & active[..., None]
+    tokens = jnp.where(is_new, token[..., None], tokens)
+    return state._replace(
+        tokens=tokens, length=length + active, dropped=dropped, must_refill=must_refill
+    )

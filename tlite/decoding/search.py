@@ -9,37 +9,37 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from tlite import functional as F
-from tlite.decoding.generate import grown
+from tlite.decoding.generate import grow_caches
 from tlite.models.seq2seq import END_ID, START_ID
 from tlite.models.stack import Rows, room
 
-GROUP = 64  # tokens: of a group that is not among the best only the maximum is looked at
+GROUP = 64  # tokens; `beam_top_k` reads a group only if its maximum is among the largest
 
 
 class Hypotheses(NamedTuple):
-    """The best targets of a search, best first, and their scores."""
+    """The best targets of each source, best first, and their scores."""
 
     tokens: Int[Array, "*batch K N"]
-    """Without the start; what follows the end symbol is padding."""
+    """Targets without the start symbol; padding follows the end symbol."""
     scores: Float[Array, "*batch K"]
 
 
 def start_and_end(config) -> tuple[int, int]:
-    """The symbols that targets of a model start and end with."""
+    """Return the ids of the symbols that targets of a model start and end with."""
     start, end = config.special_tokens.bos_id, config.special_tokens.eos_id
     return START_ID if start is None else start, END_ID if end is None else end
 
 
 def length_normaliser(length, length_penalty: float | Float[Array, ""]):
-    """((5 + n) / 6)^length_penalty (Wu et al. 2016, eq. 14) divides log-probabilities."""
+    """Return ((5 + n) / 6)^length_penalty, which divides log p (Wu et al. 2016, eq. 14)."""
     return ((5 + length) / 6) ** length_penalty
 
 
-class Line(NamedTuple):
-    """Where a greedy search stands."""
+class GreedyState(NamedTuple):
+    """State of a greedy search."""
 
     index: Int[Array, ""]
-    """Tokens that have been written."""
+    """Number of tokens of each target so far."""
     last: Int[Array, "B"]
     tokens: Int[Array, "B N"]
     scores: Float[Array, "B"]
@@ -55,51 +55,52 @@ def greedy_search(
     max_length: int,
     limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
-    """The most probable token, step by step, up to the end symbol or `max_length` tokens.
+    """Return the target of the most probable token at each step; its score is log p.
 
-    The one hypothesis' score is its log-probability. `limits` are those of each source's target,
-    where they are less than `max_length`.
+    Args:
+        max_length: tokens of the longest target, with its end symbol.
+        limits: the same for each source, where it is less.
     """
-    size, pad = len(source), model.config.special_tokens.pad_id
+    size, pad_id = len(source), model.config.special_tokens.pad_id
     memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
     limits = jnp.full(size, max_length) if limits is None else limits
 
-    def going(line):
-        ended = (line.last == end_id) | (line.last == pad)
-        return (line.index < limits) & (~ended | (line.index == 0))  # some start with the end's
+    def is_active(state):  # some targets start with the end symbol
+        has_ended = (state.index > 0) & ((state.last == end_id) | (state.last == pad_id))
+        return (state.index < limits) & ~has_ended
 
-    def step(line):
-        logits, caches = model.extend(line.last[:, None], line.caches, *memories, line.index)
-        log_probabilities = jax.nn.log_softmax(allowed(model.config, logits[:, 0], line.index))
-        token = jnp.where(going(line), F.greedy(log_probabilities), pad)
-        scores = line.scores + jnp.where(going(line), log_probabilities.max(-1), 0)
-        tokens = line.tokens.at[:, line.index].set(token)
-        return Line(line.index + 1, token, tokens, scores, caches)
+    def step(state):
+        logits, caches = model.extend(state.last[:, None], state.caches, *memories, state.index)
+        log_p = jax.nn.log_softmax(mask_special_tokens(model.config, logits[:, 0], state.index))
+        token = jnp.where(is_active(state), log_p.argmax(-1), pad_id)
+        scores = state.scores + jnp.where(is_active(state), log_p.max(-1), 0)
+        tokens = state.tokens.at[:, state.index].set(token)
+        return GreedyState(state.index + 1, token, tokens, scores, caches)
 
-    line = Line(
+    state = GreedyState(
         jnp.int32(0),
         jnp.full(size, start_id, source.dtype),
-        jnp.full((size, max_length), pad, source.dtype),
+        jnp.full((size, max_length), pad_id, source.dtype),
         jnp.zeros(size),
         model.empty_caches(size, capacity=0),
     )
-    line = _while(lambda line: jnp.any(going(line)), step, line, max_length)
-    return Hypotheses(line.tokens[:, None], line.scores[:, None])
+    state = _loop(lambda state: jnp.any(is_active(state)), step, state, max_length)
+    return Hypotheses(state.tokens[:, None], state.scores[:, None])
 
 
-class Beams(NamedTuple):
-    """Where a beam search stands."""
+class BeamState(NamedTuple):
+    """State of a beam search."""
 
     index: Int[Array, ""]
-    """Tokens that every live beam has."""
+    """Number of tokens of each live beam."""
     live: Hypotheses
-    """Beams that go on, by log-probability."""
+    """Beams without an end symbol, by log p."""
     finished: Hypotheses
-    """The best that have ended, by penalised log-probability; -inf where there are fewer."""
+    """The best beams with one, by normalised log p; -inf where there are fewer."""
     caches: list[Rows]
-    """What a source's beams have written, step by step; which is whose, `mask` says."""
+    """Caches of all tokens of all beams of a source, step by step."""
     mask: Bool[Array, "B K NK"]
-    """The places of the caches that hold the tokens of each live beam."""
+    """True at the cache entries of each live beam's tokens."""
 
 
 @partial(jax.jit, static_argnames=("beam", "max_length"))
@@ -113,144 +114,141 @@ def beam_search(
     length_penalty: float | Float[Array, ""] = 0.6,
     limits: Int[Array, "B"] | None = None,
 ) -> Hypotheses:
-    """The `beam` best targets by log p / `length_normaliser`, the length counting the end symbol.
+    """Return the `beam` best targets by log p / `length_normaliser`, n counting the end symbol.
 
-    At each step the 2 * beam best continuations of the live beams are made, which always leaves
-    `beam` that have not ended. The search stops when no live beam can get better than the worst of
-    `beam` finished ones, or after `max_length` tokens (`limits`: fewer, for each source); a source
-    none of whose beams has ended by then gets the live ones.
+    Each step makes the 2 * beam best continuations of the live beams, of which at least `beam` have
+    not ended. The search stops when no live beam can become better than the worst of `beam`
+    finished ones, or after `max_length` tokens (`limits`: fewer, for each source). A source without
+    a finished beam gets the live ones.
     """
     memories, (start_id, end_id) = model.memories(source), start_and_end(model.config)
     limits = jnp.full(len(source), max_length) if limits is None else limits
     longest = length_normaliser(limits, length_penalty)[:, None]
 
-    def step(beams):
-        logits, caches, mask = _extend(model, memories, beams, start_id)
-        *made, parent = _best(beams, logits, end_id, length_penalty)
-        # A source whose limit is reached waits, as it is, for the others.
-        going = beams.index < limits
-        made = jax.tree.map(partial(jax.vmap(jnp.where), going), made, [beams.live, beams.finished])
-        live, finished = made
-        return Beams(beams.index + 1, live, finished, caches, take(mask, parent))
+    def step(state):
+        logits, caches, mask = _extend(model, memories, state, start_id)
+        live, finished, parent = _select(state, logits, end_id, length_penalty)
+        # A source whose limit is reached waits unchanged for the others.
+        select = partial(jax.vmap(jnp.where), state.index < limits)
+        live, finished = jax.tree.map(select, (live, finished), (state.live, state.finished))
+        return BeamState(state.index + 1, live, finished, caches, gather_beams(mask, parent))
 
-    def goes_on(beams):
-        # Scores are negative, so that the longest target has the least penalty.
-        better = (beams.live.scores / longest)[:, 0] > beams.finished.scores[:, -1]
-        return jnp.any((beams.index < limits) & better)
+    def continues(state):
+        # Scores are negative: the longest target has the smallest penalty.
+        can_improve = (state.live.scores / longest)[:, 0] > state.finished.scores[:, -1]
+        return jnp.any((state.index < limits) & can_improve)
 
-    beams = _while(goes_on, step, _begun(model, source, beam, max_length), max_length, beam)
-    any_finished = jnp.isfinite(beams.finished.scores[:, :1])
+    state = _initial_state(model, source, beam, max_length)
+    state = _loop(continues, step, state, max_length, tokens_per_step=beam)
+    any_finished = jnp.isfinite(state.finished.scores[:, :1])
     return Hypotheses(
-        jnp.where(any_finished[..., None], beams.finished.tokens, beams.live.tokens),
-        jnp.where(any_finished, beams.finished.scores, beams.live.scores / longest),
+        jnp.where(any_finished[..., None], state.finished.tokens, state.live.tokens),
+        jnp.where(any_finished, state.finished.scores, state.live.scores / longest),
     )
 
 
-def _begun(model, source: Int[Array, "B S"], beam: int, max_length: int) -> Beams:
-    """One empty beam for each source."""
-    size = len(source)
-    empty = jnp.full((size, beam, max_length), model.config.special_tokens.pad_id, source.dtype)
-    nothing = jnp.full((size, beam), -jnp.inf)
-    return Beams(
+def _initial_state(model, source: Int[Array, "B S"], beam: int, max_length: int) -> BeamState:
+    """Return one empty live beam for each source."""
+    size, pad_id = len(source), model.config.special_tokens.pad_id
+    tokens = jnp.full((size, beam, max_length), pad_id, source.dtype)
+    scores = jnp.full((size, beam), -jnp.inf)
+    return BeamState(
         jnp.int32(0),
-        Hypotheses(empty, nothing.at[:, 0].set(0.0)),
-        Hypotheses(empty, nothing),
+        Hypotheses(tokens, scores.at[:, 0].set(0.0)),
+        Hypotheses(tokens, scores),
         model.empty_caches(size, capacity=0),
         jnp.zeros((size, beam, max_length * beam), bool),
     )
 
 
-def _extend(model, memories: tuple, beams: Beams, start_id: int):
-    """Logits (B, K, V) after the last token of each live beam; caches and mask with its place.
+def _extend(model, memories: tuple, state: BeamState, start_id: int):
+    """Return logits (B, K, V) after the last token of each live beam, the caches, and the mask.
 
-    The beams of a source go on as one sequence, each of whose tokens sees its own beam only: so no
-    cache is reordered when beams are.
+    The beams of a source are one sequence, each of whose tokens attends to those of its beam only:
+    so no cache is reordered when beams are.
     """
-    index, tokens, (size, beam) = beams.index, beams.live.tokens, beams.live.scores.shape
+    index, tokens, (size, beam) = state.index, state.live.tokens, state.live.scores.shape
     last, start = jnp.where(index > 0, tokens[:, :, index - 1], start_id), index * beam
     new = jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
-    mask = jax.lax.dynamic_update_slice(beams.mask, new, (0, 0, start))
-    capacity = room(beams.caches, mask.shape[-1])
+    mask = jax.lax.dynamic_update_slice(state.mask, new, (0, 0, start))
+    capacity = room(state.caches, mask.shape[-1])
     logits, caches = model.extend(
-        last,
-        beams.caches,
-        *memories,
-        start,
+        last, state.caches, *memories, start,
         positions=jnp.full((1, beam), index),
         key_positions=jnp.arange(capacity) // beam,
         mask=mask[:, None, :, :capacity],
-    )
-    return allowed(model.config, logits, index), caches, mask
+    )  # fmt: skip
+    return mask_special_tokens(model.config, logits, index), caches, mask
 
 
-def _best(beams: Beams, logits: Float[Array, "B K V"], end_id: int, length_penalty):
-    """The best live and finished beams one token later, and which beams the live ones go on."""
+def _select(state: BeamState, logits: Float[Array, "B K V"], end_id: int, length_penalty):
+    """Return the best live and finished beams one token later, and the parents of the live ones."""
     beam = logits.shape[1]
-    scores, parent, token = continuations(logits, beams.live.scores, 2 * beam)
-    tokens = take(beams.live.tokens, parent).at[:, :, beams.index].set(token)
+    scores, parent, token = beam_top_k(logits, state.live.scores, 2 * beam)
+    tokens = gather_beams(state.live.tokens, parent).at[:, :, state.index].set(token)
     ended = token == end_id
-    penalised = scores / length_normaliser(beams.index + 1, length_penalty)
-    ending = Hypotheses(tokens, jnp.where(ended, penalised, -jnp.inf))
-    both = jax.tree.map(lambda *a: jnp.concatenate(a, axis=1), beams.finished, ending)
-    finished, _ = _top(both, beam)
-    live, places = _top(Hypotheses(tokens, jnp.where(ended, -jnp.inf, scores)), beam)
-    return live, finished, take(parent, places)
+    normalised = scores / length_normaliser(state.index + 1, length_penalty)
+    ending = Hypotheses(tokens, jnp.where(ended, normalised, -jnp.inf))
+    both = jax.tree.map(lambda *a: jnp.concatenate(a, axis=1), state.finished, ending)
+    finished, _ = _best(both, beam)
+    live, indices = _best(Hypotheses(tokens, jnp.where(ended, -jnp.inf, scores)), beam)
+    return live, finished, gather_beams(parent, indices)
 
 
-def _top(hypotheses: Hypotheses, number: int) -> tuple[Hypotheses, Int[Array, "B K"]]:
-    """The best of them, and their places."""
-    scores, places = jax.lax.top_k(hypotheses.scores, number)
-    return Hypotheses(take(hypotheses.tokens, places), scores), places
+def _best(hypotheses: Hypotheses, number: int) -> tuple[Hypotheses, Int[Array, "B K"]]:
+    """Return the best hypotheses, and their indices."""
+    scores, indices = jax.lax.top_k(hypotheses.scores, number)
+    return Hypotheses(gather_beams(hypotheses.tokens, indices), scores), indices
 
 
-def continuations(
+def beam_top_k(
     logits: Float[Array, "B K V"], live: Float[Array, "B K"], number: int
 ) -> tuple[Float[Array, "B N"], Int[Array, "B N"], Int[Array, "B N"]]:
-    """The `number` largest of live[k] + log softmax(logits[k])[v], and the k and v of each.
+    """Return the `number` largest of live[k] + log softmax(logits[k])[v], with k and v of each.
 
-    As sorting all of them finds, of equal ones the first, but with fewer passes: they lie in the
-    `number` groups of tokens with the largest maxima, and only there is a token's share computed.
+    Equal to a sort, the first of equals first, with fewer passes: the largest are in the `number`
+    groups of tokens with the largest maxima, and log p is computed only there.
     """
     size, beams, vocabulary = logits.shape
-    missing = [(0, 0), (0, 0), (0, -vocabulary % GROUP)]
-    logits = jnp.pad(logits, missing, constant_values=-jnp.inf)
+    padding = [(0, 0), (0, 0), (0, -vocabulary % GROUP)]
+    logits = jnp.pad(logits, padding, constant_values=-jnp.inf)
     groups = logits.reshape(size, beams, -1, GROUP)
     maxima = groups.max(-1)
     top = maxima.max(-1, keepdims=True)
-    shares = live[..., None] - top - jnp.log(jnp.exp(logits - top).sum(-1, keepdims=True))
-    shares = jnp.broadcast_to(shares, maxima.shape).reshape(size, -1)
-    maxima, groups = shares + maxima.reshape(size, -1), groups.reshape(size, -1, GROUP)
+    offsets = live[..., None] - top - jnp.log(jnp.exp(logits - top).sum(-1, keepdims=True))
+    offsets = jnp.broadcast_to(offsets, maxima.shape).reshape(size, -1)
+    maxima, groups = offsets + maxima.reshape(size, -1), groups.reshape(size, -1, GROUP)
     _, chosen = jax.lax.top_k(maxima, min(number, maxima.shape[1]))
     chosen = jnp.sort(chosen)  # so that of equal numbers the first is taken
     candidates = jnp.take_along_axis(groups, chosen[..., None], axis=1)
-    candidates += jnp.take_along_axis(shares, chosen, axis=1)[..., None]
-    scores, places = jax.lax.top_k(candidates.reshape(size, -1), number)
-    group, per_beam = jnp.take_along_axis(chosen, places // GROUP, 1), maxima.shape[1] // beams
-    return scores, group // per_beam, group % per_beam * GROUP + places % GROUP
+    candidates += jnp.take_along_axis(offsets, chosen, axis=1)[..., None]
+    scores, indices = jax.lax.top_k(candidates.reshape(size, -1), number)
+    group, per_beam = jnp.take_along_axis(chosen, indices // GROUP, 1), maxima.shape[1] // beams
+    return scores, group // per_beam, group % per_beam * GROUP + indices % GROUP
 
 
-def take(array: Array, places: Int[Array, "B K"]) -> Array:
-    """Elements `places[b]` of axis 1 of the array, for each b."""
-    return jax.vmap(lambda row, chosen: row[chosen])(array, places)
+def gather_beams(array: Array, indices: Int[Array, "B K"]) -> Array:
+    """Return array[b, indices[b]] for each b."""
+    return jax.vmap(lambda row, chosen: row[chosen])(array, indices)
 
 
-def _while(goes_on: Callable, step: Callable, state, max_length: int, each: int = 1):
-    """`step` while `goes_on`, at most `max_length` times, each of which fills `each` places.
+def _loop(continues: Callable, step: Callable, state, max_length: int, tokens_per_step: int = 1):
+    """Repeat `step` while `continues`, at most `max_length` times.
 
-    Each step reads all of the caches, and most targets are short: so there are four loops, with
-    room for a quarter of the longest target and then for a quarter more.
+    Each step reads the whole caches, and most targets are short: so four loops follow each other,
+    with a capacity of one to four quarters of the longest target.
     """
-    for capacity in (-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)):
-        state = state._replace(caches=grown(state.caches, capacity * each))
-        has_room = lambda state, room=capacity: (state.index < room) & goes_on(state)  # noqa: E731
-        state = jax.lax.while_loop(has_room, step, state)
+    for steps in (-(-max_length * quarter // 4) for quarter in (1, 2, 3, 4)):
+        state = state._replace(caches=grow_caches(state.caches, steps * tokens_per_step))
+        fits = lambda state, steps=steps: (state.index < steps) & continues(state)  # noqa: E731
+        state = jax.lax.while_loop(fits, step, state)
     return state
 
 
-def allowed(
+def mask_special_tokens(
     config, logits: Float[Array, "*batch V"], index: Int[Array, ""]
 ) -> Float[Array, "*batch V"]:
-    """Logits that never give the padding, and first `special_tokens.forced_bos_id`, if any."""
+    """Set the logit of padding to -inf; force `special_tokens.forced_bos_id`, if any, at first."""
     tokens = jnp.arange(logits.shape[-1])
     logits = jnp.where(tokens == config.special_tokens.pad_id, -jnp.inf, logits)
     if config.special_tokens.forced_bos_id is None:

@@ -63,8 +63,10 @@ from tlite.functional.logits import (
     apply_temperature,
     cross_entropy,
     greedy,
+    keep_min_p,
     keep_top_k,
     keep_top_p,
+    repetition_penalty,
     sample,
     token_cross_entropy,
 )

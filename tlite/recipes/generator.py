@@ -4,19 +4,20 @@ import dataclasses
 import hashlib
 import math
 import sys
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
 
+from tlite import functional as F
 from tlite.data import Corpus, Tokens, every_window, places, split_tokens
 from tlite.data.tables import Part
-from tlite.decoding import stream
+from tlite.decoding import Sampler, stream
 from tlite.errors import OutOfMemory, UserError, command
 from tlite.experiment import BPE, Bytes, Characters, GeneratorExperiment, TextTokenizer
 from tlite.models import CausalLM
@@ -221,16 +222,19 @@ def write_sample(
     tokens: np.ndarray,
     before: str = "",
     *,
-    stop: Collection[int] = (),
-    **settings,
+    num_tokens: int,
+    rng: Key[Array, ""],
+    stop: Sequence[int] = (),
+    sampler: Sampler = F.sample,
 ) -> str:
-    """Print a sample as it is made, after what comes `before`, up to an end; returns it."""
-    text, written = "", tokenizer.stream(tokens)
-    for part, count in stream(model, jnp.asarray(tokens), stop=[*stop], **settings):
-        piece = written.push(np.asarray(part[:count]))
-        show(before + piece, end="", flush=True)  # settings that make no sense are told before
-        before, text = "", text + piece
-    rest = written.finish()
+    """Print the text `before` and a sample while it is generated; return the sample."""
+    text, decoder = "", tokenizer.stream(tokens)
+    options = {"num_tokens": num_tokens, "rng": rng, "stop": stop, "sampler": sampler}
+    for chunk in stream(model, tokens, **options):
+        new = decoder.push(chunk[chunk >= 0])
+        show(before + new, end="", flush=True)  # after the options have been checked
+        before, text = "", text + new
+    rest = decoder.finish()
     show(rest)
     return text + rest
 

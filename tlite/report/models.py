@@ -78,9 +78,9 @@ def draw_stack(page: Page, model, tokenizer, tokens: Tokens, marks: Sequence[str
 
 
 def tell_continued(page: Page, model, tokenizer, prompt: Tokens, **settings) -> None:
-    """A sample of what a generator writes after a prompt; `settings` go to `generate`."""
-    written, count = generate(model, jnp.asarray(prompt), **settings)
-    page.tell_html("Sample", sample(tokenizer.decode(np.r_[prompt, written[:count]])))
+    """Add a sample of the text that a generator writes after a prompt, up to a stop token."""
+    text = tokenizer.decode(np.r_[prompt, generate(model, prompt, **settings)])
+    page.tell_html("Sample", sample(text))
 
 
 def draw_generator(

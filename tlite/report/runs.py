@@ -286,8 +286,7 @@ def draw_pretrained(page: Page, model, tokenizer, tokens: np.ndarray, told: Pret
         losses = models.draw_generator(*given)
         if len(losses):
             page.tell("Score", f"loss {losses.mean():.4f} nats per token on the text below")
-        settings = {"num_tokens": SAMPLED, "rng": jax.random.key(0), "stop": []}
-        models.tell_continued(*given, **settings)
+        models.tell_continued(*given, num_tokens=SAMPLED, rng=jax.random.key(0))
         models.draw_losses(page, marks[1:], losses, "The text without its first token")
     elif told.kind == "classifier":
         models.draw_classifier(*given, marks, text, told.labels)
