@@ -13,6 +13,7 @@ from tests.helpers.models import Shifted
 from tlite import functional as F
 from tlite.decoding import generate, stream
 from tlite.decoding.generate import PADDING, _capacity, plan_chunks
+from tlite.inspection import run
 from tlite.models import Attention, Block, CausalLM, FeedForward, GeneratorConfig
 
 CONTEXT, V = 6, 11
@@ -267,3 +268,29 @@ def test_extend_refuses_tokens_beyond_the_context_or_the_caches(model, capacity)
     model.extend(tokens, caches, jnp.array(most - 2))
     with pytest.raises(ValueError, match=f"{most + 1} .* {most}"):
         model.extend(tokens, caches, jnp.array(most - 1))
+
+
+@pytest.mark.parametrize("slide", [1, 3])
+def test_steering_by_position_while_generating_equals_an_edit_of_a_full_pass(model, slide):
+    """An edit of position 3, in the prompt, and of those from 7 on, in the text."""
+
+    def steer(name, value, positions, vector):
+        if name != "embedding":
+            return value
+        steered = (positions == 3) | (positions >= 7)
+        return jnp.where(steered[..., None], value + vector, value)
+
+    vector = jnp.linspace(-1, 1, 8)
+    prompts, lengths = np.pad(PROMPT, (0, 4))[None].repeat(2, 0), np.array([4, 2])
+    options = {"sampler": F.greedy, "tap": partial(steer, vector=vector), "slide": slide}
+    rows = draw(model, prompts, lengths=lengths, **options)
+    for prompt, length, row in zip(prompts, lengths, rows, strict=True):
+        text, first = prompt[:length].tolist(), 0
+        for token in row:
+            positions = first + jnp.arange(len(text) - first)
+            edit = {"embedding": lambda x, p=positions: steer("embedding", x, p, vector)}
+            logits, _ = run(model, jnp.asarray(text[first:]), edit=edit)
+            assert token == logits[-1].argmax()
+            text.append(token)
+            first += slide if len(text) - first > CONTEXT else 0
+    assert (rows != draw(model, prompts, lengths=lengths, sampler=F.greedy)).any(-1).all()

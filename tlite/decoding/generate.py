@@ -38,8 +38,9 @@ def generate(
     sampling, and steers from position 20 of the text on:
 
         def steer(name, value, positions, vector):
-            steered = (name == "blocks.3.residual") & (positions >= 20)
-            return jnp.where(steered[..., None], value + vector, value)
+            if name != "blocks.3.residual":
+                return value
+            return jnp.where(positions[..., None] >= 20, value + vector, value)
 
         generate(model, prompt, num_tokens=50, rng=rng, sampler=partial(F.sample, top_p=0.9),
                  tap=partial(steer, vector=vector))
@@ -53,8 +54,8 @@ def generate(
             the context holds, at the price of a pass over the window, since all positions change;
             with half a context that pass is rare.
         tap: function (name, value, positions) -> value or its replacement, called for each named
-            value of the model (`inspection.tap_names`); `positions` (..., T) of the value's tokens in
-            prompt and text, -1 for padding. A single row has no batch axis here.
+            value of the model (`inspection.tap_names`); `positions` (..., T) of the value's tokens
+            in prompt and text, -1 for padding. A single row has no batch axis here.
 
     Raises:
         ValueError: the prompt is empty, shorter than `lengths` or has a token that is not in the
@@ -253,11 +254,17 @@ def _cache_budget(model, batch: tuple[int, ...]) -> int:
 
 
 def _prefill_size(count: int, rows: int, capacity: int) -> int:
-    """Return how many tokens of each row to read at once: few sizes, as each is a program."""
+    """Return how many tokens of each row to read at once: few sizes, as each is a program.
+
+    A divisor of the capacity, if there is one of at least half the best size.
+    """
     if count < 1:
         return 0
     limit = max(16, PREFILL_CHUNK // max(1, rows))
-    return min(max(16, 2 ** (count - 1).bit_length()), limit, capacity)
+    size = min(max(16, 2 ** (count - 1).bit_length()), limit, capacity)
+    chunks = -(-capacity // size)
+    divisors = (capacity // n for n in range(chunks, 2 * chunks) if capacity % n == 0)
+    return next(divisors, size)
 
 
 def pad_axis(array: Array, size: int, axis: int = -2, value: int = 0) -> Array:
@@ -297,19 +304,30 @@ def _start(
 
 
 def _prefill(model, state: DecodeState, tap, size: int, count: int | Array) -> DecodeState:
-    """Read the first `count` tokens of the window into the caches, `size` at a time.
+    """Read the first `count` tokens of the window into the caches, `size` at a time, each once.
 
-    Padding behind a row's tokens is read too: causality hides it, and decoding overwrites it.
+    Padding behind a row's tokens is read too: causality hides it, and decoding overwrites it. So is
+    a row's last token, which counts as padding here, since the next step reads it.
     """
-    last = state.tokens.shape[-1] - size
+    full, rest = divmod(state.tokens.shape[-1], size)
 
-    def read(index, caches):
-        start = jnp.minimum(index * size, last)
+    def read(start, size, caches):
         tokens = jax.lax.dynamic_slice_in_dim(state.tokens, start, size, axis=-1)
-        return model.extend(tokens, caches, start)[1]
+        indices = start + jnp.arange(size)
+        positions = state.dropped[..., None] + indices
+        positions = jnp.where(indices < state.length[..., None] - 1, positions, PADDING)
+        return model.extend(tokens, caches, start, tap=_at(tap, positions))[1]
 
-    caches = jax.lax.fori_loop(0, -(-count // size), read, state.caches)
+    chunks = jnp.minimum(-(-count // size), full) if rest else -(-count // size)
+    read_chunk = lambda index, caches: read(index * size, size, caches)  # noqa: E731
+    caches = jax.lax.fori_loop(0, chunks, read_chunk, state.caches)
+    caches = read(full * size, rest, caches) if rest else caches
     return state._replace(caches=caches, must_refill=jnp.array(False))
+
+
+def _at(tap: TracedPartial | None, positions: Int[Array, "*batch T"]) -> F.Tap:
+    """Return a model's tap that calls `tap` with the positions of the tokens."""
+    return F.no_tap if tap is None else lambda name, value: tap(name, value, positions)
 
 
 @partial(jax.jit, static_argnames=("max_tokens", "slide"), donate_argnames="state")
@@ -333,7 +351,8 @@ def _decode(
         index, state, written = carry
         last = state.length - 1
         tokens = jnp.take_along_axis(state.tokens, last[..., None], axis=-1)
-        logits, caches = model.extend(tokens, state.caches, last)
+        tap = _at(options.tap, (state.dropped + last)[..., None])
+        logits, caches = model.extend(tokens, state.caches, last, tap=tap)
         rng = jax.random.fold_in(options.rng, start + index)
         token = _sample(options.sampler, rng, logits[..., 0, :], _text(state)).astype(written.dtype)
         ended = state.has_ended | jnp.isin(token, options.stop)
