@@ -10,7 +10,6 @@ result    validation loss 1.5520 +- 0.0031, all members together (--member all) 
           with value residuals: 1.5523 +- 0.0052); `tiny_shakespeare` 1.8161
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -19,48 +18,56 @@ from jaxtyping import Array, Float, Key
 from tlite import functional as F
 from tlite.data import TinyShakespeare
 from tlite.experiment import GeneratorExperiment
-from tlite.models import Attention, FeedForward, GeneratorConfig, Layer, LMHead
+from tlite.models import (
+    Attention,
+    FeedForward,
+    GeneratorConfig,
+    LMHead,
+    apply_layer,
+    init_layer,
+)
 from tlite.training import TrainingConfig
 
 
 @dataclass(frozen=True)
-class Convolved(Layer):
+class Convolved:
     """layer(x_t + sum over j < N of taps_j * x_(t-j)) ("Canon layers", Allen-Zhu 2025, section 3).
 
-    Each channel by itself, of what came before alone; the taps (N, D) begin at 0.
+    Each channel by itself, from earlier tokens only; the taps (N, D) are 0 at first.
     """
 
     layer: Attention | FeedForward
     taps: int = 3
 
-    def check(self, config):
-        self.layer.check(config)
+    @property
+    def windows(self):
+        return getattr(self.layer, "windows", ())
 
-    def window(self, block):
-        return self.layer.window(block)
-
-    def width_of_heads(self, config):
-        return self.layer.width_of_heads(config)
+    @property
+    def head_dim(self):
+        return getattr(self.layer, "head_dim", None)
 
     def init(self, rng: Key[Array, ""], config):
         taps = jnp.zeros((self.taps, config.width))
-        return {"taps": taps, "layer": self.layer.init(rng, config)}
+        return {"taps": taps, "layer": init_layer(self.layer, rng, config)}
 
-    def __call__(self, params, x: Float[Array, "*batch T D"], look: F.Look):
+    def __call__(self, params, x: Float[Array, "*batch T D"], inputs, *, cache=None, **kwargs):
         taps, length, number = jnp.asarray(params.taps), x.shape[-2], self.taps - 1
         before = jnp.zeros((*x.shape[:-2], number, x.shape[-1]), x.dtype)
-        caches = {"layer": None, "inputs": None} if look.cache is None else look.cache
-        inside = {name: dataclasses.replace(look, cache=cache) for name, cache in caches.items()}
-        if look.cache is not None:
-            at = look.start[..., None, None] + jnp.arange(-number, 0)[:, None]
+        cache = {"layer": None, "inputs": None} if cache is None else cache
+        if cache["inputs"] is not None:
+            at = inputs.start[..., None, None] + jnp.arange(-number, 0)[:, None]
             at = jnp.broadcast_to(at, (*x.shape[:-2], number, 1))
-            found = jnp.take_along_axis(caches["inputs"], jnp.maximum(at, 0), axis=-2)
-            before = jnp.where(at >= 0, found, before)
+            cached = jnp.take_along_axis(cache["inputs"], jnp.maximum(at, 0), axis=-2)
+            before = jnp.where(at >= 0, cached, before)
         rows = jnp.concatenate([before, x], axis=-2)
         shifted = (rows[..., number - j : number - j + length, :] for j in range(number + 1))
-        convolved = x + sum(tap * part for tap, part in zip(taps, shifted, strict=True))
-        y, cached = self.layer(params.layer, convolved, inside["layer"])
-        return y, {"layer": cached, "inputs": inside["inputs"].remember(x)}
+        convolved = x + sum(tap * row for tap, row in zip(taps, shifted, strict=True))
+        y, entries, aux = apply_layer(
+            self.layer, params.layer, convolved, inputs, cache=cache["layer"], **kwargs
+        )
+        rows = F.update_cache(cache["inputs"], x, inputs.start)
+        return y, {"layer": entries, "inputs": rows}, aux
 
 
 experiment = GeneratorExperiment(

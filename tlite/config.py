@@ -1,6 +1,7 @@
 """Configs as JSON and back."""
 
 import dataclasses
+import math
 import reprlib
 from collections.abc import Callable
 from types import UnionType
@@ -17,12 +18,39 @@ def check_size(name: str, value: int, most: int = 2**31 - 1) -> None:
         raise ValueError(f"{name} must be at most {most:,}, not {value}")
 
 
-def check_words(config) -> None:
-    """Check each field of a dataclass whose type is a `Literal`, or a union with one.
+def validate_fields(
+    config, *, sizes: str = "", counts: str = "", positive: str = "", rates: str = ""
+) -> None:
+    """Check the words of a dataclass (`Literal` fields), and the numbers in the fields named.
+
+    Args:
+        sizes: at least 1, or None.
+        counts: at least 0.
+        positive: finite numbers above 0, or None.
+        rates: dropout rates, in [0, 1).
 
     Raises:
-        ValueError: a value is none of its words; field, value and words are named.
+        ValueError: a value is not allowed; field and value are named.
     """
+    _validate_words(config)
+    for name in sizes.split():
+        if getattr(config, name) is not None:
+            check_size(name, getattr(config, name))
+    for name in counts.split():
+        if getattr(config, name) < 0:
+            raise ValueError(f"{name} must not be negative, not {getattr(config, name)}")
+        check_size(name, max(getattr(config, name), 1))
+    for name in positive.split():
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} must be positive, not {value}")
+    for name in rates.split():
+        if not 0 <= getattr(config, name) < 1:
+            label = "dropout rate" if name == "dropout" else name.replace("_", " ")
+            raise ValueError(f"the {label} must be in [0, 1), not {getattr(config, name)}")
+
+
+def _validate_words(config) -> None:
     for field in dataclasses.fields(config):
         kind, value = field.type, getattr(config, field.name)
         kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-from tlite.config import check_size
+from tlite.config import check_size, validate_fields
 from tlite.data import (
     BuiltinText,
     CopyTask,
@@ -17,7 +17,6 @@ from tlite.data import (
 )
 from tlite.data.corpus import Corpus
 from tlite.models import ClassifierConfig, GeneratorConfig, LogisticConfig, Seq2SeqConfig
-from tlite.models.parts import check
 from tlite.training.config import TrainingConfig
 
 MOST_PIECES = 1_000_000  # of subwords, that can still be learned
@@ -76,7 +75,7 @@ class Pretraining:
     """Files whose texts are read too, whatever their labels."""
 
     def __post_init__(self):
-        check(
+        validate_fields(
             self,
             counts="pretraining_steps",
             sizes="pretraining_batch_size",
@@ -209,7 +208,7 @@ class ClassifierExperiment(Named):
 
     def __post_init__(self):
         super().__post_init__()
-        check(self, counts="sentences", positive="ngram_l2")
+        validate_fields(self, counts="sentences", positive="ngram_l2")
 
 
 @dataclass(frozen=True)
@@ -253,7 +252,7 @@ class TranslatorExperiment(Named):
 
     def __post_init__(self):
         super().__post_init__()
-        check(self, sizes="beam", counts="bleu_sentences")
+        validate_fields(self, sizes="beam", counts="bleu_sentences")
         check_size("buckets", self.buckets, 1000)  # each is compiled by itself
         if self.training.examples_per_device:
             raise ValueError("examples_per_device must be 0: a translator's batches are of tokens")

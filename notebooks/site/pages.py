@@ -20,14 +20,14 @@ import tyro
 from docstrings import rooms
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
+from tlite.models.parts import FunctionPart
+from tlite.models.probe import CONTRACTS, OBJECT_CONTRACTS
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, StructTypeInfo
 
 from tlite.cli.options import Plan, Train
 from tlite.cli.parts import WORDS, words_of
 from tlite.experiment import ClassifierExperiment, GeneratorExperiment, TranslatorExperiment
 from tlite.models import TransformerConfig
-from tlite.models.parts import FunctionPart
-from tlite.models.probe import CONTRACTS, OBJECT_CONTRACTS
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/[0-9]*.ipynb"))

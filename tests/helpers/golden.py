@@ -60,7 +60,7 @@ from tlite.training.step import BATCH, fold_in
 FOLDER = Path(__file__).parents[1] / "golden"
 STEPS, WRITTEN = 30, 60  # of a loss course; tokens of the greedy text
 
-ORIGINAL_NAMES: dict[str, str] = {}
+ORIGINAL_NAMES = {r"\bcustom\b": "own", r"\btoken_types\b": "segments"}
 """Regular expressions of today's parameter names -> the names of eac086c, which the file has."""
 
 SIZES = {"width": 8, "num_heads": 2, "context": 16, "num_blocks": 1, "dropout": 0.0}

@@ -28,7 +28,7 @@ from tlite.models import (
     make_model,
 )
 from tlite.models.parameters import parameter_names
-from tlite.models.stack import constrain_batch_sharding
+from tlite.models.transformer import constrain_batch_sharding
 
 N, T, V, C, END = 4, 6, 7, 3, 0
 SIZES = {"vocabulary_size": V, "context": T, "width": 8, "num_heads": 2, "num_blocks": 2}
@@ -318,7 +318,7 @@ def test_features_after_the_context_reach_the_linear_model_alone():
     words, characters = np.asarray(words), np.asarray(characters)
     added = (words[0] + words[V + 9]) / 2**0.5 + characters[[0, 2, 4]].sum(0) / 3**0.5
     added += np.asarray(model.word_ngrams.bias) + np.asarray(model.character_ngrams.bias)
-    read = jax.jit(lambda model, **noise: model.read(jnp.asarray(TEXTS), **noise))
+    read = jax.jit(lambda model, **noise: model.transformer_logits(jnp.asarray(TEXTS), **noise))
     for noise in ({}, {"rng": KEYS}):
         assert_close(call(model, both, **noise), np.asarray(read(model, **noise)) + added)
     with pytest.raises(ValueError, match="features are missing"):

@@ -36,8 +36,8 @@ from tlite.models import (
     Seq2SeqConfig,
     make_model,
 )
+from tlite.models.custom import probe
 from tlite.models.parameters import parameter_names
-from tlite.models.probe import probe
 from tlite.training.precision import choose_products, with_precision
 
 SIZES = {"context": 6, "width": 8, "num_heads": 2, "num_blocks": 2, "vocabulary_size": 7}

@@ -29,8 +29,8 @@ from tlite.models import (
     count_parameters,
     make_model,
 )
+from tlite.models.config import PRESETS
 from tlite.models.parameters import named_arrays
-from tlite.models.parts import WORDS, linear
 
 KEY = jax.random.key(0)
 V, T, S, D, F, C = 7, 6, 5, 8, 32, 3
@@ -184,7 +184,7 @@ DRAWN = {
     "custom": {**CUSTOM, "feed_forward": scaled_layer, "positions": vectors, "block": "pre_norm"},
     "custom activation": {**CUSTOM, "feed_forward": FeedForward(activation=scaled_tanh)},
 }
-CHOICES = {slot: [*WORDS[slot]] for slot in ("norm", "positions", "block")}
+CHOICES = {slot: [*PRESETS[slot]] for slot in ("norm", "positions", "block")}
 OTHERS = {
     GeneratorConfig: {},
     MaskedConfig: {"projection": Projection(scaled_tanh)},

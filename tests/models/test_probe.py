@@ -25,7 +25,7 @@ from tlite.models import (
     make_model,
     parts,
 )
-from tlite.models.probe import probe, users_parts
+from tlite.models.custom import probe, user_components
 
 SIZES = {"width": 8, "num_heads": 2, "num_blocks": 1}
 KINDS = {kind: kind(**SIZES) for kind in (GeneratorConfig, ClassifierConfig, Seq2SeqConfig)}
@@ -128,7 +128,7 @@ def told(config) -> str:
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_that_do_what_a_model_needs_pass(kind):
     config = dataclasses.replace(KINDS[kind], attention=distant, norm=lambda params, x: x)
-    assert users_parts(config).keys() == {"attention", "norm"}
+    assert user_components(config).keys() == {"attention", "norm"}
     probe(config, make_model)
 
 
@@ -231,7 +231,7 @@ def test_the_part_at_fault_is_named_and_its_fault(parts, said):
 
 
 def test_the_librarys_own_parts_are_not_tried():
-    assert not users_parts(
+    assert not user_components(
         dataclasses.replace(KINDS[GeneratorConfig], attention=Attention("mixed"))
     )
 

@@ -45,7 +45,7 @@ from tlite.models import (
     TranslatorHead,
 )
 from tlite.models.classifier import Wide
-from tlite.models.config import named_parts
+from tlite.models.config import describe_components
 from tlite.recipes import open_recipe, start
 from tlite.training.checkpoints import Checkpoints
 from tlite.training.metrics import read_metrics
@@ -263,5 +263,5 @@ class Parallel(Block):
     ],
 )
 def test_attention_and_what_is_the_users_are_told(config, told):
-    found = ", ".join(f"{name} {told}" for name, told in named_parts(config))
+    found = ", ".join(f"{name} {told}" for name, told in describe_components(config))
     assert found.replace("of test_recipe.py", "of") == told

@@ -29,11 +29,12 @@ from tlite.cli.experiment_files import did_you_mean
 from tlite.cli.options import Train, one_word
 from tlite.errors import UserError
 from tlite.experiment import Experiment
-from tlite.models import Attention, Projection, RotaryScaling, TransformerConfig, parts
-from tlite.models.parts import ACTIVATIONS
+from tlite.functional import ACTIVATIONS
+from tlite.models import Attention, Projection, RotaryScaling, TransformerConfig
+from tlite.models.config import PRESETS
 from tlite.recipes.kinds import fit_to_corpus
 
-WORDS = parts.WORDS | {
+WORDS = PRESETS | {
     "scaling": {n: RotaryScaling(n) for n in ("linear", "llama3", "yarn")} | {"none": None},
     "projection": {n: Projection(n) for n in ("gelu_exact", *ACTIVATIONS)} | {"none": None},
 }
@@ -190,7 +191,10 @@ def options_of(config: Any, prefix: str = "") -> Iterator[StructFieldSpec]:
     plain = StructTypeInfo.make(type(config), tyro.MISSING, in_union_context=False)
     with_parts = bool(prefix) or isinstance(config, TransformerConfig)
     pretraining = getattr(getattr(config, "pretraining", None), "__dict__", {})
+    hidden = {f.name for f in dataclasses.fields(config) if not f.metadata.get("option", True)}
     for field in ConstructorRegistry.get_struct_spec(plain).fields:
+        if field.name in hidden:
+            continue
         name, value = prefix + field.name, getattr(config, field.name)
         if name == "data" and vars(value).keys() & pretraining.keys():
             yield from options_of(value, "data.")  # the bare names are those of the pretraining

@@ -9,7 +9,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tlite.config import check_words
+from tlite.config import validate_fields
 from tlite.data.reading import find, is_table, kind_of, locate
 from tlite.data.tables import (
     Part,
@@ -67,7 +67,7 @@ class TableData:
     """Of a kind of rows a method: those of the files, or splits, that are given for a part."""
 
     def __post_init__(self):
-        check_words(self)
+        validate_fields(self)
 
     def reads(self, part: Part, more: tuple[str, ...] = ()) -> list[str]:
         """The files, or the parts of a set on the hub, that a part is read from, and some more.

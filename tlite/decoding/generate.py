@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from tlite import functional as F
-from tlite.models.stack import Rows
+from tlite.models.transformer import LayerCache
 
 PADDING = -1  # id in place of a stop token and of all that follows it: no token has this id
 PREFILL_CHUNK = 512  # prompt tokens (of all rows) read at once: more are no faster
@@ -151,7 +151,7 @@ class DecodeState(NamedTuple):
     """Number of tokens in the window."""
     dropped: Int[Array, "*batch"]
     """Number of tokens before the window."""
-    caches: list[Rows]
+    caches: list[LayerCache]
     """Cache of each block, filled with all tokens of the window but the last; capacity C."""
     must_refill: Bool[Array, ""]
     """True after a window has slid: all positions in the caches have changed."""
@@ -274,7 +274,7 @@ def pad_axis(array: Array, size: int, axis: int = -2, value: int = 0) -> Array:
     return jnp.pad(array, width, constant_values=value) if width[axis][1] else array
 
 
-def grow_caches(caches: list[Rows], capacity: int) -> list[Rows]:
+def grow_caches(caches: list[LayerCache], capacity: int) -> list[LayerCache]:
     """Pad all caches with zeros up to a capacity."""
     return jax.tree.map(partial(pad_axis, size=capacity), caches)
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from tlite import functional as F
 from tlite.decoding.generate import grow_caches
 from tlite.models.seq2seq import END_ID, START_ID
-from tlite.models.stack import Rows, room
+from tlite.models.transformer import LayerCache, cache_capacity
 
 GROUP = 64  # tokens; `beam_top_k` reads a group only if its maximum is among the largest
 
@@ -43,7 +43,7 @@ class GreedyState(NamedTuple):
     last: Int[Array, "B"]
     tokens: Int[Array, "B N"]
     scores: Float[Array, "B"]
-    caches: list[Rows]
+    caches: list[LayerCache]
 
 
 @partial(jax.jit, static_argnames="max_length")
@@ -97,7 +97,7 @@ class BeamState(NamedTuple):
     """Beams without an end symbol, by log p."""
     finished: Hypotheses
     """The best beams with one, by normalised log p; -inf where there are fewer."""
-    caches: list[Rows]
+    caches: list[LayerCache]
     """Caches of all tokens of all beams of a source, step by step."""
     mask: Bool[Array, "B K NK"]
     """True at the cache entries of each live beam's tokens."""
@@ -171,7 +171,7 @@ def _extend(model, memories: tuple, state: BeamState, start_id: int):
     last, start = jnp.where(index > 0, tokens[:, :, index - 1], start_id), index * beam
     new = jnp.broadcast_to(jnp.eye(beam, dtype=bool), (size, beam, beam))
     mask = jax.lax.dynamic_update_slice(state.mask, new, (0, 0, start))
-    capacity = room(state.caches, mask.shape[-1])
+    capacity = cache_capacity(state.caches, mask.shape[-1])
     logits, caches = model.extend(
         last, state.caches, *memories, start,
         positions=jnp.full((1, beam), index),

@@ -1,4 +1,4 @@
-"""Every equation of a transformer as a pure function of arrays. Leading batch axes are free.
+"""The equations of a transformer as pure functions of arrays, with any leading batch axes.
 
 Letters in shapes: B batch, T query positions, S key positions, D model width, H heads, K head
 width, F hidden width, V vocabulary, C classes, L length of a table.
@@ -7,12 +7,10 @@ width, F hidden width, V vocabulary, C classes, L length of a table.
 from tlite.functional.attention import (
     AttentionParameters,
     KeyValues,
-    Look,
-    attend,
+    State,
     cache_mask,
     causal_mask,
     combine_masks,
-    key_values,
     merge_heads,
     multi_head_attention,
     padding_mask,
@@ -24,21 +22,12 @@ from tlite.functional.attention import (
     window_mask,
     with_repeated_kv,
 )
-from tlite.functional.block import (
-    HIDDEN,
-    BlockParameters,
-    attention_layer,
-    block,
-    decoder_block,
-    encoder_block,
-    feed_forward_layer,
-    residual,
-)
 from tlite.functional.kernels.chunked_attention import chunked_causal_attention
 from tlite.functional.kernels.fused_attention import fused_attention
 from tlite.functional.kernels.matmul import float32_products, matmul
 from tlite.functional.kernels.mixed_attention import mixed_attention
 from tlite.functional.layers import (
+    ACTIVATIONS,
     FeedForwardParameters,
     LinearParameters,
     NormParameters,
@@ -82,9 +71,10 @@ from tlite.functional.positions import (
     rotary_frequencies,
     rotate,
     sinusoidal_positions,
+    yarn_attention_factor,
     yarn_frequencies,
 )
 from tlite.functional.random import dropout_mask, fold_in, permuted_index, random_bits
 from tlite.functional.recurrent import chunked_gated_delta_rule, gated_delta_rule
 
-__all__ = [name for name, value in [*globals().items()] if callable(value)]
+__all__ = [name for name, value in [*globals().items()] if callable(value) or name.isupper()]

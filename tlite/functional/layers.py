@@ -1,10 +1,10 @@
-"""The layers beside attention: each one a function of (parameters, x), with x (..., D).
+"""Layers other than attention: functions of (params, x), with x (..., D).
 
-A function reads fields of its parameters by name, so anything with these fields will do: one of
-the tuples here in a notebook, or what a Flax model holds. `None` in place of a bias leaves it out.
+A function reads the fields of `params` by name, so any object with these fields will do: a tuple of
+this module in a notebook, or the parameters of a Flax model. A bias that is None is left out.
 
-What takes `tap` calls it as `x = tap("name", x)` and goes on with what it returns, so that
-values inside a model can be taken out or changed. `no_tap` compiles to nothing.
+A function with the argument `tap` calls it as `x = tap("name", x)` on its intermediate values, so
+that these can be captured or edited. `no_tap` compiles to nothing.
 """
 
 import inspect
@@ -23,7 +23,7 @@ from tlite.functional.kernels.matmul import matmul
 from tlite.functional.random import dropout_mask
 
 Tap = Callable[[str, Array], Array]
-"""Gets the name of a value inside and the value; what it returns is gone on with."""
+"""Called as tap(name, value) on every intermediate; its return value replaces the intermediate."""
 
 
 class LinearParameters(NamedTuple):
@@ -34,7 +34,7 @@ class LinearParameters(NamedTuple):
 
 
 class NormParameters(NamedTuple):
-    """What `layer_norm` and `rms_norm` scale by, and what is added."""
+    """Scale and bias of `layer_norm` and `rms_norm`."""
 
     scale: ArrayLike  # (D,)
     bias: ArrayLike | None = None  # (D,); RMS norm has none
@@ -46,42 +46,42 @@ class FeedForwardParameters(NamedTuple):
     hidden: LinearParameters  # (D, F)
     output: LinearParameters  # (F, D)
     gate: LinearParameters | None = None  # (D, F)
-    own: Any = None  # what an activation has of its own
+    custom: Any = None  # parameters of a user's activation
 
 
 def no_tap(name: str, value: Array) -> Array:
-    """The value as it is."""
+    """Return the value unchanged."""
     return value
 
 
-def scoped(tap: Tap, place: str) -> Tap:
-    """`tap` for a part of a model: "weights" in "attention" is "attention.weights".
+def scoped(tap: Tap, scope: str) -> Tap:
+    """Return `tap` for a component: "weights" in "attention" is "attention.weights".
 
     Raises:
-        TypeError: what is called returns None.
+        TypeError: the tap returns None.
     """
     if tap is no_tap:
         return no_tap
 
-    def observe_inside(name: str, value: Array) -> Array:
-        name = f"{place}.{name}" if place else name
-        if (observed := tap(name, value)) is None:
+    def scoped_tap(name: str, value: Array) -> Array:
+        name = f"{scope}.{name}" if scope else name
+        if (tapped := tap(name, value)) is None:
             raise TypeError(f"tap returned None for {name}: return the value, changed or not")
-        return observed
+        return tapped
 
-    return observe_inside
+    return scoped_tap
 
 
 def bind_supported_kwargs(
     function: Callable, required: Mapping[str, Any] | None = None, **optional
 ) -> partial:
-    """Bind the keyword arguments that `function` accepts; the optional others are left out.
+    """Bind the keyword arguments that `function` accepts; optional ones are otherwise left out.
 
     Args:
         required: arguments that change the result: one that is not None must be accepted.
 
     Raises:
-        ValueError: one is not; it is named.
+        ValueError: `function` does not accept a required argument; it is named.
     """
     required = dict(required or {})
     if lost := [n for n in unsupported_kwargs(function, required) if required[n] is not None]:
@@ -93,7 +93,7 @@ def bind_supported_kwargs(
 
 
 def unsupported_kwargs(function: Callable, names: Iterable[str]) -> list[str]:
-    """Those of the names that `function` does not accept as keyword arguments."""
+    """Return the names that `function` does not accept as keyword arguments."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return []
@@ -107,35 +107,34 @@ def linear(params, x: Float[Array, "*batch D_in"]) -> Float[Array, "*batch D_out
 
 
 def embed(table: Float[Array, "V D"], tokens: Int[Array, "*batch"]) -> Float[Array, "*batch D"]:
-    """Row `tokens[...]` of the table for each token; NaN under `jit` for a token that there is not.
+    """Row `tokens[...]` of the table for each token.
 
     Raises:
-        ValueError: a token is not in [0, V); see `check_tokens`.
+        ValueError: a token is not in [0, V). Under `jit` its row is NaN.
     """
     check_tokens(tokens, len(table))
-    table = jnp.asarray(table)  # and no token below 0, which `take` would count from the end
+    table = jnp.asarray(table)  # `take` would count a token below 0 from the end
     return jnp.take(table, jnp.where(tokens < 0, len(table), tokens.astype(int)), axis=0)
 
 
 def check_tokens(
     tokens: Int[Array | np.ndarray, "*batch"], size: int, *, padding: bool = False
 ) -> None:
-    """Look whether all tokens are in a vocabulary of this size; with `padding` also below 0.
+    """Raise if a token is outside [0, size); with `padding`, negative ones are allowed.
 
-    Under `jit` or `vmap` tokens have no values yet, so nothing is looked at there, and nothing is
-    computed: `embed` gives NaN for such a token.
+    Under `jit` or `vmap`, where tokens have no values yet, nothing is checked.
 
     Raises:
-        ValueError: one is not; the first is named.
+        ValueError: the first such token is named.
     """
     if isinstance(tokens, Tracer) or not getattr(tokens, "is_fully_addressable", True):
         return
     ids = np.asarray(tokens)
-    wrong = ids[(ids >= size) | ((ids < 0) & (not padding))]
-    if wrong.size:
-        least = "; below 0 is padding" if padding else ""
+    invalid = ids[(ids >= size) | ((ids < 0) & (not padding))]
+    if invalid.size:
+        negative = "; below 0 is padding" if padding else ""
         raise ValueError(
-            f"there is no token {wrong[0]}: the vocabulary has 0 to {size - 1:,}{least}"
+            f"there is no token {invalid[0]}: the vocabulary has 0 to {size - 1:,}{negative}"
         )
 
 
@@ -169,7 +168,7 @@ def rms_norm(
 ) -> Float[Array, "*batch D"]:
     """x / sqrt(mean(x^2) + eps) * (offset + params.scale), scale (D,), over the last axis.
 
-    (Zhang and Sennrich 2019, eq. 4.) With an offset of 1 weight decay pulls to no scaling (Gemma).
+    (Zhang and Sennrich 2019, eq. 4.) With offset 1, weight decay pulls to no scaling (Gemma).
     16-bit x is normed in float32.
     """
     scale, wide = offset + params.scale if offset else params.scale, widen(x)
@@ -182,6 +181,16 @@ def squared_relu(x: Float[Array, "*batch F"]) -> Float[Array, "*batch F"]:
     return jnp.square(jax.nn.relu(x))
 
 
+ACTIVATIONS: dict[str, Callable] = {
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "gelu_exact": partial(jax.nn.gelu, approximate=False),
+    "silu": jax.nn.silu,
+    "squared_relu": squared_relu,
+    "tanh": jnp.tanh,
+}
+
+
 def soft_cap(x: Float[Array, "*batch"], cap: float) -> Float[Array, "*batch"]:
     """cap tanh(x / cap): between -cap and cap (Gemma 2, 2024, section 2)."""
     return cap * jnp.tanh(x / cap)
@@ -192,9 +201,9 @@ def dropout(
 ) -> Float[Array, "*batch D"]:
     """Zero each element with probability `rate`, divide the others by 1 - rate.
 
-    `rng` may be one key, or an array of keys whose shape begins x's shape: one for each sample,
-    so that a sample meets the same noise in whatever batch, or on whatever device, it is.
-    With rate 0 (evaluation) it is the identity and needs no key.
+    `rng` may be one key, or an array of keys whose shape begins x's shape: one for each sample, so
+    that its noise does not depend on the batch or the device. With rate 0 (evaluation) it is the
+    identity and needs no key.
 
     Raises:
         ValueError: the rate is not in [0, 1), or is above 0 without a key.
@@ -222,12 +231,13 @@ def feed_forward(
 
     `params.hidden` is the linear layer (D, F), `params.output` the one back (F, D); dropout is
     between them, and needs a key. With `params.gate` (D, F) it is (activation(x Wg) * x W1) W2:
-    SwiGLU, GeGLU (Shazeer 2020, eq. 6). Observed are `hidden`, what goes into W2, and `output`.
+    SwiGLU, GeGLU (Shazeer 2020, eq. 6). Tapped are `pre_activation`, `gate`
+    (its activation), `hidden` (the input of W2) and `output`.
     """
     hidden = linear(params.hidden, x)
     if params.gate is None:
-        hidden = activation(hidden)
+        hidden = activation(tap("pre_activation", hidden))
     else:
-        hidden = activation(linear(params.gate, x)) * hidden
+        hidden = tap("gate", activation(tap("pre_activation", linear(params.gate, x)))) * hidden
     hidden = tap("hidden", hidden)
     return tap("output", linear(params.output, dropout(rng, hidden, dropout_rate)))

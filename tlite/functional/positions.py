@@ -1,4 +1,4 @@
-"""Position encodings: sinusoidal, learned, rotary, relative; and their way to longer texts."""
+"""Position encodings: sinusoidal, learned, rotary, relative; and their scaling to longer texts."""
 
 import math
 
@@ -26,11 +26,12 @@ def positions_from(start: Int[Array, "*batch"], length: int) -> Int[Array, "*bat
     return start[..., None] + jnp.arange(length)
 
 
-def check_length(length: int, longest: int, what: str) -> None:
-    """Raises a ValueError for a sequence that is longer than what there is, and names both."""
-    if length > longest:
-        said = f"a sequence of length {length} is longer than {what}, which has length {longest}"
-        raise ValueError(said)
+def check_length(length: int, limit: int, name: str) -> None:
+    """Raise a ValueError for a sequence longer than `limit`, the length of `name`."""
+    if length > limit:
+        raise ValueError(
+            f"a sequence of length {length} is longer than {name}, which has length {limit}"
+        )
 
 
 def add_positions(
@@ -53,10 +54,10 @@ def interpolate_positions(table: Float[Array, "L D"], length: int) -> Float[Arra
     `rotary_angles`, where no interpolation between rows is needed.
     """
     table = jnp.asarray(table)
-    at = jnp.clip(jnp.arange(length) * (table.shape[0] / length), 0, table.shape[0] - 1)
-    below = jnp.floor(at).astype(int)
+    rows = jnp.clip(jnp.arange(length) * (table.shape[0] / length), 0, table.shape[0] - 1)
+    below = jnp.floor(rows).astype(int)
     above = jnp.minimum(below + 1, table.shape[0] - 1)
-    fraction = (at - below)[:, None]
+    fraction = (rows - below)[:, None]
     return (1 - fraction) * table[below] + fraction * table[above]
 
 
@@ -89,13 +90,13 @@ def llama3_frequencies(
     low: float = 1.0,
     high: float = 4.0,
 ) -> Float[Array, "N"]:
-    """Slower by `factor` those that turn less than `low` times in the context of training.
+    """Divide low frequencies (fewer than `low` periods in the original context) by `factor`.
 
-    Those that turn more than `high` times stay, between them is a straight line (Llama 3.1, 2024).
+    High ones (more than `high` periods) stay; linear interpolation between (Llama 3.1, 2024).
     """
-    turns = original_context * frequencies / (2 * jnp.pi)
-    kept = jnp.clip((turns - low) / (high - low), 0, 1)
-    return frequencies * (kept + (1 - kept) / factor)
+    periods = original_context * frequencies / (2 * jnp.pi)
+    share = jnp.clip((periods - low) / (high - low), 0, 1)
+    return frequencies * (share + (1 - share) / factor)
 
 
 def yarn_frequencies(
@@ -106,37 +107,43 @@ def yarn_frequencies(
     slow: float = 1.0,
     base: float = 10_000.0,
 ) -> Float[Array, "N"]:
-    """Slower by `factor` those that turn less than `slow` times; straight in i up to `fast` turns.
+    """Divide frequencies of fewer than `slow` periods in the original context by `factor`.
 
-    (Peng et al. 2023, "NTK-by-parts", in whole numbers of i.)
+    Those of more than `fast` periods stay; linear interpolation in the index between (Peng et al.
+    2023, "NTK-by-parts", with indices rounded to integers).
     """
     number = frequencies.shape[0]
 
-    def place(turns):
-        return number * math.log(original_context / (turns * 2 * math.pi)) / math.log(base)
+    def index(periods):
+        return number * math.log(original_context / (periods * 2 * math.pi)) / math.log(base)
 
-    first, last = max(math.floor(place(fast)), 0), min(math.ceil(place(slow)), 2 * number - 1)
-    slowed = jnp.clip((jnp.arange(number) - first) / max(last - first, 1e-3), 0, 1)
-    return frequencies * (1 - slowed + slowed / factor)
+    first, last = max(math.floor(index(fast)), 0), min(math.ceil(index(slow)), 2 * number - 1)
+    share = jnp.clip((jnp.arange(number) - first) / max(last - first, 1e-3), 0, 1)
+    return frequencies * (1 - share + share / factor)
+
+
+def yarn_attention_factor(factor: float, attention_factor: float | None = None) -> Float[Array, ""]:
+    """Factor of rotated queries and keys, 0.1 ln(factor) + 1 unless given (Peng et al. 2023)."""
+    return jnp.asarray(attention_factor or 0.1 * math.log(max(factor, 1)) + 1)
 
 
 def relative_position_buckets(
-    distances: Int[Array, "*shape"], buckets: int, longest: int, *, causal: bool
+    relative_positions: Int[Array, "*shape"], num_buckets: int, max_distance: int, *, causal: bool
 ) -> Int[Array, "*shape"]:
-    """A bucket for each distance s - t: exact when near, logarithmic up to `longest` (T5).
+    """Bucket of each relative position s - t: exact near 0, logarithmic up to `max_distance` (T5).
 
-    (Raffel et al. 2020, section 2.1.) Half of the buckets are for what comes later, unless causal.
+    (Raffel et al. 2020, section 2.1.) Half of the buckets are for later positions, unless causal.
     """
-    later = 0 if causal else jnp.where(distances > 0, buckets // 2, 0)
-    far = jnp.maximum(-distances, 0) if causal else jnp.abs(distances)
-    half = buckets if causal else buckets // 2
+    offset = 0 if causal else jnp.where(relative_positions > 0, num_buckets // 2, 0)
+    distances = jnp.maximum(-relative_positions, 0) if causal else jnp.abs(relative_positions)
+    half = num_buckets if causal else num_buckets // 2
     exact = half // 2
-    # By NumPy, in float64: a device's logarithms may round a bucket's first distance otherwise.
-    all_of_them = np.arange(exact, longest)
-    place = np.log(all_of_them / exact) / math.log(longest / exact) * (half - exact)
-    starts = exact + np.searchsorted(place, np.arange(1, half - exact))
+    # In NumPy's float64: a device's logarithms may round the first distance of a bucket otherwise.
+    far = np.arange(exact, max_distance)
+    fractions = np.log(far / exact) / math.log(max_distance / exact) * (half - exact)
+    starts = exact + np.searchsorted(fractions, np.arange(1, half - exact))
     starts = jnp.asarray([*range(1, exact + 1), *starts])
-    return later + jnp.searchsorted(starts, far, side="right")
+    return offset + jnp.searchsorted(starts, distances, side="right")
 
 
 def alibi(
@@ -149,20 +156,22 @@ def alibi(
 
 
 def rotate(
-    x: Float[Array, "*batch T K"], angles: Float[Array, "*#batch L half_K"], magnitude: float = 1.0
+    x: Float[Array, "*batch T K"],
+    angles: Float[Array, "*#batch L half_K"],
+    attention_factor: Float[Array, ""] | float | None = None,
 ) -> Float[Array, "*batch T K"]:
-    """Turn each pair (x[2i], x[2i+1]) at position p by angles[p, i] (Su et al. 2021, eq. 34).
+    """Rotate each pair (x[2i], x[2i+1]) at position p by angles[p, i] (Su et al. 2021, eq. 34).
 
-    Scores of rotated queries and keys depend on the distance of their positions alone. YaRN makes
-    both longer by a `magnitude`, too.
+    Scores of rotated queries and keys depend on relative positions alone. YaRN multiplies both by
+    an `attention_factor`.
 
     Raises:
-        ValueError: the sequence is longer than the angles' table; both lengths are named.
+        ValueError: the sequence is longer than the table of angles; both lengths are named.
     """
     check_length(x.shape[-2], angles.shape[-2], "the table of rotary angles")
     angles = angles[..., : x.shape[-2], :]
     sin, cos = jnp.sin(angles), jnp.cos(angles)
-    if magnitude != 1:
-        sin, cos = magnitude * sin, magnitude * cos
+    if attention_factor is not None:
+        sin, cos = attention_factor * sin, attention_factor * cos
     even, odd = x[..., 0::2], x[..., 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)

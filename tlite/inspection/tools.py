@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from tlite.inspection.capture import match_names, run, tap_names
 from tlite.models import Seq2Seq
+from tlite.models.transformer import final_norm
 
 
 def logit_lens(model, *inputs: Int[Array, "_"]) -> Float[Array, "L1 T V"]:
@@ -49,7 +50,7 @@ def _map_over_depth(model, inputs, function: Callable):
     prefix, stack = ("decoder.", model.decoder) if isinstance(model, Seq2Seq) else ("", model)
     _, captured = run(model, *inputs, capture=[f"{prefix}embedding", f"{prefix}blocks.*.residual"])
     streams = jnp.stack(list(captured.values()))
-    return jax.lax.map(lambda x: function(model.logits(stack.final_norm(x))), streams)
+    return jax.lax.map(lambda x: function(model.logits(final_norm(stack, x))), streams)
 
 
 def pseudo_log_likelihoods(

@@ -1,25 +1,19 @@
-"""Whole models: functions of tokens, built from parts."""
+"""Models: functions of tokens, composed of the equations of `tlite.functional`."""
 
 from tlite.baselines.logistic import LogisticConfig, LogisticRegression
+from tlite.models.block import BlockInputs, apply_layer, attend, block
 from tlite.models.classifier import ClassifierConfig, Pool, SequenceClassifier, Wide
-from tlite.models.config import Loop, TransformerConfig
-from tlite.models.ensemble import Ensemble
-from tlite.models.generator import (
-    CausalLM,
-    GeneratorConfig,
-    LMHead,
-    MaskedConfig,
-    MaskedLM,
-)
-from tlite.models.parameters import count_parameters
-from tlite.models.parts import (
+from tlite.models.config import (
     ALiBi,
     Attention,
     Block,
     Embedding,
     FeedForward,
-    Layer,
+    GeneratorConfig,
     Learned,
+    LMHead,
+    Loop,
+    MaskedConfig,
     NoPositions,
     Norm,
     Positions,
@@ -28,9 +22,14 @@ from tlite.models.parts import (
     Rotary,
     RotaryScaling,
     Sinusoidal,
+    TransformerConfig,
 )
+from tlite.models.encoder import Encoder, MaskedLM
+from tlite.models.ensemble import Ensemble
+from tlite.models.init import init_block, init_layer
+from tlite.models.parameters import count_parameters
 from tlite.models.seq2seq import Seq2Seq, Seq2SeqConfig, SpecialTokens, TranslatorHead
-from tlite.models.stack import Decoder, Encoder, Stack
+from tlite.models.transformer import CausalLM, Transformer
 
 MODELS = {
     TransformerConfig: Encoder,
@@ -43,9 +42,9 @@ MODELS = {
 
 
 def make_model(config, *, rng):
-    """The model that a config is of, with new parameters; a subclass of a config is one too."""
+    """Return the model of a config, or of a subclass of one, with initial parameters."""
     kind = next(kind for kind in type(config).__mro__ if kind in MODELS)
     return MODELS[kind](config, rng=rng)
 
 
-__all__ = [name for name in globals() if name[0] != "_"]  # offered, to type checkers too
+__all__ = [name for name in globals() if name[0] != "_"]  # public names, for type checkers too

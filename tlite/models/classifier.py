@@ -9,11 +9,19 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
 from tlite.baselines.logistic import LogisticConfig, LogisticRegression
+from tlite.config import validate_fields
 from tlite.functional.layers import widen
-from tlite.models.config import TransformerConfig
+from tlite.models.config import (
+    PositionsField,
+    Projection,
+    Sinusoidal,
+    TransformerConfig,
+    component,
+)
+from tlite.models.encoder import project
+from tlite.models.init import init_linear, init_projection
 from tlite.models.parameters import as_params, set_params
-from tlite.models.parts import PositionsPart, Projection, Sinusoidal, check, component, linear
-from tlite.models.stack import Encoder
+from tlite.models.transformer import Transformer, bidirectional_inputs, embed, run_blocks
 
 WIDE_SCALE = 3.0  # its weights have to grow large in as many steps as the transformer's
 
@@ -28,7 +36,7 @@ class Pool:
     """Layer between the pool and the head."""
 
     def __post_init__(self):
-        check(self)
+        validate_fields(self)
         if self.projection and self.method == "dense":
             raise ValueError("pool.projection needs a pool.method other than 'dense'")
 
@@ -65,9 +73,9 @@ def init_pool(
     """Return the initial parameters of `pool`: its linear layer (D, 1) and its projection."""
     params = {}
     if config.pool.method in ("dense", "attention"):
-        params["pool"] = linear(pool_key, config.width, 1, bias=config.bias)
+        params["pool"] = init_linear(pool_key, config.width, 1, bias=config.bias)
     if config.pool.projection:
-        params |= config.pool.projection.init(projection_key, config)
+        params |= init_projection(config.pool.projection, projection_key, config)
     return params
 
 
@@ -85,7 +93,7 @@ def pool(
         y = mean_pool(x, mask)
     else:
         y = attention_pool(model.pool, x, mask)
-    return config.pool.projection(model, y) if config.pool.projection else y
+    return project(config.pool.projection, model, y) if config.pool.projection else y
 
 
 @dataclass(frozen=True)
@@ -93,15 +101,15 @@ class Wide:
     """Linear models of the text's words beside the transformer."""
 
     bigrams: int = 0
-    """With more than 0, a logistic regression over the words and this many hashed bigrams of
-    neighbouring words is added to the logits ("Wide & deep learning", Cheng et al. 2016)."""
+    """Above 0: add a logistic regression over the words and this many hashed bigrams of adjacent
+    words to the logits ("Wide & deep learning", Cheng et al. 2016)."""
     word_rows: int = 0
-    """N-grams of words that a linear model of the text knows; the data decides, as for classes."""
+    """N-grams of words of a linear model of the text; set from the data."""
     character_rows: int = 0
-    """N-grams of characters that it knows; the data decides."""
+    """N-grams of characters of that model; set from the data."""
 
     def __post_init__(self):
-        check(self, counts="bigrams word_rows character_rows")
+        validate_fields(self, counts="bigrams word_rows character_rows")
 
     @property
     def has_ngrams(self) -> bool:
@@ -110,45 +118,46 @@ class Wide:
 
 @dataclass(frozen=True)
 class ClassifierConfig(TransformerConfig):
-    """The sizes and parts of a classifier."""
+    """Sizes and components of a classifier (`SequenceClassifier`)."""
 
     num_classes: int = 0
-    """Number of classes C; 0 takes it from the data."""
+    """Number of classes C; 0: that of the data."""
     context: int = 50
     """Tokens T that a text is cut to."""
     num_blocks: int = 1
     """Transformer blocks."""
-    positions: PositionsPart = component(Sinusoidal())
-    """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
-    scores by the distance."""
+    positions: PositionsField = component(Sinusoidal())
+    """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
     pool: Pool = Pool()
-    """From words to a text."""
+    """From the tokens' vectors to the text's."""
     head_bias: bool | None = None
-    """A bias of the head; as the model's unless given."""
+    """Bias of the head; None: the model's `bias`."""
     wide: Wide = Wide()
     """Linear models beside the transformer."""
 
     def __post_init__(self):
         super().__post_init__()
-        check(self, counts="num_classes")
+        validate_fields(self, counts="num_classes")
 
 
-class SequenceClassifier(Encoder):
-    """Embedding, positions, dropout, blocks, pool, head: tokens (..., T) to logits (..., C).
+class SequenceClassifier(Transformer):
+    """Text classifier: tokens (..., T) to logits (..., C).
 
-    A token below 0 is padding: nothing attends to it and it does not reach the head. With n-grams
-    what comes after the context are features of the text (`text.NgramTokenizer`) for the linear
-    model alone, `feature_logits`.
+    Tokens below 0 are padding: no token attends to them, and the pool leaves them out. With
+    n-grams, the columns after the context are features (`text.NgramTokenizer`) of the linear model.
     """
 
     config: ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig, *, rng: Key[Array, ""]):
+        super().__init__(config, rng=rng)
 
     def init_head(self, rng: Key[Array, ""], config: ClassifierConfig) -> None:
         pool_key, head_key, projection_key = jax.random.split(rng, 3)
         set_params(self, init_pool(pool_key, projection_key, config))
         inputs = config.context if config.pool.method == "dense" else config.width
         bias = config.bias if config.head_bias is None else config.head_bias
-        self.head = as_params(linear(head_key, inputs, config.num_classes, bias=bias))
+        self.head = as_params(init_linear(head_key, inputs, config.num_classes, bias=bias))
         wide, words = config.wide, config.vocabulary_size
 
         def bag(rows: int, bigrams: int = 0) -> LogisticRegression:
@@ -161,51 +170,55 @@ class SequenceClassifier(Encoder):
         if wide.character_rows:
             self.character_ngrams = bag(wide.character_rows)
 
-    def __call__(self, tokens: Int[Array, "*batch T"], **settings) -> Float[Array, "*batch C"]:
-        """Logits of the classes: those of `read`, whose settings these are, and of n-grams.
+    def __call__(self, tokens: Int[Array, "*batch T"], **kwargs) -> Float[Array, "*batch C"]:
+        """Logits of the classes: those of `transformer_logits`, whose arguments these are, plus
+        those of n-grams.
 
         Raises:
             ValueError: more tokens than the model's context, or no features of n-grams.
         """
         context = self.config.context
         if not self.config.wide.has_ngrams:
-            return self.read(tokens, **settings)
+            return self.transformer_logits(tokens, **kwargs)
         if tokens.shape[-1] <= context:
-            raise ValueError("the features are missing: encode_texts(texts, model.config.context)")
-        logits = self.read(tokens[..., :context], **settings)
+            raise ValueError(
+                f"tokens has {tokens.shape[-1]} columns; with n-grams it must have context + "
+                "features: use encode_texts(texts, model.config.context)"
+            )
+        logits = self.transformer_logits(tokens[..., :context], **kwargs)
         return logits + self.feature_logits(tokens[..., context:])
 
-    def read(
+    def transformer_logits(
         self,
         tokens: Int[Array, "*batch T"],
         *,
         rng: Key[Array, "..."] | None = None,
         tap: F.Tap = F.no_tap,
     ) -> Float[Array, "*batch C"]:
-        """Logits without those of n-grams, as in training: the linear model of these was fitted to
-        the very texts, and would leave the transformer nothing to learn.
+        """Logits without those of n-grams, whose linear model was fitted to the training texts and
+        would leave the transformer nothing to learn.
 
         Args:
-            rng: the key of dropout, or one a sample. None evaluates the model: every dropout rate
-                counts as 0.
+            rng: dropout key, or one per example; None: evaluation.
         """
-        config = self.config
-        mask = tokens >= 0
-        noise = F.fold_in(rng, config.num_blocks + 1)
-        if noise is not None and config.embedding.word_dropout:
-            mask &= F.dropout_mask(noise, tokens.shape, config.embedding.word_dropout)
-        x, sees = self.embed(jnp.maximum(tokens, 0)), mask[..., None, None, :]
-        x, _ = self.run_blocks(x, sees, rng=rng, tap=tap)
+        config, mask = self.config, tokens >= 0
+        key = F.fold_in(rng, config.num_blocks + 1)
+        if key is not None and config.embedding.word_dropout:
+            mask &= F.dropout_mask(key, tokens.shape, config.embedding.word_dropout)
+        x, inputs = embed(self, jnp.maximum(tokens, 0)), bidirectional_inputs(mask)
+        x, _, _ = run_blocks(self, x, inputs, rng=rng, tap=tap)
         pooled = tap("pooled", pool(self, x, mask))
-        rate = 0.0 if rng is None else config.dropout
-        pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, rate)
+        if rng is not None:
+            pooled = F.dropout(F.fold_in(rng, config.num_blocks + 2), pooled, config.dropout)
         logits = F.linear(self.head, pooled)
-        return logits + WIDE_SCALE * self.wide(tokens) if config.wide.bigrams else logits
+        if config.wide.bigrams:
+            logits = logits + WIDE_SCALE * self.wide(tokens)
+        return tap("logits", logits)
 
     def feature_logits(self, features: Int[Array, "*batch G"]) -> Float[Array, "*batch C"]:
-        """Of the linear model: of words and their n-grams, and of those of characters.
+        """Logits of the linear model of n-grams of words and of characters.
 
-        Each of the two bags has length 1, however many features a text has of either kind.
+        Each of the two bags has length 1, regardless of the number of features of either kind.
         """
         first = self.config.vocabulary_size + self.config.wide.word_rows
         logits = self.word_ngrams(jnp.where(features < first, features, -1))

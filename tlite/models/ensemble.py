@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from tlite.models.stack import Rows
+from tlite.models.transformer import LayerCache
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["members"], meta_fields=[])
@@ -62,17 +62,17 @@ class Ensemble:
         memories, masks = self._each(lambda member: member.memories(source))
         return memories, masks[0]
 
-    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[LayerCache]:
         """For each block a cache of zeros, (M, ...) each."""
         return self._each(lambda member: member.empty_caches(*batch, capacity=capacity))
 
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[Rows],
+        caches: list[LayerCache],
         *others,
         **settings,
-    ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
+    ) -> tuple[Float[Array, "*batch T V"], list[LayerCache]]:
         """Logits after T more tokens, and the caches.
 
         Args:

@@ -1,4 +1,4 @@
-"""The encoder-decoder: reads one sequence, writes another."""
+"""The encoder-decoder: reads a source sequence, writes a target sequence."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,108 +9,119 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from tlite import functional as F
-from tlite.config import check_size
-from tlite.models.config import MAX_BLOCKS, TransformerConfig
-from tlite.models.parameters import set_params
-from tlite.models.parts import (
+from tlite.config import check_size, validate_fields
+from tlite.models.block import BlockInputs, apply_layer
+from tlite.models.config import (
+    MAX_BLOCKS,
     Embedding,
     FeedForward,
-    FeedForwardPart,
+    FeedForwardField,
     OutputLayer,
-    PositionsPart,
+    PositionsField,
     Sinusoidal,
-    check,
+    TransformerConfig,
     component,
 )
-from tlite.models.stack import Decoder, Encoder, Rows
+from tlite.models.init import init_output_layer
+from tlite.models.parameters import set_params
+from tlite.models.transformer import (
+    LayerCache,
+    Transformer,
+    bidirectional_inputs,
+    cached_inputs,
+    causal_inputs,
+    embed,
+    empty_caches,
+    run_blocks,
+    token_logits,
+)
 
 START_ID, END_ID = 2, 3  # of `text.PairTokenizer`
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens that are no text."""
+    """Ids of tokens that are no text."""
 
     pad_id: int = 0
-    """What fills up short sequences: nothing attends to it."""
+    """Padding of short sequences, which no token attends to."""
     bos_id: int | None = None
-    """What a target starts with; the tokenizer's own start symbol unless given."""
+    """First token of a target; None: the tokenizer's start token."""
     eos_id: int | None = None
-    """What it ends with; the tokenizer's own end symbol unless given."""
+    """Last token of a target; None: the tokenizer's end token."""
     forced_bos_id: int | None = None
-    """The token that every translation begins with; the most probable ones unless given."""
+    """First token of every translation; None: the most probable one."""
 
     def __post_init__(self):
-        check(self, counts="pad_id")
+        validate_fields(self, counts="pad_id")
         if self.pad_id == (END_ID if self.eos_id is None else self.eos_id):
-            raise ValueError(f"pad_id and eos_id can't both be {self.pad_id}: no target would end")
+            raise ValueError(f"pad_id and eos_id can't both be {self.pad_id}")
 
 
 @dataclass(frozen=True)
 class TranslatorHead(OutputLayer):
-    """From vectors to logits of target tokens."""
+    """Output layer of an encoder-decoder."""
 
     embeddings: Literal["separate", "shared", "tied"] = "tied"
-    """Source and target have their own tables, or share one, or the output layer shares it too."""
+    """Tables of source and target: separate, one shared, or one tied to the output layer too."""
     scale: float = 1.0
-    """What vectors are multiplied by before the output layer."""
+    """Factor of the vectors before the output layer."""
 
     def __post_init__(self):
-        check(self, positive="scale")
-
-    @property
-    def tied(self) -> bool:
-        return self.embeddings == "tied"
+        validate_fields(self, positive="scale")
 
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(TransformerConfig):
-    """The sizes and parts of an encoder-decoder; `num_blocks` is for the encoder.
+    """Sizes and components of an encoder-decoder (`Seq2Seq`).
 
-    `vocabulary_size` is the target's. The defaults are the base model's of 2017 in small.
+    `vocabulary_size` is the target's, `num_blocks` the encoder's. The defaults are those of the
+    base model of 2017 in small.
     """
 
     source_vocabulary_size: int = 0
-    """Number of source tokens; 0 takes it from the tokenizer."""
+    """Number of source tokens; 0: the tokenizer's."""
     decoder_blocks: int | None = None
-    """Blocks of the decoder; as many as of the encoder unless given."""
+    """Blocks of the decoder; None: `num_blocks`."""
     embedding: Embedding = Embedding(scale=True)
-    """From tokens to vectors."""
-    positions: PositionsPart = component(Sinusoidal())
-    """How positions enter: added to the embedding, rotating queries and keys, or as a bias of
-    scores by the distance."""
-    feed_forward: FeedForwardPart = component(FeedForward(dropout=0.1))
-    """The feed-forward layer."""
+    """Token embedding."""
+    positions: PositionsField = component(Sinusoidal())
+    """Position encoding: added to the embedding, rotating queries and keys, or a bias of scores."""
+    feed_forward: FeedForwardField = component(FeedForward(dropout=0.1))
+    """Feed-forward layer."""
     head: TranslatorHead = TranslatorHead()
-    """The output layer."""
+    """Output layer."""
     special_tokens: SpecialTokens = SpecialTokens()
-    """The tokens that are no text."""
+    """Ids of tokens that are no text."""
 
     def __post_init__(self):
         super().__post_init__()
-        check(self, counts="source_vocabulary_size")
-        check_size("decoder_blocks", self.blocks_of_decoder, MAX_BLOCKS)
+        validate_fields(self, counts="source_vocabulary_size")
+        check_size("decoder_blocks", self.num_decoder_blocks, MAX_BLOCKS)
         sizes = self.vocabulary_size, self.source_vocabulary_size
         if self.head.embeddings != "separate" and sizes[0] != sizes[1]:
             raise ValueError(f"a shared embedding needs one vocabulary, not sizes {sizes}")
 
     @property
-    def blocks_of_decoder(self) -> int:
+    def num_decoder_blocks(self) -> int:
         return self.num_blocks if self.decoder_blocks is None else self.decoder_blocks
 
 
 class Seq2Seq(nnx.Module):
-    """Source (..., S) and target (..., T) to logits (..., T, V) of the target's next tokens."""
+    """Encoder-decoder: source (..., S) and target (..., T) to logits (..., T, V) of next tokens."""
 
     def __init__(self, config: Seq2SeqConfig, *, rng: Key[Array, ""]):
         encoder_key, decoder_key, head_key = jax.random.split(rng, 3)
+        is_separate = config.head.embeddings == "separate"
         separate = dataclasses.replace(config, head=TranslatorHead("separate"))
-        of_encoder = dataclasses.replace(separate, vocabulary_size=config.source_vocabulary_size)
-        of_decoder = dataclasses.replace(config, num_blocks=config.blocks_of_decoder)
-        self.encoder = Encoder(of_encoder, rng=encoder_key)
-        own = config.head.embeddings == "separate"
-        self.decoder = Decoder(of_decoder, embedding=own, rng=decoder_key)
-        set_params(self, config.head.init(head_key, config))
+        encoder = dataclasses.replace(separate, vocabulary_size=config.source_vocabulary_size)
+        decoder = dataclasses.replace(config, num_blocks=config.num_decoder_blocks)
+        self.encoder = Transformer(encoder, rng=encoder_key)
+        self.decoder = Transformer(
+            decoder, rng=decoder_key, embedding=is_separate, cross_attention=True, is_causal=True
+        )
+        tied = config.head.embeddings == "tied"
+        set_params(self, init_output_layer(head_key, config, tied=tied))
         self.config = config
 
     def __call__(
@@ -124,72 +135,86 @@ class Seq2Seq(nnx.Module):
         """Logits of the token after each of the target's.
 
         Args:
-            rng: the key of dropout, or one a sample. None evaluates the model: every dropout rate
-                counts as 0.
+            rng: dropout key, or one per example; None: evaluation.
+            tap: called as x = tap(name, x) on the values inside.
 
         Raises:
             ValueError: more tokens than the model's context.
         """
-        of_source = {"rng": F.fold_in(rng, 0), "tap": F.scoped(tap, "encoder")}
-        of_target = {"rng": F.fold_in(rng, 1), "tap": F.scoped(tap, "decoder")}
-        memory, mask = self.encode(source, **of_source)
-        x = self.decoder.embed(target, table=self.target_table())
-        memories = self.decoder.key_values(memory, of_target["tap"])
-        x, _ = self.decoder.run_blocks(x, memories=memories, memory_mask=mask, **of_target)
-        return self.logits(x)
+        tap = F.scoped(tap, "")
+        memory, mask = self.encode(source, rng=F.fold_in(rng, 0), tap=F.scoped(tap, "encoder"))
+        inputs = causal_inputs(target.shape[-1])
+        inputs = dataclasses.replace(inputs, memory=memory, memory_mask=mask)
+        x, rng, scope = self.embed_target(target), F.fold_in(rng, 1), F.scoped(tap, "decoder")
+        x, _, _ = run_blocks(self.decoder, x, inputs, rng=rng, tap=scope)
+        return tap("logits", self.logits(x))
 
     def encode(
-        self, source: Int[Array, "*batch S"], **look
+        self, source: Int[Array, "*batch S"], *, rng=None, tap: F.Tap = F.no_tap
     ) -> tuple[Float[Array, "*batch S D"], Bool[Array, "*batch 1 1 S"]]:
-        """What the decoder looks at, and the mask of what is no padding."""
-        mask = F.padding_mask(source, self.config.special_tokens.pad_id)
-        return self.encoder.run_blocks(self.encoder.embed(source), mask, **look)[0], mask
+        """Return the encoder's output, and the mask of the tokens that are no padding."""
+        valid = source != self.config.special_tokens.pad_id
+        x, inputs = embed(self.encoder, source), bidirectional_inputs(valid)
+        return run_blocks(self.encoder, x, inputs, rng=rng, tap=tap)[0], valid[..., None, None, :]
 
     def memories(
         self, source: Int[Array, "*batch S"]
     ) -> tuple[list[Any], Bool[Array, "*batch 1 1 S"]]:
-        """For each decoder block the keys and values of the encoder's output; and the mask."""
+        """Return each decoder block's cache of the encoder's output, and the source's mask."""
         memory, mask = self.encode(source)
-        return self.decoder.key_values(memory), mask
+        token, caches = memory[..., :1, :], []  # its output is not used
+        for params, config in zip(self.decoder.blocks, self.decoder.config.blocks, strict=True):
+            layer, inputs = config.attention, BlockInputs(mask)
+            args = layer, params.cross_attention, token, inputs
+            caches.append(apply_layer(*args, config=config, memory=memory)[1])
+        return caches, mask
 
     def extend(
         self,
         tokens: Int[Array, "*batch T"],
-        caches: list[Rows],
+        caches: list[LayerCache],
         memories: list[Any],
         memory_mask: Bool[Array, "..."] | None,
         start: Int[Array, "*#batch"],
         *,
         positions: Int[Array, "*#batch T"] | None = None,
-        **look,
-    ) -> tuple[Float[Array, "*batch T V"], list[Rows]]:
-        """Logits after T more tokens of a target whose first `start` tokens are in the caches.
+        key_positions: Int[Array, "*#batch C"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
+        valid: Bool[Array, "*#batch T"] | None = None,
+        tap: F.Tap = F.no_tap,
+    ) -> tuple[Float[Array, "*batch T V"], list[LayerCache]]:
+        """Logits of T more tokens of a target with `start` tokens in the caches; new caches.
 
-        The same as the rows of a call on the whole target, for the price of the new tokens.
-
-        The T may also be the next tokens of T targets of one source, which share the caches: then
-        `positions` are theirs in their targets, `key_positions` (..., C) those of the caches'
-        places, and `mask` (..., T, C) says which places, `start` to `start` + T - 1 for the new
-        ones among them, hold each one's target. These and `tap` are fields of the look.
+        Tree decoding: the T tokens may belong to T hypotheses of one source that share a cache.
+        Then pass their `positions`, the `key_positions` of the cache, and a `mask` (..., T, C) of
+        each hypothesis' own cache slots, in which start ... start + T - 1 are the new tokens.
         """
-        if positions is None:
-            positions = F.positions_from(start, tokens.shape[-1])
-        x = self.decoder.embed(tokens, positions, table=self.target_table())
-        look |= {"memories": memories, "memory_mask": memory_mask, "caches": caches}
-        x, caches = self.decoder.run_blocks(x, positions=positions, start=start, **look)
+        inputs = cached_inputs(tokens.shape[-1], caches, start, self.config.context, valid)
+        inputs = dataclasses.replace(
+            inputs,
+            mask=inputs.mask if mask is None else mask,
+            positions=inputs.positions if positions is None else positions,
+            key_positions=inputs.key_positions if key_positions is None else key_positions,
+            memory_mask=memory_mask,
+        )
+        x = self.embed_target(tokens, inputs.positions)
+        both = [c | {"cross_attention": m} for c, m in zip(caches, memories, strict=True)]
+        x, both, _ = run_blocks(self.decoder, x, inputs, caches=both, tap=tap)
+        caches = [{n: v for n, v in c.items() if n != "cross_attention"} for c in both]
         return self.logits(x), caches
 
-    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[Rows]:
-        """For each decoder block a cache of zeros with room for `capacity` tokens, or a context."""
-        return self.decoder.empty_caches(*batch, capacity=capacity)
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[LayerCache]:
+        """Return for each decoder block cache entries of zeros with `capacity` positions."""
+        return empty_caches(self.decoder, *batch, capacity=capacity, cross_attention=True)
 
-    def target_table(self) -> Float[Array, "V D"] | None:
-        """The embedding of target tokens where it is the source's; None if they have their own."""
-        own = self.config.head.embeddings == "separate"
-        return None if own else self.encoder.embedding.table[...]
+    def embed_target(self, tokens, positions=None) -> Float[Array, "*batch T D"]:
+        """Embed target tokens, by the source's table unless they have their own."""
+        is_separate = self.config.head.embeddings == "separate"
+        table = None if is_separate else self.encoder.embedding.table[...]
+        return embed(self.decoder, tokens, positions, table=table)
 
     def logits(self, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T V"]:
-        """The output layer: a linear one, or the products with the embedding."""
+        """The output layer: a linear layer, or products with the embedding."""
         head = self.config.head
         x = x if head.scale == 1 else head.scale * x
-        return head.logits(self, self.encoder.embedding, x)
+        return token_logits(self, self.encoder.embedding, x, tied=head.embeddings == "tied")

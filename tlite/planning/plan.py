@@ -19,7 +19,7 @@ from tlite.comparison.flops import flops_of_generator
 from tlite.errors import UserError, needs_extra
 from tlite.experiment import Experiment, GeneratorExperiment
 from tlite.models import GeneratorConfig
-from tlite.models.config import named_parts
+from tlite.models.config import describe_components
 from tlite.training import Trainer, TrainingConfig, generator_task
 from tlite.training.feed import STREAMED, Streamed
 from tlite.training.placement import device_bytes, in_gib, whole
@@ -167,7 +167,7 @@ def print_layout(planned: Trainer, model: GeneratorConfig, devices: str) -> None
     """The sizes of the model and of an update, and how both lie over the devices."""
     examples = planned.config.batch_size * planned.config.accumulate
     print(f"{planned.num_parameters:,} parameters, {planned.config.precision} precision, ", end="")
-    print(f"attention {dict(named_parts(model))['attention']}")
+    print(f"attention {dict(describe_components(model))['attention']}")
     shape = " x ".join(f"{size} {axis}" for axis, size in planned.mesh.shape.items() if size > 1)
     print(f"{planned.mesh.size} of {devices}: {shape or '1'}, ", end="")
     print("each large array divided" if planned.sharded else "parameters whole on each")

@@ -19,8 +19,8 @@ from tlite.models import (
     Sinusoidal,
     TransformerConfig,
 )
+from tlite.models.config import PRESETS
 from tlite.models.parameters import named_arrays
-from tlite.models.parts import WORDS
 from tlite.pretrained.configs import (
     CONFIGS,
     FROM_SCRATCH,
@@ -326,7 +326,7 @@ def _option(path: str, value: Any, is_switch: bool) -> str:
     if is_switch:
         return f"{dotted}{'' if value else 'no-'}{name}"
     if path == "positions":
-        value = next(w for w, part in WORDS[path].items() if type(part).__name__ == value)
+        value = next(w for w, part in PRESETS[path].items() if type(part).__name__ == value)
     if path == "pool.projection":  # any of its numbers, which follow, makes it
         return ""
     words = value if isinstance(value, tuple) else [value]

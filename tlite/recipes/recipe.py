@@ -22,9 +22,9 @@ from tlite.data.tables import Part
 from tlite.errors import Interrupted, UserError, check_packages, command, disk_errors, resumable
 from tlite.experiment import Pretrained, Pretraining
 from tlite.models import Ensemble, TransformerConfig, make_model
-from tlite.models.config import named_parts
+from tlite.models.config import describe_components
+from tlite.models.custom import probe
 from tlite.models.parameters import from_named_arrays, named_arrays
-from tlite.models.probe import probe
 from tlite.parallel import processes
 from tlite.pretrained import load_pretrained
 from tlite.pretrained.configs import filled_in, flat, with_fields
@@ -202,7 +202,7 @@ class Recipe:
             f"{tokens:,} tokens in the vocabulary{padded}"
         )
         print(", ".join(f"{n:,} {name}" for name, n in run.data.items() if isinstance(n, int)))
-        parts = "".join(f", {name} {told}" for name, told in named_parts(model))
+        parts = "".join(f", {name} {told}" for name, told in describe_components(model))
         print(
             f"{config.seeds} x {config.steps:,} steps in {config.precision} precision"
             f"{parts} on {trainer.mesh.size} {jax.default_backend()} device(s), "

@@ -15,8 +15,14 @@ from jaxtyping import Array, Float, Int
 from tlite import functional as F
 from tlite import inspection, pictures
 from tlite.decoding import generate
-from tlite.models import Learned, Stack, count_parameters
-from tlite.models.parts import WORDS, PositionsFunction
+from tlite.models import BlockInputs, Learned, Sinusoidal, Transformer, count_parameters
+from tlite.models.config import PRESETS, PositionsFunction
+from tlite.models.transformer import (
+    causal_inputs,
+    position_table,
+    positions_name,
+    window_inputs,
+)
 from tlite.pictures.marks import chosen_tokens, mark_of, symbols
 from tlite.report.page import Page, bars, coloured_by_loss, sample
 
@@ -46,7 +52,9 @@ def tell_size(page: Page, model) -> None:
     config = model.config
     blocks, own = f"{config.num_blocks} blocks", isinstance(config.positions, PositionsFunction)
     if hasattr(model, "decoder"):
-        blocks = f"{config.num_blocks} encoder blocks and {config.blocks_of_decoder} decoder blocks"
+        blocks = (
+            f"{config.num_blocks} encoder blocks and {config.num_decoder_blocks} decoder blocks"
+        )
     page.tell(
         "Size",
         f"{count_parameters(model):,} parameters",
@@ -196,7 +204,7 @@ def draw_seq2seq(
     for name, stack, shown in (("encoder", encoder, of_source), ("decoder", decoder, fed)):
         draw_attention(page, name, layers(f"{name}.*.attention"), stack, shown, shown)
     draw_positions(page, encoder)
-    if decoder.learned_positions is not None:
+    if getattr(decoder, positions_name(decoder.config)) is not None:
         draw_positions(page, decoder, "-decoder")
     draw_vocabularies(page, model, tokenizers, source, target)
     if not (written := fed[1:SHOWN]):
@@ -239,36 +247,42 @@ def next_token_loss(tokens: Int[Array, "T"]) -> Callable:
 
 def word_of(positions) -> str:
     """What a config may call them, "split_sinusoidal" say; a user's own by their class's name."""
-    for word, known in WORDS["positions"].items():
+    for word, known in PRESETS["positions"].items():
         if type(known) is type(positions) and not (hasattr(known, "split") and known != positions):
             return word
     return type(positions).__name__
 
 
-def draw_positions(page: Page, stack: Stack, place: str = "") -> None:
+def draw_positions(page: Page, stack: Transformer, place: str = "") -> None:
     """What a stack of blocks knows of positions: a table, angles, or what is added to scores.
 
     `place` tells two stacks of a model apart.
     """
     config, word = stack.config, word_of(stack.config.positions)
-    at = jnp.arange(min(config.context, POSITIONS))
-    if isinstance(config.positions, Learned):
-        table = np.asarray(config.positions.table(stack.learned_positions, config))[: len(at)]
-        draw_table(page, table, f"{word}{place}")
+    length = min(config.context, POSITIONS)
+    if isinstance(config.positions, Learned | Sinusoidal):
+        table = position_table(config.positions, stack.positions, config)
+        draw_table(page, np.asarray(table)[:length], f"{word}{place}")
     windows = sorted({*config.windows})
     has_local = getattr(config.positions, "local_base", None) is not None
-    plain = F.Look(config.num_heads, positions=at, key_positions=at)
-    for window in windows if has_local else windows[:1]:  # whose angles are their own
-        look = stack.look_at(plain, window)
-        if look.angles is not None:
+    for window in windows if has_local else windows[:1]:  # local blocks have angles of their own
+        inputs = window_inputs(stack, positional_inputs(stack, length), window)
+        if inputs.angles is not None:
             local = f"-window-{window}" if window and has_local else ""
-            draw_angles(page, look.angles, f"rotary{place}{local}")
-    if look.bias is not None:
-        bias, middle = np.asarray(look.bias), len(at) // 2
+            draw_angles(page, inputs.angles, f"rotary{place}{local}")
+    if inputs.bias is not None:
+        bias, middle = np.asarray(inputs.bias), length // 2
         lines = {f"head {head}": row for head, row in enumerate(bias[:, middle])}
         labels = "position of the key less that of the query", "added to the score"
-        axes = pictures.plot_lines(lines, *labels, np.arange(len(at)) - middle)
+        axes = pictures.plot_lines(lines, *labels, np.arange(length) - middle)
         page.draw("bias-{name}", axes, name=f"{word}{place}", kind=word)
+
+
+def positional_inputs(stack: Transformer, length: int) -> BlockInputs:
+    """The positions of a sequence, and the causal mask of a decoder."""
+    if stack.is_causal:
+        return causal_inputs(length)
+    return BlockInputs(positions=jnp.arange(length), key_positions=jnp.arange(length))
 
 
 def draw_table(page: Page, table: Float[np.ndarray, "T D"], name: str) -> None:
@@ -305,7 +319,7 @@ def draw_attention(
     page: Page,
     name: str,
     weights: Mapping[str, Float[Array, "H T S"]],
-    stack: Stack | None,
+    stack: Transformer | None,
     queries: list[str],
     keys: list[str],
 ) -> None:
@@ -316,8 +330,9 @@ def draw_attention(
     """
     queries, keys, masks = queries[:SHOWN], keys[:SHOWN], [None] * len(weights)
     if stack:
-        look = stack.look(len(keys))
-        masks = [stack.look_at(look, window).mask for window in stack.config.windows]
+        inputs, windows = positional_inputs(stack, len(keys)), stack.config.windows
+        indices = [int(re.findall(r"blocks\.(\d+)", layer)[0]) for layer in weights]
+        masks = [window_inputs(stack, inputs, windows[i]).mask for i in indices]
         masks = [None if m is None else np.asarray(m).reshape(m.shape[-2:]) for m in masks]
     shown = [np.asarray(layer)[:, : len(queries), : len(keys)] for layer in weights.values()]
     page.add_heads(name, queries, keys, shown, masks)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tlite.config import check_size, check_words
+from tlite.config import check_size, validate_fields
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TrainingConfig:
     """Note at every step the norms of gradient and parameters, and what part of it they move by."""
 
     def __post_init__(self):
-        check_words(self)
+        validate_fields(self)
         sizes = "steps", "batch_size", "accumulate", "seeds", "evaluate_every", "keep"
         for name in (*sizes, "model_devices"):
             check_size(name, getattr(self, name))

@@ -12,11 +12,13 @@ import jax.numpy as jnp
 from tlite.errors import UserError
 from tlite.functional import causal_mask, fused_attention, mixed_attention
 from tlite.models import Attention, GeneratorConfig
-from tlite.models.config import MIXED_FROM_LENGTH, ROWS, ROWS_FROM_LENGTH
+from tlite.models.config import unsupported_attention_kwargs
 from tlite.models.parameters import is_matrix, name_of_path
 
 Precision = Literal["float32", "mixed", "auto"]
 BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of Arm
+MIXED_FROM_LENGTH = 128  # below, casting costs more than bfloat16 products save (LOG, 2026-11-21)
+CHUNKS_FROM_LENGTH, CHUNK_SIZE = 512, 64  # of causal attention (LOG, 2026-11-24)
 ATTENTIONS_BY_SPEED = ("exact", "mixed", "fused")
 CPU_INFO = Path("/proc/cpuinfo")
 NO_BFLOAT16 = "this CPU has no bfloat16 products"
@@ -75,13 +77,13 @@ def choose_products(model, precision: Precision, fastest: str = "fused"):
     if not isinstance(part, Attention) or part.function != "auto":
         return model
     fast = precision == "mixed" and model.context >= MIXED_FROM_LENGTH
-    fast = fast and not part.unsupported(mixed_attention, model)
+    fast = fast and not unsupported_attention_kwargs(mixed_attention, part, model)
     fast = fast and fastest != "exact"
     name = "exact" if not fast else "mixed"
     name = "fused" if fast and fastest == "fused" and _has_fused(model) else name
-    long = isinstance(model, GeneratorConfig) and model.context >= ROWS_FROM_LENGTH
+    long = isinstance(model, GeneratorConfig) and model.context >= CHUNKS_FROM_LENGTH
     # The one kernel leaves out what is hidden by itself.
-    rows = 0 if name == "fused" else part.query_chunk_size or ROWS * long
+    rows = 0 if name == "fused" else part.query_chunk_size or CHUNK_SIZE * long
     part = dataclasses.replace(part, function=name, query_chunk_size=rows)
     return dataclasses.replace(model, attention=part)
 

@@ -166,7 +166,7 @@ def score(model, tokens, keys):
     """Logits in training, where the transformer stands without its linear model of n-grams."""
     if not isinstance(model, SequenceClassifier):
         return model(tokens, rng=keys)
-    return model.read(tokens[..., : model.config.context], rng=keys)
+    return model.transformer_logits(tokens[..., : model.config.context], rng=keys)
 
 
 def class_logits(model, tokens):

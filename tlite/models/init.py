@@ -1,0 +1,194 @@
+"""Initial parameters of components: dictionaries and tuples of arrays by name.
+
+Each function gets a key of its own; a key is split once, and no key is both split and folded.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from tlite import functional as F
+from tlite.errors import UserError
+from tlite.models.block import BlockParameters
+from tlite.models.config import (
+    Attention,
+    FeedForward,
+    FeedForwardFunction,
+    Learned,
+    Norm,
+    NormFunction,
+    Positions,
+    PositionsFunction,
+    Projection,
+    Relative,
+)
+
+
+def init_linear(
+    rng: Key[Array, ""], inputs: int, outputs: int, *, bias: bool = True, zeros: bool = False
+) -> F.LinearParameters:
+    """Return a kernel (inputs, outputs), Glorot uniform or zeros, and a bias of zeros or None.
+
+    Raises:
+        UserError: there are no inputs or no outputs.
+    """
+    if not (inputs and outputs):
+        raise UserError(
+            f"a linear layer can't have {inputs} inputs and {outputs} outputs: set the model's "
+            "vocabulary_size and num_classes, where no data decides them"
+        )
+    init = jax.nn.initializers.zeros if zeros else jax.nn.initializers.glorot_uniform()
+    return F.LinearParameters(init(rng, (inputs, outputs)), jnp.zeros(outputs) if bias else None)
+
+
+def init_table(
+    rng: Key[Array, ""], size: int, width: int, init_std: float = 0.02
+) -> dict[str, Array]:
+    """Return a `table` (size, width) drawn from N(0, init_std^2).
+
+    Raises:
+        UserError: the size is 0.
+    """
+    if not size:
+        raise UserError("set the model's vocabulary_size, where no data decides it: it is 0")
+    return {"table": init_std * jax.random.normal(rng, (size, width))}
+
+
+def has_bias(component, config) -> bool:
+    """Return the component's `bias`, or the model's if that is None."""
+    return config.bias if component.bias is None else component.bias
+
+
+def init_custom_params(
+    function: Callable | str, rng: Key[Array, ""], config, **sizes
+) -> dict[str, Array] | None:
+    """Return `function.init_params(rng, config)`; None if a function has no such attribute."""
+    init = getattr(function, "init_params", None)
+    return None if init is None else init(rng, config, **sizes)
+
+
+def init_norm(rng: Key[Array, ""], config, width: int | None = None) -> Any:
+    """Return the parameters of the config's norm of `width` columns, or the model's width."""
+    norm, columns = config.norm, width or config.width
+    if isinstance(norm, NormFunction):
+        if init := getattr(norm.function, "init_params", None):
+            required = {"width": None if columns == config.width else columns}
+            return F.bind_supported_kwargs(init, required, width=columns)(rng, config)
+        norm = Norm()
+    if not isinstance(norm, Norm):
+        return norm.init(rng, config)
+    bias = jnp.zeros(columns) if norm.method == "layer" and has_bias(norm, config) else None
+    return F.NormParameters(jnp.full(columns, 1 - norm.offset), bias)
+
+
+def init_attention(attention: Attention, rng: Key[Array, ""], config) -> F.AttentionParameters:
+    """Return the query, key, value and output layers, with norms of queries and keys if any."""
+    head_dim = attention.head_dim or config.width // config.num_heads
+    query_dim = config.num_heads * head_dim
+    kv_dim = (attention.num_kv_heads or config.num_heads) * head_dim
+    *qkv_keys, output_key, custom_key, query_norm_key, key_norm_key = jax.random.split(rng, 7)
+    norm_keys = (query_norm_key, key_norm_key) if attention.query_key_norm else ()
+    query_norm, key_norm = [init_norm(k, config, head_dim) for k in norm_keys] or (None, None)
+    query, key, value = (
+        init_linear(key, config.width, size, bias=attention.qkv_bias)
+        for key, size in zip(qkv_keys, (query_dim, kv_dim, kv_dim), strict=True)
+    )
+    bias, zeros = has_bias(attention, config), attention.zero_output
+    output = init_linear(output_key, query_dim, config.width, bias=bias, zeros=zeros)
+    custom = init_custom_params(attention.function, custom_key, config)
+    return F.AttentionParameters(query, key, value, output, query_norm, key_norm, custom)
+
+
+def init_feed_forward(mlp: FeedForward, rng: Key[Array, ""], config) -> F.FeedForwardParameters:
+    """Return the hidden and output layers, the gate if any, and parameters of the activation."""
+    bias = has_bias(mlp, config)
+    width, mlp_dim = config.width, mlp.mlp_dim or 4 * config.width
+    hidden_key, output_key, gate_key, custom_key = jax.random.split(rng, 4)
+    return F.FeedForwardParameters(
+        init_linear(hidden_key, width, mlp_dim, bias=bias),
+        init_linear(output_key, mlp_dim, width, bias=bias, zeros=mlp.zero_output),
+        init_linear(gate_key, width, mlp_dim, bias=bias) if mlp.gated else None,
+        init_custom_params(mlp.activation, custom_key, config),
+    )
+
+
+def init_layer(component, rng: Key[Array, ""], config) -> Any:
+    """Return the parameters of an attention or feed-forward layer, the library's or a user's."""
+    if isinstance(component, FeedForwardFunction):
+        custom = init_custom_params(component.function, rng, config)
+        return init_feed_forward(FeedForward(), rng, config) if custom is None else custom
+    if hasattr(component, "init"):
+        return component.init(rng, config)
+    if isinstance(component, Attention):
+        return init_attention(component, rng, config)
+    return init_feed_forward(component, rng, config)
+
+
+def init_positions(positions: Positions, rng: Key[Array, ""], config) -> Any:
+    """Return the table of learned or relative positions, or a user's parameters; None otherwise."""
+    if isinstance(positions, Learned):
+        return init_table(rng, config.context + positions.offset, config.width)
+    if isinstance(positions, Relative):
+        return init_table(rng, positions.num_buckets, config.num_heads)
+    if isinstance(positions, PositionsFunction):
+        return init_custom_params(positions.function, rng, config)
+    return positions.init(rng, config)
+
+
+def init_embedding(rng: Key[Array, ""], config) -> dict[str, Array]:
+    """Return the `table` (V, D) of the embedding."""
+    embedding = config.embedding
+    init_std = embedding.init_std or (config.width**-0.5 if embedding.scale else 0.02)
+    return init_table(rng, config.vocabulary_size, config.width, init_std)
+
+
+def init_output_layer(rng: Key[Array, ""], config, *, tied: bool) -> dict[str, Any]:
+    """Return the linear layer `head`, or the `head_bias` of a tied embedding if it has one."""
+    if tied:
+        return {"head_bias": jnp.zeros(config.vocabulary_size)} if config.head.bias else {}
+    bias = has_bias(config.head, config)
+    return {"head": init_linear(rng, config.width, config.vocabulary_size, bias=bias)}
+
+
+def init_projection(projection: Projection, rng: Key[Array, ""], config) -> dict[str, Any]:
+    """Return the layer `projection` and its norm `projection_norm`."""
+    key, custom_key, norm_key = jax.random.split(rng, 3)
+    bias = has_bias(projection, config)
+    layer = init_linear(key, config.width, config.width, bias=bias)._asdict()
+    layer["custom"] = init_custom_params(projection.activation, custom_key, config)
+    norm = {"projection_norm": init_norm(norm_key, config)} if projection.norm else {}
+    return {"projection": layer} | norm
+
+
+def init_block(
+    rng: Key[Array, ""], config, *, is_first: bool = False, cross_attention: bool = False
+) -> Any:
+    """Return the layers and norms of a block.
+
+    Args:
+        config: that of this block (`config.blocks[i]`).
+        is_first: the first block; its attention has no norm without `block.first_norm`.
+        cross_attention: the block attends to an encoder's output too.
+    """
+    block: Any = config.block
+    if hasattr(block, "init"):
+        return block.init(rng, config)
+    attention_key, feed_forward_key, norm_key = jax.random.split(rng, 3)
+    init, layers = partial(init_layer, config=config), {}
+    if cross_attention:
+        layers["cross_attention"] = init(config.attention, feed_forward_key)
+        attention_key, feed_forward_key = jax.random.split(attention_key)
+    layers["attention"] = init(config.attention, attention_key)
+    layers["feed_forward"] = init(config.feed_forward, feed_forward_key)
+    names = [f"{name}_norm" for name in layers]
+    if block.output_norms:
+        names += [f"{name}_output_norm" for name in layers]
+    keys = jax.random.split(norm_key, len(names))
+    norms = {n: init_norm(key, config) for n, key in zip(names, keys, strict=True)}
+    if is_first and not block.first_norm:
+        norms["attention_norm"] = None
+    return BlockParameters(**layers, **norms)

@@ -1,0 +1,450 @@
+"""The forward pass: embedding, blocks, final norm; and the language model that predicts tokens."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.core import Tracer
+from jax.sharding import AxisType, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from tlite import functional as F
+from tlite.models.block import Aux, BlockInputs, add_aux, apply_norm, block
+from tlite.models.config import (
+    ALiBi,
+    GeneratorConfig,
+    Learned,
+    PositionsFunction,
+    Relative,
+    Rotary,
+    Sinusoidal,
+    TransformerConfig,
+)
+from tlite.models.custom import bind_params, call_layer
+from tlite.models.init import (
+    init_block,
+    init_embedding,
+    init_norm,
+    init_output_layer,
+    init_positions,
+    init_table,
+)
+from tlite.models.parameters import as_params, set_params
+
+BATCH_AXES = "data", "model"  # of a mesh of devices
+LayerCache = dict[str, Any]
+"""Cache entries of a block by layer: arrays (..., C, N) such as `KeyValues`, or `State`."""
+
+
+class TransformerKeys(NamedTuple):
+    """One key for each component: none is used twice, or both split and folded."""
+
+    embedding: Key[Array, ""]
+    positions: Key[Array, ""]
+    head: Key[Array, ""]
+    blocks: Key[Array, ""]
+    token_types: Key[Array, ""]
+    embedding_norm: Key[Array, ""]
+    final_norm: Key[Array, ""]
+
+
+class Transformer(nnx.Module):
+    """Parameters of an embedding, of blocks, and of the norm that follows pre-norm blocks.
+
+    A model derives from it, draws its own layers in `init_head`, and has a call.
+
+    Args:
+        embedding: False if the embedding table belongs to another model.
+        cross_attention: blocks attend to the output of an encoder too.
+        is_causal: no token attends to later ones.
+    """
+
+    embedding: Any
+    token_types: Any
+    embedding_norm: Any
+    blocks: Any
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        rng: Key[Array, ""],
+        embedding: bool = True,
+        cross_attention: bool = False,
+        is_causal: bool = False,
+    ):
+        keys = TransformerKeys(*jax.random.split(rng, len(TransformerKeys._fields)))
+        params = {"embedding": init_embedding(keys.embedding, config)} if embedding else {}
+        params[positions_name(config)] = init_positions(config.positions, keys.positions, config)
+        if size := config.embedding.type_vocab_size:
+            params["token_types"] = init_table(keys.token_types, size, config.width)
+        if config.embedding.norm:
+            params["embedding_norm"] = init_norm(keys.embedding_norm, config)
+        set_params(self, params)
+        block_keys = jax.random.split(keys.blocks, config.num_blocks)
+        self.blocks = nnx.List(
+            as_params(init_block(k, c, is_first=i == 0, cross_attention=cross_attention))
+            for i, (k, c) in enumerate(zip(block_keys, config.blocks, strict=True))
+        )
+        if config.pre_norm:
+            self.norm = as_params(init_norm(keys.final_norm, config))
+        self.init_head(keys.head, config)
+        self.config, self.is_causal = config, is_causal
+
+    def init_head(self, rng: Key[Array, ""], config) -> None:
+        """Draw the layers after the blocks."""
+
+
+def positions_name(config: TransformerConfig) -> str:
+    """Return the name of the parameters of the position encoding."""
+    return "relative" if isinstance(config.positions, Relative) else "positions"
+
+
+# The forward pass
+
+
+def embed(
+    model: Transformer,
+    tokens: Int[Array, "*batch T"],
+    positions: Int[Array, "*#batch T"] | None = None,
+    *,
+    table: Float[Array, "V D"] | None = None,
+) -> Float[Array, "*batch T D"]:
+    """Scaled embeddings (section 3.4) of tokens at positions 0, 1, ... unless others are passed.
+
+    Raises:
+        ValueError: a sequence or a position beyond the model's context.
+    """
+    config, encoding = model.config, model.config.positions
+    params = getattr(model, positions_name(config))
+    F.check_length(tokens.shape[-1], config.context, "the model's context")
+    if positions is not None and not isinstance(positions, Tracer):
+        F.check_length(int(positions.max()) + 1, config.context, "the model's context")
+    x = F.embed(model.embedding.table[...] if table is None else table, tokens)
+    x = x * config.width**0.5 if config.embedding.scale else x
+    if isinstance(encoding, Learned | Sinusoidal):
+        rows = position_table(encoding, params, config)
+        x = F.add_positions(rows, x) if positions is None else x + rows[positions]
+    else:
+        at = jnp.arange(x.shape[-2]) if positions is None else positions
+        if isinstance(encoding, PositionsFunction):
+            x = x + bind_params(encoding.function, params)(at, config.width)
+        else:
+            x = encoding.add(params, x, at, config)
+    if config.embedding.type_vocab_size:
+        x = x + model.token_types.table[0]
+    return apply_norm(config.norm, model.embedding_norm, x) if config.embedding.norm else x
+
+
+def position_table(encoding, params, config) -> Float[Array, "L D"]:
+    """Return the vectors of all positions, learned or sinusoidal."""
+    if isinstance(encoding, Learned):
+        return jnp.asarray(params.table)[encoding.offset :]
+    # Computed once, not at every step of a search, and on no mesh of devices.
+    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ()))
+    with no_mesh, jax.ensure_compile_time_eval():
+        return F.sinusoidal_positions(config.context, config.width, split=encoding.split)
+
+
+def run_blocks(
+    model: Transformer,
+    x: Float[Array, "*batch T D"],
+    inputs: BlockInputs,
+    *,
+    caches: Sequence[LayerCache] | None = None,
+    rng: Key[Array, "..."] | None = None,
+    tap: F.Tap = F.no_tap,
+) -> tuple[Float[Array, "*batch T D"], list[LayerCache], Aux]:
+    """Dropout, all blocks, and the final norm of pre-norm blocks.
+
+    Args:
+        inputs: positions, key positions and mask; those of each window are derived from them.
+        caches: cache entries of each block, for x that continues a sequence at `inputs.start`.
+        rng: dropout key, or one per example; None: evaluation.
+        tap: called on `embedding`, `blocks.0.residual`, `final` and the values inside of blocks.
+
+    Returns:
+        x, the cache entries of each block, and the sums of the layers' scalars for the loss.
+    """
+    config, tap, new_caches, aux = model.config, F.scoped(tap, ""), [], {}
+    x = tap("embedding", constrain_batch_sharding(x))
+    x = x if rng is None else F.dropout(F.fold_in(rng, config.num_blocks), x, config.dropout)
+    by_window = {window: window_inputs(model, inputs, window) for window in {*config.windows}}
+    if config.loop.scan and caches is None and tap is F.no_tap:
+        x, aux = scan_blocks(model, x, by_window[config.windows[0]], rng)
+        return final_norm(model, x), [], aux
+    blocks = zip(model.blocks, config.blocks, config.windows, strict=True)
+    for i, (params, block_config, window) in enumerate(blocks):
+        run = partial(block_function(block_config.block), config=block_config)
+        if config.loop.remat and tap is F.no_tap:
+            run = jax.checkpoint(run)
+        else:
+            run = partial(run, tap=F.scoped(tap, f"blocks.{i}"))
+        cache = None if caches is None else caches[i]
+        x, cache, block_aux = run(params, x, by_window[window], cache=cache, rng=F.fold_in(rng, i))
+        x = tap(f"blocks.{i}.residual", constrain_batch_sharding(x))
+        new_caches.append(cache)
+        aux = add_aux(aux, block_aux)
+    return tap("final", final_norm(model, x)), new_caches, aux
+
+
+def scan_blocks(model: Transformer, x, inputs: BlockInputs, rng):
+    """Run identical blocks as one compiled block; returns x and the sums of the layers' scalars."""
+    config = model.config.blocks[0]
+    run = partial(block_function(config.block), config=config)
+    run = jax.checkpoint(run) if config.loop.remat else run
+
+    def step(x, index_and_params):
+        index, params = index_and_params
+        x, _, aux = run(params, x, inputs, rng=F.fold_in(rng, index))
+        return constrain_batch_sharding(x), aux
+
+    params = jax.tree.map(lambda *arrays: jnp.stack(arrays), *model.blocks)
+    x, aux = jax.lax.scan(step, x, (jnp.arange(config.num_blocks), params))
+    return x, jax.tree.map(lambda a: a.sum(0), aux)
+
+
+def block_function(component):
+    """Return the library's block, or the call of a user's."""
+    return partial(call_layer, component) if callable(component) else block
+
+
+def final_norm(model: Transformer, x: Float[Array, "*batch T D"]) -> Float[Array, "*batch T D"]:
+    """The norm after pre-norm blocks; post-norm blocks end with one."""
+    return apply_norm(model.config.norm, model.norm, x) if model.config.pre_norm else x
+
+
+# Inputs of the blocks
+
+
+def causal_inputs(length: int, segment_ids: Int[Array, "*batch T"] | None = None) -> BlockInputs:
+    """Return positions 0, 1, ... and the causal mask of `length` tokens, within segments if any."""
+    positions = jnp.arange(length)
+    if segment_ids is None:
+        mask = F.causal_mask(length)
+        return BlockInputs(mask, positions=positions, key_positions=positions, is_causal=True)
+    return BlockInputs(
+        F.segment_mask(segment_ids),
+        positions=positions,
+        key_positions=positions,
+        segment_ids=segment_ids,
+    )
+
+
+def bidirectional_inputs(valid: Bool[Array, "*batch T"]) -> BlockInputs:
+    """Return positions 0, 1, ... of tokens that attend to all valid ones."""
+    positions, mask = jnp.arange(valid.shape[-1]), valid[..., None, None, :]
+    return BlockInputs(mask, positions=positions, key_positions=positions, valid=valid)
+
+
+def cached_inputs(
+    length: int,
+    caches: Sequence[LayerCache],
+    start: Int[Array, "*#batch"],
+    context: int,
+    valid: Bool[Array, "*batch T"] | None = None,
+) -> BlockInputs:
+    """Return the inputs of `length` tokens that continue a sequence with `start` cached tokens.
+
+    Raises:
+        ValueError: the caches have no capacity for them.
+    """
+    capacity = cache_capacity(caches, context)
+    if not isinstance(start, Tracer):
+        F.check_length(int(start.max()) + length, capacity, "the caches")
+    positions = F.positions_from(start, length)
+    return BlockInputs(
+        F.cache_mask(positions, capacity),
+        positions=positions,
+        key_positions=jnp.arange(capacity),
+        start=start,
+        valid=valid,
+    )
+
+
+def window_inputs(model: Transformer, inputs: BlockInputs, window: int) -> BlockInputs:
+    """Return the inputs of blocks with this window: mask, rotary angles, bias of scores."""
+    config, encoding = model.config, model.config.positions
+    params, positions = getattr(model, positions_name(config)), inputs.positions
+    key_positions = inputs.key_positions
+    assert positions is not None and key_positions is not None  # noqa: PT018
+    if window:
+        near = F.window_mask(positions, key_positions, window)
+        inputs = replace(inputs, mask=F.combine_masks(inputs.mask, near), window=window)
+    if isinstance(encoding, Rotary):
+        local_base = encoding.local_base if window else None
+        frequencies, factor = rotary_frequencies(encoding, config.head_dim, local_base)
+        angles = positions[..., None] * frequencies
+        angles = angles[..., None, :, :] if positions.ndim > 1 else angles
+        return replace(inputs, angles=angles, attention_factor=factor)
+    if isinstance(encoding, ALiBi):
+        return replace(inputs, bias=F.alibi(positions, key_positions, config.num_heads))
+    if isinstance(encoding, Relative):
+        relative = key_positions[..., None, :] - positions[..., :, None]
+        sizes = encoding.num_buckets, encoding.max_distance
+        buckets = F.relative_position_buckets(relative, *sizes, causal=model.is_causal)
+        bias = jnp.moveaxis(F.embed(jnp.asarray(params.table), buckets), -1, -3)
+        return replace(inputs, bias=bias)
+    fields = encoding.attention_inputs(params, inputs, config, is_causal=model.is_causal)
+    return replace(inputs, **fields)
+
+
+def rotary_frequencies(
+    encoding: Rotary, head_dim: int, local_base: float | None = None
+) -> tuple[Float[Array, "half_K"], Float[Array, ""] | None]:
+    """Return the rotary frequencies, scaled for longer contexts, and YaRN's attention factor.
+
+    Args:
+        local_base: that of a block with a window, which is never scaled.
+    """
+    if local_base is not None:
+        return F.rotary_frequencies(head_dim, local_base), None
+    frequencies, scaling = F.rotary_frequencies(head_dim, encoding.base), encoding.scaling
+    if scaling is None:
+        return frequencies, None
+    if scaling.method == "linear":
+        return frequencies / scaling.factor, None
+    if scaling.method == "llama3":
+        return F.llama3_frequencies(
+            frequencies, scaling.factor, scaling.original_context,
+            scaling.low_frequency_factor, scaling.high_frequency_factor,
+        ), None  # fmt: skip
+    frequencies = F.yarn_frequencies(
+        frequencies, scaling.factor, scaling.original_context,
+        scaling.beta_fast, scaling.beta_slow, encoding.base,
+    )  # fmt: skip
+    return frequencies, F.yarn_attention_factor(scaling.factor, scaling.attention_factor)
+
+
+# Caches
+
+
+def empty_caches(
+    model: Transformer, *batch: int, capacity: int | None = None, cross_attention: bool = False
+) -> list[LayerCache]:
+    """Return for each block cache entries of zeros with `capacity` positions, or the context's."""
+    config, length = model.config, model.config.context if capacity is None else capacity
+
+    def shapes():
+        x = jnp.zeros((1, config.width))
+        inputs = replace(causal_inputs(1), memory=x if cross_attention else None)
+        caches = run_blocks(model, x, inputs, tap=lambda _, value: value)[1]  # a tap: no scan
+        return [{k: v for k, v in c.items() if k != "cross_attention"} for c in caches]
+
+    def empty(entry):
+        if isinstance(entry, F.State):
+            return jax.tree.map(lambda a: jnp.zeros((*batch, *a.shape), a.dtype), entry)
+        return jnp.zeros((*batch, *entry.shape[:-2], length, entry.shape[-1]), entry.dtype)
+
+    return jax.tree.map(empty, jax.eval_shape(shapes), is_leaf=lambda a: isinstance(a, F.State))
+
+
+def cache_capacity(caches: Sequence[LayerCache], default: int) -> int:
+    """Return the number of positions of caches; `default` if no entry has a length axis."""
+    leaves = jax.tree.leaves(caches, is_leaf=lambda a: isinstance(a, F.State))
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, F.State)]
+    return arrays[0].shape[-2] if arrays else default
+
+
+def constrain_batch_sharding(x: Float[Array, "B *rest"]) -> Float[Array, "B *rest"]:
+    """Constrain the batch axis to be sharded, so that XLA gathers parameters and not activations.
+
+    Only on a mesh (`jax.set_mesh`) with these axes; the numbers are those of x.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = [a for a in BATCH_AXES if mesh.shape.get(a, 1) > 1]
+    if not axes or any(mesh.axis_types[mesh.axis_names.index(a)] != AxisType.Auto for a in axes):
+        return x
+    spec = PartitionSpec(tuple(axes), *[None] * (x.ndim - 1))
+    return jax.lax.with_sharding_constraint(x, spec)
+
+
+# The decoder-only language model
+
+
+class CausalLM(Transformer):
+    """Decoder-only language model: tokens (..., T) to logits (..., T, V) of the next tokens."""
+
+    config: GeneratorConfig
+
+    def __init__(self, config: GeneratorConfig, *, rng: Key[Array, ""]):
+        super().__init__(config, rng=rng, is_causal=True)
+
+    def init_head(self, rng: Key[Array, ""], config: GeneratorConfig) -> None:
+        set_params(self, init_output_layer(rng, config, tied=config.head.tied))
+
+    def __call__(
+        self,
+        tokens: Int[Array, "*batch T"],
+        *,
+        segment_ids: Int[Array, "*#batch T"] | None = None,
+        rng: Key[Array, "..."] | None = None,
+        tap: F.Tap = F.no_tap,
+    ) -> Float[Array, "*batch T V"]:
+        """Logits of the next token at every position.
+
+        Args:
+            segment_ids: number of each token's document; tokens attend within documents only.
+                Positions are not reset between documents.
+            rng: dropout key, or one per example; None: evaluation.
+            tap: called as x = tap(name, x) on the values inside.
+
+        Raises:
+            ValueError: more tokens than the model's context.
+        """
+        inputs = causal_inputs(tokens.shape[-1], segment_ids)
+        x, _, _ = run_blocks(self, embed(self, tokens), inputs, rng=rng, tap=tap)
+        return self.logits(x, tap)
+
+    def logits_and_aux(self, tokens, *, segment_ids=None, rng=None, tap=F.no_tap):
+        """Logits, and the sums over blocks of the scalars that layers add for the loss."""
+        inputs = causal_inputs(tokens.shape[-1], segment_ids)
+        x, _, aux = run_blocks(self, embed(self, tokens), inputs, rng=rng, tap=tap)
+        return self.logits(x, tap), aux
+
+    def extend(
+        self,
+        tokens: Int[Array, "*batch T"],
+        caches: list[LayerCache],
+        start: Int[Array, "*#batch"],
+        *,
+        valid: Bool[Array, "*#batch T"] | None = None,
+        tap: F.Tap = F.no_tap,
+    ) -> tuple[Float[Array, "*batch T V"], list[LayerCache]]:
+        """Logits of T more tokens of a sequence with `start` tokens in the caches; new caches.
+
+        Equal to the last rows of a call on the whole sequence, at the cost of the new tokens.
+
+        Args:
+            start: at most the capacity of the caches minus T.
+            valid: False where a token is padding, which recurrent layers skip.
+        """
+        inputs = cached_inputs(tokens.shape[-1], caches, start, self.config.context, valid)
+        x = embed(self, tokens, inputs.positions)
+        x, caches, _ = run_blocks(self, x, inputs, caches=caches, tap=tap)
+        return self.logits(x, tap), caches
+
+    def empty_caches(self, *batch: int, capacity: int | None = None) -> list[LayerCache]:
+        """Return for each block cache entries of zeros with `capacity` positions."""
+        return empty_caches(self, *batch, capacity=capacity)
+
+    def logits(
+        self, x: Float[Array, "*batch D"], tap: F.Tap = F.no_tap
+    ) -> Float[Array, "*batch V"]:
+        """The output layer: a linear layer, or products with the embedding."""
+        head = self.config.head
+        logits = token_logits(self, self.embedding, x, tied=head.tied)
+        return tap("logits", logits if head.softcap is None else F.soft_cap(logits, head.softcap))
+
+
+def token_logits(model, embedding, x: Float[Array, "*batch D"], *, tied: bool):
+    """Logits (..., V) by the layer `head`, or by products with the embedding table."""
+    if not tied:
+        return F.linear(model.head, x)
+    head, table = model.config.head, embedding.table[...]
+    table = table.astype(jnp.bfloat16) if head.product == "mixed" else table
+    return F.unembed(table, x, model.head_bias[...] if head.bias else None)
