@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.helpers.arrays import assert_all_finite, assert_close, numbers
 from tlite import functional as F
-from tlite.models import Attention, FeedForward, Layer, LMHead
+from tlite.models import Attention, FeedForward, LMHead, init_layer
 from tlite.models.parameters import parameter_names
 
 ALL = {"block": "pre_norm", "norm": "rms", "positions": "rotary", "bias": False}
@@ -62,18 +62,19 @@ def found(config, name):
 
 
 @dataclass(frozen=True)
-class Shifted(Layer):
-    """A feed-forward layer of a user's own: of what stood before each place, kept in a cache."""
+class Shifted:
+    """A user's feed-forward layer of the previous token's vector, which it caches."""
 
     mlp_dim: int = 6
 
     def init(self, rng, config):
-        return FeedForward(self.mlp_dim).init(rng, config)
+        return init_layer(FeedForward(self.mlp_dim), rng, config)
 
-    def __call__(self, params, x, look):
-        rows, at = look.remember(x), jnp.broadcast_to(look.positions, x.shape[:-1])[..., None]
-        before = jnp.take_along_axis(rows, jnp.maximum(at - 1, 0), axis=-2)
-        return F.feed_forward(params, jnp.where(at > 0, before, 0.0), tap=look.tap), rows
+    def __call__(self, params, x, inputs, *, cache=None, tap=F.no_tap):
+        cache = F.update_cache(cache, x, inputs.start)
+        positions = jnp.broadcast_to(inputs.positions, x.shape[:-1])[..., None]
+        previous = jnp.take_along_axis(cache, jnp.maximum(positions - 1, 0), axis=-2)
+        return F.feed_forward(params, jnp.where(positions > 0, previous, 0.0), tap=tap), cache, {}
 
 
 def begun(kind, config):
